@@ -1,0 +1,53 @@
+# What needs no more than make and Python 3.11: `make demo`. Everything else is in `make help`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO ?= demo
+PYTEST_ARGS ?=
+
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -q
+
+# Only what is in the virtual environment counts, on every machine.
+unexport PYTHONPATH
+unexport PYTHONHOME
+export PYTHONNOUSERSITE := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test bench llvm clean
+
+help: ## say what can be made
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+
+demo: $(VENV)/.installed ## build real code with a compiler from pip, and extract a corpus from it
+	$(BIN)/mlgo-corpus demo --output $(DEMO)
+
+test: $(VENV)/.installed-dev llvm ## run ruff, mypy and pytest
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: $(VENV)/.installed-dev llvm ## compare extraction with llvm-objcopy and cp
+	$(BIN)/python benchmarks/extract.py
+
+llvm: ## install the LLVM tools that tests use, where that is possible
+	@sh scripts/setup-llvm.sh
+
+clean: ## remove what make made, except LLVM
+	rm -rf $(VENV) $(DEMO) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find mlgo_corpus tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@sh scripts/setup-venv.sh "$(PYTHON)" $(VENV)
+
+$(VENV)/.installed: $(BIN)/python pyproject.toml
+	@echo "installing mlgo-corpus and a compiler into $(VENV) (the first time some 200 MB are fetched)"
+	@$(PIP_INSTALL) -e '.[zig]'
+	@touch $@
+
+$(VENV)/.installed-dev: $(BIN)/python pyproject.toml
+	@echo "installing mlgo-corpus, a compiler and the test tools into $(VENV)"
+	@$(PIP_INSTALL) -e '.[zig,dev]'
+	@touch $(VENV)/.installed $@

@@ -1,0 +1,145 @@
+"""What all verbs share on the terminal: two consoles, progress, numbers for people, errors to exit codes.
+
+Results go to stdout; progress, warnings and errors to stderr. rich is imported when something is shown, so that
+``--help`` does not wait for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+import typer
+
+from mlgo_corpus.errors import MlgoCorpusError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+# Where stderr is not a terminal, a line of progress this often shows that the work goes on.
+_SECONDS_BETWEEN_LINES = 10.0
+_SECONDS_BETWEEN_REFRESHES = 0.1
+
+Arguments = ParamSpec("Arguments")
+
+
+def out() -> Console:
+    """Give the console for results."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True)
+
+
+def err() -> Console:
+    """Give the console for everything else."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def table(*columns: str, left: int = 1) -> Table:
+    """Give an empty table in the house's style: the first ``left`` columns left-aligned, numbers right-aligned."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for index, column in enumerate(columns):
+        made.add_column(column, justify="left" if index < left else "right", overflow="fold")
+    return made
+
+
+def print_json(result: Any) -> None:
+    """Print one JSON object as the result."""
+    sys.stdout.write(json.dumps(result, indent=2, default=str) + "\n")
+
+
+def human_bytes(size: float) -> str:
+    """Write a number of bytes for a person: ``1.5 MB``, in powers of 1000."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(size) < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+@contextlib.contextmanager
+def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
+    """Show progress on stderr; the block is given a function to call with (done, total).
+
+    A bar on a terminal, a line now and then elsewhere. No thread draws it, so the engine stays free to fork.
+    """
+    console = err()
+    if console.is_terminal:
+        yield from _bar(description, console)
+    else:
+        yield from _lines(description)
+
+
+def _bar(description: str, console: Console) -> Iterator[Callable[[int, int], None]]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    shown = 0.0
+    with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:
+        task = progress.add_task(description, total=None)
+
+        def update(done: int, total: int) -> None:
+            nonlocal shown
+            now = time.monotonic()
+            if now - shown >= _SECONDS_BETWEEN_REFRESHES or done == total:
+                progress.update(task, completed=done, total=total)
+                progress.refresh()
+                shown = now
+
+        yield update
+
+
+def _lines(description: str) -> Iterator[Callable[[int, int], None]]:
+    shown = time.monotonic()
+
+    def update(done: int, total: int) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if now - shown >= _SECONDS_BETWEEN_LINES:
+            sys.stderr.write(f"{description}: {done} of {total}\n")
+            shown = now
+
+    yield update
+
+
+def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
+    """Wrap a command so that errors become one line and an exit code; the only place that maps them."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except MlgoCorpusError as error:
+            sys.stderr.write(f"mlgo-corpus: error: {_one_line(error)}\n")
+            raise typer.Exit(EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED) from None
+        except KeyboardInterrupt:
+            sys.stderr.write(
+                "mlgo-corpus: interrupted; what is whole is kept, and the same command goes on from there\n"
+            )
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+        except BrokenPipeError:  # the reader of our output has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(EXIT_FAILED) from None
+
+    return wrapped
+
+
+def _one_line(error: MlgoCorpusError) -> str:
+    text = " ".join(str(error).split("\n"))
+    return text.encode("utf-8", "backslashreplace").decode()

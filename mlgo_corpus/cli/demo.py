@@ -1,0 +1,198 @@
+"""``mlgo-corpus demo``: a real build, made here and now, and the corpus that comes out of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_bar, table, verb
+
+if TYPE_CHECKING:
+    from mlgo_corpus.extract import ExtractReport
+    from mlgo_corpus.run.demobuild import DemoBuild
+
+# A module whose name says something; musl has it in every release.
+_SAMPLE = "musl/regex/regcomp.o"
+# The options that come by the dozen in every command, and take a value.
+_BULK = ("-target-feature", "-isystem", "-I", "-D")
+_FAILED_SHOWN = 5
+
+
+@verb
+def demo(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder to make: OUTPUT/build and OUTPUT/corpus.")
+    ] = Path("mlgo-demo"),
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, help="Compilers to run at a time.", show_default="the CPUs"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Do it all again, over what is there.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """Build real C and C++ with the compiler from pip, and extract a corpus from it.
+
+    Compiles parts of musl and libc++ (some 500 files that the ziglang package carries), then runs the same
+    extraction as on your own build. About a minute the first time; a second or two after that.
+    """
+    from mlgo_corpus.extract import extract_corpus
+    from mlgo_corpus.run.demobuild import build_demo_objects
+    from mlgo_corpus.run.engine import available_cpus
+
+    jobs = jobs or available_cpus()
+    with progress_bar("compiling") as progress:
+        build = build_demo_objects(output / "build", jobs=jobs, progress=progress, force=force)
+    for name, error in build.failed[:_FAILED_SHOWN]:
+        err().print(f"{name}: {error}", markup=False)
+    if len(build.failed) > _FAILED_SHOWN:
+        err().print(f"and {len(build.failed) - _FAILED_SHOWN} more files did not compile")
+    corpus = output / "corpus"
+    with progress_bar("extracting") as progress:
+        report = extract_corpus([build.compile_commands], corpus, jobs=jobs, force=force, progress=progress)
+
+    summary = DemoSummary(output, build, report, folder_rows(corpus))
+    if json_output:
+        print_json(summary.as_json())
+    else:
+        _show(summary)
+    raise typer.Exit(summary.exit_code)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderRow:
+    """What came out of one folder of the build.
+
+    ``median_options`` is the median number of cc1 options of its modules' commands.
+    """
+
+    folder: str
+    modules: int
+    bitcode_bytes: int
+    cmd_bytes: int
+    median_options: int
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSummary:
+    """What the demo did, before it is shown."""
+
+    output: Path
+    build: DemoBuild
+    extract: ExtractReport
+    folders: tuple[FolderRow, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """1 where a file did not compile or was not extracted, else 0."""
+        return 1 if self.build.failed else self.extract.exit_code
+
+    def as_json(self) -> dict[str, object]:
+        """Give the summary as plain values."""
+        return {
+            "output": str(self.output),
+            "corpus": str(self.output / "corpus"),
+            "build": {**asdict(self.build), "compile_commands": str(self.build.compile_commands)},
+            "extract": self.extract.as_json(),
+            "folders": [asdict(row) for row in self.folders],
+            "exit_code": self.exit_code,
+        }
+
+
+def folder_rows(corpus: Path) -> tuple[FolderRow, ...]:
+    """Sum up a corpus's ``modules.parquet`` and commands by the folder of the modules."""
+    import statistics
+
+    import pyarrow.parquet as pq
+
+    from mlgo_corpus.store.corpus import MODULES_NAME, Corpus
+
+    options = {module.name: len(module.command()) for module in Corpus.open(corpus)}
+    modules = pq.read_table(corpus / MODULES_NAME, columns=["module", "status", "bitcode_bytes", "cmd_bytes"])
+    by_folder: dict[str, list[dict[str, int]]] = defaultdict(list)
+    for row in modules.to_pylist():
+        if row["status"] == "ok":
+            by_folder[row["module"].rpartition("/")[0]].append({**row, "options": options[row["module"]]})
+    return tuple(
+        FolderRow(
+            folder=folder,
+            modules=len(rows),
+            bitcode_bytes=sum(row["bitcode_bytes"] for row in rows),
+            cmd_bytes=sum(row["cmd_bytes"] for row in rows),
+            median_options=int(statistics.median(row["options"] for row in rows)),
+        )
+        for folder, rows in sorted(by_folder.items())
+    )
+
+
+def shorten_command(options: Sequence[str], width: int = 300) -> str:
+    """Give a cc1 command as a shell would take it, without its bulk and cut to about ``width`` characters."""
+    kept: list[str] = []
+    words = iter(options)
+    for word in words:
+        if word in _BULK:
+            next(words, None)
+        else:
+            kept.append(shlex.quote(word))
+    text = ""
+    while kept and len(text) + len(kept[0]) < width:
+        text += kept.pop(0) + " "
+    return f"{text}... ({len(options)} options)"
+
+
+def _show(summary: DemoSummary) -> None:
+    from mlgo_corpus.store.corpus import MODULES_NAME, Corpus
+
+    corpus = summary.output / "corpus"
+    console = out()
+    rows = table("folder", "modules", "bitcode", "command lines", "options (median)")
+    for row in summary.folders:
+        sizes = (human_bytes(row.bitcode_bytes), human_bytes(row.cmd_bytes))
+        rows.add_row(row.folder, str(row.modules), *sizes, str(row.median_options))
+    rows.add_section()
+    sizes = (human_bytes(summary.extract.bitcode_bytes), human_bytes(summary.extract.cmd_bytes))
+    rows.add_row("all", str(summary.extract.modules), *sizes, "")
+    console.print(rows)
+
+    def say(text: str) -> None:
+        console.print(text, markup=False)
+
+    build = summary.build
+    say(
+        f"compiled {build.compiled} files in {build.seconds:.1f} s ({build.reused} were there, "
+        f"{len(build.failed)} failed); extracted {summary.extract.modules} modules "
+        f"in {summary.extract.seconds:.1f} s"
+    )
+    say(f"the corpus is in {corpus}")
+    modules = {module.name: module for module in Corpus.open(corpus)}
+    if not modules:
+        return
+    sample = _SAMPLE if _SAMPLE in modules else next(iter(modules))
+    say(f"\nThe command of {sample}, as the compiler embedded it:")
+    say(f"  {shorten_command(modules[sample].command())}")
+
+    program = _runnable("mlgo-corpus", Path(sys.argv[0]))
+    python = _runnable("python", Path(sys.executable))
+    table_path = json.dumps(str(corpus / MODULES_NAME))
+    code = f'import pyarrow.parquet as pq; print(*pq.read_table({table_path}).to_pylist()[:3], sep="\\n")'
+    say("\nNext:")
+    say(f"  {program} explain {shlex.quote(str(summary.output / 'build' / sample))}")
+    say(f"  {program} extract YOUR_BUILD/compile_commands.json --output corpus")
+    say(f"  {python} -c {shlex.quote(code)}")
+
+
+def _runnable(name: str, path: Path) -> str:
+    """Give what a user types to run this very program: its name where that finds it, else its path."""
+    found = shutil.which(name)
+    if not path.name.startswith(name) or (found is not None and Path(found) == path):
+        return name
+    return shlex.quote(os.path.relpath(path))

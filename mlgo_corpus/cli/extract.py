@@ -1,0 +1,184 @@
+"""``mlgo-corpus extract``: from a build to a corpus."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_bar, table, verb
+from mlgo_corpus.errors import UsageError
+
+if TYPE_CHECKING:
+    from mlgo_corpus.extract import ExtractReport
+
+
+class InputKind(StrEnum):
+    """The values of ``--input-type``."""
+
+    COMPILE_COMMANDS = "compile-commands"
+    PARAMS = "params"
+    AQUERY = "aquery"
+    FOLDER = "folder"
+    OBJECT = "object"
+
+
+class ThinLto(StrEnum):
+    """The values of ``--thinlto``."""
+
+    LOCAL = "local"
+    DISTRIBUTED = "distributed"
+
+
+@verb
+def extract(
+    inputs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="INPUT...",
+            help="compile_commands.json, a linker's parameter file, Bazel aquery output (jsonproto), a folder, "
+            "object files, archives, linked binaries.",
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to write.")],
+    input_type: Annotated[
+        InputKind | None, typer.Option(help="What the inputs are, where their content does not tell.")
+    ] = None,
+    build_dir: Annotated[
+        Path | None,
+        typer.Option(help="What paths in parameter files and aquery output are relative to."),
+    ] = None,
+    thinlto: Annotated[
+        ThinLto | None,
+        typer.Option(help="local: collect *.3.import.bc and *.thinlto.bc; distributed: add each command's index."),
+    ] = None,
+    thinlto_link_command: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Derive the override of a local ThinLTO corpus from this link command."),
+    ] = None,
+    command_override: Annotated[
+        str | None, typer.Option(metavar="ARGS", help="One command for all modules, quoted as for a shell.")
+    ] = None,
+    cmd_filter: Annotated[
+        list[str] | None,
+        typer.Option(metavar="REGEX", help="Keep modules with an option that matches; repeat to ask for more."),
+    ] = None,
+    module_filter: Annotated[str | None, typer.Option(metavar="REGEX", help="Keep modules whose name matches.")] = None,
+    bitcode_section: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The section that holds bitcode (Mach-O: SEGMENT,section)."),
+    ] = None,
+    cmd_section: Annotated[str | None, typer.Option(metavar="NAME", help="The section that holds the command.")] = None,
+    require_command: Annotated[
+        bool, typer.Option("--require-command", help="Leave out modules that have no command.")
+    ] = False,
+    dedup: Annotated[
+        bool, typer.Option("--dedup", help="Keep one of the modules with the same bitcode and command.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes.", show_default="all CPUs")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a corpus of other inputs or options.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """Extract the bitcode and the exact command line of every module of a build.
+
+    Build with clang and -Xclang -fembed-bitcode=all, then give this the build's compile_commands.json or its folder.
+    Run it again after a rebuild: only what changed is read again.
+    """
+    from mlgo_corpus.extract import extract_corpus
+
+    for option, pattern in [
+        ("--module-filter", module_filter),
+        *(("--cmd-filter", item) for item in cmd_filter or ()),
+    ]:
+        _check_regex(option, pattern)
+    with progress_bar("extracting") as progress:
+        report = extract_corpus(
+            inputs,
+            output,
+            input_type=input_type,
+            build_dir=build_dir,
+            thinlto=thinlto,
+            thinlto_link_command=_link_command(thinlto_link_command),
+            command_override=_split("--command-override", command_override),
+            cmd_filters=tuple(cmd_filter or ()),
+            module_filter=module_filter,
+            bitcode_section=bitcode_section,
+            cmd_section=cmd_section,
+            require_command=require_command,
+            dedup=dedup,
+            jobs=jobs,
+            force=force,
+            progress=progress,
+        )
+    if json_output:
+        print_json(report.as_json())
+    else:
+        show_report(report)
+    raise typer.Exit(report.exit_code)
+
+
+def show_report(report: ExtractReport) -> None:
+    """Print what an extraction did, and what to do about it."""
+    from mlgo_corpus.store.extraction import status_of
+    from mlgo_corpus.store.objects import Reason
+
+    console = out()
+    again = f", {report.unchanged} of them unchanged" if report.unchanged else ""
+    console.print(
+        f"[bold]{report.output}[/bold]: {report.modules} modules from {report.objects} objects{again} "
+        f"in {report.seconds:.2f} s"
+    )
+    rows = table("reason", "rows", "status")
+    for reason, count in report.counts.items():
+        rows.add_row(reason, str(count), status_of(Reason(reason)))
+    console.print(rows)
+    console.print(
+        f"{human_bytes(report.bitcode_bytes)} of bitcode, {human_bytes(report.cmd_bytes)} of commands; "
+        f"of {human_bytes(report.bitcode_found)} of bitcode found, "
+        f"{_accounted(report.bitcode_found, report.bitcode_explained)}"
+    )
+    if report.removed:
+        console.print(f"{report.removed} modules left the corpus with their objects")
+    for hint in report.hints:
+        err().print(f"[yellow]hint:[/yellow] {_escaped(hint)}")
+
+
+def _accounted(found: int, explained: int) -> str:
+    return "all is accounted for" if found == explained else f"{abs(found - explained)} bytes are not accounted for"
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def _check_regex(option: str, pattern: str | None) -> None:
+    try:
+        re.compile(pattern or "")
+    except re.error as error:
+        raise UsageError(f"{option} {pattern}: not a regular expression: {error}") from error
+
+
+def _split(option: str, text: str | None) -> list[str] | None:
+    try:
+        return None if text is None else shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: cannot be split as a shell would: {error}") from error
+
+
+def _link_command(path: Path | None) -> tuple[str, ...] | None:
+    from mlgo_corpus.formats.buildfiles import parse_response_file
+
+    if path is None:
+        return None
+    try:
+        return parse_response_file(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error

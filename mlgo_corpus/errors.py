@@ -1,0 +1,105 @@
+"""Everything this package raises on purpose.
+
+::
+
+    MlgoCorpusError
+    ├── UsageError               the request cannot be carried out as it stands; nothing was written
+    ├── FormatError              bytes that are not what they claim to be, with where
+    │   ├── TruncatedError       ... because they end too early
+    │   └── UnsupportedError     ... or a valid variant that this package does not read
+    ├── CorpusError              a corpus folder, or one of its modules
+    ├── ToolError                a compiler or another program failed
+    └── WorkerError              a worker process died or ran past its deadline
+
+Each message is one line that says what was read, what was expected, what was found and where.
+All of them survive pickling, because they cross process boundaries.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class MlgoCorpusError(Exception):
+    """The root of the tree above; its text is one line fit for a user."""
+
+
+class UsageError(MlgoCorpusError):
+    """The request cannot be carried out as it stands (exit code 2); nothing was written."""
+
+
+class FormatError(MlgoCorpusError):
+    """Bytes that break their format: ``path: byte offset: message``.
+
+    ``formats`` works on bytes in hand and knows no path; whoever opened the file adds it with `at`.
+    """
+
+    def __init__(self, message: str, *, offset: int | None = None, path: Path | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.offset = offset
+        self.path = path
+
+    def at(self, path: Path) -> FormatError:
+        """Give the same error, naming the file it was found in."""
+        return type(self)(self.message, offset=self.offset, path=path)
+
+    def __str__(self) -> str:
+        where = [str(self.path)] if self.path is not None else []
+        if self.offset is not None:
+            where.append(f"byte {self.offset}")
+        return ": ".join([*where, self.message])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_format_error, (type(self), self.message, self.offset, self.path))
+
+
+def _rebuild_format_error(kind: type[FormatError], message: str, offset: int | None, path: Path | None) -> FormatError:
+    return kind(message, offset=offset, path=path)
+
+
+class TruncatedError(FormatError):
+    """The bytes end before the structure they begin."""
+
+
+class UnsupportedError(FormatError):
+    """A file of another kind, or a valid variant that is not read here."""
+
+
+class CorpusError(MlgoCorpusError):
+    """Something is wrong with a corpus folder, or with the module named."""
+
+    def __init__(self, message: str, module: str | None = None) -> None:
+        super().__init__(message, module)
+        self.message = message
+        self.module = module
+
+    def __str__(self) -> str:
+        return f"{self.module}: {self.message}" if self.module is not None else self.message
+
+
+class ToolError(MlgoCorpusError):
+    """A program failed: its argv, exit code (negative: the signal that ended it) and the tail of its stderr."""
+
+    def __init__(self, argv: Sequence[str], returncode: int | None, stderr: str = "") -> None:
+        super().__init__(tuple(argv), returncode, stderr)
+        self.argv = tuple(argv)
+        self.returncode = returncode
+        self.stderr = stderr
+
+    def __str__(self) -> str:
+        if self.returncode is None:
+            outcome = "did not finish in time"
+        elif self.returncode < 0:
+            outcome = f"ended by signal {-self.returncode}"
+        else:
+            outcome = f"exit code {self.returncode}"
+        lines = self.stderr.strip().splitlines()
+        said = f": {lines[-1]}" if lines else ""
+        return f"{shlex.join(self.argv)}: {outcome}{said}"
+
+
+class WorkerError(MlgoCorpusError):
+    """A worker process died, or was ended at its deadline, while it worked on one item."""

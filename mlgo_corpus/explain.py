@@ -1,0 +1,142 @@
+"""The explain stage: what one file holds, what it lacks, and what to do about it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mlgo_corpus.errors import FormatError, UsageError
+from mlgo_corpus.formats.bitcode import ModuleHeader, read_module_header
+from mlgo_corpus.formats.cmdline import decode_options, split_options
+from mlgo_corpus.formats.objfile import parse_objfile
+from mlgo_corpus.run.engine import Lost, parallel_map
+from mlgo_corpus.store.extraction import read_file, status_of
+from mlgo_corpus.store.moduletable import STATUS_OK, printable
+from mlgo_corpus.store.objects import Embedded, Reason, SectionNames, Tally, describe_file, read_object
+
+_SECONDS = 120.0
+
+_REMEDIES = {
+    Reason.NO_BITCODE: "compile it with clang and -Xclang -fembed-bitcode=all",
+    Reason.NO_COMMAND: "compile with -Xclang -fembed-bitcode=all, which embeds the command as well; or extract with "
+    "--command-override",
+    Reason.RAW_LTO: "extract with --command-override; for ThinLTO see extract --thinlto; or compile without -flto and "
+    "with -Xclang -fembed-bitcode=all",
+    Reason.POST_OPT_IR: "compile with -Xclang -fembed-bitcode=all instead of -fembed-bitcode",
+    Reason.UNPAIRED_COMMAND: "extract from the objects or archives it was linked from",
+    Reason.TRUNCATED: "build it again; the file ends too early",
+    Reason.MALFORMED: "build it again; the file is damaged",
+    Reason.UNSUPPORTED_FORMAT: "give an ELF, Mach-O or COFF object, an archive, a linked binary or bitcode",
+    Reason.MISSING: "build it, or run from the folder the archive's paths are relative to",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedModule:
+    """One module of the file, or what stands in its place."""
+
+    member: str | None
+    status: str
+    reason: str
+    detail: str
+    bitcode_bytes: int | None
+    producer: str | None
+    target_triple: str | None
+    source_filename: str | None
+    opt_level: str | None
+    options: int | None
+    command: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a file holds.
+
+    Attributes:
+        path: the file.
+        kind: what it is, in a few words.
+        size: bytes.
+        sections: (name, bytes) of each section, where it has sections.
+        modules: one for each module or member.
+        advice: what to do, most needed first.
+    """
+
+    path: Path
+    kind: str
+    size: int
+    sections: tuple[tuple[str, int], ...]
+    modules: tuple[ExplainedModule, ...]
+    advice: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the explanation as plain values."""
+        return {**asdict(self), "path": str(self.path)}
+
+
+def explain_file(path: Path | str, *, names: SectionNames | None = None) -> Explanation:
+    """Look into an object, an archive, a linked binary or a bitcode file, in a process of its own.
+
+    Raises:
+        UsageError: the file cannot be opened.
+        MlgoCorpusError: looking into it killed the process.
+    """
+    work = partial(_explain, names or SectionNames())
+    (result,) = parallel_map(work, [str(path)], jobs=1, limit=_SECONDS)
+    if isinstance(result, Lost):
+        raise FormatError(f"cannot be read: {result.detail}", path=Path(path))
+    if isinstance(result, UsageError):
+        raise result
+    return result
+
+
+def _explain(names: SectionNames, path: str) -> Explanation | UsageError:
+    try:
+        data = read_file(path)
+    except (OSError, ValueError) as error:
+        return UsageError(f"{path}: {getattr(error, 'strerror', None) or error}")
+
+    def open_member(name: str) -> bytes | memoryview:
+        return read_file(os.path.join(os.path.dirname(path), name))
+
+    modules = tuple(map(_module, read_object(data, Tally(), names=names, open_member=open_member)))
+    try:
+        sections = tuple((printable(item.name), item.size) for item in parse_objfile(data).sections)
+    except FormatError:
+        sections = ()
+    return Explanation(Path(path), describe_file(data), len(data), sections, modules, tuple(_advice(modules)))
+
+
+def _module(item: Embedded) -> ExplainedModule:
+    header, facts = ModuleHeader(None, None, None), item.facts
+    if item.bitcode is not None:
+        with contextlib.suppress(FormatError):
+            header = read_module_header(item.bitcode)
+    options = None if item.command is None else decode_options(split_options(item.command))
+    return ExplainedModule(
+        member=item.member and printable(item.member),
+        status=status_of(item.reason),
+        reason=str(item.reason),
+        detail=printable(item.detail),
+        bitcode_bytes=None if item.bitcode is None else len(item.bitcode),
+        producer=header.producer,
+        target_triple=(facts.target_triple if facts else None) or header.target_triple,
+        source_filename=header.source_filename,
+        opt_level=facts.opt_level if facts else None,
+        options=None if options is None else len(options),
+        command=None if options is None else printable(shlex.join(options)),
+    )
+
+
+def _advice(modules: tuple[ExplainedModule, ...]) -> Iterator[str]:
+    reasons = dict.fromkeys(Reason(item.reason) for item in modules)
+    if any(item.status == STATUS_OK and item.options for item in modules):
+        yield "mlgo-corpus extract FILE --output CORPUS takes its modules into a corpus"
+    for reason in reasons:
+        if reason in _REMEDIES:
+            yield f"{reason}: {_REMEDIES[reason]}"

@@ -1,0 +1,504 @@
+"""The extract stage: from what a build left on disk to a corpus.
+
+The parent enumerates the objects, names them, and skips those that have not changed; workers read them and write the
+modules' files (`mlgo_corpus.store.extraction`); the parent collects the rows in the inputs' order, so that the result
+is the same whatever the number of workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mlgo_corpus import __version__
+from mlgo_corpus.errors import CorpusError, FormatError, UsageError
+from mlgo_corpus.formats.linkline import override_from_link_line
+from mlgo_corpus.run.engine import Lost, available_cpus, parallel_map
+from mlgo_corpus.store.build import BuildObject, InputType, iter_build_objects, iter_thinlto_local
+from mlgo_corpus.store.corpus import (
+    MANIFEST_NAME,
+    MODULE_SUFFIXES,
+    MODULES_NAME,
+    STATE_FOLDER,
+    UNSPECIFIED_OVERRIDE,
+    NameRegistry,
+    read_manifest,
+    remove_module_files,
+    safe_module_name,
+    write_manifest,
+)
+from mlgo_corpus.store.extraction import ObjectTask, Settings, extract_object, failed_row
+from mlgo_corpus.store.journal import Entry, Journal
+from mlgo_corpus.store.moduletable import (
+    STATUS_FAILED,
+    STATUS_OK,
+    STATUS_SKIPPED,
+    ModuleRow,
+    ModuleTableWriter,
+)
+from mlgo_corpus.store.objects import Reason, SectionNames
+
+# One object may take this long; only a parser that hangs or a dead network file system does.
+_OBJECT_SECONDS = 120.0
+# A chunk of work ends at this many bytes, so that large objects spread over the workers.
+_CHUNK_BYTES = 4 << 20
+
+
+@dataclass(slots=True)
+class ExtractReport:
+    """What an extraction did. Bytes are counted over all inputs, whether they were read again or not.
+
+    Attributes:
+        output: the corpus.
+        objects: input objects (an archive or a linked binary is one).
+        modules: modules in the corpus.
+        counts: rows by reason.
+        bitcode_bytes: in the corpus.
+        cmd_bytes: in the corpus.
+        bitcode_found: bytes met in bitcode sections, also of modules left out.
+        bitcode_explained: those of them that a row or padding accounts for; equal to ``bitcode_found``.
+        duplicates: modules with the same bitcode and command as an earlier one.
+        without_command: modules in the corpus that neither have a command nor are covered by an override.
+        unchanged: objects not read again.
+        removed: modules that left the corpus because their objects did.
+        seconds: wall time.
+        hints: what a user may want to do about the result, most important first.
+    """
+
+    output: Path
+    objects: int = 0
+    modules: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    bitcode_bytes: int = 0
+    cmd_bytes: int = 0
+    bitcode_found: int = 0
+    bitcode_explained: int = 0
+    duplicates: int = 0
+    without_command: int = 0
+    failed: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    seconds: float = 0.0
+    hints: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0: all done; 1: some objects failed, or nothing was extracted."""
+        return 1 if self.failed or not self.modules else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the report as plain values."""
+        return {**asdict(self), "output": str(self.output), "exit_code": self.exit_code}
+
+
+def extract_corpus(
+    inputs: Sequence[Path | str],
+    output: Path | str,
+    *,
+    input_type: InputType | str | None = None,
+    build_dir: Path | str | None = None,
+    thinlto: str | None = None,
+    thinlto_link_command: Sequence[str] | None = None,
+    command_override: Sequence[str] | None = None,
+    cmd_filters: Sequence[str] = (),
+    module_filter: str | None = None,
+    bitcode_section: str | None = None,
+    cmd_section: str | None = None,
+    require_command: bool = False,
+    dedup: bool = False,
+    jobs: int | None = None,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> ExtractReport:
+    """Extract the bitcode and commands that a build embedded in its objects into a corpus.
+
+    Args:
+        inputs: compile_commands.json files, linker parameter files, Bazel aquery output, folders, objects, archives,
+            linked binaries, in any mixture.
+        output: the corpus; made, or brought up to date if it was made from the same inputs with the same options.
+        input_type: what the inputs are, where their content does not tell.
+        build_dir: what paths in linker parameter files and aquery output are relative to.
+        thinlto: ``local`` or ``distributed``, as LLVM's extract_ir means them.
+        thinlto_link_command: the tokens of the link command of a local ThinLTO build, to derive its override from.
+        command_override: one command for all modules, for the manifest's ``global_command_override``.
+        cmd_filters: regular expressions; each must be found in some option of a module's command.
+        module_filter: a regular expression to be found in the module's name.
+        bitcode_section: the section to look in instead of the usual ones.
+        cmd_section: likewise for commands.
+        require_command: leave out modules that have no command.
+        dedup: keep one of the modules whose bitcode and command are the same.
+        jobs: worker processes; by default the CPUs this process may use.
+        force: replace a corpus that was made from other inputs or with other options.
+        progress: is told (objects done, objects in all).
+
+    Raises:
+        UsageError: the inputs or options cannot be used; nothing was written.
+        MlgoCorpusError: the corpus cannot be written.
+    """
+    started = time.perf_counter()
+    output = Path(output)
+    paths = [Path(item) for item in inputs]
+    kind = None if input_type is None else InputType(input_type)
+    build_path = None if build_dir is None else Path(build_dir)
+    if thinlto not in (None, "local", "distributed"):
+        raise UsageError(f"--thinlto {thinlto}: expected local or distributed")
+    if thinlto_link_command is not None and thinlto != "local":
+        raise UsageError("--thinlto-link-command belongs to --thinlto local")
+    settings = Settings(
+        names=SectionNames.of(bitcode_section, cmd_section),
+        thinlto=thinlto,
+        cmd_filters=tuple(cmd_filters),
+        module_filter=module_filter,
+        require_command=require_command,
+        overridden=thinlto == "local" or command_override is not None,
+    )
+
+    def objects() -> Iterator[BuildObject]:
+        if thinlto == "local":
+            return iter_thinlto_local(paths, exclude=output)
+        return iter_build_objects(paths, input_type=kind, exclude=output, build_dir=build_path)
+
+    # Going through the inputs once before anything is written finds those that cannot be used, and the total.
+    try:
+        total = sum(1 for _ in objects())
+    except FormatError as error:
+        raise UsageError(str(error)) from error
+    if total == 0:
+        raise UsageError(_nothing_to_read(paths, thinlto))
+    header = {
+        "version": __version__,
+        "options": {
+            **asdict(settings),
+            "dedup": dedup,
+            "input_type": kind,
+            "override": command_override and list(command_override),
+            "link_command": thinlto_link_command and list(thinlto_link_command),
+        },
+        "inputs": _digest(os.path.abspath(item) for item in (*paths, *([build_dir] if build_dir else []))),
+    }
+    journal = _open_journal(output, header, force=force)
+    run = _Run(output, journal, settings, dedup=dedup, jobs=jobs or available_cpus())
+    try:
+        run.extract(objects(), (lambda done: progress(done, total)) if progress is not None else lambda _: None)
+        run.finish(header, partial(_override, thinlto, thinlto_link_command, command_override))
+    finally:
+        run.close()
+    report = run.report
+    report.seconds = time.perf_counter() - started
+    report.hints = tuple(_hints(report, run.no_bitcode_details))
+    return report
+
+
+class _Pending(NamedTuple):
+    """An object whose rows are due: what the journal remembers of it, or None where a worker reads it now."""
+
+    entry: Entry | None
+
+
+class _Run:
+    """One extraction under way: the parent's side of it."""
+
+    def __init__(self, output: Path, journal: Journal, settings: Settings, *, dedup: bool, jobs: int) -> None:
+        self._output = output
+        self._journal = journal
+        self._settings = settings
+        self._dedup = dedup
+        self._jobs = jobs
+        self._table = ModuleTableWriter(output / MODULES_NAME)
+        self._pending: deque[_Pending] = deque()
+        self._modules: list[str] = []
+        self._content: dict[bytes, str] = {}
+        self._digest = sha256()
+        self._counts: Counter[str] = Counter()
+        self._visited: set[str] = set()
+        self._stale: list[str] = []
+        self._first_triple: str | None = None
+        self.report = ExtractReport(output)
+        self.no_bitcode_details: Counter[str] = Counter()
+
+    def extract(self, objects: Iterator[BuildObject], progress: Callable[[int], None]) -> None:
+        """Bring every object's modules into the corpus, and its rows into the table, in order."""
+        scratch = self._journal.scratch
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        work = partial(extract_object, str(self._output), str(scratch), self._settings)
+        tasks = self._tasks(objects)
+        issued: deque[ObjectTask] = deque()
+
+        def remembered() -> Iterator[ObjectTask]:
+            for task in tasks:
+                issued.append(task)
+                yield task
+
+        for result in parallel_map(work, remembered(), jobs=self._jobs, limit=_OBJECT_SECONDS, weigh=_share_of_chunk):
+            task = issued.popleft()
+            self._drain()
+            self._pending.popleft()
+            entry = _lost_entry(task, result) if isinstance(result, Lost) else result
+            if (before := self._journal.get(entry.name)) is not None:
+                self._forget_rows(before, entry.rows)
+            self._collect(entry)
+            self._drain()
+            self._journal.sync()
+            progress(self.report.objects)
+        self._drain()
+        progress(self.report.objects)
+
+    def _tasks(self, objects: Iterator[BuildObject]) -> Iterator[ObjectTask]:
+        """Name each object and yield it if it must be read; what needs no reading goes straight to the pending."""
+        registry = NameRegistry()
+        for item in objects:
+            wanted = safe_module_name(item.name)
+            name = registry.claim(wanted)
+            if item.problem is not None:
+                row = failed_row(name, item.name, Reason(item.problem), item.detail)
+                self._pending.append(_Pending(Entry(name, None, (), (row,), 0, 0)))
+                continue
+            known: list[tuple[str, str | None, str | None]] = []
+            if name in self._journal and (entry := self._journal.get(name)) is not None:
+                if self._is_current(entry, item):
+                    self.report.unchanged += 1
+                    self._pending.append(_Pending(entry))
+                    continue
+                known = [
+                    (row.module, row.bitcode_sha256, row.cmd_sha256)
+                    for row in entry.rows
+                    if row.bitcode_sha256 is not None
+                ]
+            self._pending.append(_Pending(None))
+            yield ObjectTask(item.path, name, item.name, name != wanted, item.directory, tuple(known))
+
+    def _is_current(self, entry: Entry, item: BuildObject) -> bool:
+        """Tell whether an object need not be read: it is as it was, and so are the files made from it."""
+        if not entry.is_current(item.path):
+            return False
+        for row in entry.rows:
+            if row.reason == Reason.DUPLICATE:  # whether it still is one depends on others
+                return False
+            if row.status == STATUS_OK and not self._is_whole(row):
+                return False
+        return True
+
+    def _is_whole(self, row: ModuleRow) -> bool:
+        path = os.path.join(self._output, row.module)
+        try:
+            if os.stat(path + MODULE_SUFFIXES[0]).st_size != row.bitcode_bytes:
+                return False
+            if row.cmd_bytes is not None and os.stat(path + MODULE_SUFFIXES[1]).st_size != row.cmd_bytes:
+                return False
+            return self._settings.thinlto is None or os.path.exists(path + MODULE_SUFFIXES[2])
+        except OSError:
+            return False
+
+    def _drain(self) -> None:
+        """Collect what is due and needed no reading."""
+        while self._pending and (entry := self._pending[0].entry) is not None:
+            self._pending.popleft()
+            self._collect(entry)
+
+    def _collect(self, entry: Entry) -> None:
+        rows = tuple(self._without_duplicates(row) for row in entry.rows)
+        self._journal.add(replace(entry, rows=rows))
+        report = self.report
+        self._visited.add(entry.name)
+        report.objects += 1
+        report.bitcode_found += entry.bitcode_found
+        report.bitcode_explained += entry.padding
+        for row in rows:
+            self._table.append(row)
+            self._counts[row.reason] += 1
+            report.bitcode_explained += row.bitcode_bytes or 0
+            if row.status == STATUS_FAILED:
+                report.failed += 1
+            elif row.reason == Reason.NO_BITCODE:
+                self.no_bitcode_details[row.detail] += 1
+            elif row.status == STATUS_OK:
+                self._modules.append(row.module)
+                report.modules += 1
+                report.bitcode_bytes += row.bitcode_bytes or 0
+                report.cmd_bytes += row.cmd_bytes or 0
+                report.without_command += row.cmd_origin == "none"
+                self._first_triple = self._first_triple or row.target_triple
+                self._digest.update(f"{row.module}\0{row.bitcode_sha256}\0{row.cmd_sha256}\0".encode())
+
+    def _without_duplicates(self, row: ModuleRow) -> ModuleRow:
+        if row.status != STATUS_OK or row.bitcode_sha256 is None:
+            return row
+        # Half of each digest is more than enough to tell modules of one corpus apart, at half the memory.
+        key = bytes.fromhex(row.bitcode_sha256[:32] + (row.cmd_sha256 or "")[:32])
+        kept = self._content.setdefault(key, row.module)
+        if kept == row.module:
+            return row
+        self.report.duplicates += 1
+        if not self._dedup:
+            return row
+        self._stale.append(row.module)
+        return row._replace(
+            status=STATUS_SKIPPED,
+            reason=str(Reason.DUPLICATE),
+            detail=f"the same bitcode and command as {kept}",
+            duplicate_of=kept,
+        )
+
+    def finish(self, header: dict[str, Any], override: Callable[[str | None], Sequence[str] | None]) -> None:
+        """Publish the table and the manifest, then take away what is no longer in the corpus."""
+        self._table.commit({"tool": "mlgo-corpus", **header, "inputs": None, "corpus_digest": self._digest.hexdigest()})
+        write_manifest(
+            self._output / MANIFEST_NAME,
+            self._modules,
+            has_thinlto=self._settings.thinlto is not None,
+            override=override(self._first_triple),
+        )
+        for name in self._journal.names():
+            if name not in self._visited and (entry := self._journal.get(name)) is not None:
+                self._forget_rows(entry, ())
+        current = set(self._modules)
+        for module in self._stale:
+            if module not in current:
+                remove_module_files(self._output, module)
+        self._journal.commit()
+        self.report.counts = dict(self._counts.most_common())
+
+    def _forget_rows(self, before: Entry, after: Sequence[ModuleRow]) -> None:
+        """Mark the modules that an object had, and no longer has, for removal."""
+        kept = {row.module for row in after}
+        gone = [row.module for row in before.rows if row.status == STATUS_OK and row.module not in kept]
+        self._stale.extend(gone)
+        self.report.removed += len(gone)
+
+    def close(self) -> None:
+        """Leave nothing half-written, however the run ended; what the journal holds lets the next one go on."""
+        self._table.abandon()
+        shutil.rmtree(self._journal.scratch, ignore_errors=True)
+        self._journal.close()
+
+
+def _lost_entry(task: ObjectTask, lost: Lost) -> Entry:
+    reason = Reason.TIMEOUT if lost.timed_out else Reason.WORKER_DIED
+    return Entry(task.name, None, (), (failed_row(task.name, task.source, reason, lost.detail),), 0, 0)
+
+
+def _share_of_chunk(task: ObjectTask) -> float:
+    try:
+        return os.stat(task.path).st_size / _CHUNK_BYTES
+    except (OSError, ValueError):
+        return 0.0
+
+
+def _digest(texts: Iterable[str]) -> str:
+    return sha256("\0".join(texts).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _open_journal(output: Path, header: dict[str, Any], *, force: bool) -> Journal:
+    """Open the corpus's journal once it is certain that this run may write there.
+
+    Raises:
+        UsageError: something else is there, or a corpus of other inputs or options.
+    """
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"{output}: not a folder; name another --output")
+    ours = (output / STATE_FOLDER).is_dir()
+    if not ours and not force and output.is_dir() and any(output.iterdir()):
+        what = "a corpus made by another tool" if (output / MANIFEST_NAME).exists() else "not empty"
+        raise UsageError(f"{output}: {what}; name another --output, or add --force to write there all the same")
+    try:
+        journal = Journal(output)
+    except OSError as error:
+        raise UsageError(f"{output}: cannot write there: {error.strerror}") from error
+    try:
+        if force:
+            _clear(output, journal)
+        elif journal.header is not None and (difference := _difference(journal.header, header)):
+            raise UsageError(
+                f"{output}: extracted before with {difference}; name another --output, or add --force to replace it"
+            )
+        journal.begin(header)
+    except BaseException:
+        journal.close()
+        raise
+    return journal
+
+
+def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """Say what sets two runs apart, so that one cannot bring the other's corpus up to date."""
+    if before.get("inputs") != now["inputs"]:
+        return "other inputs"
+    options = json.loads(json.dumps(now["options"]))
+    for name, value in before.get("options", {}).items():
+        if options.get(name) != value:
+            return f"another {name.replace('_', '-')} ({json.dumps(value)}, now {json.dumps(options.get(name))})"
+    return None
+
+
+def _clear(output: Path, journal: Journal) -> None:
+    """Take away a corpus: the files its manifest names, and nothing else."""
+    journal.forget()
+    with contextlib.suppress(CorpusError):
+        for name in read_manifest(output / MANIFEST_NAME)["modules"]:
+            with contextlib.suppress(CorpusError):
+                remove_module_files(output, name)
+    for name in (MANIFEST_NAME, MODULES_NAME):
+        (output / name).unlink(missing_ok=True)
+
+
+def _override(
+    thinlto: str | None, link_command: Sequence[str] | None, given: Sequence[str] | None, triple: str | None
+) -> Sequence[str] | None:
+    """Give the manifest's override, if the corpus has one."""
+    if given is not None:
+        return given
+    if thinlto != "local":
+        return None
+    if link_command is None or triple is None:
+        return UNSPECIFIED_OVERRIDE
+    return override_from_link_line(link_command, triple)
+
+
+def _nothing_to_read(paths: Sequence[Path], thinlto: str | None) -> str:
+    where = ", ".join(map(str, paths))
+    if thinlto == "local":
+        return (
+            f"{where}: no *.3.import.bc files; link with lld and -Wl,--save-temps=import -Wl,--thinlto-emit-index-files"
+        )
+    return f"{where}: no object files; build first, or name the folder the build writes to"
+
+
+def _hints(report: ExtractReport, no_bitcode: Counter[str]) -> Iterator[str]:
+    """Say what the counts mean and what to do about it."""
+    counts = report.counts
+    nothing = report.modules == 0
+    if counts.get(Reason.NO_BITCODE) and (nothing or counts[Reason.NO_BITCODE] > report.modules):
+        detail = no_bitcode.most_common(1)[0][0]
+        remedy = "compile with clang and -Xclang -fembed-bitcode=all (in CFLAGS and CXXFLAGS), then extract again"
+        yield f"{counts[Reason.NO_BITCODE]} objects hold no bitcode ({detail}): {remedy}"
+    if counts.get(Reason.MISSING) and (nothing or counts[Reason.MISSING] > report.modules):
+        yield f"{counts[Reason.MISSING]} objects are not there: run the build, or say where it was with --build-dir"
+    if counts.get(Reason.POST_OPT_IR):
+        yield (
+            f"{counts[Reason.POST_OPT_IR]} modules hold optimised IR, with a truncated command: compile with "
+            "-Xclang -fembed-bitcode=all, not with -fembed-bitcode"
+        )
+    if report.without_command:
+        yield (
+            f"{report.without_command} modules have no command, and trainers refuse a corpus with such modules: "
+            "--command-override 'ARGS' gives one for all, --require-command leaves them out"
+        )
+    if nothing and counts.get(Reason.FILTERED):
+        yield f"the filters left out all of the {counts[Reason.FILTERED]} modules that were found"
+    if report.duplicates and not counts.get(Reason.DUPLICATE):
+        yield (
+            f"{report.duplicates} modules are copies of others, such as an object and the same in an archive: "
+            "--dedup keeps one of each"
+        )
+    if report.failed:
+        yield "mlgo-corpus explain OBJECT says more about a single file"

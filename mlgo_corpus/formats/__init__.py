@@ -1,0 +1,1 @@
+"""Formats: bytes in hand, nothing else. No processes, no folders."""

@@ -1,0 +1,500 @@
+r"""What a build writes about itself: compilation databases, link lines, Bazel's action graph.
+
+All text is UTF-8 (or UTF-16 with a byte order mark). A byte that is not UTF-8 survives as a lone surrogate
+(`surrogateescape`), so `os.fsencode` gives a path's bytes back.
+
+**Compilation database** (clang/docs/JSONCompilationDatabase.rst): a JSON array of objects with
+
+- ``directory``  where the command ran; what every relative path in the entry is relative to;
+- ``file``       the source;
+- ``arguments``  the command as a list of strings, or else
+- ``command``    the command as one string, split as a POSIX shell splits it; nothing is expanded;
+- ``output``     optional: the object.
+
+The object is the command's last ``-o`` (``-o x``, ``-ox``, ``--output=x``, ``--output x``; for cl-style
+drivers also ``/Fo``, which may name a folder and may leave ``.obj`` away), else ``output``, else, if the
+command has ``-c``, the name that clang would choose: the source's base name with its suffix replaced by
+``.o`` (``.obj`` for cl-style drivers, ``.bc`` with ``-emit-llvm``). A command that stops before an object
+(``-E``, ``-S``, ``-M``, a precompiled header, ...) makes none; one that compiles and links in one step makes
+the linked file. ``@file`` arguments are left alone: build systems put include paths there, not ``-o``.
+
+**Linker parameter file** (libiberty's ``@file``): words separated by white space; single quotes, double
+quotes and backslashes quote, a backslash also inside both kinds of quotes. A file with one plain word per
+line, as Bazel writes it, is the common case. Inputs are the words ending in ``.o .obj .lo .a .rlib .bc``
+(``.lib`` if it is a path) that are neither an option's value nor what the command writes; shared objects are
+the system's. ``@file`` names a further parameter file; ``-Wl,`` and ``-Xlinker`` are taken off first.
+
+**Action graph**: ``bazel aquery --output=jsonproto``, a JSON object whose ``actions`` hold ``mnemonic`` and
+``arguments``, and with ``--include_param_files`` also ``paramFiles`` (``execPath``, ``arguments``). Every
+action with the mnemonic ``CppLink`` is a link line; its ``paramFiles`` take the place of the ``@file``.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from mlgo_corpus.errors import FormatError
+
+
+class InputType(StrEnum):
+    """What an input of `extract` is; the values are those of ``--input-type``."""
+
+    COMPILE_COMMANDS = "compile-commands"
+    PARAMS = "params"
+    AQUERY = "aquery"
+    FOLDER = "folder"
+    OBJECT = "object"
+
+
+@dataclass(frozen=True, slots=True)
+class CompileCommand:
+    """One entry of a compilation database; `problem`: None, ``no_output`` or ``malformed``; `detail`: why."""
+
+    index: int
+    directory: str | None
+    file: str | None
+    output: str | None
+    problem: str | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkInput:
+    """A word of a link line that names an input; `nested` when it is a further parameter file."""
+
+    path: str
+    nested: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LinkAction:
+    """One ``CppLink`` action: its position among all actions, and what it links."""
+
+    index: int
+    label: str
+    inputs: tuple[LinkInput, ...]
+    problem: str | None = None
+    detail: str = ""
+
+
+# --- telling inputs apart
+
+_OBJECT_SUFFIX = re.compile(r"\.(?:o|obj|lo|a|lib|rlib|so|dylib|dll|exe)\Z|\.so(?:\.\d+)+\Z", re.IGNORECASE)
+_MACHO_MAGICS = (b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe")
+_BITCODE_MAGICS = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")  # raw, in a wrapper
+_MAGICS = (b"\x7fELF", b"!<arch>\n", b"!<thin>\n", *_MACHO_MAGICS, *_BITCODE_MAGICS)
+_FAT_MAGICS = (b"\xca\xfe\xba\xbe", b"\xca\xfe\xba\xbf")
+# Java classes begin with CAFEBABE too, then have a version of at least 45 where fat Mach-O counts its slices.
+_FAT_SLICES = range(1, 30)
+
+HEAD_BYTES = 4096  # how much of a file's beginning `is_object` and `sniff_input` want to see
+
+
+def has_object_suffix(name: str) -> bool:
+    """Say whether a file's name claims an object, an archive or a linked file."""
+    return _OBJECT_SUFFIX.search(name) is not None
+
+
+def is_object(head: bytes) -> bool:
+    """Say whether a file that begins with `head` is ELF, Mach-O, PE, an ar archive or bitcode.
+
+    COFF objects have no magic number worth the name, and are known by their suffix only.
+    """
+    if head.startswith(_MAGICS):
+        return True
+    if head.startswith(_FAT_MAGICS):
+        return int.from_bytes(head[4:8], "big") in _FAT_SLICES
+    if head.startswith(b"MZ"):
+        # e_lfanew, the last field of the DOS header, is the offset of the PE header.
+        offset = int.from_bytes(head[60:64], "little")
+        return head[offset : offset + 4] == b"PE\0\0"
+    return False
+
+
+def sniff_input(head: bytes, name: str) -> InputType:
+    """Tell what a file is from its first `HEAD_BYTES` bytes, and from its name where they leave it open."""
+    if is_object(head) or has_object_suffix(name):
+        return InputType.OBJECT
+    text = _decode(head).lstrip()
+    if re.match(r'\{\s*(?:["}]|$)', text):
+        return InputType.AQUERY
+    if re.match(r"\[\s*(?:[{\]]|$)", text) or name.lower().endswith(".json"):
+        return InputType.COMPILE_COMMANDS
+    return InputType.OBJECT if "\0" in text else InputType.PARAMS
+
+
+def _decode(data: bytes) -> str:
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", "replace")
+    return data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
+
+
+def _load_json(data: bytes, expected: str) -> Any:
+    try:
+        return json.loads(_decode(data))
+    except json.JSONDecodeError as error:
+        raise FormatError(
+            f"expected {expected}, found invalid JSON: line {error.lineno}, column {error.colno}: {error.msg}"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"expected {expected}, found JSON beyond reason: {error}") from None
+
+
+def _found(value: object) -> str:
+    if isinstance(value, dict):
+        keys = ", ".join(json.dumps(key[:40]) for key in list(value)[:3])
+        return f"an object with {keys}" if keys else "an empty object"
+    if isinstance(value, list):
+        return "a list"
+    return {str: "a string", bool: "true or false", type(None): "null"}.get(type(value), "a number")
+
+
+# --- compilation databases
+
+_DATABASE = "a compilation database (a JSON list of objects with directory, file and command or arguments)"
+_KEYS = frozenset(("directory", "file", "command", "arguments", "output"))
+
+# How every option begins that `_read_gnu_options` looks at: to pass over the many others quickly.
+_TELLING = ("-o", "-c", "-x", "-X", "-E", "-M", "-S", "-e", "-fsyntax", "-verify", "-mllvm", "-mmlir", "--")
+# Options that pass the next argument on, so that it may look like one of the driver's own.
+_PASS_ON = ("-mllvm", "-mmlir", "-Xa", "-Xcuda-", "-Xlinker", "-Xopenmp-target", "-Xpreprocessor")
+# To cl, a path may look like an option, too (`/opt/include` like `/o`).
+_CL_VALUES = frozenset(("-D", "-I", "-U", "-FI", "-Tc", "-Tp", "-imsvc", "-winsysroot", "-mllvm"))
+
+# Options that end the work before there is an object.
+_GNU_STOPS = re.compile(
+    r"-E|--preprocess|-MM?|--(?:user-)?dependencies|-S|--assemble|-emit-(?:ast|pch)|-extract-api|-fsyntax-only"
+    r"|-verify-pch|--analyze|--precompile"
+)
+_CL_STOPS = re.compile(r"-E|-EP|-P|-Zs|-fsyntax-only|-emit-pch|--analyze")
+
+_LAUNCHERS = frozenset(("buildcache", "ccache", "distcc", "env", "gomacc", "icecc", "rewrapper", "sccache"))
+_CL_DRIVER = re.compile(r"(?:.*-)?cl(?:-[\d.]+)?")
+_HEADER = re.compile(r"\.(?:h|hh|hpp|hxx|h\+\+|inc|inl|ipp|tcc)\Z", re.IGNORECASE)
+_LINKABLE = re.compile(r"\.(?:o|obj|lo|a|lib|rlib)\Z", re.IGNORECASE)
+
+
+def parse_compile_commands(data: bytes) -> Iterator[CompileCommand]:
+    """Read a compilation database; the entries come in file order.
+
+    What is wrong with one entry is that entry's `problem`. Raises FormatError, before the first entry, if the
+    whole is no compilation database.
+    """
+    database = _load_json(data, _DATABASE)
+    if not isinstance(database, list):
+        raise FormatError(f"expected {_DATABASE}, found {_found(database)}")
+    if database and not any(isinstance(entry, dict) and _KEYS & entry.keys() for entry in database):
+        raise FormatError(f"expected {_DATABASE}, found a list that begins with {_found(database[0])}")
+    return _entries(database)
+
+
+def _entries(database: list[object]) -> Iterator[CompileCommand]:
+    for index in range(len(database)):
+        entry, database[index] = database[index], None  # memory shrinks as the entries are used
+        yield _parse_entry(entry, index)
+
+
+def _parse_entry(entry: object, index: int) -> CompileCommand:
+    if not isinstance(entry, dict):
+        detail = f"expected an object, found {_found(entry)}"
+        return CompileCommand(index, None, None, None, "malformed", detail)
+    directory, file, output = (
+        value if isinstance(value := entry.get(key), str) else None for key in ("directory", "file", "output")
+    )
+    try:
+        return CompileCommand(index, directory, file, _read_entry(entry))
+    except _NoObjectError as error:
+        return CompileCommand(index, directory, file, output, error.problem, str(error))
+
+
+def _read_entry(entry: Mapping[str, Any]) -> str:
+    for key in ("directory", "file", "command", "output"):
+        if not isinstance(entry.get(key), (str, type(None))):
+            raise _NoObjectError(f"expected a string as {key!r}, found {_found(entry[key])}", "malformed")
+    if entry.get("directory") is None:
+        raise _NoObjectError("has no 'directory'", "malformed")
+    arguments = entry.get("arguments")
+    if arguments is None:
+        try:
+            arguments = split_command(entry.get("command") or "")
+        except ValueError as error:
+            raise _NoObjectError(f"'command' cannot be split: {error}", "malformed") from None
+    elif not isinstance(arguments, list) or not all(isinstance(word, str) for word in arguments):
+        raise _NoObjectError("expected a list of strings as 'arguments'", "malformed")
+    output: str | None = entry.get("output")
+    if arguments:
+        return _find_output(arguments, entry.get("file"), output)
+    if output is None:
+        raise _NoObjectError("has no 'command', no 'arguments' and no 'output'", "malformed")
+    return output
+
+
+class _NoObjectError(Exception):
+    """An entry that names no object to read."""
+
+    def __init__(self, detail: str, problem: str = "no_output") -> None:
+        super().__init__(detail)
+        self.problem = problem
+
+
+def _is_cl(arguments: Sequence[str]) -> bool:
+    """Say whether the driver takes cl's options: after a launcher such as ccache, its name ends in ``cl``."""
+    if "--driver-mode=cl" in arguments:
+        return True
+    for argument in arguments:
+        name = re.split(r"[/\\]", argument)[-1].lower().removesuffix(".exe")
+        if name not in _LAUNCHERS and "=" not in argument and not argument.startswith("-"):
+            return _CL_DRIVER.fullmatch(name) is not None
+    return False
+
+
+def _find_output(arguments: Sequence[str], file: str | None, recorded: str | None) -> str:
+    """Give the object that a command makes, by the rules of this module's docstring."""
+    cl_style = _is_cl(arguments)
+    output, compiles, suffix = (_read_cl_options if cl_style else _read_gnu_options)(arguments)
+    name = recorded if output is None else output
+    if name in ("-", "/dev/null"):
+        raise _NoObjectError(f"the command writes to {name}")
+    if not compiles and name is None:
+        raise _NoObjectError("the command has neither -c nor -o")
+    if not compiles and file is not None and _LINKABLE.search(file):
+        raise _NoObjectError(f"the command links {file}")
+
+    folder, _, base = (name or "").rpartition("/")
+    if base:
+        return f"{name}{suffix}" if cl_style and "." not in base else f"{name}"
+    if file is None:
+        raise _NoObjectError("has no 'file', and its command no -o", "malformed")
+    if _HEADER.search(file):
+        raise _NoObjectError("the command precompiles a header")
+    source = file.rpartition("/")[2]
+    stem = source.rpartition(".")[0] if "." in source else source
+    return f"{folder}/{stem}{suffix}" if folder else f"{stem}{suffix}"
+
+
+def _read_gnu_options(arguments: Sequence[str]) -> tuple[str | None, bool, str]:
+    """Give the last ``-o`` or None, whether there is a ``-c``, and the suffix of a default name."""
+    output, compiles, suffix = None, False, ".o"
+    words = iter(arguments)
+    for word in words:
+        if not word.startswith(_TELLING):
+            continue
+        if word in ("-o", "--output"):
+            output = _value(word, words)
+        elif word in ("-c", "--compile"):
+            compiles = True
+        elif word == "-Xclang":
+            _check_goes_on(next(words, ""), _GNU_STOPS)
+        elif word.startswith(_PASS_ON) or word in ("-MF", "-MJ", "-MQ", "-MT"):
+            next(words, None)
+        elif word.startswith("-x"):
+            language = word[2:] or _value(word, words)
+            if language.endswith("-header"):
+                raise _NoObjectError(f"the command has -x {language}, which makes no object")
+        elif word == "-emit-llvm":
+            suffix = ".bc"
+        elif word.startswith("--output="):
+            output = word.removeprefix("--output=")
+        elif word.startswith("-o") and not word.startswith(("-object-file-name=", "-objcmt-")):
+            output = word[2:]
+        elif word == "--":
+            break
+        else:
+            _check_goes_on(word, _GNU_STOPS)
+    return output, compiles, suffix
+
+
+def _read_cl_options(arguments: Sequence[str]) -> tuple[str | None, bool, str]:
+    """Do the same for a driver that takes cl's options, each of which may begin with ``/`` or ``-``."""
+    output, compiles = None, False
+    words = iter(arguments)
+    next(words, None)  # the driver's path begins with a slash, too
+    for word in words:
+        if not word.startswith(("-", "/")):
+            continue
+        option = f"-{word[1:]}"
+        if option in ("-o", "-Fo:"):
+            output = _value(word, words)
+        elif option == "-c":
+            compiles = True
+        elif option == "-Xclang":
+            _check_goes_on(next(words, ""), _CL_STOPS)
+        elif option in _CL_VALUES:
+            next(words, None)
+        elif option.startswith("-Fo"):
+            output = option[3:].removeprefix(":")
+        elif option.startswith("-o"):
+            output = option[2:]
+        elif option in ("--", "-link"):
+            break
+        else:
+            _check_goes_on(option, _CL_STOPS)
+    return output, compiles, ".obj"
+
+
+def _value(option: str, words: Iterator[str]) -> str:
+    value = next(words, None)
+    if value is None:
+        raise _NoObjectError(f"the command ends after {option}", "malformed")
+    return value
+
+
+def _check_goes_on(option: str, stops: re.Pattern[str]) -> None:
+    if stops.fullmatch(option):
+        raise _NoObjectError(f"the command has {option}, which makes no object")
+
+
+# --- words
+
+# The last alternative is what begins no word: a quote that is not closed, a backslash at the end.
+_SHELL_WORD = re.compile(r"""(?:[^ \t\r\n'"\\]++|'[^']*+'|"(?:[^"\\]++|\\.)*+"|\\.)++|['"\\]""", re.DOTALL)
+_SHELL_QUOTED = re.compile(r"""'([^']*+)'|"((?:[^"\\]++|\\.)*+)"|\\(.)""", re.DOTALL)
+_SHELL_ESCAPE = re.compile(r'\\([$`"\\\n])')
+
+_GNU_QUOTES = r"""'((?:[^'\\]++|\\.?+)*+)(?:'|\Z)|"((?:[^"\\]++|\\.?+)*+)(?:"|\Z)|\\(.?+)"""
+_GNU_QUOTED = re.compile(_GNU_QUOTES, re.DOTALL)
+_GNU_WORD = re.compile(rf"""(?:[^ \t\r\n\f\v'"\\]++|{_GNU_QUOTES})++""", re.DOTALL)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+
+
+def split_command(command: str) -> tuple[str, ...]:
+    """Split a command line into words as a POSIX shell does, expanding nothing.
+
+    Raises ValueError where a quote is not closed.
+    """
+    words = []
+    for word in _SHELL_WORD.findall(command):
+        if "'" not in word and '"' not in word and "\\" not in word:
+            words.append(word)
+            continue
+        if len(word) == 1:
+            raise ValueError("it ends in a backslash" if word == "\\" else f"a {word} is not closed")
+        unquoted = _SHELL_QUOTED.sub(_unquote_shell, word)
+        if unquoted or word.replace("\\\n", ""):  # a continued line alone is no word, a pair of quotes is
+            words.append(unquoted)
+    return tuple(words)
+
+
+def _unquote_shell(match: re.Match[str]) -> str:
+    single, double, escaped = match.groups()
+    if single is not None:
+        return str(single)
+    if double is not None:
+        return _SHELL_ESCAPE.sub(lambda escape: escape[1].rstrip("\n"), double)
+    return escaped.rstrip("\n")
+
+
+def parse_response_file(data: bytes) -> tuple[str, ...]:
+    """Split a parameter file into words; like GNU's tools, accept a last quote that is not closed."""
+    return tuple(_GNU_QUOTED.sub(_unquote_gnu, match[0]) for match in _GNU_WORD.finditer(_decode(data)))
+
+
+def _unquote_gnu(match: re.Match[str]) -> str:
+    single, double, escaped = match.groups()
+    if escaped is not None:
+        return escaped or "\\"
+    return _ESCAPE.sub(r"\1", double if single is None else single)
+
+
+# --- link lines
+
+_LINK_INPUT = re.compile(r"\.(?:o|obj|lo|a|rlib|bc)\Z|/.*\.lib\Z", re.IGNORECASE | re.DOTALL)
+# Options whose value, the next word, is none of the inputs though it might look like one.
+_LINK_VALUE = re.compile(
+    r"--?(?:o|output|Map|out-implib|object_path_lto|bundle_loader|soname|h|install_name|dylib_install_name"
+    r"|rpath|rpath-link|I|dynamic-linker|L|library-path|l|library|T|script|version-script|dynamic-list|R"
+    r"|just-symbols|plugin|plugin-opt|m|u|z|MF|MJ|MQ|MT|Xclang|mllvm)"
+)
+_MSVC_VALUE = re.compile(r"/(?:out|implib|defaultlib|nodefaultlib):", re.IGNORECASE)
+_AR = re.compile(r"(?:.*[/-])?ar(?:-[\d.]+)?(?:\.exe)?")
+_AR_OPERATION = re.compile(r"(?=.*[qr])[abcDilNoOPqrsSTuUvV]+")
+
+
+def link_inputs(tokens: Iterable[str]) -> tuple[LinkInput, ...]:
+    """Give the objects, archives and nested parameter files among the words of a link line, in order.
+
+    The words may begin with the linker (or ``ar``) itself.
+    """
+    words = list(_linker_words(tokens))
+    written = {_find_archive(words)}
+    inputs = []
+    rest = iter(words)
+    for word in rest:
+        if word.startswith("-"):
+            if _LINK_VALUE.fullmatch(word):
+                value = next(rest, None)
+                if word in ("-o", "--output"):
+                    written.add(value)
+        elif word.startswith("@") and len(word) > 1:
+            inputs.append(LinkInput(word[1:], nested=True))
+        elif _LINK_INPUT.search(word) and not _MSVC_VALUE.match(word):
+            inputs.append(LinkInput(word))
+    return tuple(item for item in inputs if item.nested or item.path not in written)
+
+
+def _linker_words(tokens: Iterable[str]) -> Iterator[str]:
+    for word in tokens:
+        if word.startswith("-Wl,"):
+            yield from word.split(",")[1:]
+        elif word != "-Xlinker":
+            yield word
+
+
+def _find_archive(words: Sequence[str]) -> str | None:
+    """Give the archive that ``ar rcs libx.a a.o`` writes; the ``ar`` itself may be missing."""
+    named = bool(words) and _AR.fullmatch(words[0]) is not None
+    operands = [word for word in words[1 if named else 0 :][:5] if not word.startswith("--")]
+    if len(operands) < 2 or not _LINKABLE.search(operands[1]):
+        return None
+    operation = operands[0].removeprefix("-") if named else operands[0]  # `ld -r` is no operation
+    return operands[1] if _AR_OPERATION.fullmatch(operation) else None
+
+
+# --- Bazel
+
+_GRAPH = "the JSON of `bazel aquery --output=jsonproto` (an object with actions)"
+
+
+def parse_aquery(data: bytes) -> tuple[LinkAction, ...]:
+    """Read every CppLink action of an action graph; raises FormatError if there are none."""
+    graph = _load_json(data, _GRAPH)
+    if not isinstance(graph, dict) or not isinstance(graph.get("actions"), list):
+        raise FormatError(f"expected {_GRAPH}, found {_found(graph)}")
+    actions = graph["actions"]
+    labels = {str(target.get("id")): str(target.get("label")) for target in _objects(graph, "targets")}
+    links = tuple(
+        _parse_action(action, index, labels.get(str(action.get("targetId")), ""))
+        for index, action in enumerate(actions)
+        if isinstance(action, dict) and action.get("mnemonic") == "CppLink"
+    )
+    if not links:
+        raise FormatError(f"expected an action with the mnemonic CppLink, found none among {len(actions)}")
+    return links
+
+
+def _parse_action(action: Mapping[str, Any], index: int, label: str) -> LinkAction:
+    words = _strings(action)
+    if not words:
+        return LinkAction(index, label, (), "malformed", "expected a list of strings as 'arguments'")
+    files = {str(file.get("execPath")): _strings(file) for file in _objects(action, "paramFiles")}
+    put_in_place: list[str] = []
+    for word in words:
+        path = word.removeprefix("-Wl,").removeprefix("@")
+        put_in_place.extend(files[path] if path != word and path in files else (word,))
+    return LinkAction(index, label, link_inputs(put_in_place))
+
+
+def _objects(parent: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    value = parent.get(key)
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _strings(parent: Mapping[str, Any]) -> list[str]:
+    words = parent.get("arguments")
+    return words if isinstance(words, list) and all(isinstance(word, str) for word in words) else []

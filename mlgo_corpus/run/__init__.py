@@ -1,0 +1,1 @@
+"""Run: processes, from one compiler to a pool of workers."""

@@ -1,0 +1,286 @@
+"""Map a function over many items in worker processes: results in order, and no item takes the run down.
+
+`parallel_map` hands chunks of items to ``jobs`` workers and yields their results in the items' order. A worker that
+dies (a crash in a native library, the kernel's out-of-memory killer) or exceeds its time is replaced. The items it
+held are tried again one by one; the item that kills its worker a second time, alone, gives a `Lost` in its place.
+
+At most a few chunks per worker are under way or waiting to be yielded, so that memory does not grow with the number
+of items. However the iteration ends (exhausted, closed, Ctrl-C, an exception of the function's), no worker is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count, islice
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from mlgo_corpus.run.worker import read_message, serve, write_message
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# A chunk amortises one round trip (about 50 microseconds) over its items, and is what one crash makes us repeat.
+_CHUNK = 32
+_CHUNKS_AHEAD_PER_WORKER = 4
+_TRIES_ALONE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Stands for the result of an item whose worker died, or ran out of time, while it worked on it alone."""
+
+    timed_out: bool
+    detail: str
+
+
+def available_cpus() -> int:
+    """The CPUs this process may use: the default of ``--jobs``."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def parallel_map(
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    jobs: int,
+    limit: float,
+    weigh: Callable[[Item], float] = lambda _: 0.0,
+) -> Iterator[Result | Lost]:
+    """Yield ``function(item)`` for each item, in order, computed by up to ``jobs`` worker processes.
+
+    Args:
+        function: picklable by name (or a partial of such); what it returns is pickled back.
+        items: consumed as the work goes on, a few chunks ahead of what was yielded.
+        jobs: the number of workers, at least 1.
+        limit: seconds that one item may take.
+        weigh: an item's share of a chunk (a chunk ends where the shares reach 1); by default only the count matters.
+
+    Raises:
+        Exception: what ``function`` raised; the remaining items are abandoned.
+    """
+    pool: _Pool[Any] = _Pool(function, jobs, limit)
+    try:
+        yield from pool.run(_chunks(items, weigh))
+    finally:
+        pool.close()
+
+
+def _chunks(items: Iterable[Item], weigh: Callable[[Item], float]) -> Iterator[list[Item]]:
+    chunk: list[Item] = []
+    weight = 0.0
+    for item in items:
+        chunk.append(item)
+        weight += weigh(item)
+        if len(chunk) == _CHUNK or weight >= 1:
+            yield chunk
+            chunk, weight = [], 0.0
+    if chunk:
+        yield chunk
+
+
+@dataclass(slots=True)
+class _Task(Generic[Item]):
+    """A chunk under way: its place in the order, and the results of those of its items that were tried alone."""
+
+    number: int
+    items: list[Item]
+    first: int = 0
+    tries: int = 0
+
+
+@dataclass(slots=True)
+class _Slot:
+    """The results of one chunk, until all before it were yielded."""
+
+    results: list[Any]
+    missing: int
+
+
+class _Pool(Generic[Item]):
+    def __init__(self, function: Callable[[Item], Any], jobs: int, limit: float) -> None:
+        self._function = function
+        self._jobs = jobs
+        self._limit = limit
+        self._workers: list[_Worker] = []
+        self._selector = selectors.DefaultSelector()
+        self._tasks: dict[int, _Task[Item]] = {}  # by the worker's pid
+        self._retries: deque[_Task[Item]] = deque()
+
+    def run(self, chunks: Iterator[list[Item]]) -> Iterator[Any]:
+        slots: dict[int, _Slot] = {}
+        numbers = count()
+        next_out = 0
+
+        def next_task() -> _Task[Item] | None:
+            if self._retries:
+                return self._retries.popleft()
+            if len(slots) >= self._jobs * _CHUNKS_AHEAD_PER_WORKER:
+                return None
+            chunk = next(chunks, None)
+            if chunk is None:
+                return None
+            task = _Task(next(numbers), chunk)
+            slots[task.number] = _Slot([None] * len(chunk), len(chunk))
+            return task
+
+        while True:
+            while len(self._tasks) < self._jobs and (task := next_task()) is not None:
+                self._give(self._idle_worker(), task)
+            if not self._tasks:
+                return
+            for done, results in self._wait():
+                slot = slots[done.number]
+                slot.results[done.first : done.first + len(results)] = results
+                slot.missing -= len(results)
+            while next_out in slots and slots[next_out].missing == 0:
+                yield from slots.pop(next_out).results
+                next_out += 1
+
+    def _idle_worker(self) -> _Worker:
+        for worker in self._workers:
+            if worker.pid not in self._tasks:
+                return worker
+        worker = _start_worker(self._workers)
+        self._workers.append(worker)
+        self._selector.register(worker.replies, selectors.EVENT_READ, worker)
+        return worker
+
+    def _give(self, worker: _Worker, task: _Task[Item]) -> None:
+        self._tasks[worker.pid] = task
+        # A worker that died while idle shows itself as the end of its replies, like any other.
+        with contextlib.suppress(BrokenPipeError):
+            write_message(worker.requests, (self._function, task.items, self._limit))
+
+    def _wait(self) -> Iterator[tuple[_Task[Item], list[Any]]]:
+        for key, _ in self._selector.select():
+            worker: _Worker = key.data
+            task = self._tasks.get(worker.pid)
+            try:
+                answer = read_message(worker.replies)
+            except EOFError:
+                yield from self._bury(worker, task)
+                continue
+            if isinstance(answer, Exception):
+                raise answer
+            assert task is not None  # noqa: S101 - a worker speaks only when it was given a task
+            del self._tasks[worker.pid]
+            yield task, answer
+
+    def _bury(self, worker: _Worker, task: _Task[Item] | None) -> Iterator[tuple[_Task[Item], list[Any]]]:
+        """Reap a dead worker; split its chunk to find the culprit, or give the culprit up."""
+        self._selector.unregister(worker.replies)
+        self._workers.remove(worker)
+        self._tasks.pop(worker.pid, None)
+        signal_number = worker.end()
+        if task is None:
+            return
+        if len(task.items) > 1:
+            for index, item in enumerate(task.items):
+                self._retries.append(_Task(task.number, [item], task.first + index))
+            return
+        timed_out = signal_number == signal.SIGALRM
+        task.tries += 1
+        if task.tries < _TRIES_ALONE and not timed_out:
+            self._retries.append(task)
+            return
+        if timed_out:
+            detail = f"not done after {self._limit:g} seconds"
+        else:
+            detail = f"the worker process ended by {_signal_name(signal_number)}"
+        yield task, [Lost(timed_out, detail)]
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.end()
+        self._workers.clear()
+        self._selector.close()
+
+
+def _signal_name(number: int | None) -> str:
+    if number is None:
+        return "itself"
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+@dataclass(slots=True)
+class _Worker:
+    """One worker process and our ends of its pipes."""
+
+    pid: int
+    requests: int
+    replies: int
+    process: subprocess.Popen[bytes] | None = field(default=None)
+
+    def end(self) -> int | None:
+        """Kill and reap the process; give the signal that ended it, None if it left by itself."""
+        os.close(self.requests)
+        os.close(self.replies)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)  # too late for one that is dead already: its own signal is reported
+        if self.process is not None:
+            code = self.process.wait()
+        else:
+            code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return -code if code < 0 else None
+
+
+def _start_worker(others: list[_Worker]) -> _Worker:
+    child_requests, requests = os.pipe()
+    replies, child_replies = os.pipe()
+    try:
+        if _may_fork():
+            pid = os.fork()
+            if pid == 0:
+                _run_forked(child_requests, child_replies, (requests, replies), others)
+            return _Worker(pid, requests, replies)
+        package = str(Path(__file__).parents[2])
+        process = subprocess.Popen(
+            (sys.executable, "-m", "mlgo_corpus.run.worker", str(child_requests), str(child_replies)),
+            pass_fds=(child_requests, child_replies),
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([package, *sys.path])},
+            start_new_session=True,
+        )
+        return _Worker(process.pid, requests, replies, process)
+    finally:
+        os.close(child_requests)
+        os.close(child_replies)
+
+
+def _may_fork() -> bool:
+    """Forking costs milliseconds where a new interpreter costs a hundred, but is sound only in one thread.
+
+    Threads of native libraries count: their locks would stay locked in the child for ever.
+    """
+    if sys.platform != "linux" or threading.active_count() > 1:
+        return False
+    return len(list(islice(Path("/proc/self/task").iterdir(), 2))) == 1
+
+
+def _run_forked(requests: int, replies: int, parents_ends: tuple[int, int], others: list[_Worker]) -> None:
+    """Be the worker. The pipes of others are closed, or they would not see the parent's end as the end."""
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        for descriptor in (
+            *parents_ends,
+            *(end for other in others for end in (other.requests, other.replies)),
+        ):
+            os.close(descriptor)
+        serve(requests, replies)
+        code = 0
+    finally:
+        os._exit(code)

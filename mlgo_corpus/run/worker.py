@@ -1,0 +1,80 @@
+"""The worker's side of the engine: a loop that runs tasks and answers, until its input ends.
+
+Messages are pickles behind their length (8 bytes, little-endian). A task is ``(function, items, limit)``; its
+answer is the list of ``function(item)``, or the exception that one of them raised. Before each item the worker sets
+an alarm of ``limit`` seconds that it does not catch: a native parser that loops for ever ends with its process, and
+no worker outlives its work even when the parent is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import struct
+import sys
+from typing import Any
+
+_LENGTH = struct.Struct("<Q")
+
+
+def read_message(descriptor: int) -> Any:
+    """Read one message.
+
+    Raises:
+        EOFError: the other side closed the pipe, or died while it wrote.
+    """
+    (length,) = _LENGTH.unpack(_read_exactly(descriptor, _LENGTH.size))
+    return pickle.loads(_read_exactly(descriptor, length))  # noqa: S301 - from our own parent or child, over a pipe
+
+
+def write_message(descriptor: int, message: Any) -> None:
+    """Write one message whole.
+
+    Raises:
+        BrokenPipeError: the other side is gone.
+    """
+    body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    view = memoryview(_LENGTH.pack(len(body)) + body)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _read_exactly(descriptor: int, size: int) -> bytes:
+    pieces = []
+    while size:
+        piece = os.read(descriptor, min(size, 1 << 20))
+        if not piece:
+            raise EOFError
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+def serve(requests: int, replies: int) -> None:
+    """Answer tasks until ``requests`` ends. Ctrl-C is the parent's business: it ends its workers itself."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGALRM, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    while True:
+        try:
+            function, items, limit = read_message(requests)
+        except EOFError:
+            return
+        try:
+            answer: Any = []
+            for item in items:
+                signal.setitimer(signal.ITIMER_REAL, limit)
+                answer.append(function(item))
+        except Exception as error:  # it is raised again on the parent's side
+            answer = error
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        try:
+            write_message(replies, answer)
+        except BrokenPipeError:
+            return
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]), int(sys.argv[2]))

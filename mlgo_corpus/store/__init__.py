@@ -1,0 +1,1 @@
+"""Store: what lies on disk."""

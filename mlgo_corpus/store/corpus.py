@@ -1,0 +1,313 @@
+"""A corpus on disk: its modules, its manifest, and every path inside it.
+
+::
+
+    corpus/
+      corpus_description.json   the manifest, exactly as LLVM's mlgo-utils and ml-compiler-opt write and read it
+      lua/lvm.o.bc              a module's bitcode; its name is ``lua/lvm.o``
+      lua/lvm.o.cmd             its cc1 options, separated by NUL
+      lua/lvm.o.thinlto.bc      its ThinLTO index, in a ThinLTO corpus
+      modules.parquet           one row per input object or member, also for those left out
+      .mlgo-corpus/             what the next ``extract`` needs to know; may be deleted
+
+Modules, manifests and names may come from anybody: a name that would leave the folder is refused when it is read,
+and mapped inside when it is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.formats.cmdline import decode_options, split_options
+
+MANIFEST_NAME = "corpus_description.json"
+MODULES_NAME = "modules.parquet"
+STATE_FOLDER = ".mlgo-corpus"
+
+BITCODE_SUFFIX = ".bc"
+COMMAND_SUFFIX = ".cmd"
+THINLTO_INDEX_SUFFIX = ".thinlto.bc"
+MODULE_SUFFIXES = (BITCODE_SUFFIX, COMMAND_SUFFIX, THINLTO_INDEX_SUFFIX)
+
+# What extract_ir writes as the override of a local ThinLTO corpus, for the user to fill in.
+UNSPECIFIED_OVERRIDE = ("<UNSPECIFIED>",)
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One module of a corpus. It holds paths, not bytes, so that it pickles small and reads late."""
+
+    root: Path
+    name: str
+    has_thinlto: bool = False
+    override: tuple[str, ...] | None = None
+
+    @property
+    def bitcode_path(self) -> Path:
+        """Where the module's bitcode is."""
+        return self._path(BITCODE_SUFFIX)
+
+    @property
+    def command_path(self) -> Path:
+        """Where the module's own command is; a corpus with an override may have none."""
+        return self._path(COMMAND_SUFFIX)
+
+    @property
+    def thinlto_index_path(self) -> Path | None:
+        """Where the module's ThinLTO index is; None in a corpus without ThinLTO."""
+        return self._path(THINLTO_INDEX_SUFFIX) if self.has_thinlto else None
+
+    def bitcode(self) -> bytes:
+        """Read the bitcode.
+
+        Raises:
+            CorpusError: the file is missing or cannot be read.
+        """
+        return self._read(self.bitcode_path)
+
+    def command(self) -> tuple[str, ...]:
+        """Give the cc1 options the module is compiled with: the corpus's override, else its own.
+
+        Options are text in which bytes that are not UTF-8 are kept (`os.fsencode` gives them back).
+
+        Raises:
+            CorpusError: there is no override and the module has no command.
+        """
+        if self.override is not None:
+            return self.override
+        return decode_options(split_options(self._read(self.command_path)))
+
+    def _read(self, path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise CorpusError(f"cannot read {path.name}: {error.strerror}", self.name) from error
+
+    def _path(self, suffix: str) -> Path:
+        return self.root / (_checked_name(self.name) + suffix)
+
+
+class Corpus:
+    """A corpus folder opened for reading: the manifest's settings, and its modules in order.
+
+    Attributes:
+        path: the folder.
+        names: the modules' names, in the manifest's order.
+        has_thinlto: whether modules have a ThinLTO index.
+        global_command_override: one command for all modules instead of their own, or None.
+    """
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        self.path = path
+        self.names: tuple[str, ...] = tuple(manifest["modules"])
+        self.has_thinlto: bool = manifest["has_thinlto"]
+        override = manifest.get("global_command_override")
+        self.global_command_override = None if override is None else tuple(override)
+
+    @classmethod
+    def open(cls, path: Path | str) -> Corpus:
+        """Open a corpus made by this tool, by LLVM's mlgo-utils or by ml-compiler-opt.
+
+        Raises:
+            CorpusError: there is no manifest, or it is not one.
+        """
+        path = Path(path)
+        return cls(path, read_manifest(path / MANIFEST_NAME))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[Module]:
+        return (self._module(name) for name in self.names)
+
+    def __getitem__(self, name: str) -> Module:
+        if name not in self.names:
+            raise KeyError(name)
+        return self._module(name)
+
+    def __repr__(self) -> str:
+        return f"Corpus({str(self.path)!r}, modules={len(self.names)})"
+
+    def _module(self, name: str) -> Module:
+        return Module(self.path, name, self.has_thinlto, self.global_command_override)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Read and check a ``corpus_description.json``; unknown keys are kept.
+
+    Raises:
+        CorpusError: it is missing, not JSON, or a key has the wrong type.
+    """
+    try:
+        manifest = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise CorpusError(f"{path.parent}: not a corpus: it has no {path.name}") from error
+    except OSError as error:
+        raise CorpusError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise CorpusError(f"{path}: not JSON: {error}") from error
+    if not isinstance(manifest, dict):
+        raise CorpusError(f"{path}: expected a JSON object, found {type(manifest).__name__}")
+    if not isinstance(manifest.get("has_thinlto"), bool):
+        raise CorpusError(f"{path}: expected true or false under 'has_thinlto'")
+    for key, needed in (("modules", True), ("global_command_override", False)):
+        value = manifest.get(key)
+        if value is None and not needed:
+            continue
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise CorpusError(f"{path}: expected a list of strings under {key!r}")
+    return manifest
+
+
+def write_manifest(path: Path, modules: Sequence[str], *, has_thinlto: bool, override: Sequence[str] | None) -> None:
+    """Write a manifest byte for byte as upstream's ``json.dump(…, indent=2)`` does, whole or not at all."""
+    manifest: dict[str, Any] = {}
+    if override is not None:
+        manifest["global_command_override"] = list(override)
+    manifest["has_thinlto"] = has_thinlto
+    manifest["modules"] = list(modules)
+    write_atomically(path, json.dumps(manifest, indent=2).encode("ascii"))
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a small file under a temporary name beside its own, then rename it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def remove_module_files(root: Path, name: str) -> None:
+    """Delete a module's files, and the folders that this leaves empty.
+
+    Raises:
+        CorpusError: the name leaves the corpus folder.
+    """
+    path = root / _checked_name(name)
+    for suffix in MODULE_SUFFIXES:
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    for folder in path.parents:
+        if folder == root:
+            break
+        try:
+            folder.rmdir()
+        except OSError:
+            break
+
+
+# Names
+
+_MAX_COMPONENT_BYTES = 255 - len(THINLTO_INDEX_SUFFIX)
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+_RESERVED_FOLDERS = frozenset({MANIFEST_NAME, MODULES_NAME, STATE_FOLDER})
+
+
+def safe_module_name(text: str) -> str:
+    """Map an object's path to a module name that stays inside the corpus; equal paths give equal names.
+
+    The path is normalised as text. An absolute path loses its root, a leading ``..`` becomes ``_up``. Control
+    characters and bytes that are not UTF-8 are written ``%XX``. A folder whose name would collide with a module's
+    file gets a ``_``, and a component too long for a file name ends in a hash of itself.
+    """
+    parts: list[str] = []
+    for part in text.split("/"):
+        if part in ("", "."):
+            continue
+        if part == ".." and parts and parts[-1] != "_up":
+            parts.pop()
+        else:
+            parts.append("_up" if part == ".." else part)
+    if not parts:
+        parts = ["module"]
+    last = len(parts) - 1
+    safe = [_safe_component(part, is_folder=index < last) for index, part in enumerate(parts)]
+    if len(safe) > 1 and safe[0] in _RESERVED_FOLDERS:
+        safe[0] += "_"
+    return "/".join(safe)
+
+
+def _safe_component(part: str, *, is_folder: bool) -> str:
+    if not part.isprintable():
+        part = _UNPRINTABLE.sub(_percent, part)
+    if part.endswith((BITCODE_SUFFIX, COMMAND_SUFFIX) if is_folder else ".thinlto"):
+        part += "_"
+    if len(part) > _MAX_COMPONENT_BYTES // 4 and len(part.encode()) > _MAX_COMPONENT_BYTES:
+        digest = sha256(part.encode()).hexdigest()[:16]
+        part = part.encode()[: _MAX_COMPONENT_BYTES - 17].decode("utf-8", "ignore") + "~" + digest
+    return part
+
+
+def _percent(match: re.Match[str]) -> str:
+    # Python stands a byte that is not UTF-8 for a surrogate in this range; other surrogates come from JSON escapes.
+    escaped_byte = "\udc80" <= match[0] <= "\udcff"
+    encoded = match[0].encode("utf-8", "surrogateescape" if escaped_byte else "surrogatepass")
+    return "".join(f"%{byte:02X}" for byte in encoded)
+
+
+def numbered_name(name: str, number: int) -> str:
+    """Give the name that the ``number``-th object called ``name`` gets: ``a/b.o`` becomes ``a/b~2.o``."""
+    folder, slash, base = name.rpartition("/")
+    stem, dot, suffix = base.partition(".")
+    if not stem:  # a name that begins with a dot
+        stem, dot, suffix = base, "", ""
+    return f"{folder}{slash}{stem}~{number}{dot}{suffix}"
+
+
+class NameRegistry:
+    """Hands out each module name once, and never one that is a folder of another.
+
+    Names are given in the order they are asked for, so that the same inputs always get the same names.
+    """
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._folders: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    def claim(self, wanted: str) -> str:
+        """Give ``wanted``, or a numbered form of it that is free."""
+        for folder in _folders(wanted):
+            if folder in self._names:
+                wanted = self._numbered(folder) + wanted[len(folder) :]
+                break
+        name = self._numbered(wanted) if wanted in self._names or wanted in self._folders else wanted
+        self._names.add(name)
+        self._folders.update(_folders(name))
+        return name
+
+    def _numbered(self, name: str) -> str:
+        while True:
+            number = self._next.get(name, 2)
+            self._next[name] = number + 1
+            candidate = numbered_name(name, number)
+            if candidate not in self._names and candidate not in self._folders:
+                return candidate
+
+
+def _folders(name: str) -> Iterable[str]:
+    at = name.find("/")
+    while at >= 0:
+        yield name[:at]
+        at = name.find("/", at + 1)
+
+
+def _checked_name(name: str) -> str:
+    """Refuse a name from a manifest that would leave the corpus.
+
+    Raises:
+        CorpusError: it is empty, absolute, holds ``..`` or a NUL byte.
+    """
+    if not name or name.startswith("/") or "\0" in name or ".." in name.split("/"):
+        raise CorpusError("this module name leaves the corpus folder", name)
+    return name

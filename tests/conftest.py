@@ -1,0 +1,166 @@
+"""Fixtures that several test modules share: LLVM's tools, tiny compiles, and a terminal of known width.
+
+A test that uses one of the LLVM fixtures carries the marker ``llvm``. Where that LLVM is missing it is
+skipped with the reason, and with ``CI=true`` in the environment such a skip is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+# What makes a stock clang embed the bitcode and the command in the object.
+EMBED = ("-Xclang", "-fembed-bitcode=all")
+
+LLVM_VERSIONS = (19, 22)
+LLVM_FIXTURES = frozenset({"llvm", *(f"llvm{version}" for version in LLVM_VERSIONS)})
+
+
+@dataclass(frozen=True, slots=True)
+class Llvm:
+    """The tools of one LLVM version; a path is empty where there is no such program."""
+
+    version: int
+
+    def tool(self, name: str) -> str:
+        """Give the path of, for example, ``llvm-objcopy-22``."""
+        return shutil.which(f"{name}-{self.version}") or ""
+
+    @property
+    def clang(self) -> str:
+        return self.tool("clang")
+
+    @property
+    def clangxx(self) -> str:
+        return self.tool("clang++")
+
+    @property
+    def objcopy(self) -> str:
+        return self.tool("llvm-objcopy")
+
+    @property
+    def dis(self) -> str:
+        return self.tool("llvm-dis")
+
+    @property
+    def ar(self) -> str:
+        return self.tool("llvm-ar")
+
+    @property
+    def nm(self) -> str:
+        return self.tool("llvm-nm")
+
+    @property
+    def size(self) -> str:
+        return self.tool("llvm-size")
+
+    @property
+    def readelf(self) -> str:
+        return self.tool("llvm-readelf")
+
+    @property
+    def lipo(self) -> str:
+        return self.tool("llvm-lipo")
+
+    @property
+    def ld_lld(self) -> str:
+        return self.tool("ld.lld")
+
+    @property
+    def lld_folder(self) -> Path:
+        """The folder that holds ``ld.lld`` without a version in its name, for clang's ``-B``."""
+        return Path(self.ld_lld).resolve().parent
+
+    def missing(self) -> tuple[str, ...]:
+        names = ("clang", "clang++", "ld.lld", *(f"llvm-{name}" for name in self._llvm_names()))
+        return tuple(f"{name}-{self.version}" for name in names if not self.tool(name))
+
+    @staticmethod
+    def _llvm_names() -> tuple[str, ...]:
+        return ("objcopy", "dis", "ar", "nm", "size", "readelf", "lipo")
+
+
+def _llvm(version: int) -> Llvm:
+    llvm = Llvm(version)
+    if missing := llvm.missing():
+        pytest.skip(f"LLVM {version} is not installed (make test installs it): no {', '.join(missing)}")
+    return llvm
+
+
+@pytest.fixture(scope="session")
+def llvm19() -> Llvm:
+    return _llvm(19)
+
+
+@pytest.fixture(scope="session")
+def llvm22() -> Llvm:
+    return _llvm(22)
+
+
+@pytest.fixture(scope="session", params=LLVM_VERSIONS, ids=lambda version: f"llvm{version}")
+def llvm(request: pytest.FixtureRequest) -> Llvm:
+    return _llvm(request.param)
+
+
+@pytest.fixture
+def compile_c(tmp_path: Path) -> Callable[..., Path]:
+    """Compile C (or, by the name's suffix, C++) to an object whose path is returned.
+
+    ``compile_c(llvm22, "int f(void) { return 1; }", "-Oz", *EMBED, name="sub/f.c")`` gives
+    ``tmp_path/sub/f.o``. The compiler runs in ``tmp_path``, and is given relative paths.
+    """
+
+    def compile_text(llvm: Llvm, text: str, *flags: str, name: str = "a.c", output: str = "") -> Path:
+        source = tmp_path / name
+        target = tmp_path / (output or Path(name).with_suffix(".o"))
+        for path in (source, target):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text(text)
+        compiler = llvm.clang if source.suffix == ".c" else llvm.clangxx
+        run_checked(compiler, *flags, "-c", name, "-o", str(target.relative_to(tmp_path)), cwd=tmp_path)
+        return target
+
+    return compile_text
+
+
+def run_checked(*argv: str | Path, cwd: Path | None = None, timeout: float = 120) -> str:
+    """Run a program that has to succeed, and return its stdout."""
+    done = subprocess.run(
+        argv, cwd=cwd, timeout=timeout, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{argv}: exit code {done.returncode}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture
+def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make what the CLI prints the same everywhere: 120 columns, no colour, no terminal guessed."""
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("LINES", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    for name in ("FORCE_COLOR", "PY_COLORS", "CLICOLOR_FORCE", "GITHUB_ACTIONS", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if LLVM_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("llvm")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    skipped = report.skipped and not hasattr(report, "wasxfail")
+    if skipped and os.environ.get("CI") == "true" and item.get_closest_marker("llvm") is not None:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid}: in CI, a test that needs LLVM may not be skipped: {reason}"
+    return report

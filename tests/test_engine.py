@@ -1,0 +1,213 @@
+"""The engine with real processes: order, crashes, hangs, errors, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from mlgo_corpus.run import engine
+from mlgo_corpus.run.engine import Lost, parallel_map
+
+
+def double(item: int) -> int:
+    return item * 2
+
+
+def slow_first(item: int) -> int:
+    time.sleep(0.2 if item == 0 else 0)
+    return item
+
+
+def die_on_seven(item: int) -> int:
+    if item == 7:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return item
+
+
+def die_once(item: tuple[int, str]) -> int:
+    number, marker = item
+    if number == 7 and not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def hang_on_three(item: int) -> int:
+    if item == 3:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+        while True:
+            sum(range(1000))
+    return item
+
+
+def exit_quietly(item: int) -> int:
+    if item == 2:
+        os._exit(0)
+    return item
+
+
+def refuse(item: int) -> int:
+    if item == 5:
+        raise ValueError("five")
+    return item
+
+
+def pid(_: int) -> int:
+    time.sleep(0.01)
+    return os.getpid()
+
+
+def big(item: int) -> bytes:
+    return bytes([item % 256]) * 3_000_000
+
+
+@pytest.fixture(params=["fork", "spawn"])
+def start(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(engine, "_may_fork", lambda: request.param == "fork")
+    if request.param == "spawn":
+        monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _no_child_is_left() -> object:
+    yield
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 5])
+@pytest.mark.parametrize("count", [0, 1, 31, 32, 33, 1000])
+def test_results_come_in_the_order_of_the_items(start: str, jobs: int, count: int) -> None:
+    if start == "spawn" and count != 33:
+        pytest.skip("one count is enough where each worker is a new interpreter")
+    assert list(parallel_map(double, range(count), jobs=jobs, limit=60)) == [2 * item for item in range(count)]
+
+
+def test_a_slow_item_does_not_change_the_order() -> None:
+    results = parallel_map(slow_first, range(50), jobs=2, limit=60, weigh=lambda _: 1)
+    assert list(results) == list(range(50))
+
+
+def test_the_item_that_kills_its_worker_is_lost_and_no_other(start: str) -> None:
+    results = list(parallel_map(die_on_seven, range(100), jobs=2, limit=60))
+    assert results[7] == Lost(False, "the worker process ended by SIGSEGV")
+    assert results[:7] + results[8:] == [item for item in range(100) if item != 7]
+
+
+def test_a_worker_killed_from_outside_costs_nothing(tmp_path: Path) -> None:
+    items = [(number, str(tmp_path / "died")) for number in range(100)]
+    assert list(parallel_map(die_once, items, jobs=2, limit=60)) == list(range(100))
+
+
+def test_a_hang_ends_at_the_limit(start: str) -> None:
+    began = time.monotonic()
+    results = list(parallel_map(hang_on_three, range(5), jobs=2, limit=0.3))
+    assert results == [0, 1, 2, Lost(True, "not done after 0.3 seconds"), 4]
+    assert time.monotonic() - began < 30
+
+
+def test_a_worker_that_leaves_is_a_lost_item() -> None:
+    results = list(parallel_map(exit_quietly, range(4), jobs=1, limit=60))
+    assert results == [0, 1, Lost(False, "the worker process ended by itself"), 3]
+
+
+def test_an_exception_comes_out(start: str) -> None:
+    with pytest.raises(ValueError, match=r"^five$"):
+        list(parallel_map(refuse, range(100), jobs=2, limit=60))
+
+
+def test_large_results_pass_whole() -> None:
+    assert list(parallel_map(big, range(40), jobs=2, limit=60)) == [big(item) for item in range(40)]
+
+
+def test_closing_early_ends_the_workers() -> None:
+    results = parallel_map(pid, range(10_000), jobs=2, limit=60)
+    first = next(results)
+    assert isinstance(first, int)
+    results.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, 0)
+
+
+def test_items_are_taken_only_a_little_ahead() -> None:
+    taken = 0
+
+    def items() -> object:
+        nonlocal taken
+        for item in range(100_000):
+            taken = item
+            yield item
+
+    results = parallel_map(double, items(), jobs=2, limit=60)
+    for _ in range(100):
+        next(results)
+    assert taken < 1000
+    results.close()
+
+
+def test_workers_killed_at_random_moments_lose_nothing() -> None:
+    rng = random.Random(1)
+    results = []
+    stop = threading.Event()
+    parent = os.getpid()
+
+    def killer() -> None:
+        while not stop.wait(rng.random() / 5):
+            children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+            for child in children[:1]:
+                os.kill(int(child), signal.SIGKILL)
+
+    generator = parallel_map(slow_double, range(3000), jobs=2, limit=60)
+    results.append(next(generator))  # the workers are forked before there is a second thread
+    if not Path(f"/proc/{parent}/task/{parent}/children").exists():
+        pytest.skip("this kernel does not list children")
+    thread = threading.Thread(target=killer)
+    thread.start()
+    try:
+        results.extend(generator)
+    finally:
+        stop.set()
+        thread.join()
+    wrong = [(at, item) for at, item in enumerate(results) if item != at * 2]
+    # An item is given up only when its worker was killed twice while it held that item alone.
+    assert all(isinstance(item, Lost) for _, item in wrong)
+    assert len(wrong) <= 3
+    assert len(results) == 3000
+
+
+def slow_double(item: int) -> int:
+    time.sleep(0.0005)
+    return item * 2
+
+
+def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "import os, sys, time\n"
+        "from mlgo_corpus.run.engine import parallel_map\n"
+        "def work(item):\n"
+        "    os.write(1, b'%d\\n' % os.getpid())\n"
+        "    time.sleep(0.05)\n"
+        "if __name__ == '__main__':\n"
+        "    list(parallel_map(work, range(100000), jobs=2, limit=1, weigh=lambda _: 1))\n"
+    )
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        workers = {int(parent.stdout.readline()) for _ in range(20)}
+        parent.kill()
+        parent.stdout.read()
+    assert len(workers) == 2
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{worker}").exists() for worker in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [worker for worker in workers if Path(f"/proc/{worker}").exists()] == []
