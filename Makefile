@@ -36,7 +36,7 @@ llvm: ## install the LLVM tools that tests use, where that is possible
 	@sh scripts/setup-llvm.sh
 
 clean: ## remove what make made, except LLVM
-	rm -rf $(VENV) $(DEMO) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find mlgo_corpus tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -109,7 +109,7 @@ def _explain(names: SectionNames, path: str) -> Explanation | UsageError:
         sections = tuple((printable(item.name), item.size) for item in parse_objfile(data).sections)
     except FormatError:
         sections = ()
-    return Explanation(Path(path), describe_file(data), len(data), sections, modules, tuple(_advice(modules)))
+    return Explanation(Path(path), describe_file(data), len(data), sections, modules, tuple(_advice(path, modules)))
 
 
 def _module(item: Embedded) -> ExplainedModule:
@@ -133,10 +133,12 @@ def _module(item: Embedded) -> ExplainedModule:
     )
 
 
-def _advice(modules: tuple[ExplainedModule, ...]) -> Iterator[str]:
+def _advice(path: str, modules: tuple[ExplainedModule, ...]) -> Iterator[str]:
     reasons = dict.fromkeys(Reason(item.reason) for item in modules)
-    if any(item.status == STATUS_OK and item.options for item in modules):
-        yield "mlgo-corpus extract FILE --output CORPUS takes its modules into a corpus"
+    usable = sum(item.status == STATUS_OK and bool(item.options) for item in modules)
+    if usable:
+        what = "it" if len(modules) == 1 else f"{usable} of its {len(modules)} modules"
+        yield f"mlgo-corpus extract {shlex.quote(path)} --output CORPUS takes {what} into a corpus"
     for reason in reasons:
         if reason in _REMEDIES:
             yield f"{reason}: {_REMEDIES[reason]}"

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -168,13 +169,15 @@ def extract_corpus(
             return iter_thinlto_local(paths, exclude=output)
         return iter_build_objects(paths, input_type=kind, exclude=output, build_dir=build_path)
 
-    # Going through the inputs once before anything is written finds those that cannot be used, and the total.
     try:
-        total = sum(1 for _ in objects())
+        found = objects()  # looks at every input before anything is written
     except FormatError as error:
         raise UsageError(str(error)) from error
-    if total == 0:
+    first = next(found, None)
+    if first is None:
         raise UsageError(_nothing_to_read(paths, thinlto))
+    # Listing the objects twice is cheap, holding millions of them would not be.
+    total = 0 if progress is None else sum(1 for _ in objects())
     header = {
         "version": __version__,
         "options": {
@@ -189,7 +192,9 @@ def extract_corpus(
     journal = _open_journal(output, header, force=force)
     run = _Run(output, journal, settings, dedup=dedup, jobs=jobs or available_cpus())
     try:
-        run.extract(objects(), (lambda done: progress(done, total)) if progress is not None else lambda _: None)
+        run.extract(
+            chain([first], found), (lambda done: progress(done, total)) if progress is not None else lambda _: None
+        )
         run.finish(header, partial(_override, thinlto, thinlto_link_command, command_override))
     finally:
         run.close()
@@ -261,7 +266,7 @@ class _Run:
             wanted = safe_module_name(item.name)
             name = registry.claim(wanted)
             if item.problem is not None:
-                row = failed_row(name, item.name, Reason(item.problem), item.detail)
+                row = failed_row(name, item.source or item.name, Reason(item.problem), item.detail)
                 self._pending.append(_Pending(Entry(name, None, (), (row,), 0, 0)))
                 continue
             known: list[tuple[str, str | None, str | None]] = []
@@ -276,7 +281,7 @@ class _Run:
                     if row.bitcode_sha256 is not None
                 ]
             self._pending.append(_Pending(None))
-            yield ObjectTask(item.path, name, item.name, name != wanted, item.directory, tuple(known))
+            yield ObjectTask(item.path, name, item.source or item.name, name != wanted, item.directory, tuple(known))
 
     def _is_current(self, entry: Entry, item: BuildObject) -> bool:
         """Tell whether an object need not be read: it is as it was, and so are the files made from it."""

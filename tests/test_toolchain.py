@@ -211,9 +211,7 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("exit_code", [0, 1])
-def test_a_grandchild_that_holds_the_pipes_delays_nothing_and_is_killed(
-    tmp_path: Path, exit_code: int
-) -> None:
+def test_a_grandchild_that_holds_the_pipes_delays_nothing_and_is_killed(tmp_path: Path, exit_code: int) -> None:
     pid_file = tmp_path / "pid"
     source = GRANDCHILD.format(pid_file=str(pid_file)) + f"print('done', flush=True); os._exit({exit_code})"
     begin = time.monotonic()

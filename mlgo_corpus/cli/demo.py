@@ -176,7 +176,7 @@ def _show(summary: DemoSummary) -> None:
     modules = {module.name: module for module in Corpus.open(corpus)}
     if not modules:
         return
-    sample = _SAMPLE if _SAMPLE in modules else next(iter(modules))
+    sample = _SAMPLE if _SAMPLE in modules else min(modules)
     say(f"\nThe command of {sample}, as the compiler embedded it:")
     say(f"  {shorten_command(modules[sample].command())}")
 

@@ -417,10 +417,7 @@ _AR_OPERATION = re.compile(r"(?=.*[qr])[abcDilNoOPqrsSTuUvV]+")
 
 
 def link_inputs(tokens: Iterable[str]) -> tuple[LinkInput, ...]:
-    """Give the objects, archives and nested parameter files among the words of a link line, in order.
-
-    The words may begin with the linker (or ``ar``) itself.
-    """
+    """Give the inputs among the words of a link line, which may begin with the linker (or ``ar``) itself."""
     words = list(_linker_words(tokens))
     written = {_find_archive(words)}
     inputs = []

@@ -84,7 +84,7 @@ def override_from_link_line(tokens: Sequence[str], target_triple: str) -> tuple[
             f"expected a link for an ELF target, found {target_triple!r}: no override is derived for it"
         )
     commands = list(_link_commands(tokens))
-    overrides = {_override(arguments, kind, target_triple) for kind, arguments in commands}
+    overrides = {_override(kind, arguments, target_triple) for kind, arguments in commands}
     if len(overrides) > 1:
         raise FormatError(
             f"expected one link command, found {len(commands)} that generate code in different ways; "
@@ -360,9 +360,7 @@ def _level(token: str) -> int:
 
 
 def _override(kind: _Kind, arguments: Sequence[str], target_triple: str) -> tuple[str, ...]:
-    link = _read_linker_options(
-        _linker_options(arguments, target_triple) if kind is _Kind.DRIVER else arguments
-    )
+    link = _read_linker_options(_linker_options(arguments, target_triple) if kind is _Kind.DRIVER else arguments)
     settings: dict[str, tuple[str, ...]] = {
         "relocation-model": ("-mrelocation-model", "pic" if any(link.modes.values()) else "static")
     }

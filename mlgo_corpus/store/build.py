@@ -51,6 +51,7 @@ class BuildObject:
         path: where to open it from the current working directory; for a problem, where it was met.
         name: the object's name as the build writes it, from which its module's name is made.
         directory: what relative paths in its command are relative to.
+        source: its path relative to the build, where ``name`` is relative to something else.
         problem: None, or why there is nothing to read: ``no_output``, ``malformed``, ``unreadable``, ``missing``.
         detail: the problem in one line.
     """
@@ -60,6 +61,7 @@ class BuildObject:
     directory: str
     problem: str | None = None
     detail: str = ""
+    source: str | None = None
 
 
 _Identity = tuple[int, int]  # device and inode
@@ -234,7 +236,9 @@ def _from_command(command: CompileCommand, path: str) -> BuildObject:
     directory = os.path.join(os.path.dirname(path), command.directory or "")
     if command.problem is None and command.output is not None:
         object_path = os.path.join(directory, command.output)
-        return BuildObject(object_path, _name_below(command.output, directory), directory or ".")
+        name = _name_below(command.output, directory)
+        source = _name_below(os.path.abspath(object_path), os.path.dirname(path))
+        return BuildObject(object_path, name, directory or ".", source=None if os.path.isabs(source) else source)
     entry = f"entry {command.index}"
     name = _name_below(command.output or command.file or entry, directory)
     detail = f"{os.path.basename(path)}: {entry}: {command.detail}"

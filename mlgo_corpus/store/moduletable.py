@@ -97,7 +97,8 @@ class ModuleTableWriter:
 
         schema = pa.schema([(name, pa.int64() if name in _INTEGERS else pa.string()) for name in ModuleRow._fields])
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._temporary, schema, compression="zstd")
+            # Without a stored Arrow schema, whose metadata would be fixed now and hide what commit() adds.
+            self._writer = pq.ParquetWriter(self._temporary, schema, compression="zstd", store_schema=False)
         if not self._rows and self._writer is not None:
             return
         columns = zip(*self._rows, strict=True)

@@ -35,6 +35,8 @@ from mlgo_corpus.formats.objfile import (
 
 Buffer = bytes | memoryview
 
+# The first line of a libtool ``.lo`` file: "# x.lo - a libtool object file".
+_LIBTOOL_NOTE = b" - a libtool object file"
 # A fat-LTO object (-ffat-lto-objects) keeps the bitcode of the LTO pre-link stage here, beside its machine code.
 FAT_LTO_SECTION = ".llvm.lto"
 
@@ -133,6 +135,9 @@ def read_object(
             OSError.
         member: prefix for the members' names.
     """
+    if not len(data):
+        yield Embedded(member, Reason.TRUNCATED, detail="the file is empty")
+        return
     try:
         if archive.is_archive(data):
             yield from _read_archive(data, tally, names, open_member, member)
@@ -146,6 +151,11 @@ def read_object(
                 yield from read_object(
                     inner, tally, names=names, open_member=open_member, member=_join(member, piece.arch)
                 )
+            return
+        if bytes(data[:2]) == b"# " and _LIBTOOL_NOTE in bytes(data[:200]):
+            yield Embedded(
+                member, Reason.NO_BITCODE, detail="libtool's note about an object, which is a file of its own"
+            )
             return
         yield from _read_objfile(data, tally, names, member)
     except FormatError as error:
