@@ -7,13 +7,11 @@ is the same whatever the number of workers.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import shutil
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import sha256
@@ -22,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import CorpusError, FormatError, UsageError
+from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.formats.linkline import override_from_link_line
 from mlgo_corpus.run.engine import Lost, available_cpus, parallel_map
 from mlgo_corpus.store.build import BuildObject, InputType, iter_build_objects, iter_thinlto_local
@@ -30,16 +28,14 @@ from mlgo_corpus.store.corpus import (
     MANIFEST_NAME,
     MODULE_SUFFIXES,
     MODULES_NAME,
-    STATE_FOLDER,
     UNSPECIFIED_OVERRIDE,
     NameRegistry,
-    read_manifest,
     remove_module_files,
     safe_module_name,
     write_manifest,
 )
 from mlgo_corpus.store.extraction import ObjectTask, Settings, extract_object, failed_row
-from mlgo_corpus.store.journal import Entry, Journal
+from mlgo_corpus.store.journal import Entry, Journal, open_journal
 from mlgo_corpus.store.moduletable import (
     STATUS_FAILED,
     STATUS_OK,
@@ -189,7 +185,7 @@ def extract_corpus(
         },
         "inputs": _digest(os.path.abspath(item) for item in (*paths, *([build_dir] if build_dir else []))),
     }
-    journal = _open_journal(output, header, force=force)
+    journal = open_journal(output, header, force=force)
     run = _Run(output, journal, settings, dedup=dedup, jobs=jobs or available_cpus())
     try:
         run.extract(
@@ -285,7 +281,7 @@ class _Run:
 
     def _is_current(self, entry: Entry, item: BuildObject) -> bool:
         """Tell whether an object need not be read: it is as it was, and so are the files made from it."""
-        if not entry.is_current(item.path):
+        if not self._journal.is_current or not entry.is_current(item.path):
             return False
         for row in entry.rows:
             if row.reason == Reason.DUPLICATE:  # whether it still is one depends on others
@@ -402,58 +398,6 @@ def _share_of_chunk(task: ObjectTask) -> float:
 
 def _digest(texts: Iterable[str]) -> str:
     return sha256("\0".join(texts).encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _open_journal(output: Path, header: dict[str, Any], *, force: bool) -> Journal:
-    """Open the corpus's journal once it is certain that this run may write there.
-
-    Raises:
-        UsageError: something else is there, or a corpus of other inputs or options.
-    """
-    if output.exists() and not output.is_dir():
-        raise UsageError(f"{output}: not a folder; name another --output")
-    ours = (output / STATE_FOLDER).is_dir()
-    if not ours and not force and output.is_dir() and any(output.iterdir()):
-        what = "a corpus made by another tool" if (output / MANIFEST_NAME).exists() else "not empty"
-        raise UsageError(f"{output}: {what}; name another --output, or add --force to write there all the same")
-    try:
-        journal = Journal(output)
-    except OSError as error:
-        raise UsageError(f"{output}: cannot write there: {error.strerror}") from error
-    try:
-        if force:
-            _clear(output, journal)
-        elif journal.header is not None and (difference := _difference(journal.header, header)):
-            raise UsageError(
-                f"{output}: extracted before with {difference}; name another --output, or add --force to replace it"
-            )
-        journal.begin(header)
-    except BaseException:
-        journal.close()
-        raise
-    return journal
-
-
-def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """Say what sets two runs apart, so that one cannot bring the other's corpus up to date."""
-    if before.get("inputs") != now["inputs"]:
-        return "other inputs"
-    options = json.loads(json.dumps(now["options"]))
-    for name, value in before.get("options", {}).items():
-        if options.get(name) != value:
-            return f"another {name.replace('_', '-')} ({json.dumps(value)}, now {json.dumps(options.get(name))})"
-    return None
-
-
-def _clear(output: Path, journal: Journal) -> None:
-    """Take away a corpus: the files its manifest names, and nothing else."""
-    journal.forget()
-    with contextlib.suppress(CorpusError):
-        for name in read_manifest(output / MANIFEST_NAME)["modules"]:
-            with contextlib.suppress(CorpusError):
-                remove_module_files(output, name)
-    for name in (MANIFEST_NAME, MODULES_NAME):
-        (output / name).unlink(missing_ok=True)
 
 
 def _override(

@@ -482,6 +482,18 @@ def test_a_file_missing_from_the_corpus_is_made_again(build: Path, tmp_path: Pat
     assert files(tmp_path / "corpus") == before
 
 
+def test_what_another_version_made_is_read_again(build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = tmp_path / "corpus"
+    extract_corpus([build], corpus)
+    before = files(corpus)
+    monkeypatch.setattr("mlgo_corpus.extract.__version__", "99")
+    assert extract_corpus([build], corpus).unchanged == 0
+    assert {name: data for name, data in files(corpus).items() if name != "modules.parquet"} == {
+        name: data for name, data in before.items() if name != "modules.parquet"
+    }
+    assert extract_corpus([build], corpus).unchanged > 0
+
+
 def test_another_extraction_is_not_mixed_in(build: Path, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     extract_corpus([build / "lua"], corpus)

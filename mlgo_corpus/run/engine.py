@@ -17,10 +17,11 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -242,7 +243,9 @@ def _start_worker(others: list[_Worker]) -> _Worker:
     replies, child_replies = os.pipe()
     try:
         if _may_fork():
-            pid = os.fork()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # on threads, see _may_fork
+                pid = os.fork()
             if pid == 0:
                 _run_forked(child_requests, child_replies, (requests, replies), others)
             return _Worker(pid, requests, replies)
@@ -261,13 +264,12 @@ def _start_worker(others: list[_Worker]) -> _Worker:
 
 
 def _may_fork() -> bool:
-    """Forking costs milliseconds where a new interpreter costs a hundred, but is sound only in one thread.
+    """Forking costs milliseconds where a new interpreter costs a hundred, but wants one Python thread.
 
-    Threads of native libraries count: their locks would stay locked in the child for ever.
+    Another's locks would stay locked in the child for ever. Threads of native libraries (numpy's, Arrow's) do no harm:
+    the child runs none of their code, and the C library and OpenSSL look after their own locks.
     """
-    if sys.platform != "linux" or threading.active_count() > 1:
-        return False
-    return len(list(islice(Path("/proc/self/task").iterdir(), 2))) == 1
+    return sys.platform == "linux" and threading.active_count() == 1
 
 
 def _run_forked(requests: int, replies: int, parents_ends: tuple[int, int], others: list[_Worker]) -> None:

@@ -8,7 +8,7 @@
       lua/lvm.o.cmd             its cc1 options, separated by NUL
       lua/lvm.o.thinlto.bc      its ThinLTO index, in a ThinLTO corpus
       modules.parquet           one row per input object or member, also for those left out
-      .mlgo-corpus/             what the next ``extract`` needs to know; may be deleted
+      .mlgo-corpus/             what the next ``extract`` needs to know; without it, that one starts over
 
 Modules, manifests and names may come from anybody: a name that would leave the folder is refused when it is read,
 and mapped inside when it is written.

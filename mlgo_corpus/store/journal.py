@@ -3,7 +3,7 @@
 ``.mlgo-corpus/extract.jsonl`` in the corpus: a header line (settings), then one line per object with its size and
 time of change, the files it refers to, and its rows. A running extraction appends to ``extract.jsonl.new`` and
 renames it at the end; after a kill both are there and the newer one wins line by line. A torn last line is ignored.
-The folder may be deleted: the next extraction then reads everything again.
+Without the folder the next extraction cannot tell what is its own, and wants ``--force`` to start over.
 """
 
 from __future__ import annotations
@@ -17,8 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from mlgo_corpus.errors import UsageError
-from mlgo_corpus.store.corpus import STATE_FOLDER
+from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.store.corpus import (
+    MANIFEST_NAME,
+    MODULES_NAME,
+    STATE_FOLDER,
+    read_manifest,
+    remove_module_files,
+)
 from mlgo_corpus.store.moduletable import ModuleRow
 
 _JOURNAL = "extract.jsonl"
@@ -76,6 +82,10 @@ class Entry:
 class Journal:
     """The state of one corpus's extraction; open it for the length of the run, which also locks the corpus.
 
+    Attributes:
+        header: the settings of the run that is remembered.
+        is_current: whether that run was this version's, so that it would give the same again.
+
     Raises:
         UsageError: another extraction holds the corpus.
     """
@@ -91,6 +101,7 @@ class Journal:
             raise UsageError(f"{corpus}: another mlgo-corpus is writing to this corpus; wait for it") from error
         self._lines: dict[str, bytes] = {}
         self.header: dict[str, Any] | None = None
+        self.is_current = False
         for name in (_JOURNAL, _RUNNING):
             self._load(self._folder / name)
         self._output: IO[bytes] | None = None
@@ -181,6 +192,61 @@ class Journal:
                 name = _name_of(line)
                 if name is not None:
                     self._lines[name] = line
+
+
+def open_journal(output: Path, header: dict[str, Any], *, force: bool) -> Journal:
+    """Open the corpus's journal once it is certain that this run may write there.
+
+    Raises:
+        UsageError: something else is there, or a corpus of other inputs or options.
+    """
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"{output}: not a folder; name another --output")
+    ours = (output / STATE_FOLDER).is_dir()
+    if not ours and not force and output.is_dir() and any(output.iterdir()):
+        what = "a corpus made by another tool" if (output / MANIFEST_NAME).exists() else "not empty"
+        raise UsageError(f"{output}: {what}; name another --output, or add --force to write there all the same")
+    try:
+        journal = Journal(output)
+    except OSError as error:
+        raise UsageError(f"{output}: cannot write there: {error.strerror}") from error
+    try:
+        if force:
+            _clear(output, journal)
+        elif journal.header is not None and (difference := _difference(journal.header, header)):
+            raise UsageError(
+                f"{output}: extracted before with {difference}; name another --output, or add --force to replace it"
+            )
+        journal.is_current = journal.header is not None and journal.header.get("version") == header["version"]
+        journal.begin(header)
+    except BaseException:
+        journal.close()
+        raise
+    return journal
+
+
+def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """Say what sets two runs apart, so that one cannot bring the other's corpus up to date."""
+    if before.get("inputs") != now["inputs"]:
+        return "other inputs"
+    options = json.loads(json.dumps(now["options"]))
+    for name, value in before.get("options", {}).items():
+        if options.get(name) != value:
+            return f"another {name.replace('_', '-')} ({json.dumps(value)}, now {json.dumps(options.get(name))})"
+    return None
+
+
+def _clear(output: Path, journal: Journal) -> None:
+    """Take away a corpus: the files that its journal and its manifest name, and nothing else."""
+    modules = {row.module for name in journal.names() if (entry := journal.get(name)) for row in entry.rows}
+    with contextlib.suppress(CorpusError):
+        modules.update(read_manifest(output / MANIFEST_NAME)["modules"])
+    for name in modules:
+        with contextlib.suppress(CorpusError):
+            remove_module_files(output, name)
+    journal.forget()
+    for name in (MANIFEST_NAME, MODULES_NAME):
+        (output / name).unlink(missing_ok=True)
 
 
 def _line(record: object) -> bytes:
