@@ -119,9 +119,7 @@ def object_set(name: str, sources: Sequence[Path], count: int, folder: Path) -> 
 
 def dump_with_objcopy(objcopy: str, item: Path, target: Path, scratch: Path) -> None:
     for section, suffix in ((".llvmbc", ".bc"), (".llvmcmd", ".cmd")):
-        subprocess.run(
-            (objcopy, f"--dump-section={section}={target}{suffix}", str(item), str(scratch)), check=True
-        )
+        subprocess.run((objcopy, f"--dump-section={section}={target}{suffix}", str(item), str(scratch)), check=True)
 
 
 def run_objcopy(objcopy: str, objects: Sequence[Path], output: Path) -> None:
@@ -230,9 +228,7 @@ def measure_set(bench: Bench, what: ObjectSet, objcopy: str, sample: int) -> Non
     bench.measure(what, "ours, 1 job", lambda output: run_stage(what.folder, output, 1))
     bench.measure(what, "ours, 2 jobs", lambda output: run_stage(what.folder, output, 2))
     bench.measure(what, "ours, command line, 1 job", lambda output: run_cli(what.folder, output))
-    bench.measure(
-        what, "llvm-objcopy twice per object", lambda output: run_objcopy(objcopy, sampled, output), sampled
-    )
+    bench.measure(what, "llvm-objcopy twice per object", lambda output: run_objcopy(objcopy, sampled, output), sampled)
     bench.measure(what, "cp -r", lambda output: run_cp(what.folder, output))
 
 

@@ -218,7 +218,7 @@ class _Run:
         self._table = ModuleTableWriter(output / MODULES_NAME)
         self._pending: deque[_Pending] = deque()
         self._modules: list[str] = []
-        self._content: dict[bytes, str] = {}
+        self._content: dict[int, str | None] = {}
         self._digest = sha256()
         self._counts: Counter[str] = Counter()
         self._visited: set[str] = set()
@@ -311,7 +311,8 @@ class _Run:
         rows = tuple(self._without_duplicates(row) for row in entry.rows)
         self._journal.add(replace(entry, rows=rows))
         report = self.report
-        self._visited.add(entry.name)
+        if entry.name in self._journal:
+            self._visited.add(entry.name)
         report.objects += 1
         report.bitcode_found += entry.bitcode_found
         report.bitcode_explained += entry.padding
@@ -335,13 +336,14 @@ class _Run:
     def _without_duplicates(self, row: ModuleRow) -> ModuleRow:
         if row.status != STATUS_OK or row.bitcode_sha256 is None:
             return row
-        # Half of each digest is more than enough to tell modules of one corpus apart, at half the memory.
-        key = bytes.fromhex(row.bitcode_sha256[:32] + (row.cmd_sha256 or "")[:32])
-        kept = self._content.setdefault(key, row.module)
-        if kept == row.module:
+        # 128 bits are more than enough to tell modules of one corpus apart, in half the memory of a digest.
+        key = int(row.bitcode_sha256[:32], 16) ^ int((row.cmd_sha256 or "0")[:32], 16)
+        if key not in self._content:
+            self._content[key] = row.module if self._dedup else None
             return row
         self.report.duplicates += 1
-        if not self._dedup:
+        kept = self._content[key]
+        if kept is None:
             return row
         self._stale.append(row.module)
         return row._replace(
