@@ -9,7 +9,10 @@ Each set is read by this package (the stage as a function of this process with o
 command line, start-up included), by two ``llvm-objcopy --dump-section`` calls per object, one after another, as
 LLVM's ``extract_ir`` does it in one process, and copied by ``cp -r``. Before anything is timed, what this package
 wrote is compared byte for byte with what llvm-objcopy dumped. The page cache is warm, and outputs are removed between
-runs, outside the clock. llvm-objcopy is timed on a sample, or with ``--full`` on all objects; its figures are per object.
+runs, outside the clock. llvm-objcopy is timed on a sample (on all with ``--full``): compare the times per object.
+
+All of them write files, so how long the file system takes to make one is part of each figure (and is printed: from
+10 us on tmpfs to 700 us in a crowded corner of an ext4). ``--folder /dev/shm`` compares the programs, not the disk.
 
 Memory is the peak resident size of the largest process of the command line's tree, for growing numbers of objects.
 """
@@ -61,10 +64,12 @@ class Row:
 
     @property
     def median(self) -> float:
+        """Seconds of the middle run."""
         return statistics.median(self.seconds)
 
     @property
     def per_object(self) -> float:
+        """Seconds, of the middle run."""
         return self.median / self.objects
 
 
@@ -92,6 +97,7 @@ def c_source(seed: int, functions: int) -> str:
 
 
 def compile_object(clang: str, folder: Path, name: str, text: str) -> Path:
+    """Compile C with bitcode and command embedded."""
     (folder / f"{name}.c").write_text(text)
     subprocess.run((clang, *EMBED, f"{name}.c", "-o", f"{name}.o"), cwd=folder, check=True)
     return folder / f"{name}.o"
@@ -110,6 +116,7 @@ def spread(sources: Sequence[Path], count: int, folder: Path, place: Callable[[P
 
 
 def object_set(name: str, sources: Sequence[Path], count: int, folder: Path) -> ObjectSet:
+    """Make `count` objects that share no bytes on disk."""
     objects = tuple(spread(sources, count, folder, shutil.copyfile))
     return ObjectSet(name, folder, objects, sum(item.stat().st_size for item in objects))
 
@@ -118,11 +125,13 @@ def object_set(name: str, sources: Sequence[Path], count: int, folder: Path) -> 
 
 
 def dump_with_objcopy(objcopy: str, item: Path, target: Path, scratch: Path) -> None:
+    """Dump bitcode and command; llvm-objcopy also writes the object again, to `scratch`."""
     for section, suffix in ((".llvmbc", ".bc"), (".llvmcmd", ".cmd")):
         subprocess.run((objcopy, f"--dump-section={section}={target}{suffix}", str(item), str(scratch)), check=True)
 
 
 def run_objcopy(objcopy: str, objects: Sequence[Path], output: Path) -> None:
+    """Dump the objects one after another."""
     output.mkdir()
     scratch = output / "scratch.o"
     for index, item in enumerate(objects):
@@ -130,29 +139,32 @@ def run_objcopy(objcopy: str, objects: Sequence[Path], output: Path) -> None:
 
 
 def run_stage(folder: Path, output: Path, jobs: int) -> None:
+    """Call the stage in this process."""
     from mlgo_corpus.extract import extract_corpus
 
     extract_corpus([folder], output, jobs=jobs)
 
 
 def cli_argv(folder: Path, output: Path) -> tuple[str, ...]:
+    """Give the command that extracts a folder with one job."""
     stage = ("extract", str(folder), "--output", str(output), "--jobs", "1")
     return (sys.executable, "-m", "mlgo_corpus.cli.main", *stage)
 
 
 def run_cli(folder: Path, output: Path) -> None:
-    subprocess.run(cli_argv(folder, output), check=True, env=cli_environment(), **quiet())
+    """Run the whole command line."""
+    subprocess.run(
+        cli_argv(folder, output), check=True, env=cli_environment(), stdin=subprocess.DEVNULL, capture_output=True
+    )
 
 
 def cli_environment() -> dict[str, str]:
+    """Give an environment in which this checkout is found from anywhere."""
     return {**os.environ, "PYTHONPATH": str(PROJECT)}
 
 
-def quiet() -> dict[str, Any]:
-    return {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-
-
 def run_cp(folder: Path, output: Path) -> None:
+    """Copy the objects."""
     subprocess.run(("cp", "-r", str(folder), str(output)), check=True)
 
 
@@ -222,6 +234,7 @@ class Bench:
 
 
 def measure_set(bench: Bench, what: ObjectSet, objcopy: str, sample: int) -> None:
+    """Check one set, then time every way through it."""
     step = max(1, len(what.objects) // sample)
     sampled = what.objects[::step][:sample]
     bench.check(what, objcopy, sampled)
@@ -233,6 +246,7 @@ def measure_set(bench: Bench, what: ObjectSet, objcopy: str, sample: int) -> Non
 
 
 def measure_memory(folder: Path, sources: Sequence[Path], counts: Sequence[int]) -> list[dict[str, int]]:
+    """Extract ever more objects, and give the peak memory of each run."""
     found = []
     for count in counts:
         say(f"memory: {count} objects")
@@ -251,10 +265,12 @@ def measure_memory(folder: Path, sources: Sequence[Path], counts: Sequence[int])
 
 
 def say(text: str) -> None:
+    """Report progress on stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
 def machine() -> dict[str, str]:
+    """Describe where this runs."""
     model = platform.processor() or "unknown"
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -268,12 +284,25 @@ def machine() -> dict[str, str]:
     }
 
 
+def file_cost(folder: Path) -> float:
+    """Give the seconds it takes to make a file of 8 kB."""
+    content = bytes(8192)
+    files = folder / "files"
+    files.mkdir()
+    started = time.perf_counter()
+    for index in range(1000):
+        (files / str(index)).write_bytes(content)
+    return (time.perf_counter() - started) / 1000
+
+
 def tool_version(tool: str) -> str:
+    """Give the line of a tool's --version that names it."""
     text = subprocess.run((tool, "--version"), check=True, capture_output=True, text=True).stdout
     return next((line.strip() for line in text.splitlines() if "version" in line), tool)
 
 
 def print_table(rows: Sequence[Row]) -> None:
+    """Print the rows; the last column is the time per object in units of ours."""
     widths = (6, 30, 8, 9, 10, 10, 12, 8, 10)
     header = ("set", "method", "objects", "MB", "median s", "min s", "us/object", "MB/s", "x ours")
     ours = {row.set: row.per_object for row in rows if row.method == "ours, 1 job"}
@@ -300,6 +329,7 @@ def print_table(rows: Sequence[Row]) -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
+    """Parse and check the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--small", type=int, default=1000, metavar="N", help="small objects (%(default)s)")
     parser.add_argument("--large", type=int, default=100, metavar="N", help="objects of 1 MB (%(default)s)")
@@ -309,6 +339,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--memory", type=int, nargs="*", default=[1000, 5000, 20000], metavar="N", help="objects for the peak memory"
     )
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="where to make the temporary folder")
     parser.add_argument("--clang", default=first_tool("clang-22", "clang-19", "clang"))
     parser.add_argument("--objcopy", default=first_tool("llvm-objcopy-22", "llvm-objcopy-19", "llvm-objcopy"))
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
@@ -320,6 +351,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def first_tool(*names: str) -> str:
+    """Give the first of the programs that is installed."""
     return next((name for name in names if shutil.which(name)), names[0])
 
 
@@ -327,7 +359,7 @@ def main() -> None:
     """Run everything and print one table."""
     arguments = parse_arguments()
     sys.path.insert(0, str(PROJECT))
-    with tempfile.TemporaryDirectory(prefix="bench-extract-") as name:
+    with tempfile.TemporaryDirectory(prefix="bench-extract-", dir=arguments.folder) as name:
         folder = Path(name)
         say("compiling")
         # Sizes from 5 to 12 kB.
@@ -344,13 +376,22 @@ def main() -> None:
                 what = object_set(title, sources, count, folder / title)
                 measure_set(bench, what, arguments.objcopy, count if arguments.full else min(arguments.sample, count))
                 shutil.rmtree(what.folder)
-        facts = {**machine(), "clang": tool_version(arguments.clang), "objcopy": tool_version(arguments.objcopy)}
+        tools = {"clang": tool_version(arguments.clang), "objcopy": tool_version(arguments.objcopy)}
+        facts = {**machine(), **tools, "making a file": f"{file_cost(folder) * 1e6:.0f} us"}
     if arguments.json:
         rows = [{**asdict(row), "median": row.median, "per_object": row.per_object} for row in bench.rows]
         print(json.dumps({"machine": facts, "rows": rows, "memory": memory}, indent=2))
         return
     print(", ".join(f"{key}: {value}" for key, value in facts.items()))
     print_table(bench.rows)
+    times = {(row.set, row.method): row.per_object for row in bench.rows}
+    for name in dict.fromkeys(row.set for row in bench.rows):
+        ours, objcopy, cp = (
+            times[name, method] for method in ("ours, 1 job", "llvm-objcopy twice per object", "cp -r")
+        )
+        print(
+            f"{name}: llvm-objcopy takes {objcopy / ours:.1f} times as long as ours, ours {ours / cp:.2f} times as cp"
+        )
     for item in memory:
         print(f"peak memory, {item['objects']} small objects: {item['peak_rss_bytes'] / 2**20:.1f} MiB")
 

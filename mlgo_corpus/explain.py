@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mlgo_corpus.errors import FormatError, UsageError
+from mlgo_corpus.errors import FormatError, UsageError, WorkerError
 from mlgo_corpus.formats.bitcode import ModuleHeader, read_module_header
 from mlgo_corpus.formats.cmdline import decode_options, split_options
 from mlgo_corpus.formats.objfile import parse_objfile
@@ -84,12 +84,12 @@ def explain_file(path: Path | str, *, names: SectionNames | None = None) -> Expl
 
     Raises:
         UsageError: the file cannot be opened.
-        MlgoCorpusError: looking into it killed the process.
+        WorkerError: looking into it killed that process, or took too long.
     """
     work = partial(_explain, names or SectionNames())
     (result,) = parallel_map(work, [str(path)], jobs=1, limit=_SECONDS)
     if isinstance(result, Lost):
-        raise FormatError(f"cannot be read: {result.detail}", path=Path(path))
+        raise WorkerError(f"{path}: cannot be read: {result.detail}")
     if isinstance(result, UsageError):
         raise result
     return result
@@ -98,6 +98,8 @@ def explain_file(path: Path | str, *, names: SectionNames | None = None) -> Expl
 def _explain(names: SectionNames, path: str) -> Explanation | UsageError:
     try:
         data = read_file(path)
+    except IsADirectoryError:
+        return UsageError(f"{path}: a folder; name one file in it, or extract the folder")
     except (OSError, ValueError) as error:
         return UsageError(f"{path}: {getattr(error, 'strerror', None) or error}")
 

@@ -8,6 +8,7 @@ is the same whatever the number of workers.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections import Counter, deque
@@ -17,10 +18,10 @@ from functools import partial
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import FormatError, UsageError
+from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError
 from mlgo_corpus.formats.linkline import override_from_link_line
 from mlgo_corpus.run.engine import Lost, available_cpus, parallel_map
 from mlgo_corpus.store.build import BuildObject, InputType, iter_build_objects, iter_thinlto_local
@@ -28,13 +29,14 @@ from mlgo_corpus.store.corpus import (
     MANIFEST_NAME,
     MODULE_SUFFIXES,
     MODULES_NAME,
+    STATE_FOLDER,
     UNSPECIFIED_OVERRIDE,
     NameRegistry,
     remove_module_files,
     safe_module_name,
     write_manifest,
 )
-from mlgo_corpus.store.extraction import ObjectTask, Settings, extract_object, failed_row
+from mlgo_corpus.store.extraction import ObjectTask, Settings, extract_object, lost_entry
 from mlgo_corpus.store.journal import Entry, Journal, open_journal
 from mlgo_corpus.store.moduletable import (
     STATUS_FAILED,
@@ -44,6 +46,8 @@ from mlgo_corpus.store.moduletable import (
     ModuleTableWriter,
 )
 from mlgo_corpus.store.objects import Reason, SectionNames
+
+Text = TypeVar("Text", bound=str | Path)
 
 # One object may take this long; only a parser that hangs or a dead network file system does.
 _OBJECT_SECONDS = 120.0
@@ -66,6 +70,7 @@ class ExtractReport:
         bitcode_explained: those of them that a row or padding accounts for; equal to ``bitcode_found``.
         duplicates: modules with the same bitcode and command as an earlier one.
         without_command: modules in the corpus that neither have a command nor are covered by an override.
+        failed: rows with the status ``failed``.
         unchanged: objects not read again.
         removed: modules that left the corpus because their objects did.
         seconds: wall time.
@@ -144,54 +149,52 @@ def extract_corpus(
     """
     started = time.perf_counter()
     output = Path(output)
-    paths = [Path(item) for item in inputs]
-    kind = None if input_type is None else InputType(input_type)
-    build_path = None if build_dir is None else Path(build_dir)
-    if thinlto not in (None, "local", "distributed"):
-        raise UsageError(f"--thinlto {thinlto}: expected local or distributed")
-    if thinlto_link_command is not None and thinlto != "local":
-        raise UsageError("--thinlto-link-command belongs to --thinlto local")
+    paths = [Path(item) for item in _several(inputs)]
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"--jobs {jobs}: expected at least 1")
     settings = Settings(
         names=SectionNames.of(bitcode_section, cmd_section),
-        thinlto=thinlto,
-        cmd_filters=tuple(cmd_filters),
-        module_filter=module_filter,
+        thinlto=_choice("--thinlto", thinlto, ("local", "distributed")),
+        cmd_filters=tuple(_regex("--cmd-filter", item) for item in _several(cmd_filters)),
+        module_filter=None if module_filter is None else _regex("--module-filter", module_filter),
         require_command=require_command,
         overridden=thinlto == "local" or command_override is not None,
     )
+    override = _Override(thinlto, thinlto_link_command, command_override)
+    chosen = _choice("--input-type", input_type, tuple(InputType))
+    kind = None if chosen is None else InputType(chosen)
 
     def objects() -> Iterator[BuildObject]:
         if thinlto == "local":
             return iter_thinlto_local(paths, exclude=output)
+        build_path = None if build_dir is None else Path(build_dir)
         return iter_build_objects(paths, input_type=kind, exclude=output, build_dir=build_path)
 
     try:
         found = objects()  # looks at every input before anything is written
+        first = next(found, None)
+        if first is None:
+            raise UsageError(_nothing_to_read(paths, thinlto))
+        # Listing the objects twice is cheap, holding millions of them would not be.
+        total = 0 if progress is None else sum(1 for _ in objects())
+        named = (*paths, *(() if build_dir is None else (build_dir,)))
+        options = {**asdict(settings), "dedup": dedup, "input_type": kind, **asdict(override)}
+        inputs_digest = _digest(os.path.abspath(item) for item in named)
     except FormatError as error:
         raise UsageError(str(error)) from error
-    first = next(found, None)
-    if first is None:
-        raise UsageError(_nothing_to_read(paths, thinlto))
-    # Listing the objects twice is cheap, holding millions of them would not be.
-    total = 0 if progress is None else sum(1 for _ in objects())
-    header = {
-        "version": __version__,
-        "options": {
-            **asdict(settings),
-            "dedup": dedup,
-            "input_type": kind,
-            "override": command_override and list(command_override),
-            "link_command": thinlto_link_command and list(thinlto_link_command),
-        },
-        "inputs": _digest(os.path.abspath(item) for item in (*paths, *([build_dir] if build_dir else []))),
-    }
+    except OSError as error:
+        raise UsageError(_os_error(error)) from error
+
+    header = {"version": __version__, "options": options, "inputs": inputs_digest}
     journal = open_journal(output, header, force=force)
     run = _Run(output, journal, settings, dedup=dedup, jobs=jobs or available_cpus())
     try:
         run.extract(
             chain([first], found), (lambda done: progress(done, total)) if progress is not None else lambda _: None
         )
-        run.finish(header, partial(_override, thinlto, thinlto_link_command, command_override))
+        run.finish(header, override)
+    except OSError as error:
+        raise MlgoCorpusError(f"{_os_error(error)}; what is whole is kept, and the same command goes on") from error
     finally:
         run.close()
     report = run.report
@@ -200,10 +203,67 @@ def extract_corpus(
     return report
 
 
+@dataclass(frozen=True, slots=True)
+class _Override:
+    """Where the manifest's ``global_command_override`` comes from, if there is one.
+
+    Raises:
+        UsageError: the options contradict each other, or the link command is none.
+    """
+
+    thinlto: str | None
+    link_command: Sequence[str] | None
+    given: Sequence[str] | None
+
+    def __post_init__(self) -> None:
+        if self.link_command is None:
+            return
+        if self.thinlto != "local" or self.given is not None:
+            raise UsageError("--thinlto-link-command belongs to --thinlto local, and not with --command-override")
+        try:  # with any triple: whether it is a link command must not turn out at the end
+            override_from_link_line(self.link_command, "x86_64-unknown-linux-gnu")
+        except FormatError as error:
+            raise UsageError(f"--thinlto-link-command: {error}") from error
+
+    def for_triple(self, triple: str | None) -> Sequence[str] | None:
+        """Give the override of a corpus whose modules have this target triple."""
+        if self.given is not None:
+            return self.given
+        if self.thinlto != "local":
+            return None
+        if self.link_command is None or triple is None:
+            return UNSPECIFIED_OVERRIDE
+        return override_from_link_line(self.link_command, triple)
+
+
+def _several(values: Iterable[Text] | Text) -> list[Text]:
+    """Take one value for a list of one: a string would otherwise be a list of characters."""
+    return [values] if isinstance(values, str | Path) else list(values)
+
+
+def _choice(option: str, value: str | None, choices: Sequence[str]) -> str | None:
+    if value is not None and value not in choices:
+        raise UsageError(f"{option} {value}: expected {' or '.join(choices)}")
+    return value
+
+
+def _regex(option: str, pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"{option} {pattern}: not a regular expression: {error}") from error
+    return pattern
+
+
+def _os_error(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+
+
 class _Pending(NamedTuple):
-    """An object whose rows are due: what the journal remembers of it, or None where a worker reads it now."""
+    """An object whose rows are due: its entry, None while a worker makes it, and the entry of the run before."""
 
     entry: Entry | None
+    before: Entry | None
 
 
 class _Run:
@@ -215,7 +275,7 @@ class _Run:
         self._settings = settings
         self._dedup = dedup
         self._jobs = jobs
-        self._table = ModuleTableWriter(output / MODULES_NAME)
+        self._table = ModuleTableWriter(output / MODULES_NAME, output / STATE_FOLDER / f"{MODULES_NAME}.tmp")
         self._pending: deque[_Pending] = deque()
         self._modules: list[str] = []
         self._content: dict[int, str | None] = {}
@@ -223,6 +283,7 @@ class _Run:
         self._counts: Counter[str] = Counter()
         self._visited: set[str] = set()
         self._stale: list[str] = []
+        self._lost: list[str] = []
         self._first_triple: str | None = None
         self.report = ExtractReport(output)
         self.no_bitcode_details: Counter[str] = Counter()
@@ -244,11 +305,11 @@ class _Run:
         for result in parallel_map(work, remembered(), jobs=self._jobs, limit=_OBJECT_SECONDS, weigh=_share_of_chunk):
             task = issued.popleft()
             self._drain()
-            self._pending.popleft()
-            entry = _lost_entry(task, result) if isinstance(result, Lost) else result
-            if (before := self._journal.get(entry.name)) is not None:
-                self._forget_rows(before, entry.rows)
-            self._collect(entry)
+            before = self._pending.popleft().before
+            if isinstance(result, Lost):
+                self._lost.append(task.name)
+                result = lost_entry(task, Reason.TIMEOUT if result.timed_out else Reason.WORKER_DIED, result.detail)
+            self._collect(result, before)
             self._drain()
             self._journal.sync()
             progress(self.report.objects)
@@ -261,30 +322,24 @@ class _Run:
         for item in objects:
             wanted = safe_module_name(item.name)
             name = registry.claim(wanted)
+            identity = _digest((__version__, os.path.abspath(item.path), os.path.abspath(item.directory)))[:16]
+            task = ObjectTask(item.path, name, item.source or item.name, name != wanted, item.directory, identity)
+            before = self._journal.get(name)
             if item.problem is not None:
-                row = failed_row(name, item.source or item.name, Reason(item.problem), item.detail)
-                self._pending.append(_Pending(Entry(name, None, (), (row,), 0, 0)))
-                continue
-            known: list[tuple[str, str | None, str | None]] = []
-            if name in self._journal and (entry := self._journal.get(name)) is not None:
-                if self._is_current(entry, item):
-                    self.report.unchanged += 1
-                    self._pending.append(_Pending(entry))
-                    continue
-                known = [
-                    (row.module, row.bitcode_sha256, row.cmd_sha256)
-                    for row in entry.rows
-                    if row.bitcode_sha256 is not None
-                ]
-            self._pending.append(_Pending(None))
-            yield ObjectTask(item.path, name, item.source or item.name, name != wanted, item.directory, tuple(known))
+                self._pending.append(_Pending(lost_entry(task, Reason(item.problem), item.detail), before))
+            elif before is not None and before.identity == identity and self._is_current(before, item):
+                self.report.unchanged += 1
+                self._pending.append(_Pending(before, before))
+            else:
+                self._pending.append(_Pending(None, before))
+                yield task._replace(known=() if before is None else tuple(_digests(before)))
 
     def _is_current(self, entry: Entry, item: BuildObject) -> bool:
         """Tell whether an object need not be read: it is as it was, and so are the files made from it."""
-        if not self._journal.is_current or not entry.is_current(item.path):
+        if not entry.is_current(item.path):
             return False
         for row in entry.rows:
-            if row.reason == Reason.DUPLICATE:  # whether it still is one depends on others
+            if row.reason in (Reason.DUPLICATE, Reason.UNREADABLE):  # which may change although the file does not
                 return False
             if row.status == STATUS_OK and not self._is_whole(row):
                 return False
@@ -304,15 +359,16 @@ class _Run:
     def _drain(self) -> None:
         """Collect what is due and needed no reading."""
         while self._pending and (entry := self._pending[0].entry) is not None:
-            self._pending.popleft()
-            self._collect(entry)
+            self._collect(entry, self._pending.popleft().before)
 
-    def _collect(self, entry: Entry) -> None:
+    def _collect(self, entry: Entry, before: Entry | None) -> None:
         rows = tuple(self._without_duplicates(row) for row in entry.rows)
-        self._journal.add(replace(entry, rows=rows))
-        report = self.report
-        if entry.name in self._journal:
+        entry = replace(entry, rows=rows, stale=())
+        if before is not None:
             self._visited.add(entry.name)
+            self._leave_behind(before, entry.modules())
+        self._journal.add(entry)
+        report = self.report
         report.objects += 1
         report.bitcode_found += entry.bitcode_found
         report.bitcode_explained += entry.padding
@@ -353,31 +409,33 @@ class _Run:
             duplicate_of=kept,
         )
 
-    def finish(self, header: dict[str, Any], override: Callable[[str | None], Sequence[str] | None]) -> None:
+    def finish(self, header: dict[str, Any], override: _Override) -> None:
         """Publish the table and the manifest, then take away what is no longer in the corpus."""
         self._table.commit({"tool": "mlgo-corpus", **header, "inputs": None, "corpus_digest": self._digest.hexdigest()})
         write_manifest(
             self._output / MANIFEST_NAME,
             self._modules,
             has_thinlto=self._settings.thinlto is not None,
-            override=override(self._first_triple),
+            override=override.for_triple(self._first_triple),
         )
         for name in self._journal.names():
             if name not in self._visited and (entry := self._journal.get(name)) is not None:
-                self._forget_rows(entry, ())
+                self._leave_behind(entry, frozenset())
         current = set(self._modules)
         for module in self._stale:
             if module not in current:
                 remove_module_files(self._output, module)
+        for name in self._lost:  # its worker may have written any of its modules before it died
+            remove_module_files(self._output, name)
+            if not (self._output / name).is_symlink():
+                shutil.rmtree(self._output / name, ignore_errors=True)
         self._journal.commit()
         self.report.counts = dict(self._counts.most_common())
 
-    def _forget_rows(self, before: Entry, after: Sequence[ModuleRow]) -> None:
+    def _leave_behind(self, before: Entry, kept: frozenset[str]) -> None:
         """Mark the modules that an object had, and no longer has, for removal."""
-        kept = {row.module for row in after}
-        gone = [row.module for row in before.rows if row.status == STATUS_OK and row.module not in kept]
-        self._stale.extend(gone)
-        self.report.removed += len(gone)
+        self._stale.extend((before.modules() | frozenset(before.stale)) - kept)
+        self.report.removed += len(before.modules() - kept)
 
     def close(self) -> None:
         """Leave nothing half-written, however the run ended; what the journal holds lets the next one go on."""
@@ -386,9 +444,8 @@ class _Run:
         self._journal.close()
 
 
-def _lost_entry(task: ObjectTask, lost: Lost) -> Entry:
-    reason = Reason.TIMEOUT if lost.timed_out else Reason.WORKER_DIED
-    return Entry(task.name, None, (), (failed_row(task.name, task.source, reason, lost.detail),), 0, 0)
+def _digests(entry: Entry) -> Iterator[tuple[str, str | None, str | None]]:
+    return ((row.module, row.bitcode_sha256, row.cmd_sha256) for row in entry.rows if row.bitcode_sha256 is not None)
 
 
 def _share_of_chunk(task: ObjectTask) -> float:
@@ -402,19 +459,6 @@ def _digest(texts: Iterable[str]) -> str:
     return sha256("\0".join(texts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _override(
-    thinlto: str | None, link_command: Sequence[str] | None, given: Sequence[str] | None, triple: str | None
-) -> Sequence[str] | None:
-    """Give the manifest's override, if the corpus has one."""
-    if given is not None:
-        return given
-    if thinlto != "local":
-        return None
-    if link_command is None or triple is None:
-        return UNSPECIFIED_OVERRIDE
-    return override_from_link_line(link_command, triple)
-
-
 def _nothing_to_read(paths: Sequence[Path], thinlto: str | None) -> str:
     where = ", ".join(map(str, paths))
     if thinlto == "local":
@@ -424,31 +468,43 @@ def _nothing_to_read(paths: Sequence[Path], thinlto: str | None) -> str:
     return f"{where}: no object files; build first, or name the folder the build writes to"
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun} is" if number == 1 else f"{number} {noun}s are"
+
+
 def _hints(report: ExtractReport, no_bitcode: Counter[str]) -> Iterator[str]:
     """Say what the counts mean and what to do about it."""
-    counts = report.counts
-    nothing = report.modules == 0
-    if counts.get(Reason.NO_BITCODE) and (nothing or counts[Reason.NO_BITCODE] > report.modules):
+    counts = Counter(report.counts)
+
+    def many(reason: Reason) -> bool:
+        return counts[reason] > report.modules
+
+    if many(Reason.NO_BITCODE):
         detail = no_bitcode.most_common(1)[0][0]
-        remedy = "compile with clang and -Xclang -fembed-bitcode=all (in CFLAGS and CXXFLAGS), then extract again"
-        yield f"{counts[Reason.NO_BITCODE]} objects hold no bitcode ({detail}): {remedy}"
-    if counts.get(Reason.MISSING) and (nothing or counts[Reason.MISSING] > report.modules):
-        yield f"{counts[Reason.MISSING]} objects are not there: run the build, or say where it was with --build-dir"
-    if counts.get(Reason.POST_OPT_IR):
         yield (
-            f"{counts[Reason.POST_OPT_IR]} modules hold optimised IR, with a truncated command: compile with "
+            f"{_count(counts[Reason.NO_BITCODE], 'object')} without bitcode ({detail}): compile with clang and "
+            "-Xclang -fembed-bitcode=all (in CFLAGS and CXXFLAGS), then extract again"
+        )
+    if many(Reason.MISSING):
+        yield (
+            f"{_count(counts[Reason.MISSING], 'object')} not there: run the build first (paths in parameter files and "
+            "aquery output are relative to --build-dir)"
+        )
+    if counts[Reason.POST_OPT_IR]:
+        yield (
+            f"{_count(counts[Reason.POST_OPT_IR], 'module')} optimised IR with a truncated command: compile with "
             "-Xclang -fembed-bitcode=all, not with -fembed-bitcode"
         )
     if report.without_command:
         yield (
-            f"{report.without_command} modules have no command, and trainers refuse a corpus with such modules: "
-            "--command-override 'ARGS' gives one for all, --require-command leaves them out"
+            f"{_count(report.without_command, 'module')} without a command, and trainers refuse a corpus with such "
+            "modules: --command-override 'ARGS' gives one for all, --require-command leaves them out"
         )
-    if nothing and counts.get(Reason.FILTERED):
-        yield f"the filters left out all of the {counts[Reason.FILTERED]} modules that were found"
-    if report.duplicates and not counts.get(Reason.DUPLICATE):
+    if report.modules == 0 and counts[Reason.FILTERED]:
+        yield f"the filters left out all of the modules that were found ({counts[Reason.FILTERED]})"
+    if report.duplicates and not counts[Reason.DUPLICATE]:
         yield (
-            f"{report.duplicates} modules are copies of others, such as an object and the same in an archive: "
+            f"{_count(report.duplicates, 'module')} the same as another, such as an object and its copy in an archive: "
             "--dedup keeps one of each"
         )
     if report.failed:

@@ -38,14 +38,14 @@ def out() -> Console:
     """Give the console for results."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True)
+    return Console(highlight=False, emoji=False, soft_wrap=True)
 
 
 def err() -> Console:
     """Give the console for everything else."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 
 def table(*columns: str, left: int = 1) -> Table:
@@ -80,7 +80,9 @@ def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
     A bar on a terminal, a line now and then elsewhere. No thread draws it, so the engine stays free to fork.
     """
     console = err()
-    if console.is_terminal:
+    if sys.stderr is None:
+        yield lambda *_: None
+    elif console.is_terminal:
         yield from _bar(description, console)
     else:
         yield from _lines(description)
@@ -124,22 +126,32 @@ def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
     @functools.wraps(command)
     def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
         try:
-            command(*args, **kwargs)
+            try:
+                command(*args, **kwargs)
+            finally:
+                if sys.stdout is not None:
+                    sys.stdout.flush()
         except MlgoCorpusError as error:
-            sys.stderr.write(f"mlgo-corpus: error: {_one_line(error)}\n")
+            _complain(f"error: {error}")
             raise typer.Exit(EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED) from None
         except KeyboardInterrupt:
-            sys.stderr.write(
-                "mlgo-corpus: interrupted; what is whole is kept, and the same command goes on from there\n"
-            )
+            _complain("interrupted; what is whole is kept, and the same command goes on from there")
             raise typer.Exit(EXIT_INTERRUPTED) from None
         except BrokenPipeError:  # the reader of our output has enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(EXIT_FAILED) from None
+        except OSError as error:  # such as a full disk behind stdout
+            where = f"{error.filename}: " if error.filename else ""
+            _complain(f"error: {where}{error.strerror or error}")
+            if sys.stdout is not None:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(EXIT_FAILED) from None
 
     return wrapped
 
 
-def _one_line(error: MlgoCorpusError) -> str:
-    text = " ".join(str(error).split("\n"))
-    return text.encode("utf-8", "backslashreplace").decode()
+def _complain(text: str) -> None:
+    """Say one line on stderr, if there is one, whatever bytes a file's name has."""
+    if sys.stderr is not None:
+        line = " ".join(f"mlgo-corpus: {text}".split("\n"))
+        sys.stderr.write(line.encode("utf-8", "backslashreplace").decode() + "\n")

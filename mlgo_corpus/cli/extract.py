@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from enum import StrEnum
 from pathlib import Path
@@ -92,11 +91,6 @@ def extract(
     """
     from mlgo_corpus.extract import extract_corpus
 
-    for option, pattern in [
-        ("--module-filter", module_filter),
-        *(("--cmd-filter", item) for item in cmd_filter or ()),
-    ]:
-        _check_regex(option, pattern)
     with progress_bar("extracting") as progress:
         report = extract_corpus(
             inputs,
@@ -126,12 +120,14 @@ def extract(
 def show_report(report: ExtractReport) -> None:
     """Print what an extraction did, and what to do about it."""
     from mlgo_corpus.store.extraction import status_of
+    from mlgo_corpus.store.moduletable import printable
     from mlgo_corpus.store.objects import Reason
 
     console = out()
     again = f", {report.unchanged} of them unchanged" if report.unchanged else ""
     console.print(
-        f"[bold]{report.output}[/bold]: {report.modules} modules from {report.objects} objects{again} "
+        f"[bold]{_escaped(printable(str(report.output)))}[/bold]: {_count(report.modules, 'module')} from "
+        f"{_count(report.objects, 'object')}{again} "
         f"in {report.seconds:.2f} s"
     )
     rows = table("reason", "rows", "status")
@@ -144,9 +140,13 @@ def show_report(report: ExtractReport) -> None:
         f"{_accounted(report.bitcode_found, report.bitcode_explained)}"
     )
     if report.removed:
-        console.print(f"{report.removed} modules left the corpus with their objects")
+        console.print(f"{_count(report.removed, 'module')} left the corpus, as the objects did")
     for hint in report.hints:
         err().print(f"[yellow]hint:[/yellow] {_escaped(hint)}")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _accounted(found: int, explained: int) -> str:
@@ -159,13 +159,6 @@ def _escaped(text: str) -> str:
     return escape(text)
 
 
-def _check_regex(option: str, pattern: str | None) -> None:
-    try:
-        re.compile(pattern or "")
-    except re.error as error:
-        raise UsageError(f"{option} {pattern}: not a regular expression: {error}") from error
-
-
 def _split(option: str, text: str | None) -> list[str] | None:
     try:
         return None if text is None else shlex.split(text)
@@ -175,10 +168,11 @@ def _split(option: str, text: str | None) -> list[str] | None:
 
 def _link_command(path: Path | None) -> tuple[str, ...] | None:
     from mlgo_corpus.formats.buildfiles import parse_response_file
+    from mlgo_corpus.store.extraction import read_file
 
     if path is None:
         return None
     try:
-        return parse_response_file(path.read_bytes())
+        return parse_response_file(bytes(read_file(str(path))))
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
+        raise UsageError(f"{path}: {error.strerror or error}") from error

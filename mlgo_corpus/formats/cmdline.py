@@ -17,6 +17,7 @@ from dataclasses import dataclass
 Buffer = bytes | memoryview
 
 _CC1 = b"-cc1"
+_PREPROCESSED = (".i", ".ii", ".mi", ".mii")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,10 @@ def _text(value: bytes | None) -> str | None:
 
 
 def same_main_file(main_file_name: str | None, source_filename: str | None) -> bool:
-    """Tell whether a command's ``-main-file-name`` fits a module's ``source_filename``; unknown fits anything."""
-    if main_file_name is None or source_filename is None:
+    """Tell whether a command's ``-main-file-name`` fits a module's ``source_filename``; unknown fits anything.
+
+    Of a preprocessed source the command knows the preprocessed file and the module, by its line markers, the original.
+    """
+    if main_file_name is None or source_filename is None or main_file_name.endswith(_PREPROCESSED):
         return True
     return os.path.basename(source_filename) == main_file_name

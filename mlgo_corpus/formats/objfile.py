@@ -292,6 +292,11 @@ def parse_fat(data: Buffer) -> tuple[FatSlice, ...]:
         arch = _MACHO_CPUS.get((cputype, subtype), f"cpu{cputype:x}.{subtype}")
         _checked(Section(arch, offset, size), len(data))
         slices.append(FatSlice(arch, offset, size))
+    end = 8 + count * form.size
+    for item in sorted(slices, key=lambda item: item.offset):
+        if item.offset < end:
+            raise FormatError(f"the slice for {item.arch} overlaps another, or the header", offset=item.offset)
+        end = item.offset + item.size
     return tuple(slices)
 
 

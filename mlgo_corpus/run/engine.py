@@ -151,7 +151,7 @@ class _Pool(Generic[Item]):
         for worker in self._workers:
             if worker.pid not in self._tasks:
                 return worker
-        worker = _start_worker(self._workers)
+        worker = _start_worker()
         self._workers.append(worker)
         self._selector.register(worker.replies, selectors.EVENT_READ, worker)
         return worker
@@ -238,7 +238,7 @@ class _Worker:
         return -code if code < 0 else None
 
 
-def _start_worker(others: list[_Worker]) -> _Worker:
+def _start_worker() -> _Worker:
     child_requests, requests = os.pipe()
     replies, child_replies = os.pipe()
     try:
@@ -247,7 +247,7 @@ def _start_worker(others: list[_Worker]) -> _Worker:
                 warnings.simplefilter("ignore", DeprecationWarning)  # on threads, see _may_fork
                 pid = os.fork()
             if pid == 0:
-                _run_forked(child_requests, child_replies, (requests, replies), others)
+                _run_forked(child_requests, child_replies)
             return _Worker(pid, requests, replies)
         package = str(Path(__file__).parents[2])
         process = subprocess.Popen(
@@ -272,17 +272,24 @@ def _may_fork() -> bool:
     return sys.platform == "linux" and threading.active_count() == 1
 
 
-def _run_forked(requests: int, replies: int, parents_ends: tuple[int, int], others: list[_Worker]) -> None:
-    """Be the worker. The pipes of others are closed, or they would not see the parent's end as the end."""
+def _run_forked(requests: int, replies: int) -> None:
+    """Be the worker, with nothing of the parent's open but the standard streams and our own pipes.
+
+    Another worker's pipe held open here would keep it from seeing the parent's end, and a lock of the parent's would
+    outlive the parent.
+    """
     code = 1
     try:
         os.setpgid(0, 0)
-        for descriptor in (
-            *parents_ends,
-            *(end for other in others for end in (other.requests, other.replies)),
-        ):
-            os.close(descriptor)
+        first, second = sorted((requests, replies))
+        os.closerange(3, first)
+        os.closerange(first + 1, second)
+        os.closerange(second + 1, _highest_descriptor() + 1)
         serve(requests, replies)
         code = 0
     finally:
         os._exit(code)
+
+
+def _highest_descriptor() -> int:
+    return max(map(int, os.listdir("/proc/self/fd")))

@@ -111,6 +111,7 @@ class Corpus:
         self.has_thinlto: bool = manifest["has_thinlto"]
         override = manifest.get("global_command_override")
         self.global_command_override = None if override is None else tuple(override)
+        self._known: frozenset[str] | None = None
 
     @classmethod
     def open(cls, path: Path | str) -> Corpus:
@@ -129,7 +130,9 @@ class Corpus:
         return (self._module(name) for name in self.names)
 
     def __getitem__(self, name: str) -> Module:
-        if name not in self.names:
+        if self._known is None:
+            self._known = frozenset(self.names)
+        if name not in self._known:
             raise KeyError(name)
         return self._module(name)
 
@@ -195,11 +198,12 @@ def remove_module_files(root: Path, name: str) -> None:
         CorpusError: the name leaves the corpus folder.
     """
     path = root / _checked_name(name)
+    folders = [folder for folder in path.parents if root in folder.parents]
+    if any(folder.is_symlink() for folder in folders):  # what it leads to is not the corpus's
+        return
     for suffix in MODULE_SUFFIXES:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-    for folder in path.parents:
-        if folder == root:
-            break
+    for folder in folders:
         try:
             folder.rmdir()
         except OSError:
@@ -208,7 +212,10 @@ def remove_module_files(root: Path, name: str) -> None:
 
 # Names
 
-_MAX_COMPONENT_BYTES = 255 - len(THINLTO_INDEX_SUFFIX)
+# A file name has at most 255 bytes; a module's ends in a suffix, and may be numbered.
+_MAX_COMPONENT_BYTES = 255 - len(THINLTO_INDEX_SUFFIX) - len("~1234567")
+# A path has at most 4096 bytes: this leaves room for the corpus, an archive's own name and a member's.
+_MAX_NAME_BYTES = 1000
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _RESERVED_FOLDERS = frozenset({MANIFEST_NAME, MODULES_NAME, STATE_FOLDER})
 
@@ -230,6 +237,8 @@ def safe_module_name(text: str) -> str:
             parts.append("_up" if part == ".." else part)
     if not parts:
         parts = ["module"]
+    if len(text) > _MAX_NAME_BYTES // 4 and len("/".join(parts).encode("utf-8", "surrogatepass")) > _MAX_NAME_BYTES:
+        parts = [f"long~{_short_digest('/'.join(parts))}", parts[-1]]
     last = len(parts) - 1
     safe = [_safe_component(part, is_folder=index < last) for index, part in enumerate(parts)]
     if len(safe) > 1 and safe[0] in _RESERVED_FOLDERS:
@@ -243,9 +252,12 @@ def _safe_component(part: str, *, is_folder: bool) -> str:
     if part.endswith((BITCODE_SUFFIX, COMMAND_SUFFIX) if is_folder else ".thinlto"):
         part += "_"
     if len(part) > _MAX_COMPONENT_BYTES // 4 and len(part.encode()) > _MAX_COMPONENT_BYTES:
-        digest = sha256(part.encode()).hexdigest()[:16]
-        part = part.encode()[: _MAX_COMPONENT_BYTES - 17].decode("utf-8", "ignore") + "~" + digest
+        part = part.encode()[: _MAX_COMPONENT_BYTES - 17].decode("utf-8", "ignore") + "~" + _short_digest(part)
     return part
+
+
+def _short_digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _percent(match: re.Match[str]) -> str:
@@ -274,13 +286,14 @@ class NameRegistry:
         self._names: set[str] = set()
         self._folders: set[str] = set()
         self._next: dict[str, int] = {}
+        self._moved: dict[str, str] = {}
 
     def claim(self, wanted: str) -> str:
         """Give ``wanted``, or a numbered form of it that is free."""
-        for folder in _folders(wanted):
-            if folder in self._names:
-                wanted = self._numbered(folder) + wanted[len(folder) :]
-                break
+        while folder := next((folder for folder in _folders(wanted) if folder in self._names), None):
+            if folder not in self._moved:
+                self._moved[folder] = self._numbered(folder)
+            wanted = self._moved[folder] + wanted[len(folder) :]
         name = self._numbered(wanted) if wanted in self._names or wanted in self._folders else wanted
         self._names.add(name)
         self._folders.update(_folders(name))

@@ -6,6 +6,8 @@ only when they are whole; done twice it leaves the same files.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import mmap
 import os
 import re
@@ -84,6 +86,7 @@ class ObjectTask(NamedTuple):
         source: its path relative to the build.
         renamed: another object had the name it asked for.
         directory: what relative paths in its command are relative to.
+        identity: what an equal object of another run must share, see `Entry`.
         known: digests of bitcode and command (None for no command) already in the corpus, by module name.
     """
 
@@ -92,6 +95,7 @@ class ObjectTask(NamedTuple):
     source: str
     renamed: bool
     directory: str
+    identity: str = ""
     known: tuple[tuple[str, str | None, str | None], ...] = ()
 
 
@@ -102,8 +106,21 @@ def extract_object(corpus: str, scratch: str, settings: Settings, task: ObjectTa
         MlgoCorpusError: the corpus cannot be written (a full disk, a missing permission).
     """
     job = _Job(corpus, scratch, settings, task)
-    rows = tuple(job.rows())
-    return Entry(task.name, job.stamp, tuple(job.companions), rows, job.tally.bitcode_found, job.tally.padding)
+    try:
+        rows = tuple(job.rows())
+    except MlgoCorpusError:
+        raise
+    except Exception as error:  # a defect of ours must cost one object, not the run
+        detail = f"a defect of mlgo-corpus, please report it: {type(error).__name__}: {error}"
+        return lost_entry(task, Reason.MALFORMED, " ".join(detail.split()))
+    return Entry(
+        task.name, task.identity, job.stamp, tuple(job.companions), rows, job.tally.bitcode_found, job.tally.padding
+    )
+
+
+def lost_entry(task: ObjectTask, reason: Reason, detail: str) -> Entry:
+    """Give the entry of an object of which nothing is known, and which must be read again."""
+    return Entry(task.name, task.identity, None, (), (failed_row(task.name, task.source, reason, detail),), 0, 0)
 
 
 def failed_row(name: str, source: str, reason: Reason, detail: str) -> ModuleRow:
@@ -203,11 +220,12 @@ class _Job:
         if (left_out := self._left_out(name, item)) is not None:
             return row._replace(status=STATUS_SKIPPED, reason=str(Reason.FILTERED), detail=left_out)
         if settings.require_command and not own_command and not settings.overridden:
-            return row._replace(status=STATUS_SKIPPED)
+            left_out = f"--require-command: {detail}"
+            return row._replace(status=STATUS_SKIPPED, reason=str(Reason.FILTERED), detail=left_out)
         if settings.thinlto is not None:
             try:
                 index = self._thinlto_index(facts)
-            except (OSError, FormatError) as error:
+            except (OSError, ValueError, FormatError) as error:
                 return row._replace(
                     status=STATUS_FAILED,
                     reason=str(Reason.MISSING_THINLTO_INDEX),
@@ -219,6 +237,9 @@ class _Job:
         self._write(name + BITCODE_SUFFIX, item.bitcode)
         if item.command is not None:
             self._write(name + COMMAND_SUFFIX, item.command)
+        else:  # of the module that had this name before
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self._corpus, name + COMMAND_SUFFIX))
         return row
 
     def _left_out(self, name: str, item: Embedded) -> str | None:
@@ -253,15 +274,19 @@ class _Job:
     def _is_written(self, name: str, item: Embedded) -> bool:
         path = os.path.join(self._corpus, name)
         try:
-            return os.stat(path + BITCODE_SUFFIX).st_size == len(item.bitcode or b"") and (
-                item.command is None or os.stat(path + COMMAND_SUFFIX).st_size == len(item.command)
-            )
+            if os.stat(path + BITCODE_SUFFIX).st_size != len(item.bitcode or b""):
+                return False
+            if item.command is None:
+                return not os.path.exists(path + COMMAND_SUFFIX)
+            return os.stat(path + COMMAND_SUFFIX).st_size == len(item.command)
         except OSError:
             return False
 
     def _write(self, name: str, data: Buffer) -> None:
         path = os.path.join(self._corpus, name)
         try:
+            folder, _, _ = name.rpartition("/")
+            _ensure_folder(self._corpus, folder)
             descriptor = os.open(self._scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
             try:
                 view = memoryview(data)
@@ -269,11 +294,7 @@ class _Job:
                     view = view[os.write(descriptor, view) :]
             finally:
                 os.close(descriptor)
-            try:
-                os.replace(self._scratch, path)
-            except FileNotFoundError:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                os.replace(self._scratch, path)
+            os.replace(self._scratch, path)
         except OSError as error:
             raise MlgoCorpusError(
                 f"cannot write {path}: {_strerror(error)}; what is whole is kept, and the same command goes on"
@@ -293,6 +314,24 @@ def _facts(item: Embedded) -> tuple[CommandFacts | None, bitcode.ModuleHeader]:
     if item.command is None:
         return None, header
     return item.facts or read_facts(split_options(item.command)), header
+
+
+@lru_cache(maxsize=4096)
+def _ensure_folder(corpus: str, folder: str) -> None:
+    """Make a folder of the corpus. A symbolic link in its place would lead outside, and is refused.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if not folder:
+        return
+    parent, _, _ = folder.rpartition("/")
+    _ensure_folder(corpus, parent)
+    path = os.path.join(corpus, folder)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path)
+    if os.path.islink(path):
+        raise OSError(errno.ELOOP, "a symbolic link stands where the corpus needs a folder")
 
 
 @lru_cache(maxsize=64)

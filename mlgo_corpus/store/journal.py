@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,7 +25,7 @@ from mlgo_corpus.store.corpus import (
     read_manifest,
     remove_module_files,
 )
-from mlgo_corpus.store.moduletable import ModuleRow
+from mlgo_corpus.store.moduletable import STATUS_OK, ModuleRow
 
 _JOURNAL = "extract.jsonl"
 _RUNNING = "extract.jsonl.new"
@@ -56,20 +56,29 @@ class Entry:
 
     Attributes:
         name: the object's own module name, unique in the corpus: the key.
+        identity: a digest of where the object is, what its command's paths are relative to, and this tool's version;
+            an entry of another identity speaks of another object, or was made by other rules.
         stamp: of the object when it was read; None where there was nothing to read.
         companions: other files that were read for it (members of a thin archive, ThinLTO indexes), as paths
             relative to the object's folder, with their stamps.
         rows: its rows, in order.
         bitcode_found: bytes in its bitcode sections.
         padding: those of them that belong to no module: wrappers and alignment.
+        stale: modules that the object had and no longer has, whose files may still be there.
     """
 
     name: str
+    identity: str
     stamp: FileStamp | None
     companions: tuple[tuple[str, FileStamp | None], ...]
     rows: tuple[ModuleRow, ...]
     bitcode_found: int
     padding: int
+    stale: tuple[str, ...] = ()
+
+    def modules(self) -> frozenset[str]:
+        """Give the modules that the object put into the corpus."""
+        return frozenset(row.module for row in self.rows if row.status == STATUS_OK)
 
     def is_current(self, path: str) -> bool:
         """Tell whether the object at ``path`` and all it refers to are as they were."""
@@ -84,7 +93,6 @@ class Journal:
 
     Attributes:
         header: the settings of the run that is remembered.
-        is_current: whether that run was this version's, so that it would give the same again.
 
     Raises:
         UsageError: another extraction holds the corpus.
@@ -93,7 +101,10 @@ class Journal:
     def __init__(self, corpus: Path) -> None:
         self._folder = corpus / STATE_FOLDER
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._lock = (self._folder / _LOCK).open("w")
+        if self._folder.is_symlink():
+            raise UsageError(f"{self._folder}: a symbolic link, expected a folder of the corpus's own; delete it")
+        # Never through a link that stands in its place.
+        self._lock = os.fdopen(os.open(self._folder / _LOCK, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666), "w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -101,7 +112,6 @@ class Journal:
             raise UsageError(f"{corpus}: another mlgo-corpus is writing to this corpus; wait for it") from error
         self._lines: dict[str, bytes] = {}
         self.header: dict[str, Any] | None = None
-        self.is_current = False
         for name in (_JOURNAL, _RUNNING):
             self._load(self._folder / name)
         self._output: IO[bytes] | None = None
@@ -121,20 +131,7 @@ class Journal:
     def get(self, name: str) -> Entry | None:
         """Give what is remembered of an object."""
         line = self._lines.get(name)
-        if line is None:
-            return None
-        try:
-            record = json.loads(line)
-            return Entry(
-                name=record["name"],
-                stamp=_stamp(record["stamp"]),
-                companions=tuple((path, _stamp(stamp)) for path, stamp in record["companions"]),
-                rows=tuple(ModuleRow(*row) for row in record["rows"]),
-                bitcode_found=record["bitcode_found"],
-                padding=record["padding"],
-            )
-        except (ValueError, KeyError, TypeError):
-            return None
+        return None if line is None else _parse_entry(line, name)
 
     def forget(self) -> None:
         """Start from nothing."""
@@ -148,11 +145,11 @@ class Journal:
         running = self._folder / _RUNNING
         if running.exists():
             temporary = running.with_suffix(".merged")
-            with temporary.open("wb") as output:
+            with _create(temporary) as output:
                 output.write(_line(header))
                 output.writelines(self._lines.values())
             temporary.replace(self._folder / _JOURNAL)
-        self._output = running.open("wb")
+        self._output = _create(running)
         self._output.write(_line(header))
 
     def add(self, entry: Entry) -> None:
@@ -187,11 +184,15 @@ class Journal:
                     break
                 if number == 0:
                     with contextlib.suppress(ValueError):
-                        self.header = json.loads(line)
+                        header = json.loads(line)
+                        self.header = header if isinstance(header, dict) else None
                     continue
                 name = _name_of(line)
-                if name is not None:
-                    self._lines[name] = line
+                if name is None:
+                    continue
+                # What an interrupted run took away from an object is still there: only commit() removes files.
+                before = self._lines.get(name)
+                self._lines[name] = line if before is None else _with_stale(before, line, name)
 
 
 def open_journal(output: Path, header: dict[str, Any], *, force: bool) -> Journal:
@@ -200,13 +201,8 @@ def open_journal(output: Path, header: dict[str, Any], *, force: bool) -> Journa
     Raises:
         UsageError: something else is there, or a corpus of other inputs or options.
     """
-    if output.exists() and not output.is_dir():
-        raise UsageError(f"{output}: not a folder; name another --output")
-    ours = (output / STATE_FOLDER).is_dir()
-    if not ours and not force and output.is_dir() and any(output.iterdir()):
-        what = "a corpus made by another tool" if (output / MANIFEST_NAME).exists() else "not empty"
-        raise UsageError(f"{output}: {what}; name another --output, or add --force to write there all the same")
     try:
+        _refuse_others(output, force=force)
         journal = Journal(output)
     except OSError as error:
         raise UsageError(f"{output}: cannot write there: {error.strerror}") from error
@@ -217,12 +213,21 @@ def open_journal(output: Path, header: dict[str, Any], *, force: bool) -> Journa
             raise UsageError(
                 f"{output}: extracted before with {difference}; name another --output, or add --force to replace it"
             )
-        journal.is_current = journal.header is not None and journal.header.get("version") == header["version"]
         journal.begin(header)
     except BaseException:
         journal.close()
         raise
     return journal
+
+
+def _refuse_others(output: Path, *, force: bool) -> None:
+    """Refuse to write where something else is."""
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"{output}: not a folder; name another --output")
+    ours = (output / STATE_FOLDER).is_dir()
+    if not ours and not force and output.is_dir() and any(output.iterdir()):
+        what = "a corpus made by another tool" if (output / MANIFEST_NAME).exists() else "not empty"
+        raise UsageError(f"{output}: {what}; name another --output, or add --force to write there all the same")
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
@@ -238,7 +243,8 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None
 
 def _clear(output: Path, journal: Journal) -> None:
     """Take away a corpus: the files that its journal and its manifest name, and nothing else."""
-    modules = {row.module for name in journal.names() if (entry := journal.get(name)) for row in entry.rows}
+    entries = [entry for name in journal.names() if (entry := journal.get(name))]
+    modules = {module for entry in entries for module in (*entry.modules(), *entry.stale)}
     with contextlib.suppress(CorpusError):
         modules.update(read_manifest(output / MANIFEST_NAME)["modules"])
     for name in modules:
@@ -253,15 +259,54 @@ def _line(record: object) -> bytes:
     return json.dumps(record, separators=(",", ":")).encode() + b"\n"
 
 
+def _create(path: Path) -> IO[bytes]:
+    """Open a new file for writing; a link or a file that stands in its place is taken away, not followed."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb")
+
+
+def _parse_entry(line: bytes, name: str) -> Entry | None:
+    """Read a line; None if it is not one, or speaks of modules that are not below its object's name."""
+    try:
+        record = json.loads(line)
+        entry = Entry(
+            name=name,
+            identity=str(record["identity"]),
+            stamp=_stamp(record["stamp"]),
+            companions=tuple((str(path), _stamp(stamp)) for path, stamp in record["companions"]),
+            rows=tuple(ModuleRow(*row) for row in record["rows"]),
+            bitcode_found=int(record["bitcode_found"]),
+            padding=int(record["padding"]),
+            stale=tuple(map(str, record["stale"])),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+    named = (*(row.module for row in entry.rows), *entry.stale)
+    if all(item == name or (item.startswith(f"{name}/") and ".." not in item.split("/")) for item in named):
+        return entry
+    return None
+
+
+def _with_stale(before: bytes, line: bytes, name: str) -> bytes:
+    """Give an interrupted run's line for an object, with what the run before it had and it has not."""
+    was, entry = _parse_entry(before, name), _parse_entry(line, name)
+    if was is None or entry is None:
+        return line
+    stale = (was.modules() | set(was.stale)) - entry.modules()
+    return _entry_line(replace(entry, stale=tuple(sorted(stale)))) if stale else line
+
+
 def _entry_line(entry: Entry) -> bytes:
     return _line(
         {
             "name": entry.name,
+            "identity": entry.identity,
             "stamp": _numbers(entry.stamp),
             "companions": [(path, _numbers(stamp)) for path, stamp in entry.companions],
             "rows": entry.rows,
             "bitcode_found": entry.bitcode_found,
             "padding": entry.padding,
+            "stale": entry.stale,
         }
     )
 

@@ -66,9 +66,9 @@ _INTEGERS = frozenset({"bitcode_bytes", "cmd_bytes"})
 class ModuleTableWriter:
     """Writes rows to a Parquet file that appears under its name only when it is whole."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, temporary: Path) -> None:
         self._path = path
-        self._temporary = path.with_name(f".{path.name}.tmp")
+        self._temporary = temporary
         self._rows: list[ModuleRow] = []
         self._writer: Any = None
 
@@ -98,6 +98,7 @@ class ModuleTableWriter:
         schema = pa.schema([(name, pa.int64() if name in _INTEGERS else pa.string()) for name in ModuleRow._fields])
         if self._writer is None:
             # Without a stored Arrow schema, whose metadata would be fixed now and hide what commit() adds.
+            self._temporary.unlink(missing_ok=True)  # a link that stands in its place is not followed
             self._writer = pq.ParquetWriter(self._temporary, schema, compression="zstd", store_schema=False)
         if not self._rows and self._writer is not None:
             return

@@ -37,6 +37,7 @@ Buffer = bytes | memoryview
 
 # The first line of a libtool ``.lo`` file: "# x.lo - a libtool object file".
 _LIBTOOL_NOTE = b" - a libtool object file"
+_MARKER = "a bitcode section without bitcode: compiled with -fembed-bitcode=marker?"
 # A fat-LTO object (-ffat-lto-objects) keeps the bitcode of the LTO pre-link stage here, beside its machine code.
 FAT_LTO_SECTION = ".llvm.lto"
 
@@ -148,6 +149,8 @@ def read_object(
         if identify_container(data) is Container.FAT_MACHO:
             for piece in parse_fat(data):
                 inner = memoryview(data)[piece.offset : piece.offset + piece.size]
+                if identify_container(inner) is Container.FAT_MACHO:
+                    raise FormatError("a fat file inside a fat file", offset=piece.offset)
                 yield from read_object(
                     inner, tally, names=names, open_member=open_member, member=_join(member, piece.arch)
                 )
@@ -198,8 +201,11 @@ def _read_archive(
             except FileNotFoundError:
                 yield Embedded(member, Reason.MISSING, detail=f"the thin archive names {item.name!r}")
                 continue
-            except OSError as error:
-                yield Embedded(member, Reason.UNREADABLE, detail=error.strerror or str(error))
+            except (OSError, ValueError) as error:
+                yield Embedded(member, Reason.UNREADABLE, detail=getattr(error, "strerror", None) or str(error))
+                continue
+            if len(content) and not _is_known(content):  # a thin archive may name any file: tell nothing of its content
+                yield Embedded(member, Reason.UNSUPPORTED_FORMAT, detail=f"{item.name!r} is no object file")
                 continue
         if archive.is_archive(content):
             yield Embedded(member, Reason.UNSUPPORTED_FORMAT, detail="an archive inside an archive")
@@ -210,14 +216,17 @@ def _read_archive(
 
 
 def _read_raw_bitcode(data: Buffer, tally: Tally, member: str | None) -> Iterator[Embedded]:
-    tally.bitcode_found += len(data)
-    extents = list(bitcode.iter_extents(data))
+    view = memoryview(data)
+    extents, failure = _extents(view, 0)
+    _count(tally, len(data), extents, failure)
     for number, extent in enumerate(extents):
-        tally.padding += _around(extent)
-        own = member if len(extents) == 1 else _join(member, str(number))
-        payload = memoryview(data)[extent.payload_start : extent.payload_stop]
+        own = member if len(extents) == 1 and failure is None else _join(member, str(number))
+        payload = view[extent.payload_start : extent.payload_stop]
         yield Embedded(own, Reason.RAW_LTO, payload, detail="bitcode of an LTO build: no command is embedded")
-    tally.padding += len(data) - sum(extent.stop - extent.start for extent in extents)
+    if failure is not None:
+        yield _failure(member, failure, len(data) - _covered(extents))
+    elif not extents:
+        yield Embedded(member, Reason.NO_BITCODE, detail=_MARKER)
 
 
 def _read_objfile(data: Buffer, tally: Tally, names: SectionNames, member: str | None) -> Iterator[Embedded]:
@@ -231,18 +240,16 @@ def _read_objfile(data: Buffer, tally: Tally, names: SectionNames, member: str |
         if not fat_lto:
             yield Embedded(member, Reason.NO_BITCODE, detail=_why_no_bitcode(data))
         return
+    _refuse_overlaps(bitcode_sections)
     command_sections = [item for item in objfile.sections if item.name in names.command]
     commands = _commands(view, command_sections)
-    tally.bitcode_found += sum(item.size for item in bitcode_sections)
     if len(bitcode_sections) == 1 and not objfile.linked:
         item = bitcode_sections[0]
         section = view[item.offset : item.offset + item.size]
         extents, failure = _extents(section, item.offset)
         if failure is None and len(extents) == 1:
             (extent,) = extents
-            tally.padding += _around(extent) + item.size - (extent.stop - extent.start)
-            # With one module the command is the whole section, whatever it holds.
-            whole = _whole(view, command_sections) if len(commands) == 1 else None
+            _count(tally, item.size, extents, None)
             if len(commands) > 1:
                 yield Embedded(
                     member,
@@ -251,7 +258,10 @@ def _read_objfile(data: Buffer, tally: Tally, names: SectionNames, member: str |
                     lost_bytes=extent.payload_stop - extent.payload_start,
                 )
                 return
-            yield _module(member, section[extent.payload_start : extent.payload_stop], whole)
+            # With one module the command is the whole section, byte for byte.
+            whole = [view[item.offset : item.offset + item.size] for item in command_sections if item.size]
+            command = whole[0] if len(whole) == 1 and commands else commands[0] if commands else None
+            yield _module(member, section[extent.payload_start : extent.payload_stop], command)
             return
     yield from _read_glued(view, tally, bitcode_sections, commands, member)
 
@@ -269,56 +279,85 @@ def _read_glued(
     for item in sections:
         section = view[item.offset : item.offset + item.size]
         extents, failure = _extents(section, item.offset)
-        covered = 0
-        for extent in extents:
-            modules.append(section[extent.payload_start : extent.payload_stop])
-            tally.padding += _around(extent)
-            covered = extent.stop
-        rest = item.size - covered
-        between = covered - sum(extent.stop - extent.start for extent in extents)
-        tally.padding += between
+        _count(tally, item.size, extents, failure)
+        modules.extend(section[extent.payload_start : extent.payload_stop] for extent in extents)
         if failure is not None:
-            failures.append(_failure(member, failure, lost_bytes=rest))
-        else:
-            tally.padding += rest
+            failures.append(_failure(member, failure, item.size - _covered(extents)))
+    if not modules and not failures:
+        yield Embedded(member, Reason.NO_BITCODE, detail=_MARKER)
     headers = [_header(module) for module in modules]
     facts = [read_facts(split_options(command)) for command in commands]
     pairs = _pair([header.source_filename for header in headers], [fact.main_file_name for fact in facts])
     for number, (module, header) in enumerate(zip(modules, headers, strict=True)):
         inner = os.path.basename(header.source_filename or "") or f"module-{number:03}"
         own = _join(member, inner) if len(modules) + len(failures) > 1 else member
-        if pairs is None:
-            yield Embedded(
-                own,
-                Reason.UNPAIRED_COMMAND,
-                detail=f"{len(modules)} modules and {len(commands)} commands cannot be told which is whose",
-                lost_bytes=len(module),
-            )
-            continue
         index = pairs[number]
-        yield _module(own, module, None if index is None else commands[index])
+        if index == _UNTOLD:
+            detail = f"{len(modules)} modules and {len(commands)} commands: it cannot be told which is this one's"
+            yield Embedded(own, Reason.UNPAIRED_COMMAND, detail=detail, lost_bytes=len(module))
+        else:
+            yield _module(own, module, None if index is None else commands[index])
     yield from failures
 
 
-def _pair(sources: Sequence[str | None], main_files: Sequence[str | None]) -> list[int | None] | None:
-    """Give each module the index of its command, or None for a module without; None if it cannot be told.
+# Stands for the index of a command where several modules may have it.
+_UNTOLD = -1
 
-    Both lists are in link order. Equal numbers pair one to one. Otherwise modules compiled without a command lie
-    between the others: each command goes to the next module whose source has its main file's name.
+
+def _pair(sources: Sequence[str | None], main_files: Sequence[str | None]) -> list[int | None]:
+    """Give each module the index of its command, None if it was compiled without one, or ``_UNTOLD``.
+
+    Both lists are in link order. Equal numbers pair one to one. Otherwise modules without a command lie between the
+    others, and a command belongs to a module whose source has its main file's name. What is the same whether pairs
+    are made from the front or from the back can be told; the rest cannot.
     """
-    if len(sources) == len(main_files):
+    count = len(main_files)
+    if len(sources) == count:
         fits = all(same_main_file(main, source) for main, source in zip(main_files, sources, strict=True))
-        return list(range(len(sources))) if fits else None
+        return list(range(count)) if fits else [_UNTOLD] * count
+    front = _pair_greedily(sources, main_files)
+    back = _pair_greedily(sources[::-1], main_files[::-1])
+    if front is None or back is None:
+        return [_UNTOLD] * len(sources)
+    mirrored = [None if index is None else count - 1 - index for index in reversed(back)]
+    return [one if one == other else _UNTOLD for one, other in zip(front, mirrored, strict=True)]
+
+
+def _pair_greedily(sources: Sequence[str | None], main_files: Sequence[str | None]) -> list[int | None] | None:
+    """Give each command to the first module it fits behind the one before; None if some command fits nowhere."""
     pairs: list[int | None] = []
     index = 0
     for source in sources:
-        known = index < len(main_files) and main_files[index] is not None and source is not None
-        if known and same_main_file(main_files[index], source):
+        if index < len(main_files) and source is not None and same_main_file(main_files[index], source):
             pairs.append(index)
             index += 1
         else:
             pairs.append(None)
     return pairs if index == len(main_files) else None
+
+
+def _refuse_overlaps(sections: Sequence[Section]) -> None:
+    """Refuse sections that share bytes: a small file could otherwise ask for any number of large modules."""
+    end = 0
+    for item in sorted(sections, key=lambda item: item.offset):
+        if item.offset < end:
+            raise FormatError(f"section {item.name!r} overlaps another", offset=item.offset)
+        end = item.offset + item.size
+
+
+def _is_known(data: Buffer) -> bool:
+    return archive.is_archive(data) or bitcode.is_bitcode(data) or identify_container(data) is not None
+
+
+def _covered(extents: Sequence[bitcode.Extent]) -> int:
+    return extents[-1].stop if extents else 0
+
+
+def _count(tally: Tally, size: int, extents: Sequence[bitcode.Extent], failure: FormatError | None) -> None:
+    """Enter a section in the books: what is not in a module, and not lost to a failure, is padding."""
+    tally.bitcode_found += size
+    whole = _covered(extents) if failure is not None else size
+    tally.padding += whole - sum(extent.payload_stop - extent.payload_start for extent in extents)
 
 
 def _module(member: str | None, module: memoryview, command: memoryview | None) -> Embedded:
@@ -342,11 +381,6 @@ def _extents(section: memoryview, offset: int) -> tuple[list[bitcode.Extent], Fo
     return extents, None
 
 
-def _around(extent: bitcode.Extent) -> int:
-    """The bytes of an extent that are wrapper and padding, not bitcode."""
-    return (extent.stop - extent.start) - (extent.payload_stop - extent.payload_start)
-
-
 def _header(module: memoryview) -> bitcode.ModuleHeader:
     try:
         return bitcode.read_module_header(module)
@@ -360,11 +394,6 @@ def _commands(view: memoryview, sections: Sequence[Section]) -> list[memoryview]
         section = view[item.offset : item.offset + item.size]
         commands.extend(section[start:stop] for start, stop in split_commands(section))
     return commands
-
-
-def _whole(view: memoryview, sections: Sequence[Section]) -> memoryview:
-    (item,) = (item for item in sections if item.size)
-    return view[item.offset : item.offset + item.size]
 
 
 # Compilers sign their objects here; it tells a user which part of a build to look at.
