@@ -68,7 +68,7 @@ def test_names_are_the_text_after_o_and_paths_open(tmp_path: Path) -> None:
     )
     assert objects(database) == [
         BuildObject("build/././x.o", "./x.o", "build/."),
-        BuildObject("build/inner/sub/y z.o", "sub/y z.o", "build/inner"),
+        BuildObject("build/inner/sub/y z.o", "sub/y z.o", "build/inner", source="inner/sub/y z.o"),
         BuildObject(f"{there}/deep/a.o", "deep/a.o", there),
         BuildObject(f"{there}/b.o", "b.o", there),
         BuildObject("/outside/c.o", "/outside/c.o", there),
@@ -492,3 +492,31 @@ def test_every_name_survives_a_database(outputs: list[str]) -> None:
     entries = [command(output, "/b") for output in outputs]
     Path("cc.json").write_bytes(json.dumps(entries, ensure_ascii=False).encode("utf-8", "surrogateescape"))
     assert names("cc.json") == outputs
+
+
+def test_a_link_to_a_neighbour_is_that_neighbour() -> None:
+    for path in ("build/libx.so.1.2", "build/sub/y.o"):
+        write(path)
+    Path("build/libx.so").symlink_to("libx.so.1.2")
+    Path("build/libx.so.1").symlink_to("libx.so.1.2")
+    Path("build/elsewhere.o").symlink_to("sub/y.o")
+    Path("build/dangling.so").symlink_to("libx.so.9")
+    assert [(item.name, item.problem) for item in objects("build")] == [
+        ("dangling.so", "missing"),
+        ("elsewhere.o", None),
+        ("libx.so.1.2", None),
+        ("sub/y.o", None),
+    ]
+
+
+def test_cmakes_probes_are_no_part_of_the_project() -> None:
+    for path in (
+        "build/CMakeFiles/3.25.1/CompilerIdC/a.out",
+        "build/CMakeFiles/3.25.1/CompilerIdCXX/CMakeCXXCompilerId.o",
+        "build/CMakeFiles/3.25.1/CMakeDetermineCompilerABI_C.bin",
+        "build/CMakeFiles/CMakeScratch/TryCompile-x/a.o",
+        "build/CMakeFiles/app.dir/main.c.o",
+        "build/sub/CMakeFiles/lib.dir/CompilerIdle.c.o",
+    ):
+        write(path)
+    assert names("build") == ["CMakeFiles/app.dir/main.c.o", "sub/CMakeFiles/lib.dir/CompilerIdle.c.o"]

@@ -9,8 +9,9 @@ their path. A path that comes again (compared without following symbolic links) 
 
 In folders, an object is a file with an object's suffix, whatever its content, or a file whose first bytes say so;
 files with the suffix of a source or other well-known text are not looked into. ``.bc`` files are left alone: they
-are loose bitcode, which ``-save-temps`` leaves beside the object. Symbolic links are followed, each real folder
-is walked once, under the name that comes first, and folders of version control are not entered.
+are loose bitcode, which ``-save-temps`` leaves beside the object. Symbolic links are followed, but for those to
+a file of the same folder (``libx.so`` to ``libx.so.1``), which is given itself. Each real folder is walked once,
+under the name that comes first; those of version control and of CMake's compiler probes are not entered.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ _Select = Callable[["os.DirEntry[str]", str, str], BuildObject | None]
 _IMPORTED = ".3.import.bc"  # what lld's --save-temps=import appends to an object's name
 _VERSION_CONTROL = frozenset((".git", ".hg", ".jj", ".svn"))
 _MAX_NESTING = 16  # deeper than any build nests its parameter files
+# What CMake compiles to find out about the compiler: no part of the project, but built with its flags.
+_PROBE = re.compile(r"(?:^|/)CMakeFiles/(?:CMakeScratch|CMakeTmp|[^/]+/(?:CompilerId\w+|CMakeDetermineCompilerABI_.*))\Z")
 _NO_OBJECT = re.compile(
     r"\.(?:bc|ll|c|cc|cpp|cxx|c\+\+|m|mm|h|hh|hpp|hxx|inc|inl|def|td|s|asm|i|ii|d|la|pc|in|am|ac|m4|mk|ninja"
     r"|cmake|make|txt|md|rst|html|css|js|ts|json|ya?ml|toml|xml|ini|cfg|conf|py|pyc|pyi|pl|rb|sh|lua|go|rs|java"
@@ -238,7 +241,8 @@ def _from_command(command: CompileCommand, path: str) -> BuildObject:
         object_path = os.path.join(directory, command.output)
         name = _name_below(command.output, directory)
         source = _name_below(os.path.abspath(object_path), os.path.dirname(path))
-        return BuildObject(object_path, name, directory or ".", source=None if os.path.isabs(source) else source)
+        told = os.path.isabs(source) or source == os.path.normpath(name)
+        return BuildObject(object_path, name, directory or ".", source=None if told else source)
     entry = f"entry {command.index}"
     name = _name_below(command.output or command.file or entry, directory)
     detail = f"{os.path.basename(path)}: {entry}: {command.detail}"
@@ -349,7 +353,11 @@ def _walk(
         prefix, entries = folders[-1]
         for entry in entries:
             name = prefix + entry.name
+            if _PROBE.search(name):
+                continue
             if not _is_folder(entry):
+                if _stands_for_a_neighbour(entry):
+                    continue
                 item = select(entry, name, directory)
                 if item is not None:
                     yield item
@@ -406,6 +414,14 @@ def _is_regular(entry: os.DirEntry[str]) -> bool:
         return entry.is_file()
     except OSError:
         return False
+
+
+def _stands_for_a_neighbour(entry: os.DirEntry[str]) -> bool:
+    """Tell whether an entry is a symbolic link to a file of the same folder."""
+    if not entry.is_symlink():
+        return False
+    target = os.readlink(entry.path)
+    return "/" not in target and os.path.isfile(entry.path)
 
 
 def _irregular(entry: os.DirEntry[str], name: str, directory: str) -> BuildObject:
