@@ -52,7 +52,7 @@ Text = TypeVar("Text", bound=str | Path)
 # One object may take this long; only a parser that hangs or a dead network file system does.
 _OBJECT_SECONDS = 120.0
 # A chunk of work ends at this many bytes, so that large objects spread over the workers.
-_CHUNK_BYTES = 4 << 20
+_CHUNK_BYTES = 2 << 20
 
 
 @dataclass(slots=True)

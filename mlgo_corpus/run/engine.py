@@ -11,6 +11,7 @@ of items. However the iteration ends (exhausted, closed, Ctrl-C, an exception of
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import selectors
 import signal
@@ -281,6 +282,7 @@ def _run_forked(requests: int, replies: int) -> None:
     code = 1
     try:
         os.setpgid(0, 0)
+        gc.disable()  # it would write to, and so copy, every page that is shared with the parent
         first, second = sorted((requests, replies))
         os.closerange(3, first)
         os.closerange(first + 1, second)

@@ -34,9 +34,9 @@ from mlgo_corpus.store.objects import Buffer, Embedded, Reason, SectionNames, Ta
 
 IMPORTED_SUFFIX = ".3.import.bc"
 
-# A file up to this size is read whole, which is faster than mapping it and safe if it changes meanwhile. A mapped
-# file that shrinks kills its worker, which costs a row; a binary of gigabytes read whole would cost the machine.
-_READ_WHOLE_BYTES = 64 << 20
+# A file up to this size is read whole; a larger one is mapped, which saves copying what is not bitcode. A mapped file
+# that shrinks meanwhile kills its worker, and the engine then has it read again.
+_READ_WHOLE_BYTES = 128 << 10
 
 _STATUS = {
     Reason.OK: STATUS_OK,

@@ -34,8 +34,8 @@ STATUS_OK = "ok"
 STATUS_SKIPPED = "skipped"
 STATUS_FAILED = "failed"
 
-# Rows are buffered up to this many; at some 300 bytes each that bounds memory, whatever the corpus's size.
-_ROWS_PER_GROUP = 16_384
+# Rows are buffered up to this many; at about a kilobyte each that bounds memory, whatever the corpus's size.
+_ROWS_PER_GROUP = 4096
 
 
 class ModuleRow(NamedTuple):
