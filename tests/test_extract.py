@@ -26,7 +26,7 @@ DATA = Path(__file__).parent / "data"
 SOURCES = {
     "one.c": "int shared(int); int one(int x) { return shared(x) + 1; }\n",
     "two.c": "int shared(int); int two(int x) { return shared(x) * 2; }\n",
-    "three.c": "int shared(int x) { return x ^ 3; } int one(int), two(int); int main(void) { return one(1) + two(2); }\n",
+    "three.c": "int shared(int x) { return x ^ 3; } int one(int), two(int); int main(void) { return one(1) + two(2); }",
 }
 
 
@@ -294,9 +294,8 @@ def test_commands_that_cannot_be_paired_are_given_to_nobody(llvm22: Llvm, compil
     commands = [dump_section(llvm22, path, ".llvmcmd") for path in objects]
     run_checked("ld", "-r", *map(str, objects), "-o", str(tmp_path / "all.o"))
     (tmp_path / "swapped").write_bytes(commands[1] + commands[0] + commands[2])
-    run_checked(
-        llvm22.objcopy, f"--update-section=.llvmcmd={tmp_path / 'swapped'}", str(tmp_path / "all.o"), str(tmp_path / "x.o")
-    )  # fmt: skip
+    swap = f"--update-section=.llvmcmd={tmp_path / 'swapped'}"
+    run_checked(llvm22.objcopy, swap, str(tmp_path / "all.o"), str(tmp_path / "x.o"))
     report = extract_corpus([tmp_path / "x.o"], tmp_path / "corpus")
     assert [row["reason"] for row in rows(tmp_path / "corpus")] == ["unpaired_command"] * 3
     assert report.bitcode_found == report.bitcode_explained

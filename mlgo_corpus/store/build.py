@@ -72,7 +72,9 @@ _IMPORTED = ".3.import.bc"  # what lld's --save-temps=import appends to an objec
 _VERSION_CONTROL = frozenset((".git", ".hg", ".jj", ".svn"))
 _MAX_NESTING = 16  # deeper than any build nests its parameter files
 # What CMake compiles to find out about the compiler: no part of the project, but built with its flags.
-_PROBE = re.compile(r"(?:^|/)CMakeFiles/(?:CMakeScratch|CMakeTmp|[^/]+/(?:CompilerId\w+|CMakeDetermineCompilerABI_.*))\Z")
+_PROBE = re.compile(
+    r"(?:^|/)CMakeFiles/(?:CMakeScratch|CMakeTmp|[^/]+/(?:CompilerId\w+|CMakeDetermineCompilerABI_.*))\Z"
+)
 _NO_OBJECT = re.compile(
     r"\.(?:bc|ll|c|cc|cpp|cxx|c\+\+|m|mm|h|hh|hpp|hxx|inc|inl|def|td|s|asm|i|ii|d|la|pc|in|am|ac|m4|mk|ninja"
     r"|cmake|make|txt|md|rst|html|css|js|ts|json|ya?ml|toml|xml|ini|cfg|conf|py|pyc|pyi|pl|rb|sh|lua|go|rs|java"
