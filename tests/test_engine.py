@@ -87,10 +87,12 @@ def _no_child_is_left() -> object:
 
 @pytest.mark.parametrize("jobs", [1, 2, 5])
 @pytest.mark.parametrize("count", [0, 1, 31, 32, 33, 1000])
-def test_results_come_in_the_order_of_the_items(start: str, jobs: int, count: int) -> None:
-    if start == "spawn" and count != 33:
-        pytest.skip("one count is enough where each worker is a new interpreter")
+def test_results_come_in_the_order_of_the_items(jobs: int, count: int) -> None:
     assert list(parallel_map(double, range(count), jobs=jobs, limit=60)) == [2 * item for item in range(count)]
+
+
+def test_new_interpreters_work_as_forks_do(start: str) -> None:
+    assert list(parallel_map(double, range(100), jobs=2, limit=60)) == [2 * item for item in range(100)]
 
 
 def test_a_slow_item_does_not_change_the_order() -> None:
