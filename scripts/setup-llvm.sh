@@ -19,25 +19,9 @@ missing() {
 wanted=$(missing)
 [ -n "$wanted" ] || exit 0
 
-if [ "$(id -u)" = 0 ]; then
-    sudo=
-elif sudo -n true 2>/dev/null; then
-    sudo="sudo -n"
-else
-    sudo=no
-fi
-if [ "$sudo" != no ] && command -v apt-get >/dev/null; then
-    log=$(mktemp)
-    trap 'rm -f "$log"' EXIT
-    # shellcheck disable=SC2086 # no word where we are root
-    $sudo apt-get update -qq </dev/null >"$log" 2>&1 || tail -n 3 "$log" >&2
-    for version in $wanted; do
-        echo "installing clang-$version llvm-$version lld-$version"
-        # shellcheck disable=SC2086
-        $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-            "clang-$version" "llvm-$version" "lld-$version" </dev/null >"$log" 2>&1 || tail -n 3 "$log" >&2
-    done
-fi
+for version in $wanted; do
+    sh "$(dirname "$0")/apt-install.sh" "clang-$version" "llvm-$version" "lld-$version" || break
+done
 
 wanted=$(missing | tr '\n' ' ')
 [ -n "$wanted" ] || exit 0

@@ -36,23 +36,7 @@ has_venv() {
 
 if ! has_venv; then
     package=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
-    if [ "$(id -u)" = 0 ]; then
-        sudo=
-    elif sudo -n true 2>/dev/null; then
-        sudo="sudo -n"
-    else
-        sudo=no
-    fi
-    if [ "$sudo" != no ] && command -v apt-get >/dev/null; then
-        echo "installing $package, without which $python cannot make a virtual environment"
-        log=$(mktemp)
-        # shellcheck disable=SC2086 # no word where we are root
-        if ! { $sudo apt-get update -qq && $sudo env DEBIAN_FRONTEND=noninteractive \
-            apt-get install -y -qq --no-install-recommends "$package"; } </dev/null >"$log" 2>&1; then
-            tail -n 3 "$log" >&2
-        fi
-        rm -f "$log"
-    fi
+    sh "$(dirname "$0")/apt-install.sh" "$package" || true
     has_venv || fail "$python lacks the venv module: install it (on Debian and Ubuntu: apt install $package)"
 fi
 

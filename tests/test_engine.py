@@ -158,21 +158,20 @@ def test_items_are_taken_only_a_little_ahead() -> None:
 
 
 def test_workers_killed_at_random_moments_lose_nothing() -> None:
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
     rng = random.Random(1)
-    results = []
+    kills = 0
     stop = threading.Event()
-    parent = os.getpid()
 
     def killer() -> None:
-        while not stop.wait(rng.random() / 5):
-            children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-            for child in children[:1]:
+        nonlocal kills
+        while kills < 6 and not stop.wait(0.2 + rng.random() / 2):
+            for child in children.read_text().split()[:1]:
                 os.kill(int(child), signal.SIGKILL)
+                kills += 1
 
     generator = parallel_map(slow_double, range(3000), jobs=2, limit=60)
-    results.append(next(generator))  # the workers are forked before there is a second thread
-    if not Path(f"/proc/{parent}/task/{parent}/children").exists():
-        pytest.skip("this kernel does not list children")
+    results = [next(generator)]  # the first workers are forked before there is a second thread
     thread = threading.Thread(target=killer)
     thread.start()
     try:
@@ -180,15 +179,16 @@ def test_workers_killed_at_random_moments_lose_nothing() -> None:
     finally:
         stop.set()
         thread.join()
-    wrong = [(at, item) for at, item in enumerate(results) if item != at * 2]
-    # An item is given up only when its worker was killed twice while it held that item alone.
-    assert all(isinstance(item, Lost) for _, item in wrong)
-    assert len(wrong) <= 3
+    assert kills >= 2
     assert len(results) == 3000
+    wrong = [item for at, item in enumerate(results) if item != at * 2]
+    # An item is given up only if its worker was killed twice while it held that item alone.
+    assert all(isinstance(item, Lost) for item in wrong)
+    assert len(wrong) <= kills // 2
 
 
 def slow_double(item: int) -> int:
-    time.sleep(0.0005)
+    time.sleep(0.002)
     return item * 2
 
 
