@@ -16,6 +16,9 @@ missing() {
     done
 }
 
+# A compiler whose objects hold no bitcode.
+command -v gcc >/dev/null || sh "$(dirname "$0")/apt-install.sh" gcc || true
+
 wanted=$(missing)
 [ -n "$wanted" ] || exit 0
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,7 @@ import pytest
 EMBED = ("-Xclang", "-fembed-bitcode=all")
 
 LLVM_VERSIONS = (19, 22)
-LLVM_FIXTURES = frozenset({"llvm", *(f"llvm{version}" for version in LLVM_VERSIONS)})
+LLVM_FIXTURES = frozenset({"llvm", "gcc", *(f"llvm{version}" for version in LLVM_VERSIONS)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,23 @@ def compile_c(tmp_path: Path) -> Callable[..., Path]:
         return target
 
     return compile_text
+
+
+DATA = Path(__file__).parent / "data"
+
+
+def unpack(name: str, folder: Path) -> None:
+    """Unpack one of the archives of ``tests/data`` into a folder."""
+    with tarfile.open(DATA / f"{name}.tar.gz") as tar:
+        # Python 3.11.3 and older do not know the filter; 3.14 and newer want to be told.
+        options: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        tar.extractall(folder, **options)  # noqa: S202 - the project's own archives
+
+
+@pytest.fixture(scope="session")
+def gcc() -> str:
+    """GCC, whose objects hold no bitcode."""
+    return shutil.which("gcc") or pytest.skip("gcc is not installed (make test installs it)")
 
 
 def run_checked(*argv: str | Path, cwd: Path | None = None, timeout: float = 120) -> str:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
-from test_extract import DATA
+from conftest import unpack
 
 from mlgo_corpus import __version__
 
@@ -26,8 +24,7 @@ def mlgo(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Complete
 
 @pytest.fixture
 def lua(tmp_path: Path) -> Path:
-    with tarfile.open(DATA / "lua-clang22.tar.gz") as tar:
-        tar.extractall(tmp_path, filter="data")
+    unpack("lua-clang22", tmp_path)
     return tmp_path / "lua"
 
 
@@ -136,9 +133,9 @@ def test_explain_as_json(lua: Path) -> None:
     assert (module["reason"], module["opt_level"], module["source_filename"]) == ("ok", "z", "lvm.c")
 
 
-def test_explain_what_is_missing(tmp_path: Path) -> None:
+def test_explain_what_is_missing(gcc: str, tmp_path: Path) -> None:
     (tmp_path / "a.c").write_text("int f(void) { return 1; }\n")
-    subprocess.run([shutil.which("gcc") or "cc", "-c", "a.c"], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run([gcc, "-c", "a.c"], cwd=tmp_path, check=True, timeout=60)
     done = mlgo("explain", "a.o", cwd=tmp_path)
     assert done.returncode == 1
     assert "no bitcode section; made by GCC: (" in done.stdout

@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import shutil
-import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,14 +14,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import EMBED, Llvm, run_checked
+from conftest import EMBED, Llvm, run_checked, unpack
 
 from mlgo_corpus import Corpus, extract_corpus
 from mlgo_corpus.errors import UsageError
 
 Compile = Callable[..., Path]
 
-DATA = Path(__file__).parent / "data"
 SOURCES = {
     "one.c": "int shared(int); int one(int x) { return shared(x) + 1; }\n",
     "two.c": "int shared(int); int two(int x) { return shared(x) * 2; }\n",
@@ -75,16 +73,14 @@ def dump_section(llvm: Llvm, path: Path, section: str) -> bytes:
 def build(tmp_path: Path) -> Path:
     """Real objects, of Lua and zlib."""
     folder = tmp_path / "build"
-    for archive in ("lua-clang22.tar.gz", "zlib-clang19.tar.gz"):
-        with tarfile.open(DATA / archive) as tar:
-            tar.extractall(folder, filter="data")
+    for archive in ("lua-clang22", "zlib-clang19"):
+        unpack(archive, folder)
     return folder
 
 
 @pytest.mark.parametrize("archive", ["lua-clang19", "lua-clang22", "zlib-clang19"])
 def test_real_objects_come_out_as_objcopy_dumps_them(llvm22: Llvm, tmp_path: Path, archive: str) -> None:
-    with tarfile.open(DATA / f"{archive}.tar.gz") as tar:
-        tar.extractall(tmp_path / "build", filter="data")
+    unpack(archive, tmp_path / "build")
     report = extract_corpus([tmp_path / "build"], tmp_path / "corpus")
     objects = sorted((tmp_path / "build").rglob("*.o"))
     assert report.modules == len(objects) == len(Corpus.open(tmp_path / "corpus"))
@@ -222,7 +218,7 @@ def test_a_fat_file_gives_a_module_per_architecture(llvm22: Llvm, compile_c: Com
     ]
 
 
-def test_other_ways_to_hold_bitcode(llvm22: Llvm, compile_c: Compile, tmp_path: Path) -> None:
+def test_other_ways_to_hold_bitcode(llvm22: Llvm, gcc: str, compile_c: Compile, tmp_path: Path) -> None:
     text = SOURCES["one.c"]
     raw = compile_c(llvm22, text, "-O2", "-flto", output="out/raw.o")
     compile_c(llvm22, text, "-O2", "-flto=thin", output="out/thin.o")
@@ -234,8 +230,8 @@ def test_other_ways_to_hold_bitcode(llvm22: Llvm, compile_c: Compile, tmp_path: 
     compile_c(llvm22, text, "-O2", "-flto", *EMBED, "-target", "x86_64-apple-macos11", output="out/wrapped.o")
     (tmp_path / "asm.s").write_text("f: ret\n")
     run_checked(llvm22.clang, "-c", "asm.s", "-o", "out/asm.o", cwd=tmp_path)
-    run_checked("gcc", "-c", "a.c", "-o", "out/gcc.o", cwd=tmp_path)
-    run_checked("gcc", "-c", "-flto", "a.c", "-o", "out/gcclto.o", cwd=tmp_path)
+    run_checked(gcc, "-c", "a.c", "-o", "out/gcc.o", cwd=tmp_path)
+    run_checked(gcc, "-c", "-flto", "a.c", "-o", "out/gcclto.o", cwd=tmp_path)
     report = extract_corpus([tmp_path / "out"], tmp_path / "corpus")
     assert reasons(tmp_path / "corpus") == {
         "asm.o": "no_bitcode",

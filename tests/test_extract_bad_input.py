@@ -16,10 +16,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from conftest import EMBED, Llvm, run_checked
+from conftest import DATA, EMBED, Llvm, run_checked, unpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_extract import DATA, SOURCES, dump_section, files, reasons, rows
+from test_extract import SOURCES, dump_section, files, reasons, rows
 
 from mlgo_corpus import Corpus, extract_corpus
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
@@ -34,8 +34,7 @@ PACKAGE_ROOT = str(Path(__file__).parents[1])
 
 @pytest.fixture
 def lua(tmp_path: Path) -> Path:
-    with tarfile.open(DATA / "lua-clang22.tar.gz") as tar:
-        tar.extractall(tmp_path / "build", filter="data")
+    unpack("lua-clang22", tmp_path / "build")
     return tmp_path / "build"
 
 
