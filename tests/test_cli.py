@@ -84,7 +84,7 @@ def test_failures_are_counted_and_hinted_at(lua: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "nowhere: expected an input, found no such file or folder"),
+        (["nowhere"], "nowhere: no such file or folder"),
         (["lua", "--cmd-filter", "("], "--cmd-filter (: not a regular expression: missing ), unterminated subpattern"),
         (
             ["lua", "--command-override", "'"],
@@ -116,10 +116,17 @@ def test_explain_an_object(lua: Path) -> None:
     lines = done.stdout.splitlines()
     assert lines[0].startswith("lua/lvm.o: ELF object, ")
     assert ".llvmbc " in lines[1]
-    assert lines[4].split()[:2] == ["-", "ok"]
-    assert {"LLVM22.1.8", "x86_64-pc-linux-gnu", "lvm.c"} <= set(lines[4].split())
-    assert lines[5].startswith("command: -cc1 -triple x86_64-pc-linux-gnu ")
-    assert lines[-1] == "→ mlgo-corpus extract lua/lvm.o --output CORPUS takes it into a corpus"
+    facts = dict(line.strip().split(": ", 1) for line in lines[2:-1])
+    assert {name: value.strip() for name, value in facts.items() if name not in ("bitcode", "command")} == {
+        "reason": "ok",
+        "producer": "LLVM22.1.8",
+        "triple": "x86_64-pc-linux-gnu",
+        "source": "lvm.c",
+        "opt level": "z",
+        "options": "57",
+    }
+    assert facts["command"].strip().startswith("-cc1 -triple x86_64-pc-linux-gnu ")
+    assert lines[-1] == "-> mlgo-corpus extract lua/lvm.o --output CORPUS takes it into a corpus"
 
 
 def test_explain_as_json(lua: Path) -> None:
@@ -139,7 +146,7 @@ def test_explain_what_is_missing(gcc: str, tmp_path: Path) -> None:
     done = mlgo("explain", "a.o", cwd=tmp_path)
     assert done.returncode == 1
     assert "no bitcode section; made by GCC: (" in done.stdout
-    assert done.stdout.splitlines()[-1] == "→ no_bitcode: compile it with clang and -Xclang -fembed-bitcode=all"
+    assert done.stdout.splitlines()[-1] == "-> no_bitcode: compile it with clang and -Xclang -fembed-bitcode=all"
     done = mlgo("explain", "a.c", cwd=tmp_path)
     assert done.returncode == 1
     assert "expected an ELF, Mach-O or COFF file, found text that begins 'int f(void) { return 1; '" in done.stdout

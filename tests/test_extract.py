@@ -493,9 +493,9 @@ def test_another_extraction_is_not_mixed_in(build: Path, tmp_path: Path) -> None
     corpus = tmp_path / "corpus"
     extract_corpus([build / "lua"], corpus)
     before = files(corpus, state=True)
-    with pytest.raises(UsageError, match="extracted before with other inputs; name another --output, or add --force"):
+    with pytest.raises(UsageError, match="was extracted from other inputs, or with another --build-dir; name another"):
         extract_corpus([build / "zlib"], corpus)
-    with pytest.raises(UsageError, match="extracted before with another module-filter"):
+    with pytest.raises(UsageError, match="was extracted without --module-filter; name another"):
         extract_corpus([build / "lua"], corpus, module_filter="x")
     assert files(corpus, state=True) == before
     report = extract_corpus([build / "zlib"], corpus, force=True)
@@ -508,7 +508,7 @@ def test_another_extraction_is_not_mixed_in(build: Path, tmp_path: Path) -> None
 def test_what_is_no_corpus_is_not_written_into(build: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("years of work")
-    with pytest.raises(UsageError, match="not empty; name another --output"):
+    with pytest.raises(UsageError, match="not empty, and no corpus; name another --output"):
         extract_corpus([build], tmp_path / "mine")
     assert files(tmp_path / "mine", state=True) == {"thesis.txt": b"years of work"}
     extract_corpus([build], tmp_path / "mine", force=True)
@@ -552,3 +552,25 @@ def test_progress_reaches_the_total(build: Path, tmp_path: Path) -> None:
     report = extract_corpus([build], tmp_path / "corpus", progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (report.objects, report.objects)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def test_duplicates_are_not_read_again(build: Path, tmp_path: Path) -> None:
+    shutil.copytree(build / "lua", build / "more")
+    first = extract_corpus([build], tmp_path / "corpus", dedup=True)
+    before = files(tmp_path / "corpus")
+    again = extract_corpus([build], tmp_path / "corpus", dedup=True)
+    assert again.unchanged == again.objects == first.objects
+    assert (again.duplicates, again.counts) == (first.duplicates, first.counts)
+    assert files(tmp_path / "corpus") == before
+    # An object that comes first now takes the place of the one that was kept.
+    shutil.copy(build / "lua/lvm.o", build / "aaa.o")
+    extract_corpus([build], tmp_path / "corpus", dedup=True)
+    extract_corpus([build], tmp_path / "fresh", dedup=True)
+    assert files(tmp_path / "corpus") == files(tmp_path / "fresh")
+    assert "aaa.o" in Corpus.open(tmp_path / "corpus").names
+    (build / "aaa.o").unlink()
+    (build / "lua/lvm.o").unlink()
+    extract_corpus([build], tmp_path / "corpus", dedup=True)
+    extract_corpus([build], tmp_path / "fresher", dedup=True)
+    assert files(tmp_path / "corpus") == files(tmp_path / "fresher")
+    assert "more/lvm.o" in Corpus.open(tmp_path / "corpus").names

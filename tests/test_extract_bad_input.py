@@ -188,7 +188,7 @@ def test_json_that_is_no_compilation_database(tmp_path: Path, content: str, mess
 def test_inputs_that_cannot_be_used_leave_nothing(lua: Path, tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     for inputs, message in (
-        ([tmp_path / "nowhere"], "nowhere: expected an input, found no such file or folder"),
+        ([tmp_path / "nowhere"], "nowhere: no such file or folder"),
         ([tmp_path / "nothing"], "nothing: no object files; build first"),
         ([lua, tmp_path / "nowhere"], "no such file or folder"),
     ):

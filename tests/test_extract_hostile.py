@@ -181,7 +181,6 @@ def test_each_hostile_object_is_a_row_beside_a_good_one(build: Path, small: list
         "cmd-overlap.o": ("malformed", "byte 64: section '.llvmcmd' overlaps another"),
         "empty%0A.o": ("truncated", "the file is empty"),
     }
-    assert report.modules == 3
     assert report.bitcode_found == report.bitcode_explained
     assert not any(b"the secret" in data for data in files(tmp_path / "corpus", state=True).values())
 
@@ -408,7 +407,7 @@ def test_names_of_outputs_are_text_not_markup(build: Path, tmp_path: Path, name:
     assert 'another module-filter (null, now "[/x]")' in one_line(done)
     done = cli("extract", name + b"/none[/y]:smile:", "--output", "other", cwd=tmp_path)
     assert done.returncode == 2
-    assert one_line(done).endswith("/none[/y]:smile:: expected an input, found no such file or folder")
+    assert one_line(done).endswith("/none[/y]:smile:: no such file or folder")
 
 
 def entry(name: str, *stale: str, **fields: Any) -> bytes:
@@ -477,11 +476,12 @@ def test_links_in_the_output_lead_nowhere(
     put(build / "s/lib.a", ar({"x.o": small[3], "y.o": small[4]}))
     corpus = tmp_path / "corpus"
     extract_corpus([build], corpus)
+    for name in ("a.o", "s/c.o"):
+        put(build / name, small[5])
+    put(build / "s/lib.a", ar({"x.o": small[5]}))
     if how == "stale":
-        put(build / "s/lib.a", ar({"x.o": small[3]}))
         (build / "s/c.o").unlink()
     elif how == "lost":
-        put(build / "s/lib.a", ar({"y.o": small[4]}))
         monkeypatch.setattr("mlgo_corpus.run.engine._may_fork", lambda: True)  # workers share the patch
         monkeypatch.setattr(extraction, "read_object", lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
     victim, at = tmp_path / "victim", corpus / link
@@ -490,7 +490,7 @@ def test_links_in_the_output_lead_nowhere(
     elif link == ".mlgo-corpus/tmp":
         put(victim / "1", b"mine")
     else:
-        victim.write_bytes(at.read_bytes() if at.exists() else b"mine")
+        victim.write_bytes((at.read_bytes() if at.exists() else b"") + b"mine")
     at.unlink(missing_ok=True)
     at.symlink_to(victim)
     before = files(victim, state=True) if victim.is_dir() else victim.read_bytes()

@@ -10,7 +10,7 @@ import typer
 from mlgo_corpus.cli.console import EXIT_FAILED, human_bytes, out, print_json, table, verb
 
 if TYPE_CHECKING:
-    from mlgo_corpus.explain import Explanation
+    from mlgo_corpus.explain import ExplainedModule, Explanation
 
 # A command line has some ninety options; this much of it says which compiler and language it is.
 _COMMAND_SHOWN = 300
@@ -19,7 +19,9 @@ _MODULES_SHOWN = 20
 
 @verb
 def explain(
-    file: Annotated[Path, typer.Argument(help="An object file, an archive, a linked binary or a bitcode file.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="An object file, an archive, a linked binary or a bitcode file.")
+    ],
     bitcode_section: Annotated[str | None, typer.Option(metavar="NAME", help="The section that holds bitcode.")] = None,
     cmd_section: Annotated[str | None, typer.Option(metavar="NAME", help="The section that holds the command.")] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
@@ -46,26 +48,57 @@ def _show(found: Explanation) -> None:
     if found.sections:
         listed = ", ".join(f"{escape(name)} {human_bytes(size)}" for name, size in embedded)
         console.print(f"{len(found.sections)} sections; LLVM's own: {listed or 'none'}")
-    rows = table("member", "reason", "bitcode", "options", "-O", "producer", "triple", "source", left=2)
-    for item in found.modules[:_MODULES_SHOWN]:
+    if len(found.modules) == 1:
+        _show_module(found.modules[0])
+    else:
+        _show_modules(found.modules)
+    for advice in found.advice:
+        console.print(f"-> {escape(advice)}")
+
+
+def _show_module(item: ExplainedModule) -> None:
+    """Show a file's only module, a line for each thing known of it."""
+    from rich.markup import escape
+
+    command = item.command or ""
+    known = (
+        ("reason", item.reason),
+        ("detail", item.detail),
+        ("bitcode", "" if item.bitcode_bytes is None else human_bytes(item.bitcode_bytes)),
+        ("producer", item.producer),
+        ("triple", item.target_triple),
+        ("source", item.source_filename),
+        ("opt level", item.opt_level),
+        ("command", command if len(command) <= _COMMAND_SHOWN else f"{command[:_COMMAND_SHOWN]} ..."),
+        ("options", "" if item.options is None else str(item.options)),
+    )
+    for name, value in known:
+        if value:
+            out().print(f"  {name + ':':10} {escape(value)}")
+
+
+def _show_modules(modules: tuple[ExplainedModule, ...]) -> None:
+    """Show the modules of an archive or a linked binary, a row for each."""
+    from rich.markup import escape
+
+    console = out()
+    for name, values in (
+        ("producer", {item.producer for item in modules if item.producer}),
+        ("triple", {item.target_triple for item in modules if item.target_triple}),
+    ):
+        if values:
+            console.print(f"  {name + ':':10} {escape(', '.join(sorted(values)))}")
+    rows = table("member", "reason", "-O", "bitcode", "options", left=3)
+    for item in modules[:_MODULES_SHOWN]:
         rows.add_row(
             escape(item.member or "-"),
             item.reason,
+            item.opt_level or "-",
             "-" if item.bitcode_bytes is None else human_bytes(item.bitcode_bytes),
             "-" if item.options is None else str(item.options),
-            item.opt_level or "-",
-            escape(item.producer or "-"),
-            escape(item.target_triple or "-"),
-            escape(item.source_filename or "-"),
         )
     console.print(rows)
-    if len(found.modules) > _MODULES_SHOWN:
-        console.print(f"and {len(found.modules) - _MODULES_SHOWN} more; --json lists them all")
-    for detail in dict.fromkeys(item.detail for item in found.modules if item.detail):
+    if len(modules) > _MODULES_SHOWN:
+        console.print(f"and {len(modules) - _MODULES_SHOWN} more; --json lists them all")
+    for detail in dict.fromkeys(item.detail for item in modules if item.detail):
         console.print(f"  {escape(detail)}")
-    command = next((item.command for item in found.modules if item.command), None)
-    if command is not None:
-        shown = command if len(command) <= _COMMAND_SHOWN else command[:_COMMAND_SHOWN] + " …"
-        console.print(f"command: {escape(shown)}")
-    for advice in found.advice:
-        console.print(f"→ {escape(advice)}")

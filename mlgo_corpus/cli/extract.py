@@ -38,7 +38,7 @@ def extract(
     inputs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="INPUT...",
+            metavar="INPUT",
             help="compile_commands.json, a linker's parameter file, Bazel aquery output (jsonproto), a folder, "
             "object files, archives, linked binaries.",
         ),
@@ -120,7 +120,7 @@ def extract(
 def show_report(report: ExtractReport) -> None:
     """Print what an extraction did, and what to do about it."""
     from mlgo_corpus.store.extraction import status_of
-    from mlgo_corpus.store.moduletable import printable
+    from mlgo_corpus.store.moduletable import STATUS_FAILED, printable
     from mlgo_corpus.store.objects import Reason
 
     console = out()
@@ -134,13 +134,18 @@ def show_report(report: ExtractReport) -> None:
     for reason, count in report.counts.items():
         rows.add_row(reason, str(count), status_of(Reason(reason)))
     console.print(rows)
-    console.print(
-        f"{human_bytes(report.bitcode_bytes)} of bitcode, {human_bytes(report.cmd_bytes)} of commands; "
-        f"of {human_bytes(report.bitcode_found)} of bitcode found, "
-        f"{_accounted(report.bitcode_found, report.bitcode_explained)}"
-    )
+    if report.bitcode_found:
+        console.print(
+            f"{human_bytes(report.bitcode_bytes)} of bitcode, {human_bytes(report.cmd_bytes)} of commands; "
+            f"of {human_bytes(report.bitcode_found)} of bitcode found, "
+            f"{_accounted(report.bitcode_found, report.bitcode_explained)}"
+        )
+    for reason, sources in report.examples.items():
+        if status_of(Reason(reason)) == STATUS_FAILED:
+            more = " ..." if report.counts[reason] > len(sources) else ""
+            console.print(f"{reason}: {_escaped(', '.join(sources))}{more}")
     if report.removed:
-        console.print(f"{_count(report.removed, 'module')} left the corpus, as the objects did")
+        console.print(f"{_count(report.removed, 'module')} left the corpus: their objects are gone, or have none now")
     for hint in report.hints:
         err().print(f"[yellow]hint:[/yellow] {_escaped(hint)}")
 

@@ -16,6 +16,7 @@ app = typer.Typer(
     name="mlgo-corpus",
     no_args_is_help=True,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     help="Turn real builds into datasets for machine-learning-guided compiler optimisation (MLGO).",
     epilog="Start with 'mlgo-corpus demo', or with 'mlgo-corpus extract' on a build of yours.",

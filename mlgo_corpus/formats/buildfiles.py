@@ -230,9 +230,14 @@ def _read_entry(entry: Mapping[str, Any]) -> str:
     output: str | None = entry.get("output")
     if arguments:
         return _find_output(arguments, entry.get("file"), output)
+    if entry.get("command") is not None:
+        raise _NoObjectError("the command is empty: a target that stands for others")  # as ninja's phony ones
     if output is None:
         raise _NoObjectError("has no 'command', no 'arguments' and no 'output'", "malformed")
     return output
+
+
+_SHELL_JOINTS = frozenset(("&&", "||", ";", "|"))
 
 
 class _NoObjectError(Exception):
@@ -256,12 +261,14 @@ def _is_cl(arguments: Sequence[str]) -> bool:
 
 def _find_output(arguments: Sequence[str], file: str | None, recorded: str | None) -> str:
     """Give the object that a command makes, by the rules of this module's docstring."""
+    if "-c" not in arguments and not _SHELL_JOINTS.isdisjoint(arguments):
+        raise _NoObjectError("the command is a script of several, such as a link step")  # as ninja -t compdb lists
     cl_style = _is_cl(arguments)
     output, compiles, suffix = (_read_cl_options if cl_style else _read_gnu_options)(arguments)
     name = recorded if output is None else output
     if name in ("-", "/dev/null"):
         raise _NoObjectError(f"the command writes to {name}")
-    if not compiles and name is None:
+    if not compiles and output is None and not has_object_suffix(name or ""):
         raise _NoObjectError("the command has neither -c nor -o")
     if not compiles and file is not None and _LINKABLE.search(file):
         raise _NoObjectError(f"the command links {file}")

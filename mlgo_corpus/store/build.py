@@ -219,7 +219,7 @@ def _open_input(
             return iter((BuildObject(path, _name_below(path, "."), base or "."),))
         data = _read(path)
     except FileNotFoundError:
-        raise UsageError(f"{path}: expected an input, found no such file or folder") from None
+        raise UsageError(f"{path}: no such file or folder") from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', error)}") from None
     try:

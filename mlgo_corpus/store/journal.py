@@ -211,7 +211,7 @@ def open_journal(output: Path, header: dict[str, Any], *, force: bool) -> Journa
             _clear(output, journal)
         elif journal.header is not None and (difference := _difference(journal.header, header)):
             raise UsageError(
-                f"{output}: extracted before with {difference}; name another --output, or add --force to replace it"
+                f"{output}: was extracted {difference}; name another --output, or add --force to replace it"
             )
         journal.begin(header)
     except BaseException:
@@ -226,18 +226,21 @@ def _refuse_others(output: Path, *, force: bool) -> None:
         raise UsageError(f"{output}: not a folder; name another --output")
     ours = (output / STATE_FOLDER).is_dir()
     if not ours and not force and output.is_dir() and any(output.iterdir()):
-        what = "a corpus made by another tool" if (output / MANIFEST_NAME).exists() else "not empty"
+        what = f"a corpus without {STATE_FOLDER}" if (output / MANIFEST_NAME).exists() else "not empty, and no corpus"
         raise UsageError(f"{output}: {what}; name another --output, or add --force to write there all the same")
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """Say what sets two runs apart, so that one cannot bring the other's corpus up to date."""
+    """Say how the run before differed, if one cannot bring the other's corpus up to date."""
     if before.get("inputs") != now["inputs"]:
-        return "other inputs"
+        return "from other inputs, or with another --build-dir"
     options = json.loads(json.dumps(now["options"]))
-    for name, value in before.get("options", {}).items():
-        if options.get(name) != value:
-            return f"another {name.replace('_', '-')} ({json.dumps(value)}, now {json.dumps(options.get(name))})"
+    for option, value in before.get("options", {}).items():
+        if options.get(option) == value:
+            continue
+        if value in (None, False, []):
+            return f"without {option}"
+        return f"with {option}" if value is True else f"with {option} {value}"
     return None
 
 

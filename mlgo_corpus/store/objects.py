@@ -238,7 +238,7 @@ def _read_objfile(data: Buffer, tally: Tally, names: SectionNames, member: str |
         for item in fat_lto:
             yield from _read_raw_bitcode(view[item.offset : item.offset + item.size], tally, member)
         if not fat_lto:
-            yield Embedded(member, Reason.NO_BITCODE, detail=_why_no_bitcode(data))
+            yield Embedded(member, Reason.NO_BITCODE, detail=_why_no_bitcode(data, names))
         return
     _refuse_overlaps(bitcode_sections)
     command_sections = [item for item in objfile.sections if item.name in names.command]
@@ -396,11 +396,13 @@ def _commands(view: memoryview, sections: Sequence[Section]) -> list[memoryview]
     return commands
 
 
+# How the detail of an object ends that clang made without being told to embed.
+MADE_BY_CLANG = "; compiled without -Xclang -fembed-bitcode=all"
 # Compilers sign their objects here; it tells a user which part of a build to look at.
 _COMMENT = ".comment"
 
 
-def _why_no_bitcode(data: Buffer) -> str:
+def _why_no_bitcode(data: Buffer, names: SectionNames) -> str:
     """Say what the object is instead, as far as its sections tell."""
     try:
         sections = parse_objfile(data).sections
@@ -408,13 +410,15 @@ def _why_no_bitcode(data: Buffer) -> str:
         return "no bitcode section"
     if any(item.name.startswith(".gnu.lto_") for item in sections):
         return "a GCC LTO object: GIMPLE, not LLVM bitcode"
+    usual = next((item.name for item in sections if item.name in SectionNames().bitcode and item.size), None)
+    if usual is not None:
+        return f"no section {' or '.join(names.bitcode)}; the usual {usual} is there"
     comment = next((item for item in sections if item.name == _COMMENT), None)
     if comment is None:
         return "no bitcode section; no compiler has signed it: assembly?"
     text = bytes(data[comment.offset : comment.offset + comment.size]).decode("ascii", "replace")
     signed = ", ".join(sorted({part for part in text.split("\0") if part}))
-    hint = "; compiled without -Xclang -fembed-bitcode=all" if "clang" in signed else ""
-    return f"no bitcode section; made by {signed}{hint}"
+    return f"no bitcode section; made by {signed}{MADE_BY_CLANG if 'clang' in signed else ''}"
 
 
 def describe_file(data: Buffer) -> str:

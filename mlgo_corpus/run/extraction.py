@@ -1,0 +1,330 @@
+"""One extraction under way: which objects must be read, workers that read them, rows collected in the inputs' order.
+
+The parent names the objects and skips those that have not changed; workers read the others and write the modules'
+files (`mlgo_corpus.store.extraction`); the parent collects the rows in order, so that the result is the same whatever
+the number of workers.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mlgo_corpus import __version__
+from mlgo_corpus.run.engine import Lost, parallel_map
+from mlgo_corpus.store.build import BuildObject
+from mlgo_corpus.store.corpus import (
+    MANIFEST_NAME,
+    MODULE_SUFFIXES,
+    MODULES_NAME,
+    STATE_FOLDER,
+    NameRegistry,
+    remove_module_files,
+    safe_module_name,
+    write_manifest,
+)
+from mlgo_corpus.store.extraction import ObjectTask, Settings, extract_object, lost_entry
+from mlgo_corpus.store.journal import Entry, Journal
+from mlgo_corpus.store.moduletable import (
+    STATUS_FAILED,
+    STATUS_OK,
+    STATUS_SKIPPED,
+    ModuleRow,
+    ModuleTableWriter,
+)
+from mlgo_corpus.store.objects import MADE_BY_CLANG, Reason
+
+# One object may take this long; only a parser that hangs or a dead network file system does.
+_OBJECT_SECONDS = 120.0
+# A chunk of work ends at this many bytes, so that large objects spread over the workers.
+_CHUNK_BYTES = 2 << 20
+_EXAMPLES = 3
+
+
+@dataclass(slots=True)
+class ExtractReport:
+    """What an extraction did. Bytes are counted over all inputs, whether they were read again or not.
+
+    Attributes:
+        output: the corpus.
+        objects: input objects (an archive or a linked binary is one).
+        modules: modules in the corpus.
+        counts: rows by reason.
+        examples: the first few sources of each reason that is not ``ok``.
+        bitcode_bytes: in the corpus.
+        cmd_bytes: in the corpus.
+        bitcode_found: bytes met in bitcode sections, also of modules left out.
+        bitcode_explained: those of them that a row or padding accounts for; equal to ``bitcode_found``.
+        duplicates: modules with the same bitcode and command as an earlier one.
+        without_command: modules in the corpus that neither have a command nor are covered by an override.
+        failed: rows with the status ``failed``.
+        unchanged: objects not read again.
+        removed: modules that left the corpus because their objects did.
+        seconds: wall time.
+        hints: what a user may want to do about the result, most important first.
+    """
+
+    output: Path
+    objects: int = 0
+    modules: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    bitcode_bytes: int = 0
+    cmd_bytes: int = 0
+    bitcode_found: int = 0
+    bitcode_explained: int = 0
+    duplicates: int = 0
+    without_command: int = 0
+    failed: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    seconds: float = 0.0
+    hints: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0: all done; 1: some objects failed, or nothing was extracted."""
+        return 1 if self.failed or not self.modules else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the report as plain values."""
+        return {**asdict(self), "output": str(self.output), "exit_code": self.exit_code}
+
+
+class _Pending(NamedTuple):
+    """An object whose rows are due: its entry, None while a worker makes it, and the entry of the run before."""
+
+    task: ObjectTask
+    entry: Entry | None
+    before: Entry | None
+
+
+class ExtractionRun:
+    """One extraction under way: the parent's side of it."""
+
+    def __init__(self, output: Path, journal: Journal, settings: Settings, *, dedup: bool, jobs: int) -> None:
+        self._output = output
+        self._journal = journal
+        self._settings = settings
+        self._dedup = dedup
+        self._jobs = jobs
+        self._table = ModuleTableWriter(output / MODULES_NAME, output / STATE_FOLDER / f"{MODULES_NAME}.tmp")
+        self._pending: deque[_Pending] = deque()
+        self._modules: list[str] = []
+        self._content: dict[int, str | None] = {}
+        self._digest = sha256()
+        self._counts: Counter[str] = Counter()
+        self._visited: set[str] = set()
+        self._stale: list[str] = []
+        self._lost: list[str] = []
+        self._first_triple: str | None = None
+        self.report = ExtractReport(output)
+        self.clang_without_bitcode = 0
+        self.first_without_bitcode = ""
+        self.override: Sequence[str] | None = None
+
+    def extract(self, objects: Iterator[BuildObject], progress: Callable[[int], None]) -> None:
+        """Bring every object's modules into the corpus, and its rows into the table, in order."""
+        scratch = self._journal.scratch
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        for result in self._read(self._tasks(objects), self._jobs):
+            self._drain()
+            task, _, before = self._pending.popleft()
+            self._collect(self._entry(task, result), before)
+            self._drain()
+            self._journal.sync()
+            progress(self.report.objects)
+        self._drain()
+        progress(self.report.objects)
+
+    def _read(self, tasks: Iterable[ObjectTask], jobs: int) -> Iterator[Entry | Lost]:
+        work = partial(extract_object, str(self._output), str(self._journal.scratch), self._settings)
+        return parallel_map(work, tasks, jobs=jobs, limit=_OBJECT_SECONDS, weigh=_share_of_chunk)
+
+    def _entry(self, task: ObjectTask, result: Entry | Lost) -> Entry:
+        if isinstance(result, Entry):
+            return result
+        self._lost.append(task.name)
+        return lost_entry(task, Reason.TIMEOUT if result.timed_out else Reason.WORKER_DIED, result.detail)
+
+    def _tasks(self, objects: Iterator[BuildObject]) -> Iterator[ObjectTask]:
+        """Name each object and yield it if it must be read; what needs no reading goes straight to the pending."""
+        registry = NameRegistry()
+        for item in objects:
+            wanted = safe_module_name(item.name)
+            name = registry.claim(wanted)
+            identity = digest_of((__version__, os.path.abspath(item.path), os.path.abspath(item.directory)))[:16]
+            task = ObjectTask(item.path, name, item.source or item.name, name != wanted, item.directory, identity)
+            before = self._journal.get(name)
+            if item.problem is not None:
+                self._pending.append(_Pending(task, lost_entry(task, Reason(item.problem), item.detail), before))
+            elif before is not None and before.identity == identity and self._is_current(before, item):
+                self.report.unchanged += 1
+                self._pending.append(_Pending(task, before, before))
+            else:
+                task = task._replace(known=() if before is None else tuple(_digests(before)))
+                self._pending.append(_Pending(task, None, before))
+                yield task
+
+    def _is_current(self, entry: Entry, item: BuildObject) -> bool:
+        """Tell whether an object need not be read: it is as it was, and so are the files made from it."""
+        if not entry.is_current(item.path):
+            return False
+        for row in entry.rows:
+            if row.reason == Reason.UNREADABLE:  # a permission may change although the file does not
+                return False
+            if row.status == STATUS_OK and not self._is_whole(row):
+                return False
+        return True
+
+    def _is_whole(self, row: ModuleRow) -> bool:
+        path = os.path.join(self._output, row.module)
+        try:
+            if os.stat(path + MODULE_SUFFIXES[0]).st_size != row.bitcode_bytes:
+                return False
+            if row.cmd_bytes is not None and os.stat(path + MODULE_SUFFIXES[1]).st_size != row.cmd_bytes:
+                return False
+            return self._settings.thinlto is None or os.path.exists(path + MODULE_SUFFIXES[2])
+        except OSError:
+            return False
+
+    def _drain(self) -> None:
+        """Collect what is due and needed no reading."""
+        while self._pending and (entry := self._pending[0].entry) is not None:
+            task, _, before = self._pending.popleft()
+            if self._is_no_duplicate_now(entry):
+                self.report.unchanged -= 1
+                (result,) = self._read([task], jobs=1)
+                entry = self._entry(task, result)
+            self._collect(entry, before)
+
+    def _is_no_duplicate_now(self, entry: Entry) -> bool:
+        """Tell whether a module that was left out as a copy has lost the one it was a copy of."""
+        own = set()
+        for row in entry.rows:
+            key = _content_key(row)
+            if row.reason == Reason.DUPLICATE and key not in self._content and key not in own:
+                return True
+            own.add(key)
+        return False
+
+    def _collect(self, entry: Entry, before: Entry | None) -> None:
+        rows = tuple(self._without_duplicates(row) for row in entry.rows)
+        entry = replace(entry, rows=rows, stale=())
+        if before is not None:
+            self._visited.add(entry.name)
+            self._leave_behind(before, entry.modules())
+        self._journal.add(entry)
+        report = self.report
+        report.objects += 1
+        report.bitcode_found += entry.bitcode_found
+        report.bitcode_explained += entry.padding
+        for row in rows:
+            self._table.append(row)
+            self._counts[row.reason] += 1
+            if row.reason != Reason.OK and len(shown := report.examples.setdefault(row.reason, [])) < _EXAMPLES:
+                shown.append(row.source if row.member is None else f"{row.source}({row.member})")
+            report.bitcode_explained += row.bitcode_bytes or 0
+            if row.status == STATUS_FAILED:
+                report.failed += 1
+            elif row.reason == Reason.NO_BITCODE:
+                if row.detail.endswith(MADE_BY_CLANG):
+                    self.clang_without_bitcode += 1
+                    self.first_without_bitcode = self.first_without_bitcode or row.source
+            elif row.status == STATUS_OK:
+                self._modules.append(row.module)
+                report.modules += 1
+                report.bitcode_bytes += row.bitcode_bytes or 0
+                report.cmd_bytes += row.cmd_bytes or 0
+                report.without_command += row.cmd_origin == "none"
+                self._first_triple = self._first_triple or row.target_triple
+                self._digest.update(f"{row.module}\0{row.bitcode_sha256}\0{row.cmd_sha256}\0".encode())
+
+    def _without_duplicates(self, row: ModuleRow) -> ModuleRow:
+        if row.status != STATUS_OK and row.reason != Reason.DUPLICATE:
+            return row
+        key = _content_key(row)
+        if key not in self._content:
+            self._content[key] = row.module if self._dedup else None
+            return row
+        self.report.duplicates += 1
+        kept = self._content[key]
+        if kept is None:
+            return row
+        if row.status == STATUS_OK:
+            self._stale.append(row.module)
+        return row._replace(
+            status=STATUS_SKIPPED,
+            reason=str(Reason.DUPLICATE),
+            detail=f"the same bitcode and command as {kept}",
+            duplicate_of=kept,
+        )
+
+    def finish(self, header: dict[str, Any], override: Callable[[str | None], Sequence[str] | None]) -> None:
+        """Publish the table and the manifest, then take away what is no longer in the corpus.
+
+        Args:
+            header: what decided the outcome, for the table's metadata.
+            override: gives the manifest's override for the modules' target triple.
+        """
+        self._table.commit({"tool": "mlgo-corpus", **header, "inputs": None, "corpus_digest": self._digest.hexdigest()})
+        self.override = override(self._first_triple)
+        write_manifest(
+            self._output / MANIFEST_NAME,
+            self._modules,
+            has_thinlto=self._settings.thinlto is not None,
+            override=self.override,
+        )
+        for name in self._journal.names():
+            if name not in self._visited and (entry := self._journal.get(name)) is not None:
+                self._leave_behind(entry, frozenset())
+        current = set(self._modules)
+        for module in self._stale:
+            if module not in current:
+                remove_module_files(self._output, module)
+        for name in self._lost:  # its worker may have written any of its modules before it died
+            remove_module_files(self._output, name)
+            if not (self._output / name).is_symlink():
+                shutil.rmtree(self._output / name, ignore_errors=True)
+        self._journal.commit()
+        self.report.counts = dict(self._counts.most_common())
+
+    def _leave_behind(self, before: Entry, kept: frozenset[str]) -> None:
+        """Mark the modules that an object had, and no longer has, for removal."""
+        self._stale.extend((before.modules() | frozenset(before.stale)) - kept)
+        self.report.removed += len(before.modules() - kept)
+
+    def close(self) -> None:
+        """Leave nothing half-written, however the run ended; what the journal holds lets the next one go on."""
+        self._table.abandon()
+        shutil.rmtree(self._journal.scratch, ignore_errors=True)
+        self._journal.close()
+
+
+def _content_key(row: ModuleRow) -> int:
+    """Give a number that modules of equal bitcode and command share; 128 bits tell all others apart."""
+    return int((row.bitcode_sha256 or "0")[:32], 16) ^ int((row.cmd_sha256 or "0")[:32], 16)
+
+
+def _digests(entry: Entry) -> Iterator[tuple[str, str | None, str | None]]:
+    return ((row.module, row.bitcode_sha256, row.cmd_sha256) for row in entry.rows if row.bitcode_sha256 is not None)
+
+
+def _share_of_chunk(task: ObjectTask) -> float:
+    try:
+        return os.stat(task.path).st_size / _CHUNK_BYTES
+    except (OSError, ValueError):
+        return 0.0
+
+
+def digest_of(texts: Iterable[str]) -> str:
+    """Give a hex digest of some texts, in their order."""
+    return sha256("\0".join(texts).encode("utf-8", "surrogateescape")).hexdigest()
