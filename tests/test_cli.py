@@ -123,7 +123,7 @@ def test_explain_an_object(lua: Path) -> None:
         "triple": "x86_64-pc-linux-gnu",
         "source": "lvm.c",
         "opt level": "z",
-        "options": "57",
+        "options": "60",
     }
     assert facts["command"].strip().startswith("-cc1 -triple x86_64-pc-linux-gnu ")
     assert lines[-1] == "-> mlgo-corpus extract lua/lvm.o --output CORPUS takes it into a corpus"

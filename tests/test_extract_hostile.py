@@ -404,7 +404,7 @@ def test_names_of_outputs_are_text_not_markup(build: Path, tmp_path: Path, name:
     assert done.stdout.startswith(shown + b": 3 modules from 3 objects")
     done = cli("extract", build, "--output", name, "--module-filter", "[/x]", cwd=tmp_path)
     assert done.returncode == 2
-    assert 'another module-filter (null, now "[/x]")' in one_line(done)
+    assert "was extracted without --module-filter" in one_line(done)
     done = cli("extract", name + b"/none[/y]:smile:", "--output", "other", cwd=tmp_path)
     assert done.returncode == 2
     assert one_line(done).endswith("/none[/y]:smile:: no such file or folder")

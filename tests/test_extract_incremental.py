@@ -21,8 +21,8 @@ from test_extract_bad_input import as_nobody
 from test_objfile import elf_file
 
 from mlgo_corpus import ExtractReport, extract_corpus
-from mlgo_corpus.extract import _Run
 from mlgo_corpus.formats.objfile import parse_objfile
+from mlgo_corpus.run.extraction import ExtractionRun
 from mlgo_corpus.store import extraction
 from mlgo_corpus.store.journal import Journal
 from mlgo_corpus.store.objects import Embedded
@@ -217,7 +217,13 @@ def test_an_entry_of_the_same_stamp_is_not_another_object(small: list[bytes], tm
 
 @pytest.mark.parametrize(
     ("where", "method", "call"),
-    [(_Run, "finish", 1), (Journal, "commit", 1), (Journal, "sync", 1), (Journal, "add", 1), (Journal, "add", 2)],
+    [
+        (ExtractionRun, "finish", 1),
+        (Journal, "commit", 1),
+        (Journal, "sync", 1),
+        (Journal, "add", 1),
+        (Journal, "add", 2),
+    ],
 )
 def test_killed_after_an_archive_lost_a_member(
     small: list[bytes], tmp_path: Path, where: Any, method: str, call: int
@@ -236,7 +242,7 @@ def test_killed_after_an_archive_lost_a_member(
     assert sorted(name for name in files(corpus) if name.endswith(".bc")) == ["lib.a/a.o.bc"]
 
 
-@pytest.mark.parametrize(("where", "method"), [(_Run, "finish"), (Journal, "add")])
+@pytest.mark.parametrize(("where", "method"), [(ExtractionRun, "finish"), (Journal, "add")])
 def test_a_new_object_extracted_by_a_killed_run_and_gone_since(
     small: list[bytes], tmp_path: Path, where: Any, method: str
 ) -> None:
@@ -256,7 +262,7 @@ def test_a_duplicate_written_by_a_killed_run_and_gone_since(small: list[bytes], 
     corpus = tmp_path / "corpus"
     check([tmp_path / "b"], corpus, dedup=True)
     twin = put(tmp_path / "b/twin.o", small[0])
-    assert killed_at(_Run, "finish", 1, [tmp_path / "b"], corpus, dedup=True) == -signal.SIGKILL
+    assert killed_at(ExtractionRun, "finish", 1, [tmp_path / "b"], corpus, dedup=True) == -signal.SIGKILL
     twin.unlink()
     check([tmp_path / "b"], corpus, dedup=True)
 
@@ -305,7 +311,7 @@ def test_a_worker_lost_within_an_archive_leaves_none_of_its_files(
     check([tmp_path / "b"], corpus)
     put(library, bad)
     if after:
-        assert killed_at(_Run, "finish", 1, [tmp_path / "b"], corpus) == -signal.SIGKILL
+        assert killed_at(ExtractionRun, "finish", 1, [tmp_path / "b"], corpus) == -signal.SIGKILL
         put(library, good)
         check([tmp_path / "b"], corpus)
         put(library, bad)
@@ -331,7 +337,7 @@ def test_another_versions_record_is_never_trusted(
         for item in real(data, *args, **kwargs):
             yield Embedded(item.member, item.reason, item.bitcode, None, detail="other rules")
 
-    for where, method, call in ((_Run, "finish", 1), (Journal, "add", 3), (Journal, "commit", 2)):
+    for where, method, call in ((ExtractionRun, "finish", 1), (Journal, "add", 3), (Journal, "commit", 2)):
         with monkeypatch.context() as other:
             other.setattr(extraction, "read_object", without_commands)
             other.setattr("mlgo_corpus.extract.__version__", "0.0.other")
@@ -483,7 +489,7 @@ def test_any_history_ends_like_a_fresh_extraction(small: list[bytes], tmp_path: 
     rng = random.Random(11)
     history = History(tmp_path / "b", small, seed=2)
     corpora = {dedup: tmp_path / f"corpus-{dedup}" for dedup in (False, True)}
-    points = [(_Run, "finish", 1), (Journal, "commit", 1), (Journal, "sync", 1), (Journal, "add", 4)]
+    points = [(ExtractionRun, "finish", 1), (Journal, "commit", 1), (Journal, "sync", 1), (Journal, "add", 4)]
     reached: set[str] = set()
     for _ in range(60):
         history.step()

@@ -8,6 +8,7 @@ the number of workers.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +27,7 @@ from mlgo_corpus.store.corpus import (
     MODULES_NAME,
     STATE_FOLDER,
     NameRegistry,
+    iter_modules_of,
     remove_module_files,
     safe_module_name,
     write_manifest,
@@ -46,6 +48,7 @@ _OBJECT_SECONDS = 120.0
 # A chunk of work ends at this many bytes, so that large objects spread over the workers.
 _CHUNK_BYTES = 2 << 20
 _EXAMPLES = 3
+_PERMISSIONS = (Reason.UNREADABLE, Reason.MISSING_THINLTO_INDEX)
 
 
 @dataclass(slots=True)
@@ -111,6 +114,8 @@ class ExtractionRun:
 
     def __init__(self, output: Path, journal: Journal, settings: Settings, *, dedup: bool, jobs: int) -> None:
         self._output = output
+        # Of this run alone: a worker that outlives a killed parent finds its own gone, and can write nothing.
+        self._scratch = journal.scratch / secrets.token_hex(8)
         self._journal = journal
         self._settings = settings
         self._dedup = dedup
@@ -123,7 +128,7 @@ class ExtractionRun:
         self._counts: Counter[str] = Counter()
         self._visited: set[str] = set()
         self._stale: list[str] = []
-        self._lost: list[str] = []
+        self._lost: set[str] = set(journal.unfinished)
         self._first_triple: str | None = None
         self.report = ExtractReport(output)
         self.clang_without_bitcode = 0
@@ -132,9 +137,8 @@ class ExtractionRun:
 
     def extract(self, objects: Iterator[BuildObject], progress: Callable[[int], None]) -> None:
         """Bring every object's modules into the corpus, and its rows into the table, in order."""
-        scratch = self._journal.scratch
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(parents=True)
+        self._clear_scratch()
+        self._scratch.mkdir(parents=True)
         for result in self._read(self._tasks(objects), self._jobs):
             self._drain()
             task, _, before = self._pending.popleft()
@@ -146,13 +150,15 @@ class ExtractionRun:
         progress(self.report.objects)
 
     def _read(self, tasks: Iterable[ObjectTask], jobs: int) -> Iterator[Entry | Lost]:
-        work = partial(extract_object, str(self._output), str(self._journal.scratch), self._settings)
+        work = partial(extract_object, str(self._output), str(self._scratch), self._settings)
         return parallel_map(work, tasks, jobs=jobs, limit=_OBJECT_SECONDS, weigh=_share_of_chunk)
 
     def _entry(self, task: ObjectTask, result: Entry | Lost) -> Entry:
         if isinstance(result, Entry):
+            if result.stamp is None:  # given up half-way
+                self._lost.add(task.name)
             return result
-        self._lost.append(task.name)
+        self._lost.add(task.name)
         return lost_entry(task, Reason.TIMEOUT if result.timed_out else Reason.WORKER_DIED, result.detail)
 
     def _tasks(self, objects: Iterator[BuildObject]) -> Iterator[ObjectTask]:
@@ -166,20 +172,22 @@ class ExtractionRun:
             before = self._journal.get(name)
             if item.problem is not None:
                 self._pending.append(_Pending(task, lost_entry(task, Reason(item.problem), item.detail), before))
-            elif before is not None and before.identity == identity and self._is_current(before, item):
+            elif before is not None and before.identity == identity and self._is_current(before, item.path):
                 self.report.unchanged += 1
                 self._pending.append(_Pending(task, before, before))
             else:
-                task = task._replace(known=() if before is None else tuple(_digests(before)))
+                trusted = before is not None and name not in self._journal.unfinished
+                task = task._replace(known=tuple(_digests(before)) if before is not None and trusted else ())
                 self._pending.append(_Pending(task, None, before))
+                self._journal.issue(name)
                 yield task
 
-    def _is_current(self, entry: Entry, item: BuildObject) -> bool:
+    def _is_current(self, entry: Entry, path: str) -> bool:
         """Tell whether an object need not be read: it is as it was, and so are the files made from it."""
-        if not entry.is_current(item.path):
+        if entry.name in self._journal.unfinished or not entry.is_current(path):
             return False
         for row in entry.rows:
-            if row.reason == Reason.UNREADABLE:  # a permission may change although the file does not
+            if row.reason in _PERMISSIONS:  # which may change although the file does not
                 return False
             if row.status == STATUS_OK and not self._is_whole(row):
                 return False
@@ -218,11 +226,13 @@ class ExtractionRun:
 
     def _collect(self, entry: Entry, before: Entry | None) -> None:
         rows = tuple(self._without_duplicates(row) for row in entry.rows)
-        entry = replace(entry, rows=rows, stale=())
+        dropped = entry.modules() - {row.module for row in rows if row.status == STATUS_OK}
+        entry = replace(entry, rows=rows, stale=tuple(sorted(dropped)))
         if before is not None:
             self._visited.add(entry.name)
             self._leave_behind(before, entry.modules())
-        self._journal.add(entry)
+        if entry.name not in self._lost or entry.stamp is not None:  # else it stays unfinished, until finish()
+            self._journal.add(entry)
         report = self.report
         report.objects += 1
         report.bitcode_found += entry.bitcode_found
@@ -290,10 +300,10 @@ class ExtractionRun:
         for module in self._stale:
             if module not in current:
                 remove_module_files(self._output, module)
-        for name in self._lost:  # its worker may have written any of its modules before it died
-            remove_module_files(self._output, name)
-            if not (self._output / name).is_symlink():
-                shutil.rmtree(self._output / name, ignore_errors=True)
+        for name in self._lost:  # a worker may have written any of its modules
+            for module in list(iter_modules_of(self._output, name)):
+                if module not in current:
+                    remove_module_files(self._output, module)
         self._journal.commit()
         self.report.counts = dict(self._counts.most_common())
 
@@ -305,8 +315,15 @@ class ExtractionRun:
     def close(self) -> None:
         """Leave nothing half-written, however the run ended; what the journal holds lets the next one go on."""
         self._table.abandon()
-        shutil.rmtree(self._journal.scratch, ignore_errors=True)
+        self._clear_scratch()
         self._journal.close()
+
+    def _clear_scratch(self) -> None:
+        folder = self._journal.scratch
+        if folder.is_symlink() or not folder.is_dir():
+            folder.unlink(missing_ok=True)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _content_key(row: ModuleRow) -> int:
@@ -327,4 +344,4 @@ def _share_of_chunk(task: ObjectTask) -> float:
 
 def digest_of(texts: Iterable[str]) -> str:
     """Give a hex digest of some texts, in their order."""
-    return sha256("\0".join(texts).encode("utf-8", "surrogateescape")).hexdigest()
+    return sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()

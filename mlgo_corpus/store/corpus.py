@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.formats.cmdline import decode_options, split_options
@@ -92,7 +92,7 @@ class Module:
             raise CorpusError(f"cannot read {path.name}: {error.strerror}", self.name) from error
 
     def _path(self, suffix: str) -> Path:
-        return self.root / (_checked_name(self.name) + suffix)
+        return self.root / (checked_name(self.name) + suffix)
 
 
 class Corpus:
@@ -180,11 +180,18 @@ def write_manifest(path: Path, modules: Sequence[str], *, has_thinlto: bool, ove
     write_atomically(path, json.dumps(manifest, indent=2).encode("ascii"))
 
 
+def create_file(path: Path) -> IO[bytes]:
+    """Open a new file for writing. What stands in its place, a link perhaps, is taken away and not followed."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb")
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a small file under a temporary name beside its own, then rename it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(data)
+        with create_file(temporary) as file:
+            file.write(data)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -197,7 +204,7 @@ def remove_module_files(root: Path, name: str) -> None:
     Raises:
         CorpusError: the name leaves the corpus folder.
     """
-    path = root / _checked_name(name)
+    path = root / checked_name(name)
     folders = [folder for folder in path.parents if root in folder.parents]
     if any(folder.is_symlink() for folder in folders):  # what it leads to is not the corpus's
         return
@@ -208,6 +215,21 @@ def remove_module_files(root: Path, name: str) -> None:
             folder.rmdir()
         except OSError:
             break
+
+
+def iter_modules_of(root: Path, name: str) -> Iterator[str]:
+    """Give the modules that lie on disk for one object: its own name, and those of its members below it."""
+    yield name
+    below = root / checked_name(name)
+    if any(folder.is_symlink() for folder in (below, *below.parents) if root in folder.parents):
+        return
+    for folder, _, files in os.walk(below):  # which enters no links
+        for file in sorted(files):
+            module = os.path.relpath(os.path.join(folder, file), root)
+            for suffix in sorted(MODULE_SUFFIXES, key=len, reverse=True):
+                if module.endswith(suffix):
+                    yield module.removesuffix(suffix)
+                    break
 
 
 # Names
@@ -315,7 +337,7 @@ def _folders(name: str) -> Iterable[str]:
         at = name.find("/", at + 1)
 
 
-def _checked_name(name: str) -> str:
+def checked_name(name: str) -> str:
     """Refuse a name from a manifest that would leave the corpus.
 
     Raises:

@@ -3,6 +3,8 @@
 ``.mlgo-corpus/extract.jsonl`` in the corpus: a header line (settings), then one line per object with its size and
 time of change, the files it refers to, and its rows. A running extraction appends to ``extract.jsonl.new`` and
 renames it at the end; after a kill both are there and the newer one wins line by line. A torn last line is ignored.
+Before an object is given to a worker, a line says so: without a later one of its rows, what the worker may have written
+is not trusted, and taken away by the next run that completes.
 Without the folder the next extraction cannot tell what is its own, and wants ``--force`` to start over.
 """
 
@@ -22,14 +24,17 @@ from mlgo_corpus.store.corpus import (
     MANIFEST_NAME,
     MODULES_NAME,
     STATE_FOLDER,
+    checked_name,
+    create_file,
     read_manifest,
     remove_module_files,
 )
-from mlgo_corpus.store.moduletable import STATUS_OK, ModuleRow
+from mlgo_corpus.store.moduletable import INTEGER_FIELDS, REQUIRED_FIELDS, STATUS_OK, ModuleRow
 
 _JOURNAL = "extract.jsonl"
 _RUNNING = "extract.jsonl.new"
 _LOCK = "lock"
+_INTERRUPTED = "interrupted"
 SCRATCH = "tmp"
 
 
@@ -93,6 +98,7 @@ class Journal:
 
     Attributes:
         header: the settings of the run that is remembered.
+        unfinished: objects that an interrupted run gave to a worker, and of which it recorded nothing.
 
     Raises:
         UsageError: another extraction holds the corpus.
@@ -104,7 +110,9 @@ class Journal:
         if self._folder.is_symlink():
             raise UsageError(f"{self._folder}: a symbolic link, expected a folder of the corpus's own; delete it")
         # Never through a link that stands in its place.
-        self._lock = os.fdopen(os.open(self._folder / _LOCK, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666), "w")
+        self._lock = os.fdopen(
+            os.open(self._folder / _LOCK, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666), "w"
+        )
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -112,6 +120,7 @@ class Journal:
             raise UsageError(f"{corpus}: another mlgo-corpus is writing to this corpus; wait for it") from error
         self._lines: dict[str, bytes] = {}
         self.header: dict[str, Any] | None = None
+        self.unfinished: set[str] = set()
         for name in (_JOURNAL, _RUNNING):
             self._load(self._folder / name)
         self._output: IO[bytes] | None = None
@@ -136,6 +145,7 @@ class Journal:
     def forget(self) -> None:
         """Start from nothing."""
         self._lines.clear()
+        self.unfinished.clear()
         self.header = None
         for name in (_JOURNAL, _RUNNING):
             (self._folder / name).unlink(missing_ok=True)
@@ -145,12 +155,19 @@ class Journal:
         running = self._folder / _RUNNING
         if running.exists():
             temporary = running.with_suffix(".merged")
-            with _create(temporary) as output:
-                output.write(_line(header))
+            with create_file(temporary) as output:
+                output.write(_line({**header, _INTERRUPTED: True}))
                 output.writelines(self._lines.values())
+                output.writelines(map(_issue_line, sorted(self.unfinished)))
             temporary.replace(self._folder / _JOURNAL)
-        self._output = _create(running)
+        self._output = create_file(running)
         self._output.write(_line(header))
+
+    def issue(self, name: str) -> None:
+        """Record that an object is about to be given to a worker; at once, for the worker may outlive us."""
+        assert self._output is not None  # noqa: S101 - begin() comes first
+        self._output.write(_issue_line(name))
+        self._output.flush()
 
     def add(self, entry: Entry) -> None:
         """Append an object to the run's own record."""
@@ -176,23 +193,29 @@ class Journal:
         self._lock.close()
 
     def _load(self, path: Path) -> None:
-        if not path.exists():
+        if not path.is_file():
             return
+        interrupted = path.name == _RUNNING
         with path.open("rb") as lines:
             for number, line in enumerate(lines):
                 if not line.endswith(b"\n"):
                     break
                 if number == 0:
+                    header = None
                     with contextlib.suppress(ValueError):
-                        header = json.loads(line)
-                        self.header = header if isinstance(header, dict) else None
+                        header = _loads(line)
+                    self.header = header if isinstance(header, dict) else None
+                    interrupted = interrupted or (self.header or {}).get(_INTERRUPTED) is True
                     continue
                 name = _name_of(line)
                 if name is None:
                     continue
-                # What an interrupted run took away from an object is still there: only commit() removes files.
-                before = self._lines.get(name)
-                self._lines[name] = line if before is None else _with_stale(before, line, name)
+                if line.endswith(_ISSUED):
+                    self.unfinished.add(name)
+                    continue
+                self.unfinished.discard(name)
+                # What an interrupted run took away from an object is still there: only finishing removes files.
+                self._lines[name] = _with_stale(self._lines.get(name), line, name) if interrupted else line
 
 
 def open_journal(output: Path, header: dict[str, Any], *, force: bool) -> Journal:
@@ -262,41 +285,71 @@ def _line(record: object) -> bytes:
     return json.dumps(record, separators=(",", ":")).encode() + b"\n"
 
 
-def _create(path: Path) -> IO[bytes]:
-    """Open a new file for writing; a link or a file that stands in its place is taken away, not followed."""
-    path.unlink(missing_ok=True)
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb")
-
-
 def _parse_entry(line: bytes, name: str) -> Entry | None:
     """Read a line; None if it is not one, or speaks of modules that are not below its object's name."""
     try:
-        record = json.loads(line)
+        record = _loads(line)
         entry = Entry(
             name=name,
             identity=str(record["identity"]),
             stamp=_stamp(record["stamp"]),
             companions=tuple((str(path), _stamp(stamp)) for path, stamp in record["companions"]),
-            rows=tuple(ModuleRow(*row) for row in record["rows"]),
+            rows=tuple(_row(*row) for row in record["rows"]),
             bitcode_found=int(record["bitcode_found"]),
             padding=int(record["padding"]),
             stale=tuple(map(str, record["stale"])),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
     named = (*(row.module for row in entry.rows), *entry.stale)
-    if all(item == name or (item.startswith(f"{name}/") and ".." not in item.split("/")) for item in named):
-        return entry
-    return None
+    return (
+        entry if all(item == name or (item.startswith(f"{name}/") and _stays_inside(item)) for item in named) else None
+    )
 
 
-def _with_stale(before: bytes, line: bytes, name: str) -> bytes:
+def _row(*values: Any) -> ModuleRow:
+    row = ModuleRow(*values)
+    for field, value in zip(ModuleRow._fields, row, strict=True):
+        wanted: Any = int if field in INTEGER_FIELDS else str
+        if type(value) is not wanted and (value is not None or field in REQUIRED_FIELDS):
+            raise TypeError(field)
+    return row
+
+
+def _with_stale(before: bytes | None, line: bytes, name: str) -> bytes:
     """Give an interrupted run's line for an object, with what the run before it had and it has not."""
-    was, entry = _parse_entry(before, name), _parse_entry(line, name)
+    was, entry = None if before is None else _parse_entry(before, name), _parse_entry(line, name)
     if was is None or entry is None:
         return line
-    stale = (was.modules() | set(was.stale)) - entry.modules()
+    stale = (was.modules() | set(was.stale) | set(entry.stale)) - entry.modules()
     return _entry_line(replace(entry, stale=tuple(sorted(stale)))) if stale else line
+
+
+_ISSUED = b',"issued":true}\n'
+
+
+def _issue_line(name: str) -> bytes:
+    return b'{"name":' + json.dumps(name).encode() + _ISSUED
+
+
+def _stays_inside(name: str) -> bool:
+    try:
+        checked_name(name)
+    except CorpusError:
+        return False
+    return True
+
+
+def _loads(line: bytes) -> Any:
+    """Read JSON of which nothing is certain.
+
+    Raises:
+        ValueError: it is none, or nested absurdly.
+    """
+    try:
+        return json.loads(line)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
 
 
 def _entry_line(entry: Entry) -> bytes:
@@ -316,14 +369,14 @@ def _entry_line(entry: Entry) -> bytes:
 
 def _name_of(line: bytes) -> str | None:
     """Read the key alone: it comes first, so that a large journal is not decoded to be indexed."""
-    prefix = b'{"name":'
+    prefix = b'{"name":"'
     if not line.startswith(prefix):
         return None
     try:
-        name, _ = json.JSONDecoder().raw_decode(line.decode("ascii"), len(prefix))
+        name, _ = json.JSONDecoder().raw_decode(line.decode("ascii"), len(prefix) - 1)
     except ValueError:
         return None
-    return name if isinstance(name, str) else None
+    return name if isinstance(name, str) and _stays_inside(name) else None
 
 
 def _numbers(stamp: FileStamp | None) -> tuple[int, int] | None:

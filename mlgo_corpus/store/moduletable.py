@@ -25,10 +25,13 @@ column                    meaning
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from mlgo_corpus.store.corpus import create_file
 
 STATUS_OK = "ok"
 STATUS_SKIPPED = "skipped"
@@ -60,7 +63,8 @@ class ModuleRow(NamedTuple):
     duplicate_of: str | None = None
 
 
-_INTEGERS = frozenset({"bitcode_bytes", "cmd_bytes"})
+INTEGER_FIELDS = frozenset({"bitcode_bytes", "cmd_bytes"})
+REQUIRED_FIELDS = frozenset({"module", "source", "status", "reason", "detail"})
 
 
 class ModuleTableWriter:
@@ -71,6 +75,7 @@ class ModuleTableWriter:
         self._temporary = temporary
         self._rows: list[ModuleRow] = []
         self._writer: Any = None
+        self._file: Any = None
 
     def append(self, row: ModuleRow) -> None:
         """Add a row; now and then this writes a row group."""
@@ -83,23 +88,28 @@ class ModuleTableWriter:
         self._flush()
         self._writer.add_key_value_metadata({"mlgo_corpus": json.dumps(metadata, sort_keys=True)})
         self._writer.close()
+        self._file.close()
         self._temporary.replace(self._path)
 
     def abandon(self) -> None:
         """Leave nothing behind."""
         if self._writer is not None:
-            self._writer.close()
+            with contextlib.suppress(OSError, ValueError):  # a full disk was reported when it was met
+                self._writer.close()
+            self._file.close()
         self._temporary.unlink(missing_ok=True)
 
     def _flush(self) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        schema = pa.schema([(name, pa.int64() if name in _INTEGERS else pa.string()) for name in ModuleRow._fields])
+        schema = pa.schema(
+            [(name, pa.int64() if name in INTEGER_FIELDS else pa.string()) for name in ModuleRow._fields]
+        )
         if self._writer is None:
             # Without a stored Arrow schema, whose metadata would be fixed now and hide what commit() adds.
-            self._temporary.unlink(missing_ok=True)  # a link that stands in its place is not followed
-            self._writer = pq.ParquetWriter(self._temporary, schema, compression="zstd", store_schema=False)
+            self._file = create_file(self._temporary)
+            self._writer = pq.ParquetWriter(self._file, schema, compression="zstd", store_schema=False)
         if not self._rows and self._writer is not None:
             return
         columns = zip(*self._rows, strict=True)

@@ -235,13 +235,16 @@ def _read_objfile(data: Buffer, tally: Tally, names: SectionNames, member: str |
     bitcode_sections = [item for item in objfile.sections if item.name in names.bitcode and item.size]
     if not bitcode_sections:
         fat_lto = [item for item in objfile.sections if item.name == FAT_LTO_SECTION and item.size]
-        for item in fat_lto:
-            yield from _read_raw_bitcode(view[item.offset : item.offset + item.size], tally, member)
+        _refuse_overlaps(fat_lto)
+        for number, item in enumerate(fat_lto):
+            own = member if len(fat_lto) == 1 else _join(member, str(number))
+            yield from _read_raw_bitcode(view[item.offset : item.offset + item.size], tally, own)
         if not fat_lto:
             yield Embedded(member, Reason.NO_BITCODE, detail=_why_no_bitcode(data, names))
         return
     _refuse_overlaps(bitcode_sections)
     command_sections = [item for item in objfile.sections if item.name in names.command]
+    _refuse_overlaps(command_sections)
     commands = _commands(view, command_sections)
     if len(bitcode_sections) == 1 and not objfile.linked:
         item = bitcode_sections[0]
