@@ -43,7 +43,7 @@ $(BIN)/python:
 	@sh scripts/setup-venv.sh "$(PYTHON)" $(VENV)
 
 $(VENV)/.installed: $(BIN)/python pyproject.toml
-	@echo "installing mlgo-corpus and a compiler into $(VENV) (the first time some 200 MB are fetched)"
+	@echo "installing mlgo-corpus and a compiler into $(VENV) (the first time some 200 MB are fetched, 700 MB on disk)"
 	@$(PIP_INSTALL) -e '.[zig]'
 	@touch $@
 

@@ -187,6 +187,7 @@ def _show(summary: DemoSummary) -> None:
     say("\nNext:")
     say(f"  {program} explain {shlex.quote(str(summary.output / 'build' / sample))}")
     say(f"  {program} extract YOUR_BUILD/compile_commands.json --output corpus")
+    say("    (built with clang, and -Xclang -fembed-bitcode=all in CFLAGS and CXXFLAGS)")
     say(f"  {python} -c {shlex.quote(code)}")
 
 

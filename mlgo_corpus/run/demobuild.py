@@ -145,7 +145,7 @@ def _all_units() -> list[_Unit]:
     zig = find_zig()
     spec = importlib.util.find_spec("ziglang")
     if zig is None or spec is None or spec.origin is None:
-        raise UsageError("the demo needs a compiler: pip install 'mlgo-corpus[zig]'")
+        raise UsageError("the demo needs a compiler: pip install ziglang")
     library = Path(spec.origin).parent / "lib"
 
     def options(*flags: str, includes: tuple[str, ...]) -> tuple[str, ...]:
