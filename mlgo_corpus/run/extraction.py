@@ -208,7 +208,7 @@ class ExtractionRun:
         """Collect what is due and needed no reading."""
         while self._pending and (entry := self._pending[0].entry) is not None:
             task, _, before = self._pending.popleft()
-            if self._is_no_duplicate_now(entry):
+            if self._dedup and self._is_no_duplicate_now(entry):
                 self.report.unchanged -= 1
                 (result,) = self._read([task], jobs=1)
                 entry = self._entry(task, result)
@@ -285,8 +285,8 @@ class ExtractionRun:
             header: what decided the outcome, for the table's metadata.
             override: gives the manifest's override for the modules' target triple.
         """
-        self._table.commit({"tool": "mlgo-corpus", **header, "inputs": None, "corpus_digest": self._digest.hexdigest()})
         self.override = override(self._first_triple)
+        self._table.commit({"tool": "mlgo-corpus", **header, "inputs": None, "corpus_digest": self._digest.hexdigest()})
         write_manifest(
             self._output / MANIFEST_NAME,
             self._modules,
