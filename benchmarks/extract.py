@@ -386,12 +386,12 @@ def main() -> None:
     print_table(bench.rows)
     times = {(row.set, row.method): row.per_object for row in bench.rows}
     for name in dict.fromkeys(row.set for row in bench.rows):
-        ours, objcopy, cp = (
-            times[name, method] for method in ("ours, 1 job", "llvm-objcopy twice per object", "cp -r")
-        )
-        print(
-            f"{name}: llvm-objcopy takes {objcopy / ours:.1f} times as long as ours, ours {ours / cp:.2f} times as cp"
-        )
+        for jobs in ("1 job", "2 jobs"):
+            ours = times[name, f"ours, {jobs}"]
+            objcopy, cp = times[name, "llvm-objcopy twice per object"], times[name, "cp -r"]
+            print(
+                f"{name}, {jobs}: ours is {objcopy / ours:.1f} times as fast as llvm-objcopy, {ours / cp:.2f} times cp"
+            )
     for item in memory:
         print(f"peak memory, {item['objects']} small objects: {item['peak_rss_bytes'] / 2**20:.1f} MiB")
 
