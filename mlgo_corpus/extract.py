@@ -29,8 +29,6 @@ from mlgo_corpus.store.extraction import Settings
 from mlgo_corpus.store.journal import open_journal
 from mlgo_corpus.store.objects import Reason, SectionNames
 
-_EXAMPLES = 3
-
 __all__ = ["ExtractReport", "extract_corpus"]
 
 Text = TypeVar("Text", bound=str | Path)

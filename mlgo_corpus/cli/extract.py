@@ -145,7 +145,7 @@ def show_report(report: ExtractReport) -> None:
             more = " ..." if report.counts[reason] > len(sources) else ""
             console.print(f"{reason}: {_escaped(', '.join(sources))}{more}")
     if report.removed:
-        console.print(f"{_count(report.removed, 'module')} left the corpus: their objects are gone, or have none now")
+        console.print(f"{_count(report.removed, 'module')} of the run before left the corpus")
     for hint in report.hints:
         err().print(f"[yellow]hint:[/yellow] {_escaped(hint)}")
 

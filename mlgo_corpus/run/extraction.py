@@ -69,7 +69,7 @@ class ExtractReport:
         without_command: modules in the corpus that neither have a command nor are covered by an override.
         failed: rows with the status ``failed``.
         unchanged: objects not read again.
-        removed: modules that left the corpus because their objects did.
+        removed: modules of the run before that are no longer in the corpus.
         seconds: wall time.
         hints: what a user may want to do about the result, most important first.
     """
@@ -139,15 +139,11 @@ class ExtractionRun:
         """Bring every object's modules into the corpus, and its rows into the table, in order."""
         self._clear_scratch()
         self._scratch.mkdir(parents=True)
-        for result in self._read(self._tasks(objects), self._jobs):
-            self._drain()
-            task, _, before = self._pending.popleft()
+        for result in self._read(self._tasks(objects, progress), self._jobs):
+            task, _, before = self._pending.popleft()  # the first that is due: all before it are drained
             self._collect(self._entry(task, result), before)
-            self._drain()
-            self._journal.sync()
-            progress(self.report.objects)
-        self._drain()
-        progress(self.report.objects)
+            self._drain(progress)
+        self._drain(progress)
 
     def _read(self, tasks: Iterable[ObjectTask], jobs: int) -> Iterator[Entry | Lost]:
         work = partial(extract_object, str(self._output), str(self._scratch), self._settings)
@@ -161,7 +157,7 @@ class ExtractionRun:
         self._lost.add(task.name)
         return lost_entry(task, Reason.TIMEOUT if result.timed_out else Reason.WORKER_DIED, result.detail)
 
-    def _tasks(self, objects: Iterator[BuildObject]) -> Iterator[ObjectTask]:
+    def _tasks(self, objects: Iterator[BuildObject], progress: Callable[[int], None]) -> Iterator[ObjectTask]:
         """Name each object and yield it if it must be read; what needs no reading goes straight to the pending."""
         registry = NameRegistry()
         for item in objects:
@@ -172,9 +168,11 @@ class ExtractionRun:
             before = self._journal.get(name)
             if item.problem is not None:
                 self._pending.append(_Pending(task, lost_entry(task, Reason(item.problem), item.detail), before))
+                self._drain(progress)
             elif before is not None and before.identity == identity and self._is_current(before, item.path):
                 self.report.unchanged += 1
                 self._pending.append(_Pending(task, before, before))
+                self._drain(progress)
             else:
                 trusted = before is not None and name not in self._journal.unfinished
                 task = task._replace(known=tuple(_digests(before)) if before is not None and trusted else ())
@@ -204,15 +202,18 @@ class ExtractionRun:
         except OSError:
             return False
 
-    def _drain(self) -> None:
-        """Collect what is due and needed no reading."""
+    def _drain(self, progress: Callable[[int], None]) -> None:
+        """Collect what is due and needed no reading, and hand the journal on."""
         while self._pending and (entry := self._pending[0].entry) is not None:
             task, _, before = self._pending.popleft()
             if self._dedup and self._is_no_duplicate_now(entry):
                 self.report.unchanged -= 1
+                self._journal.issue(task.name)
                 (result,) = self._read([task], jobs=1)
                 entry = self._entry(task, result)
             self._collect(entry, before)
+        self._journal.sync()
+        progress(self.report.objects)
 
     def _is_no_duplicate_now(self, entry: Entry) -> bool:
         """Tell whether a module that was left out as a copy has lost the one it was a copy of."""
@@ -332,7 +333,12 @@ def _content_key(row: ModuleRow) -> int:
 
 
 def _digests(entry: Entry) -> Iterator[tuple[str, str | None, str | None]]:
-    return ((row.module, row.bitcode_sha256, row.cmd_sha256) for row in entry.rows if row.bitcode_sha256 is not None)
+    """Give the digests of what was written for an object; duplicates are written before they are taken away."""
+    return (
+        (row.module, row.bitcode_sha256, row.cmd_sha256)
+        for row in entry.rows
+        if row.status == STATUS_OK or row.reason == Reason.DUPLICATE
+    )
 
 
 def _share_of_chunk(task: ObjectTask) -> float:

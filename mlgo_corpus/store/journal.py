@@ -14,6 +14,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from mlgo_corpus.store.corpus import (
     STATE_FOLDER,
     checked_name,
     create_file,
+    iter_modules_of,
     read_manifest,
     remove_module_files,
 )
@@ -98,7 +100,8 @@ class Journal:
 
     Attributes:
         header: the settings of the run that is remembered.
-        unfinished: objects that an interrupted run gave to a worker, and of which it recorded nothing.
+        unfinished: objects that were given to a worker and of which nothing was recorded: a run was interrupted, the
+            worker died, or the object was not there. What may lie on disk for them is not trusted.
 
     Raises:
         UsageError: another extraction holds the corpus.
@@ -129,9 +132,6 @@ class Journal:
     def scratch(self) -> Path:
         """A folder on the corpus's own file system for files that have no name yet."""
         return self._folder / SCRATCH
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._lines
 
     def names(self) -> tuple[str, ...]:
         """Give the objects that are remembered."""
@@ -263,7 +263,9 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None
             continue
         if value in (None, False, []):
             return f"without {option}"
-        return f"with {option}" if value is True else f"with {option} {value}"
+        if value is True or option == "--thinlto-link-command":
+            return f"with {'another ' if value is not True else ''}{option}"
+        return f"with {option} {shlex.join(value) if isinstance(value, list) else value}"
     return None
 
 
@@ -271,6 +273,8 @@ def _clear(output: Path, journal: Journal) -> None:
     """Take away a corpus: the files that its journal and its manifest name, and nothing else."""
     entries = [entry for name in journal.names() if (entry := journal.get(name))]
     modules = {module for entry in entries for module in (*entry.modules(), *entry.stale)}
+    for name in journal.unfinished:
+        modules.update(iter_modules_of(output, name))
     with contextlib.suppress(CorpusError):
         modules.update(read_manifest(output / MANIFEST_NAME)["modules"])
     for name in modules:
