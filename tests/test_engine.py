@@ -69,6 +69,10 @@ def big(item: int) -> bytes:
     return bytes([item % 256]) * 3_000_000
 
 
+def tripled(item: bytes) -> bytes:
+    return item * 3
+
+
 @pytest.fixture(params=["fork", "spawn"])
 def start(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(engine, "_may_fork", lambda: request.param == "fork")
@@ -130,6 +134,17 @@ def test_an_exception_comes_out(start: str) -> None:
 
 def test_large_results_pass_whole() -> None:
     assert list(parallel_map(big, range(40), jobs=2, limit=60)) == [big(item) for item in range(40)]
+
+
+@pytest.mark.parametrize("size", [100, 1_000, 40_000, 1_000_000])
+def test_large_items_and_large_results_do_not_wait_for_each_other(size: int) -> None:
+    items = [bytes([number % 256]) * size for number in range(150)]
+    assert list(parallel_map(tripled, items, jobs=2, limit=60)) == [item * 3 for item in items]
+
+
+def test_what_lies_at_hand_of_a_dying_worker_is_not_lost() -> None:
+    results = list(parallel_map(die_on_seven, range(20), jobs=1, limit=60, weigh=lambda _: 0.5))
+    assert results == [*range(7), Lost(False, "the worker process ended by SIGSEGV"), *range(8, 20)]
 
 
 def test_closing_early_ends_the_workers() -> None:

@@ -26,7 +26,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from mlgo_corpus.run.worker import read_message, serve, write_message
+from mlgo_corpus.run.worker import encode_message, read_message, serve, write_message
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -34,6 +34,10 @@ Result = TypeVar("Result")
 # A chunk amortises one round trip (about 50 microseconds) over its items, and is what one crash makes us repeat.
 _CHUNK = 32
 _CHUNKS_AHEAD_PER_WORKER = 4
+# A worker has its next chunk at hand while we take its answer. That chunk must fit into the pipe (64 KiB): a worker
+# that waits for us to read its answer, while we wait for it to read its next chunk, would wait for ever.
+_CHUNKS_AT_HAND = 2
+_AT_HAND_BYTES = 16 << 10
 _TRIES_ALONE = 2
 
 
@@ -115,7 +119,6 @@ class _Pool(Generic[Item]):
         self._limit = limit
         self._workers: list[_Worker] = []
         self._selector = selectors.DefaultSelector()
-        self._tasks: dict[int, _Task[Item]] = {}  # by the worker's pid
         self._retries: deque[_Task[Item]] = deque()
 
     def run(self, chunks: Iterator[list[Item]]) -> Iterator[Any]:
@@ -136,9 +139,9 @@ class _Pool(Generic[Item]):
             return task
 
         while True:
-            while len(self._tasks) < self._jobs and (task := next_task()) is not None:
-                self._give(self._idle_worker(), task)
-            if not self._tasks:
+            while self._has_room() and (task := next_task()) is not None and self._give(task):
+                pass
+            if not any(worker.tasks for worker in self._workers):
                 return
             for done, results in self._wait():
                 slot = slots[done.number]
@@ -148,44 +151,47 @@ class _Pool(Generic[Item]):
                 yield from slots.pop(next_out).results
                 next_out += 1
 
-    def _idle_worker(self) -> _Worker:
-        for worker in self._workers:
-            if worker.pid not in self._tasks:
-                return worker
-        worker = _start_worker()
-        self._workers.append(worker)
-        self._selector.register(worker.replies, selectors.EVENT_READ, worker)
-        return worker
+    def _has_room(self) -> bool:
+        return len(self._workers) < self._jobs or any(len(worker.tasks) < _CHUNKS_AT_HAND for worker in self._workers)
 
-    def _give(self, worker: _Worker, task: _Task[Item]) -> None:
-        self._tasks[worker.pid] = task
+    def _give(self, task: _Task[Item]) -> bool:
+        """Give a task to the worker that has least to do; False where it is too large to lie at hand for a busy one."""
+        encoded = encode_message((self._function, task.items, self._limit))
+        worker = min(self._workers, key=lambda worker: len(worker.tasks), default=None)
+        if worker is None or (worker.tasks and len(self._workers) < self._jobs):
+            worker = _start_worker()
+            self._workers.append(worker)
+            self._selector.register(worker.replies, selectors.EVENT_READ, worker)
+        if worker.tasks and len(encoded) > _AT_HAND_BYTES:
+            self._retries.appendleft(task)
+            return False
+        worker.tasks.append(task)
         # A worker that died while idle shows itself as the end of its replies, like any other.
         with contextlib.suppress(BrokenPipeError):
-            write_message(worker.requests, (self._function, task.items, self._limit))
+            write_message(worker.requests, encoded)
+        return True
 
     def _wait(self) -> Iterator[tuple[_Task[Item], list[Any]]]:
         for key, _ in self._selector.select():
             worker: _Worker = key.data
-            task = self._tasks.get(worker.pid)
             try:
                 answer = read_message(worker.replies)
             except EOFError:
-                yield from self._bury(worker, task)
+                yield from self._bury(worker)
                 continue
             if isinstance(answer, Exception):
                 raise answer
-            assert task is not None  # noqa: S101 - a worker speaks only when it was given a task
-            del self._tasks[worker.pid]
-            yield task, answer
+            yield worker.tasks.popleft(), answer
 
-    def _bury(self, worker: _Worker, task: _Task[Item] | None) -> Iterator[tuple[_Task[Item], list[Any]]]:
-        """Reap a dead worker; split its chunk to find the culprit, or give the culprit up."""
+    def _bury(self, worker: _Worker) -> Iterator[tuple[_Task[Item], list[Any]]]:
+        """Reap a dead worker; split the chunk it was at to find the culprit, or give the culprit up."""
         self._selector.unregister(worker.replies)
         self._workers.remove(worker)
-        self._tasks.pop(worker.pid, None)
         signal_number = worker.end()
-        if task is None:
+        if not worker.tasks:
             return
+        task, *untouched = worker.tasks
+        self._retries.extend(untouched)
         if len(task.items) > 1:
             for index, item in enumerate(task.items):
                 self._retries.append(_Task(task.number, [item], task.first + index))
@@ -219,12 +225,13 @@ def _signal_name(number: int | None) -> str:
 
 @dataclass(slots=True)
 class _Worker:
-    """One worker process and our ends of its pipes."""
+    """One worker process, our ends of its pipes, and what it was given: first what it is at, then what lies at hand."""
 
     pid: int
     requests: int
     replies: int
-    process: subprocess.Popen[bytes] | None = field(default=None)
+    process: subprocess.Popen[bytes] | None = None
+    tasks: deque[_Task[Any]] = field(default_factory=deque)
 
     def end(self) -> int | None:
         """Kill and reap the process; give the signal that ended it, None if it left by itself."""

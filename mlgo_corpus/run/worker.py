@@ -28,14 +28,19 @@ def read_message(descriptor: int) -> Any:
     return pickle.loads(_read_exactly(descriptor, length))  # noqa: S301 - from our own parent or child, over a pipe
 
 
-def write_message(descriptor: int, message: Any) -> None:
-    """Write one message whole.
+def encode_message(message: Any) -> bytes:
+    """Give a message as it goes over a pipe."""
+    body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return _LENGTH.pack(len(body)) + body
+
+
+def write_message(descriptor: int, encoded: bytes) -> None:
+    """Write an encoded message whole.
 
     Raises:
         BrokenPipeError: the other side is gone.
     """
-    body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    view = memoryview(_LENGTH.pack(len(body)) + body)
+    view = memoryview(encoded)
     while view:
         view = view[os.write(descriptor, view) :]
 
@@ -71,7 +76,7 @@ def serve(requests: int, replies: int) -> None:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         try:
-            write_message(replies, answer)
+            write_message(replies, encode_message(answer))
         except BrokenPipeError:
             return
 
