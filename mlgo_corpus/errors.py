@@ -103,3 +103,8 @@ class ToolError(MlgoCorpusError):
 
 class WorkerError(MlgoCorpusError):
     """A worker process died, or was ended at its deadline, while it worked on one item."""
+
+
+def os_reason(error: Exception) -> str:
+    """Say why the operating system refused, without the path: ``No such file or directory``."""
+    return getattr(error, "strerror", None) or str(error)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mlgo_corpus.errors import FormatError, UsageError, WorkerError
+from mlgo_corpus.errors import FormatError, UsageError, WorkerError, os_reason
 from mlgo_corpus.formats.bitcode import ModuleHeader, read_module_header
 from mlgo_corpus.formats.cmdline import decode_options, split_options
 from mlgo_corpus.formats.objfile import parse_objfile
@@ -101,7 +101,7 @@ def _explain(names: SectionNames, path: str) -> Explanation | UsageError:
     except IsADirectoryError:
         return UsageError(f"{path}: a folder; name one file in it, or extract the folder")
     except (OSError, ValueError) as error:
-        return UsageError(f"{path}: {getattr(error, 'strerror', None) or error}")
+        return UsageError(f"{path}: {os_reason(error)}")
 
     def open_member(name: str) -> bytes | memoryview:
         return read_file(os.path.join(os.path.dirname(path), name))

@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError
+from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.formats.linkline import override_from_link_line
 from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.extraction import ExtractionRun, ExtractReport, digest_of
 from mlgo_corpus.store.build import BuildObject, InputType, iter_build_objects, iter_thinlto_local
-from mlgo_corpus.store.corpus import (
-    UNSPECIFIED_OVERRIDE,
-)
+from mlgo_corpus.store.corpus import UNSPECIFIED_OVERRIDE
 from mlgo_corpus.store.extraction import Settings
 from mlgo_corpus.store.journal import open_journal
 from mlgo_corpus.store.objects import Reason, SectionNames
@@ -136,7 +134,7 @@ def extract_corpus(
         )
         run.finish(header, override.for_triple)
     except OSError as error:
-        what = f"cannot write {error.filename or output}: {error.strerror or error}"
+        what = f"cannot write {error.filename or output}: {os_reason(error)}"
         raise MlgoCorpusError(f"{what}; what is whole is kept, and the same command goes on") from error
     finally:
         run.close()
@@ -201,7 +199,7 @@ def _regex(option: str, pattern: str) -> str:
 
 
 def _os_error(error: OSError) -> str:
-    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+    return f"{error.filename}: {os_reason(error)}" if error.filename else os_reason(error)
 
 
 def _nothing_to_read(paths: Sequence[Path], thinlto: str | None) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 import typer
 
-from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -142,7 +142,7 @@ def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
             raise typer.Exit(EXIT_FAILED) from None
         except OSError as error:  # such as a full disk behind stdout
             where = f"{error.filename}: " if error.filename else ""
-            _complain(f"error: {where}{error.strerror or error}")
+            _complain(f"error: {where}{os_reason(error)}")
             if sys.stdout is not None:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(EXIT_FAILED) from None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_bar, table, verb
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.errors import UsageError, os_reason
 
 if TYPE_CHECKING:
     from mlgo_corpus.extract import ExtractReport
@@ -180,4 +180,4 @@ def _link_command(path: Path | None) -> tuple[str, ...] | None:
     try:
         return parse_response_file(bytes(read_file(str(path))))
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
+        raise UsageError(f"{path}: {os_reason(error)}") from error

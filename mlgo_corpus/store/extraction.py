@@ -18,9 +18,9 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
-from mlgo_corpus.errors import FormatError, MlgoCorpusError
+from mlgo_corpus.errors import FormatError, MlgoCorpusError, os_reason
 from mlgo_corpus.formats import bitcode
-from mlgo_corpus.formats.cmdline import CommandFacts, decode_options, read_facts, split_options
+from mlgo_corpus.formats.cmdline import CommandFacts, decode_options, split_options
 from mlgo_corpus.store.corpus import (
     BITCODE_SUFFIX,
     COMMAND_SUFFIX,
@@ -149,7 +149,7 @@ class _Job:
             yield failed_row(task.name, task.source, Reason.MISSING, "there is no such file: was it built?")
             return
         except (OSError, ValueError) as error:
-            yield failed_row(task.name, task.source, Reason.UNREADABLE, _strerror(error))
+            yield failed_row(task.name, task.source, Reason.UNREADABLE, os_reason(error))
             return
         if self._settings.thinlto == "local":
             found = self._read_imported(data)
@@ -297,7 +297,7 @@ class _Job:
             os.replace(self._scratch, path)
         except OSError as error:
             raise MlgoCorpusError(
-                f"cannot write {path}: {_strerror(error)}; what is whole is kept, and the same command goes on"
+                f"cannot write {path}: {os_reason(error)}; what is whole is kept, and the same command goes on"
             ) from error
 
 
@@ -305,15 +305,11 @@ def _facts(item: Embedded) -> tuple[CommandFacts | None, bitcode.ModuleHeader]:
     """Read what the command says; only a module without one is asked for its triple, which takes longer."""
     assert item.bitcode is not None  # noqa: S101 - the caller has looked
     try:
-        if item.command is None:
+        if item.facts is None:
             return None, bitcode.read_module_header(item.bitcode)
-        producer = bitcode.read_producer(item.bitcode)
+        return item.facts, bitcode.ModuleHeader(bitcode.read_producer(item.bitcode), None, None)
     except FormatError:
-        producer = None
-    header = bitcode.ModuleHeader(producer, None, None)
-    if item.command is None:
-        return None, header
-    return item.facts or read_facts(split_options(item.command)), header
+        return item.facts, bitcode.ModuleHeader(None, None, None)
 
 
 @lru_cache(maxsize=4096)
@@ -358,7 +354,3 @@ def read_file(path: str) -> Buffer:
 
 def _storable(text: str | None) -> str | None:
     return None if text is None else printable(text)
-
-
-def _strerror(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)

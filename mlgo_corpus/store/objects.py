@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError
+from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError, os_reason
 from mlgo_corpus.formats import archive, bitcode
 from mlgo_corpus.formats.cmdline import (
     CommandFacts,
@@ -202,7 +202,7 @@ def _read_archive(
                 yield Embedded(member, Reason.MISSING, detail=f"the thin archive names {item.name!r}")
                 continue
             except (OSError, ValueError) as error:
-                yield Embedded(member, Reason.UNREADABLE, detail=getattr(error, "strerror", None) or str(error))
+                yield Embedded(member, Reason.UNREADABLE, detail=os_reason(error))
                 continue
             if len(content) and not _is_known(content):  # a thin archive may name any file: tell nothing of its content
                 yield Embedded(member, Reason.UNSUPPORTED_FORMAT, detail=f"{item.name!r} is no object file")
@@ -299,7 +299,7 @@ def _read_glued(
             detail = f"{len(modules)} modules and {len(commands)} commands: it cannot be told which is this one's"
             yield Embedded(own, Reason.UNPAIRED_COMMAND, detail=detail, lost_bytes=len(module))
         else:
-            yield _module(own, module, None if index is None else commands[index])
+            yield _module(own, module, *((None, None) if index is None else (commands[index], facts[index])))
     yield from failures
 
 
@@ -363,10 +363,12 @@ def _count(tally: Tally, size: int, extents: Sequence[bitcode.Extent], failure: 
     tally.padding += whole - sum(extent.payload_stop - extent.payload_start for extent in extents)
 
 
-def _module(member: str | None, module: memoryview, command: memoryview | None) -> Embedded:
+def _module(
+    member: str | None, module: memoryview, command: memoryview | None, facts: CommandFacts | None = None
+) -> Embedded:
     if command is None:
         return Embedded(member, Reason.NO_COMMAND, module, detail="no command is embedded beside the bitcode")
-    facts = read_facts(split_options(command))
+    facts = facts or read_facts(split_options(command))
     if facts.embeds_post_opt:
         detail = "embedded by the driver's -fembed-bitcode: optimised IR and a truncated command"
         return Embedded(member, Reason.POST_OPT_IR, module, command, facts, detail)
