@@ -20,7 +20,7 @@ export PYTHONNOUSERSITE := 1
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
-demo: $(VENV)/.installed ## build real code with a compiler from pip, and extract a corpus from it
+demo: $(VENV)/.installed ## build real code with a compiler from pip, extract a corpus, convert a training log
 	$(BIN)/mlgo-corpus demo --output $(DEMO)
 
 test: $(VENV)/.installed-dev llvm ## run ruff, mypy and pytest
@@ -29,8 +29,9 @@ test: $(VENV)/.installed-dev llvm ## run ruff, mypy and pytest
 	$(BIN)/python -m mypy
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-bench: $(VENV)/.installed-dev llvm ## compare extraction with llvm-objcopy and cp
+bench: $(VENV)/.installed-dev llvm ## compare extraction with llvm-objcopy and cp, logs with LLVM's reader
 	$(BIN)/python benchmarks/extract.py
+	$(BIN)/python benchmarks/logs.py
 
 llvm: ## install the LLVM tools that tests use, where that is possible
 	@sh scripts/setup-llvm.sh

@@ -12,18 +12,48 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mlgo_corpus.errors import MlgoCorpusError
     from mlgo_corpus.extract import ExtractReport, extract_corpus
+    from mlgo_corpus.formats.tensorspec import TensorSpec
+    from mlgo_corpus.formats.traininglog import LogReader
+    from mlgo_corpus.logs import LogsReport, RestoreReport, convert_logs, restore_logs
     from mlgo_corpus.store.corpus import Corpus, Module
+    from mlgo_corpus.store.loadedlog import TrainingLog, read_log
+    from mlgo_corpus.store.logfiles import LogWriter
 
 __version__ = "0.1.0"
 
-__all__ = ["Corpus", "ExtractReport", "MlgoCorpusError", "Module", "__version__", "extract_corpus"]
+__all__ = [
+    "Corpus",
+    "ExtractReport",
+    "LogReader",
+    "LogWriter",
+    "LogsReport",
+    "MlgoCorpusError",
+    "Module",
+    "RestoreReport",
+    "TensorSpec",
+    "TrainingLog",
+    "__version__",
+    "convert_logs",
+    "extract_corpus",
+    "read_log",
+    "restore_logs",
+]
 
 _HOME = {
     "Corpus": "mlgo_corpus.store.corpus",
     "ExtractReport": "mlgo_corpus.extract",
+    "LogReader": "mlgo_corpus.formats.traininglog",
+    "LogWriter": "mlgo_corpus.store.logfiles",
+    "LogsReport": "mlgo_corpus.logs",
     "MlgoCorpusError": "mlgo_corpus.errors",
     "Module": "mlgo_corpus.store.corpus",
+    "RestoreReport": "mlgo_corpus.logs",
+    "TensorSpec": "mlgo_corpus.formats.tensorspec",
+    "TrainingLog": "mlgo_corpus.store.loadedlog",
+    "convert_logs": "mlgo_corpus.logs",
     "extract_corpus": "mlgo_corpus.extract",
+    "read_log": "mlgo_corpus.store.loadedlog",
+    "restore_logs": "mlgo_corpus.logs",
 }
 
 

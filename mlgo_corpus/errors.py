@@ -42,8 +42,8 @@ class FormatError(MlgoCorpusError):
         self.offset = offset
         self.path = path
 
-    def at(self, path: Path) -> FormatError:
-        """Give the same error, naming the file it was found in."""
+    def at(self, path: Path | None) -> FormatError:
+        """Give the same error, naming the file it was found in, or none."""
         return type(self)(self.message, offset=self.offset, path=path)
 
     def __str__(self) -> str:

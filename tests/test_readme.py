@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conftest import Llvm
 
+from mlgo_corpus.cli.demo import TRAINING_LOGS
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.store.extraction import status_of
+from mlgo_corpus.store.logtable import LogReason, LogRow
 from mlgo_corpus.store.moduletable import ModuleRow
 from mlgo_corpus.store.objects import Reason
+from mlgo_corpus.store.parts import contexts_schema
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -51,6 +56,7 @@ def test_transcripts_run_and_print_what_they_show(llvm22: Llvm, tmp_path: Path) 
     work.mkdir()
     for name in ("square", "cube", "plain"):
         (work / f"{name}.c").write_text(f"int {name}(int x) {{ return x * x; }}\n")
+    shutil.copytree(TRAINING_LOGS, work / "logs")
     env = {
         **os.environ,
         "PATH": f"{tools}:{os.environ['PATH']}",
@@ -70,18 +76,34 @@ def test_transcripts_run_and_print_what_they_show(llvm22: Llvm, tmp_path: Path) 
 
 def test_every_verb_is_documented() -> None:
     verbs = [command.callback.__name__ for command in app.registered_commands if command.callback is not None]
-    assert verbs == ["demo", "extract", "explain"]
-    for verb in verbs:
-        assert f"| `mlgo-corpus {verb}" in README
+    names = [verb.replace("_", "-") for verb in verbs]
+    assert names == ["demo", "extract", "explain", "logs-to-parquet", "parquet-to-logs", "dump"]
+    for name in names:
+        assert f"| `mlgo-corpus {name}" in README
+
+
+def undocumented_options(command: Callable[..., None]) -> set[str]:
+    options = {f"--{name.replace('_', '-')}" for name in command.__annotations__} - {"--inputs", "--return"}
+    options = (options - {"--json-output"}) | {"--json"}
+    return {option for option in options if option not in README}
 
 
 def test_every_option_of_extract_is_documented() -> None:
     from mlgo_corpus.cli.extract import extract
 
-    options = {f"--{name.replace('_', '-')}" for name in extract.__annotations__} - {"--inputs", "--return"}
-    options = (options - {"--json-output"}) | {"--json"}
-    undocumented = {option for option in options if option not in README}
-    assert undocumented == {"--input-type"}  # needed when content does not tell, and then an error names it
+    # needed when content does not tell, and then an error names it
+    assert undocumented_options(extract) == {"--input-type"}
+
+
+def test_every_option_of_logs_to_parquet_is_documented() -> None:
+    from mlgo_corpus.cli.logs import logs_to_parquet
+
+    assert undocumented_options(logs_to_parquet) == set()
+
+
+def test_every_reason_and_column_of_logs_is_documented() -> None:
+    for word in (*LogReason, *LogRow._fields, *contexts_schema().names):
+        assert f"`{word}`" in README, word
 
 
 def test_every_reason_and_column_is_documented() -> None:

@@ -74,8 +74,8 @@ def human_bytes(size: float) -> str:
 
 
 @contextlib.contextmanager
-def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
-    """Show progress on stderr; the block is given a function to call with (done, total).
+def progress_bar(description: str, unit: str = "") -> Iterator[Callable[[int, int], None]]:
+    """Show progress on stderr; the block is given a function to call with (done, total), in ``unit``: things or ``B``.
 
     A bar on a terminal, a line now and then elsewhere. No thread draws it, so the engine stays free to fork.
     """
@@ -83,15 +83,23 @@ def progress_bar(description: str) -> Iterator[Callable[[int, int], None]]:
     if sys.stderr is None:
         yield lambda *_: None
     elif console.is_terminal:
-        yield from _bar(description, console)
+        yield from _bar(description, unit, console)
     else:
-        yield from _lines(description)
+        yield from _lines(description, unit)
 
 
-def _bar(description: str, console: Console) -> Iterator[Callable[[int, int], None]]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+def _bar(description: str, unit: str, console: Console) -> Iterator[Callable[[int, int], None]]:
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    count = DownloadColumn() if unit == "B" else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
     shown = 0.0
     with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:
         task = progress.add_task(description, total=None)
@@ -107,14 +115,15 @@ def _bar(description: str, console: Console) -> Iterator[Callable[[int, int], No
         yield update
 
 
-def _lines(description: str) -> Iterator[Callable[[int, int], None]]:
+def _lines(description: str, unit: str) -> Iterator[Callable[[int, int], None]]:
     shown = time.monotonic()
 
     def update(done: int, total: int) -> None:
         nonlocal shown
         now = time.monotonic()
         if now - shown >= _SECONDS_BETWEEN_LINES:
-            sys.stderr.write(f"{description}: {done} of {total}\n")
+            amounts = [human_bytes(number) if unit == "B" else str(number) for number in (done, total)]
+            sys.stderr.write(f"{description}: {amounts[0]} of {amounts[1]}\n")
             shown = now
 
     yield update

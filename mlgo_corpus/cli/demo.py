@@ -1,4 +1,4 @@
-"""``mlgo-corpus demo``: a real build, made here and now, and the corpus that comes out of it."""
+"""``mlgo-corpus demo``: a real build made here and now, the corpus that comes out of it, a training log as a table."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_
 
 if TYPE_CHECKING:
     from mlgo_corpus.extract import ExtractReport
+    from mlgo_corpus.logs import LogsReport
     from mlgo_corpus.run.demobuild import DemoBuild
 
 # A module whose name says something; musl has it in every release.
@@ -27,11 +28,17 @@ _SAMPLE = "musl/regex/regcomp.o"
 _BULK = ("-target-feature", "-isystem", "-I", "-D")
 _FAILED_SHOWN = 5
 
+# What development-mode LLVM 19 wrote for Lua's lvm.c at -Oz: the log of 84 inlining decisions comes with the package.
+TRAINING_LOGS = Path(__file__).parents[1] / "data" / "training-logs"
+_LOG_COLUMNS = ("cost_estimate", "callee_users", "inlining_decision")
+_LOG_ROWS = 3
+
 
 @verb
 def demo(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder to make: OUTPUT/build and OUTPUT/corpus.")
+        Path,
+        typer.Option("--output", "-o", help="The folder to make: OUTPUT/build, OUTPUT/corpus and OUTPUT/decisions."),
     ] = Path("mlgo-demo"),
     jobs: Annotated[
         int | None,
@@ -43,9 +50,11 @@ def demo(
     """Build real C and C++ with the compiler from pip, and extract a corpus from it.
 
     Compiles parts of musl and libc++ (some 500 files that the ziglang package carries), then runs the same
-    extraction as on your own build. About a minute the first time; a second or two after that.
+    extraction as on your own build. Converts a training log of real inlining decisions to Parquet, too. About a minute
+    the first time; a second or two after that.
     """
     from mlgo_corpus.extract import extract_corpus
+    from mlgo_corpus.logs import convert_logs
     from mlgo_corpus.run.demobuild import build_demo_objects
     from mlgo_corpus.run.engine import available_cpus
 
@@ -59,8 +68,9 @@ def demo(
     corpus = output / "corpus"
     with progress_bar("extracting") as progress:
         report = extract_corpus([build.compile_commands], corpus, jobs=jobs, force=force, progress=progress)
+    logs = convert_logs(TRAINING_LOGS, output / "decisions", jobs=1, force=force)
 
-    summary = DemoSummary(output, build, report, folder_rows(corpus))
+    summary = DemoSummary(output, build, report, folder_rows(corpus), logs)
     if json_output:
         print_json(summary.as_json())
     else:
@@ -90,6 +100,7 @@ class DemoSummary:
     build: DemoBuild
     extract: ExtractReport
     folders: tuple[FolderRow, ...]
+    logs: LogsReport
 
     @property
     def exit_code(self) -> int:
@@ -104,6 +115,7 @@ class DemoSummary:
             "build": {**asdict(self.build), "compile_commands": str(self.build.compile_commands)},
             "extract": self.extract.as_json(),
             "folders": [asdict(row) for row in self.folders],
+            "decisions": self.logs.as_json(),
             "exit_code": self.exit_code,
         }
 
@@ -180,6 +192,8 @@ def _show(summary: DemoSummary) -> None:
     say(f"\nThe command of {sample}, as the compiler embedded it:")
     say(f"  {shorten_command(modules[sample].command())}")
 
+    _show_decisions(summary.logs)
+
     program = _runnable("mlgo-corpus", Path(sys.argv[0]))
     python = _runnable("python", Path(sys.executable))
     table_path = json.dumps(str(corpus / MODULES_NAME))
@@ -189,6 +203,26 @@ def _show(summary: DemoSummary) -> None:
     say(f"  {program} extract YOUR_BUILD/compile_commands.json --output corpus")
     say("    (built with clang, and -Xclang -fembed-bitcode=all in CFLAGS and CXXFLAGS)")
     say(f"  {python} -c {shlex.quote(code)}")
+
+
+def _show_decisions(report: LogsReport) -> None:
+    """Show the first rows of the training log that was converted, and how to ask DuckDB for more."""
+    import pyarrow.parquet as pq
+
+    from mlgo_corpus.cli.logs import example_query
+
+    console = out()
+    decisions = pq.read_table(report.output / "observations")
+    console.print(
+        f"\nA training log, as development-mode clang wrote it, is a table now: {decisions.num_rows} inlining "
+        f"decisions, {decisions.num_columns} columns:",
+        markup=False,
+    )
+    rows = table("module", "observation", *_LOG_COLUMNS)
+    for row in decisions.slice(0, _LOG_ROWS).to_pylist():
+        rows.add_row(row["module"], *(str(row[name]) for name in ("observation", *_LOG_COLUMNS)))
+    console.print(rows)
+    console.print(f"DuckDB: {example_query(report)}", markup=False)
 
 
 def _runnable(name: str, path: Path) -> str:

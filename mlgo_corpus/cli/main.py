@@ -8,8 +8,10 @@ import typer
 
 from mlgo_corpus import __version__
 from mlgo_corpus.cli.demo import demo
+from mlgo_corpus.cli.dump import dump
 from mlgo_corpus.cli.explain import explain
 from mlgo_corpus.cli.extract import extract
+from mlgo_corpus.cli.logs import logs_to_parquet, parquet_to_logs
 
 # Plain help: with rich's, --help alone would take 150 ms.
 app = typer.Typer(
@@ -42,6 +44,9 @@ def _options(
 app.command()(demo)
 app.command()(extract)
 app.command()(explain)
+app.command()(logs_to_parquet)
+app.command()(parquet_to_logs)
+app.command()(dump)
 
 
 def main() -> None:

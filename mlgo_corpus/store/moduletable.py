@@ -25,20 +25,14 @@ column                    meaning
 
 from __future__ import annotations
 
-import contextlib
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from mlgo_corpus.store.corpus import create_file
+from mlgo_corpus.store.tables import RowTable
 
 STATUS_OK = "ok"
 STATUS_SKIPPED = "skipped"
 STATUS_FAILED = "failed"
-
-# Rows are buffered up to this many; at about a kilobyte each that bounds memory, whatever the corpus's size.
-_ROWS_PER_GROUP = 4096
 
 
 class ModuleRow(NamedTuple):
@@ -67,55 +61,11 @@ INTEGER_FIELDS = frozenset({"bitcode_bytes", "cmd_bytes"})
 REQUIRED_FIELDS = frozenset({"module", "source", "status", "reason", "detail"})
 
 
-class ModuleTableWriter:
+class ModuleTableWriter(RowTable):
     """Writes rows to a Parquet file that appears under its name only when it is whole."""
 
     def __init__(self, path: Path, temporary: Path) -> None:
-        self._path = path
-        self._temporary = temporary
-        self._rows: list[ModuleRow] = []
-        self._writer: Any = None
-        self._file: Any = None
-
-    def append(self, row: ModuleRow) -> None:
-        """Add a row; now and then this writes a row group."""
-        self._rows.append(row)
-        if len(self._rows) == _ROWS_PER_GROUP:
-            self._flush()
-
-    def commit(self, metadata: Mapping[str, Any]) -> None:
-        """Write what is left and give the file its name; ``metadata`` goes into the schema as JSON."""
-        self._flush()
-        self._writer.add_key_value_metadata({"mlgo_corpus": json.dumps(metadata, sort_keys=True)})
-        self._writer.close()
-        self._file.close()
-        self._temporary.replace(self._path)
-
-    def abandon(self) -> None:
-        """Leave nothing behind."""
-        if self._writer is not None:
-            with contextlib.suppress(OSError, ValueError):  # a full disk was reported when it was met
-                self._writer.close()
-            self._file.close()
-        self._temporary.unlink(missing_ok=True)
-
-    def _flush(self) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        schema = pa.schema(
-            [(name, pa.int64() if name in INTEGER_FIELDS else pa.string()) for name in ModuleRow._fields]
-        )
-        if self._writer is None:
-            # Without a stored Arrow schema, whose metadata would be fixed now and hide what commit() adds.
-            self._file = create_file(self._temporary)
-            self._writer = pq.ParquetWriter(self._file, schema, compression="zstd", store_schema=False)
-        if not self._rows and self._writer is not None:
-            return
-        columns = zip(*self._rows, strict=True)
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-        self._writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-        self._rows.clear()
+        super().__init__(path, temporary, ModuleRow._fields, INTEGER_FIELDS)
 
 
 def printable(text: str) -> str:

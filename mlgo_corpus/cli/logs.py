@@ -1,0 +1,163 @@
+"""``mlgo-corpus logs-to-parquet`` and ``parquet-to-logs``: training logs to tables and back."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_bar, table, verb
+
+if TYPE_CHECKING:
+    from mlgo_corpus.logs import LogsReport
+
+
+class Compression(StrEnum):
+    """The values of ``--compression``."""
+
+    ZSTD = "zstd"
+    SNAPPY = "snappy"
+    GZIP = "gzip"
+    LZ4 = "lz4"
+    BROTLI = "brotli"
+    NONE = "none"
+
+
+@verb
+def logs_to_parquet(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="LOG", help="Training logs, .gz and .zst too; folders of them; '*' patterns; - for stdin."
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DATASET", help="The folder to make, or a single FILE.parquet.")
+    ],
+    compression: Annotated[Compression, typer.Option(help="How the observations are compressed.")] = Compression.ZSTD,
+    rows_per_file: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="The most rows of one file.", show_default="32 MiB of them")
+    ] = None,
+    context_regex: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="Keep contexts (functions) whose name matches.")
+    ] = None,
+    group_by_header: Annotated[
+        bool, typer.Option("--group-by-header", help="Make a dataset for each kind of log found.")
+    ] = False,
+    allow_truncated: Annotated[
+        bool, typer.Option("--allow-truncated", help="Keep the whole observations of damaged logs.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes.", show_default="all CPUs")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a dataset of other logs or options.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """Convert training logs to Parquet: one row per decision, one column per feature.
+
+    What the compiler wrote with -training-log=FILE goes in; what pandas, polars, DuckDB and Hugging Face datasets
+    open comes out, with nothing lost: parquet-to-logs gives the logs back byte for byte.
+    """
+    from mlgo_corpus.logs import convert_logs
+
+    with progress_bar("converting", unit="B") as progress:
+        report = convert_logs(
+            inputs,
+            output,
+            compression=compression,
+            rows_per_file=rows_per_file,
+            context_regex=context_regex,
+            group_by_header=group_by_header,
+            allow_truncated=allow_truncated,
+            jobs=jobs,
+            force=force,
+            progress=progress,
+        )
+    if json_output:
+        print_json(report.as_json())
+    else:
+        _show(report)
+    raise typer.Exit(report.exit_code)
+
+
+@verb
+def parquet_to_logs(
+    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="What logs-to-parquet made.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write the logs to.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """Give the training logs back that a dataset was made of, byte for byte."""
+    from mlgo_corpus.logs import restore_logs
+    from mlgo_corpus.store.moduletable import printable
+
+    with progress_bar("restoring") as progress:
+        report = restore_logs(dataset, output, force=force, progress=progress)
+    if json_output:
+        print_json(report.as_json())
+        return
+    out().print(
+        f"{printable(str(report.output))}: {_count(report.logs, 'log')}, {_count(report.observations, 'observation')}, "
+        f"{human_bytes(report.log_bytes)} in {report.seconds:.2f} s",
+        markup=False,
+    )
+    if report.missing:
+        err().print(f"hint: {_count(report.missing, 'log')} could not be read when the dataset was made", markup=False)
+    if report.incomplete:
+        err().print(
+            f"hint: {_count(report.incomplete, 'log')} not as it was: the dataset was made with --allow-truncated or "
+            "--context-regex",
+            markup=False,
+        )
+
+
+def _show(report: LogsReport) -> None:
+    from rich.markup import escape
+
+    from mlgo_corpus.store.moduletable import printable
+
+    console = out()
+    rows = table("dataset", "logs", "contexts", "observations", "log", "Parquet", "files")
+    for group in report.groups or (report,):
+        sizes = (human_bytes(group.log_bytes), human_bytes(group.parquet_bytes))
+        numbers = (str(group.converted), str(group.contexts), str(group.observations), *sizes, str(group.files))
+        rows.add_row(escape(printable(str(group.output))), *numbers)
+    console.print(rows)
+    if report.unchanged:
+        console.print("it was there already, made from the same logs; --force makes it again")
+    else:
+        rate = f" ({human_bytes(report.log_bytes / report.seconds)}/s)" if report.seconds > 1 else ""
+        console.print(f"in {report.seconds:.2f} s{rate}")
+    for source, detail in report.problems:
+        err().print(f"{source}: {detail}", markup=False)
+    more = report.failed + report.damaged - len(report.problems)
+    if more > 0:
+        err().print(f"and {_count(more, 'more log')}; modules.parquet tells of each", markup=False)
+    if report.damaged:
+        err().print(
+            f"{_count(report.damaged, 'damaged log')}: whole observations kept, {human_bytes(report.dropped_bytes)} "
+            "dropped",
+            markup=False,
+        )
+    if report.failed:
+        err().print(
+            f"{_count(report.failed, 'log')} of {report.logs} not converted; --allow-truncated keeps the whole "
+            "observations of damaged ones",
+            markup=False,
+        )
+    console.print(f"DuckDB: {printable(example_query((report.groups or (report,))[0]))}", markup=False)
+
+
+def example_query(report: LogsReport) -> str:
+    """Give a query that DuckDB can run on a dataset as it lies there."""
+    from mlgo_corpus.store.dataset import DatasetPaths
+
+    paths = DatasetPaths.of(report.output)
+    files = str(report.output if paths.single else paths.part(0).parent / "*.parquet").replace("'", "''")
+    return f"SELECT module, count(*) FROM '{files}' GROUP BY module ORDER BY 2 DESC"  # noqa: S608 - shown, not run
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

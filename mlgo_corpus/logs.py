@@ -1,0 +1,445 @@
+"""The logs stage: training logs to Parquet and back, and a log in memory.
+
+`convert_logs` makes a dataset of any number of logs, `restore_logs` gives the logs back byte for byte, and `read_log`
+loads one for Python.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mlgo_corpus import __version__
+from mlgo_corpus.errors import CorpusError, FormatError, UsageError, os_reason
+from mlgo_corpus.formats.traininglog import LogHeader
+from mlgo_corpus.run.engine import available_cpus
+from mlgo_corpus.run.logconversion import ConvertedLogs, convert_logs_into, failed_row
+from mlgo_corpus.store.corpus import NameRegistry, safe_module_name
+from mlgo_corpus.store.dataset import DatasetFolder, DatasetPaths, open_dataset, read_key
+from mlgo_corpus.store.loadedlog import ContextObservations, LogContext, TrainingLog, read_log
+from mlgo_corpus.store.logfiles import HeaderReader, LogFile, LogWriter, find_logs, without_compression
+from mlgo_corpus.store.logtable import LogReason, LogRow, read_log_rows
+from mlgo_corpus.store.moduletable import STATUS_OK
+from mlgo_corpus.store.parts import COMPRESSIONS, WriteOptions
+from mlgo_corpus.store.restoration import write_logs
+
+__all__ = [
+    "ContextObservations",
+    "LogContext",
+    "LogWriter",
+    "LogsReport",
+    "RestoreReport",
+    "TrainingLog",
+    "convert_logs",
+    "read_log",
+    "restore_logs",
+    "task_name",
+]
+
+_PROBLEMS = 5
+_SUMMED = (
+    "logs", "converted", "damaged", "dropped_bytes", "contexts", "observations", "log_bytes", "parquet_bytes", "files",
+)  # fmt: skip
+
+# Which of LLVM's tasks a log is of: it is known by the decision.
+_TASKS = {"inlining_decision": "inlining", "index_to_evict": "regalloc-eviction", "priority": "regalloc-priority"}
+
+
+@dataclass(frozen=True, slots=True)
+class LogsReport:
+    """What a conversion did.
+
+    Attributes:
+        output: the dataset.
+        logs: logs found; of them ``converted`` are in the dataset.
+        damaged: logs of which only the whole observations are in the dataset, ``dropped_bytes`` of them not.
+        contexts: contexts in the dataset, also those without observations.
+        observations: rows in the dataset.
+        log_bytes: bytes of the converted logs, decompressed.
+        parquet_bytes: bytes of the observations' files, which are ``files`` many.
+        unchanged: whether the dataset was there already, made from the same logs.
+        counts: logs by reason.
+        problems: the first failed or damaged logs: source and detail.
+        groups: with ``group_by_header`` the reports of the datasets, else none.
+        seconds: how long it took.
+    """
+
+    output: Path
+    logs: int
+    converted: int
+    damaged: int
+    dropped_bytes: int
+    contexts: int
+    observations: int
+    log_bytes: int
+    parquet_bytes: int
+    files: int
+    unchanged: bool
+    counts: dict[str, int]
+    problems: tuple[tuple[str, str], ...]
+    groups: tuple[LogsReport, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def failed(self) -> int:
+        """How many logs could not be converted."""
+        return self.logs - self.converted
+
+    @property
+    def exit_code(self) -> int:
+        """1 where a log could not be converted, else 0."""
+        return 1 if self.failed else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the report as plain values."""
+        counts = {"failed": self.failed, "exit_code": self.exit_code}
+        groups = [group.as_json() for group in self.groups]
+        return {**asdict(self), **counts, "output": str(self.output), "groups": groups}
+
+
+def convert_logs(
+    inputs: Sequence[Path | str] | Path | str,
+    output: Path | str,
+    *,
+    compression: str = "zstd",
+    rows_per_file: int | None = None,
+    context_regex: str | None = None,
+    group_by_header: bool = False,
+    allow_truncated: bool = False,
+    jobs: int | None = None,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> LogsReport:
+    """Convert training logs into a dataset: Parquet files that hold all that is in the logs.
+
+    Args:
+        inputs: logs, folders of them, glob patterns, or ``-`` for standard input; ``.gz`` and ``.zst`` are read too.
+        output: the dataset's folder, or a single file if it is called ``*.parquet``.
+        compression: of the observations' files: one of ``zstd``, ``snappy``, ``gzip``, ``lz4``, ``brotli``, ``none``.
+        rows_per_file: the most rows of one file of observations; by default 32 MiB of them.
+        context_regex: keep only contexts in whose names this is found.
+        group_by_header: where logs have different headers, make one dataset for each below ``output``.
+        allow_truncated: keep the whole observations of damaged logs.
+        jobs: worker processes; for a single log, threads. By default the CPUs this process may use.
+        force: replace a dataset made from other logs or with other options.
+        progress: is told (bytes done, bytes in all).
+
+    Raises:
+        UsageError: the inputs or options cannot be used, the logs have different headers, or not a single log could
+            be converted; nothing was written.
+        MlgoCorpusError: the dataset cannot be written.
+    """
+    started = time.perf_counter()
+    output = Path(output)
+    if compression not in COMPRESSIONS:
+        raise UsageError(f"--compression {compression}: expected {', '.join(COMPRESSIONS[:-1])} or {COMPRESSIONS[-1]}")
+    for option, number in (("--rows-per-file", rows_per_file), ("--jobs", jobs)):
+        if number is not None and number < 1:
+            raise UsageError(f"{option} {number}: expected at least 1")
+    if context_regex is not None:
+        try:
+            re.compile(context_regex)
+        except re.error as error:
+            raise UsageError(f"--context-regex {context_regex}: not a regular expression: {error}") from error
+    single = DatasetPaths.of(output).single
+    if single and rows_per_file is not None:
+        raise UsageError(f"--rows-per-file: {output} is one file; name a folder instead")
+    if single and group_by_header:
+        raise UsageError(f"--group-by-header: {output} is one file; name a folder instead")
+    logs = find_logs([inputs] if isinstance(inputs, str | Path) else inputs, exclude=output)
+    conversion = _Conversion(
+        WriteOptions(compression, rows_per_file, context_regex, single=single),
+        allow_truncated,
+        jobs or available_cpus(),
+        force,
+        _Progress(sum(log.size or 0 for log in logs), progress),
+    )
+    pipes = [log for log in logs if log.size is None]
+    if pipes:
+        if len(logs) > 1 or group_by_header:
+            raise UsageError(f"{pipes[0].path}: a pipe has to be the only input, without --group-by-header")
+        [report] = conversion.convert([_Group(output, None, logs, ())])
+    else:
+        by_header, failed = _read_headers(logs)
+        if len(by_header) > 1 and not group_by_header:
+            raise UsageError(_different_headers(by_header))
+        if not by_header:
+            raise UsageError(_nothing_converted(failed))
+        if group_by_header:
+            report = _sum_of(output, conversion.convert(_groups(by_header, failed, output)))
+        else:
+            [(header, group)] = by_header.items()
+            [report] = conversion.convert([_Group(output, header, group, failed)])
+    return replace(report, seconds=time.perf_counter() - started)
+
+
+class _Group(NamedTuple):
+    """Logs that become one dataset: their header (None for a pipe), and the rows of logs that have none."""
+
+    output: Path
+    header: LogHeader | None
+    logs: Sequence[LogFile]
+    failed: Sequence[LogRow]
+
+
+def _groups(by_header: dict[LogHeader, list[LogFile]], failed: Sequence[LogRow], output: Path) -> Iterator[_Group]:
+    """Give a group for each header; the first one's dataset tells of the logs without one."""
+    for header, name in _group_names(list(by_header)).items():
+        yield _Group(output / name, header, by_header[header], failed)
+        failed = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Conversion:
+    """What all datasets of one call have in common."""
+
+    options: WriteOptions
+    allow_truncated: bool
+    jobs: int
+    force: bool
+    progress: _Progress
+
+    def convert(self, groups: Iterable[_Group]) -> tuple[LogsReport, ...]:
+        """Make the groups' datasets: all of them, or none where not a single log can be converted."""
+        groups = tuple(groups)
+        folders = [
+            DatasetFolder(group.output, self._key(group.logs, group.failed), force=self.force) for group in groups
+        ]
+        try:
+            converted = [
+                None if folder.is_whole else self._convert_group(folder, group)
+                for folder, group in zip(folders, groups, strict=True)
+            ]
+            rows = [
+                read_log_rows(folder.paths.modules) if made is None else made.rows
+                for folder, made in zip(folders, converted, strict=True)
+            ]
+            if not any(row.status == STATUS_OK for group_rows in rows for row in group_rows):
+                raise UsageError(_nothing_converted([row for group_rows in rows for row in group_rows]))
+            for made in converted:
+                if made is not None:
+                    made.finish()
+        except UsageError:
+            for folder in folders:
+                folder.discard()
+            raise
+        finally:
+            for folder in folders:
+                folder.close()
+        return tuple(
+            _report(folder.paths, group_rows, unchanged=folder.is_whole)
+            for folder, group_rows in zip(folders, rows, strict=True)
+        )
+
+    def _convert_group(self, folder: DatasetFolder, group: _Group) -> ConvertedLogs:
+        try:
+            return convert_logs_into(
+                folder,
+                group.logs,
+                group.header,
+                group.failed,
+                options=self.options,
+                allow_truncated=self.allow_truncated,
+                jobs=self.jobs,
+                progress=self.progress.add,
+            )
+        except FormatError as error:  # of a pipe, which was not looked at before
+            raise UsageError(str(error.at(Path(group.logs[0].path)))) from None
+
+    def _key(self, logs: Sequence[LogFile], failed: Sequence[LogRow]) -> dict[str, Any]:
+        """Give what a dataset must have been made of to be this one: the version, the options and the logs."""
+        digest = sha256()
+        for log in logs:
+            digest.update(
+                repr((os.path.abspath(log.path), log.module, log.size, _stamp(log))).encode("utf-8", "replace")
+            )
+        for row in failed:
+            digest.update(repr(row).encode("utf-8", "replace"))
+        return {
+            "version": __version__,
+            "compression": self.options.compression,
+            "rows_per_file": self.options.rows_per_file,
+            "context_regex": self.options.context_regex,
+            "allow_truncated": self.allow_truncated,
+            "logs": digest.hexdigest(),
+        }
+
+
+def _stamp(log: LogFile) -> str:
+    """Tell a log from a later one of the same name and size; a pipe from every other one."""
+    if log.size is None:
+        return secrets.token_hex()
+    try:
+        return str(os.stat(log.path).st_mtime_ns)
+    except OSError as error:  # it is gone by now
+        return os_reason(error)
+
+
+def _sum_of(output: Path, groups: tuple[LogsReport, ...]) -> LogsReport:
+    counts: Counter[str] = Counter()
+    for group in groups:
+        counts.update(group.counts)
+    return LogsReport(
+        output=output,
+        **{name: sum(getattr(group, name) for group in groups) for name in _SUMMED},
+        unchanged=all(group.unchanged for group in groups),
+        counts=dict(counts.most_common()),
+        problems=tuple(problem for group in groups for problem in group.problems)[:_PROBLEMS],
+        groups=groups,
+    )
+
+
+class _Progress:
+    """Adds up bytes for a function that wants to know how many of all."""
+
+    def __init__(self, total: int, told: Callable[[int, int], None] | None) -> None:
+        self._total = total
+        self._told = told
+        self._done = 0
+
+    def add(self, count: int) -> None:
+        self._done += count
+        if self._told is not None:
+            self._told(min(self._done, self._total) if self._total else self._done, self._total)
+
+
+def _read_headers(logs: Sequence[LogFile]) -> tuple[dict[LogHeader, list[LogFile]], list[LogRow]]:
+    """Read the logs' headers; give the logs of each, and the rows of logs that have none."""
+    headers = HeaderReader()
+    by_header: dict[LogHeader, list[LogFile]] = {}
+    failed = []
+    for log in logs:
+        try:
+            by_header.setdefault(headers.read(log.path), []).append(log)
+        except (FormatError, OSError) as error:
+            failed.append(failed_row(log, error))
+    return by_header, failed
+
+
+def _different_headers(by_header: dict[LogHeader, list[LogFile]]) -> str:
+    (first, first_logs), (second, second_logs), *_ = by_header.items()
+    paths = f"{first_logs[0].path} and {second_logs[0].path}"
+    return f"{paths} have different headers: {first.difference(second)}; --group-by-header makes a dataset of each"
+
+
+def _nothing_converted(rows: Sequence[LogRow]) -> str:
+    more = f" (and {len(rows) - 1} more logs failed)" if len(rows) > 1 else ""
+    advice = ""
+    if rows[0].reason in (LogReason.TRUNCATED, LogReason.MALFORMED, LogReason.SECOND_HEADER) and rows[0].header:
+        advice = "; --allow-truncated keeps its whole observations"
+    return f"{rows[0].source}: {rows[0].detail}{more}{advice}"
+
+
+def task_name(header: LogHeader) -> str | None:
+    """Say which of LLVM's tasks a log with this header is of: ``inlining``, ``regalloc-eviction``, or None."""
+    decisions = header.features[-1:] if header.advice is None else (header.advice,)
+    return next((_TASKS[spec.name] for spec in decisions if spec.name in _TASKS), None)
+
+
+def _group_names(headers: Sequence[LogHeader]) -> dict[LogHeader, str]:
+    """Name the datasets of different headers: by LLVM's task, and by a number where that is not enough."""
+    names: dict[LogHeader, str] = {}
+    for header in headers:
+        wanted = task_name(header) or "other"
+        number = sum(name.partition("~")[0] == wanted for name in names.values()) + 1
+        names[header] = wanted if number == 1 else f"{wanted}~{number}"
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """What a restoration did.
+
+    Attributes:
+        output: the folder.
+        logs: logs written; ``missing`` are those that are not in the dataset because they could not be read.
+        observations: observations in them.
+        log_bytes: bytes of them.
+        incomplete: logs that are not as they were: of damaged ones only the whole observations are there, or the
+            dataset holds only some contexts.
+        seconds: how long it took.
+    """
+
+    output: Path
+    logs: int
+    missing: int
+    observations: int
+    log_bytes: int
+    incomplete: int
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the report as plain values."""
+        return {**asdict(self), "output": str(self.output)}
+
+
+def restore_logs(
+    dataset: Path | str,
+    output: Path | str,
+    *,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> RestoreReport:
+    """Write the logs that a dataset was made of, byte for byte, under their paths below ``output``.
+
+    Compressed logs come back uncompressed. A file that is there is replaced only with ``force``.
+
+    Raises:
+        UsageError: there is no such dataset, or a file is in a log's place; nothing was written.
+        CorpusError: the dataset's tables contradict each other, or a log cannot be written.
+    """
+    started = time.perf_counter()
+    output = Path(output)
+    try:
+        paths = open_dataset(dataset)
+        rows = read_log_rows(paths.modules)
+    except CorpusError as error:
+        raise UsageError(str(error)) from error
+    registry = NameRegistry()
+    there = [row for row in rows if row.status == STATUS_OK]
+    placed = [(row, output / registry.claim(safe_module_name(without_compression(row.source)))) for row in there]
+    for _, path in placed:
+        if path.exists() and not force:
+            raise UsageError(f"{path}: is there already; --force replaces it")
+    tell = _Progress(sum(row.observations for row in there), progress)
+    written = write_logs(paths, placed, progress=tell.add)
+    key = read_key(paths)
+    filtered = isinstance(key, dict) and bool(key.get("context_regex"))
+    return RestoreReport(
+        output=output,
+        logs=len(there),
+        missing=len(rows) - len(there),
+        observations=sum(row.observations for row in there),
+        log_bytes=written,
+        incomplete=len(there) if filtered else sum(row.reason != LogReason.OK for row in there),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _report(paths: DatasetPaths, rows: Sequence[LogRow], *, unchanged: bool) -> LogsReport:
+    converted = [row for row in rows if row.status == STATUS_OK]
+    problems = [(row.source, row.detail) for row in rows if row.reason != LogReason.OK]
+    files = paths.parts()
+    return LogsReport(
+        output=paths.root,
+        logs=len(rows),
+        converted=len(converted),
+        damaged=sum(row.reason != LogReason.OK for row in converted),
+        dropped_bytes=sum(row.dropped_bytes or 0 for row in converted),
+        contexts=sum(row.contexts for row in converted),
+        observations=sum(row.observations for row in converted),
+        log_bytes=sum(row.log_bytes or 0 for row in converted),
+        parquet_bytes=sum(path.stat().st_size for path in files),
+        files=len(files),
+        unchanged=unchanged,
+        counts=dict(Counter(row.reason for row in rows).most_common()),
+        problems=tuple(problems[:_PROBLEMS]),
+    )

@@ -1,0 +1,398 @@
+"""Logs into a dataset: groups of logs for workers, each of which writes files of its own, put together in order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from mlgo_corpus import __version__
+from mlgo_corpus.errors import FormatError, MlgoCorpusError, TruncatedError, UnsupportedError, os_reason
+from mlgo_corpus.formats.logblocks import BlockReader, Source
+from mlgo_corpus.formats.traininglog import LogHeader, parse_header
+from mlgo_corpus.run.engine import Lost, parallel_map
+from mlgo_corpus.store.corpus import write_atomically
+from mlgo_corpus.store.dataset import DatasetFolder, keep_result
+from mlgo_corpus.store.logfiles import LogFile, open_log
+from mlgo_corpus.store.logtable import INTEGER_FIELDS, LogReason, LogRow
+from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, printable
+from mlgo_corpus.store.observations import observation_schema
+from mlgo_corpus.store.parts import ObservationsWriter, Part, StartOverError, WriteOptions, contexts_schema
+from mlgo_corpus.store.tables import BatchTable, RowTable, open_parquet
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# A task is as many logs as make up so much, so that small ones share files and large ones spread over the workers.
+# It does not depend on the number of workers, because the files would.
+TASK_BYTES: Final = 32 << 20
+_TASK_LOGS = 20_000
+# What is compressed is larger than it looks.
+_COMPRESSION_RATIO = 8
+_CONTEXTS_PER_GROUP = 1 << 16
+# A log may be very large; only a dead network file system takes longer.
+_TASK_SECONDS = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class LogTask:
+    """Some logs of one header, for one worker; ``header`` is None for a pipe, which is alone.
+
+    ``name`` is the task's own in the work folder.
+    """
+
+    name: str
+    logs: tuple[LogFile, ...]
+    work: Path
+    header: bytes | None
+    options: WriteOptions
+    allow_truncated: bool
+
+
+class TaskResult(NamedTuple):
+    """What came of a task: its files, and a row for each log."""
+
+    parts: tuple[Part, ...]
+    rows: tuple[LogRow, ...]
+
+
+def make_tasks(logs: Iterable[LogFile], *, together: bool) -> Iterator[tuple[LogFile, ...]]:
+    """Divide logs into the tasks' shares, in order; ``together``: all into one."""
+    share: list[LogFile] = []
+    size = 0
+    for log in logs:
+        weight = (log.size or 0) * (_COMPRESSION_RATIO if log.path.endswith((".gz", ".zst")) else 1)
+        if share and not together and (size + weight > TASK_BYTES or len(share) == _TASK_LOGS):
+            yield tuple(share)
+            share, size = [], 0
+        share.append(log)
+        size += weight
+    if share:
+        yield tuple(share)
+
+
+def convert_task(task: LogTask, progress: Callable[[int], None] | None = None) -> TaskResult:
+    """Convert a task's logs into files in the work folder; ``progress`` is told how many bytes were read.
+
+    Raises:
+        FormatError: the task's only log is a pipe, which is no log.
+        MlgoCorpusError: a file cannot be written.
+    """
+    if task.header is None:
+        with open_log(task.logs[0].path) as source:
+            counted = _CountedSource(source, progress)
+            reader = BlockReader(counted)
+            return _convert(task, reader.header, lambda log, writer: _read(log, reader, counted, writer, task))
+
+    header = parse_header(task.header)
+    excluded: dict[str, LogRow] = {}
+
+    def convert_log(log: LogFile, writer: ObservationsWriter) -> LogRow:
+        return excluded.get(log.source) or _convert_log(log, header, writer, task, progress)
+
+    while True:
+        try:
+            return _convert(task, header, convert_log)
+        except _StartOver as again:
+            excluded[again.log.source] = again.row
+
+
+def _schema(header: LogHeader) -> pa.Schema:
+    metadata = {"tool": "mlgo-corpus", "version": __version__, "kind": "observations", "header": header.line.decode()}
+    return observation_schema(header, metadata)
+
+
+class _StartOver(Exception):  # noqa: N818 - it is no error
+    """The only file has to be written again, without this log."""
+
+    def __init__(self, log: LogFile, row: LogRow) -> None:
+        super().__init__(log, row)
+        self.log = log
+        self.row = row
+
+
+def _convert(
+    task: LogTask, header: LogHeader, convert_log: Callable[[LogFile, ObservationsWriter], LogRow]
+) -> TaskResult:
+    writer = ObservationsWriter(task.work, f"{task.name}-", header, _schema(header), task.options)
+    try:
+        rows = tuple(convert_log(log, writer) for log in task.logs)
+        result = TaskResult(writer.close(), rows)
+    except BaseException:
+        writer.abandon()
+        raise
+    keep_result(task.work, task.name, result)
+    return result
+
+
+def _convert_log(
+    log: LogFile,
+    header: LogHeader,
+    writer: ObservationsWriter,
+    task: LogTask,
+    progress: Callable[[int], None] | None,
+) -> LogRow:
+    """Convert one log, or say in its row why not."""
+    try:
+        with open_log(log.path) as source:
+            counted = _CountedSource(source, progress)
+            reader = BlockReader(counted)
+            if reader.header != header:
+                raise FormatError("the log is another one than it was a moment ago", offset=0)
+            return _read(log, reader, counted, writer, task)
+    except (FormatError, OSError) as error:
+        return failed_row(log, error)
+
+
+def _read(
+    log: LogFile, reader: BlockReader, counted: _CountedSource, writer: ObservationsWriter, task: LogTask
+) -> LogRow:
+    """Write a log's blocks; of a damaged log all of them or none."""
+    writer.begin_log(log.module)
+    reason, detail = LogReason.OK, ""
+    separator = None  # a second header makes the reader forget it
+    try:
+        for block in reader:
+            writer.write(block)
+            separator = reader.separator
+    except FormatError as error:
+        reason, detail = _reason(error), str(error)
+    except OSError as error:  # the log's: the writer's are no OSErrors
+        reason, detail = LogReason.UNREADABLE, os_reason(error)
+    dropped = 0
+    if reason != LogReason.OK:
+        dropped = counted.drain() - reader.offset
+        if not task.allow_truncated:
+            row = _failed(log, reason, detail)._replace(header=reader.header.line.decode(), log_bytes=counted.bytes)
+            try:
+                writer.roll_back()
+            except StartOverError:
+                raise _StartOver(log, row) from None
+            return row
+    observations, contexts = writer.commit_log()
+    return LogRow(
+        module=log.module,
+        source=printable(log.source),
+        status=STATUS_OK,
+        reason=reason,
+        detail=detail,
+        contexts=contexts,
+        observations=observations,
+        log_bytes=counted.bytes,
+        dropped_bytes=dropped,
+        header=reader.header.line.decode(),
+        separator=None if separator is None else separator.decode(),
+    )
+
+
+def failed_row(log: LogFile, error: FormatError | OSError) -> LogRow:
+    """Give the row of a log that is none, or cannot be read."""
+    if isinstance(error, OSError):
+        return _failed(log, LogReason.UNREADABLE, os_reason(error))
+    return _failed(log, _reason(error), str(error.at(None)))
+
+
+def _failed(log: LogFile, reason: LogReason, detail: str) -> LogRow:
+    return LogRow(log.module, printable(log.source), STATUS_FAILED, reason, printable(detail), log_bytes=log.size)
+
+
+def _reason(error: FormatError) -> LogReason:
+    if isinstance(error, UnsupportedError):
+        return LogReason.SECOND_HEADER
+    return LogReason.TRUNCATED if isinstance(error, TruncatedError) else LogReason.MALFORMED
+
+
+class _CountedSource:
+    """A source that counts its bytes."""
+
+    def __init__(self, source: Source, progress: Callable[[int], None] | None) -> None:
+        self._source = source
+        self._progress = progress
+        self.bytes = 0
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        got = self._source.readinto(buffer)
+        self.bytes += got or 0
+        if self._progress is not None and got:
+            self._progress(got)
+        return got
+
+    def drain(self) -> int:
+        """Read to the end, and give how many bytes there were in all."""
+        block = memoryview(bytearray(1 << 20))
+        with suppress(FormatError, OSError):
+            while self.readinto(block):
+                pass
+        return self.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedLogs:
+    """Logs that are converted, but not in their dataset's places yet; ``rows`` has one for each."""
+
+    folder: DatasetFolder
+    header: LogHeader | None
+    compression: str
+    results: tuple[TaskResult, ...]
+    rows: tuple[LogRow, ...]
+
+    def finish(self) -> None:
+        """Put the tasks' files together into the dataset.
+
+        Raises:
+            MlgoCorpusError: a file cannot be written.
+        """
+        try:
+            _finish(self)
+        except OSError as error:
+            raise _cannot_write(self.folder, error) from error
+
+
+def convert_logs_into(
+    folder: DatasetFolder,
+    logs: Sequence[LogFile],
+    header: LogHeader | None,
+    failed: Sequence[LogRow],
+    *,
+    options: WriteOptions,
+    allow_truncated: bool,
+    jobs: int,
+    progress: Callable[[int], None],
+) -> ConvertedLogs:
+    """Convert logs of one header (None: a pipe, whose header is not known yet) for a dataset.
+
+    ``failed`` are the rows of logs that have no header; they go into the table, too.
+
+    Raises:
+        FormatError: the only log is a pipe, which is no log.
+        MlgoCorpusError: a file cannot be written.
+    """
+    folder.begin()
+    work = folder.paths.work
+    shares = list(make_tasks(logs, together=options.single))
+    in_process = len(shares) == 1
+    if in_process and jobs > 1:
+        options = replace(options, threads=jobs)
+    line = None if header is None else header.line
+    tasks = [
+        LogTask(f"task-{folder.token}-{number:05d}", share, work, line, options, allow_truncated)
+        for number, share in enumerate(shares)
+    ]
+    try:
+        results = tuple(_results(folder, tasks, jobs=1 if in_process else jobs, progress=progress))
+    except OSError as error:
+        raise _cannot_write(folder, error) from error
+    rows = (*failed, *(row for result in results for row in result.rows))
+    return ConvertedLogs(folder, header, options.compression, results, rows)
+
+
+def _cannot_write(folder: DatasetFolder, error: OSError) -> MlgoCorpusError:
+    return MlgoCorpusError(f"cannot write {error.filename or folder.paths.work}: {os_reason(error)}")
+
+
+def _results(
+    folder: DatasetFolder, tasks: Sequence[LogTask], *, jobs: int, progress: Callable[[int], None]
+) -> Iterator[TaskResult]:
+    """Give the tasks' results in order: those that an interrupted run left, and the others made now."""
+    done = {task.name: result for task in tasks if (result := _result_there(folder, task)) is not None}
+    missing = [task for task in tasks if task.name not in done]
+    made: Iterator[TaskResult | Lost]
+    if len(missing) == 1:
+        made = iter([convert_task(missing[0], progress)])
+    else:
+        made = parallel_map(convert_task, missing, jobs=jobs, limit=_TASK_SECONDS, weigh=lambda _: 1.0)
+    for task in tasks:
+        result = done.get(task.name)
+        if result is None:
+            outcome = next(made)
+            if isinstance(outcome, Lost):
+                lost = (_failed(log, LogReason.WORKER_DIED, outcome.detail) for log in task.logs)
+                outcome = TaskResult((), tuple(lost))
+            result = outcome
+        if len(missing) != 1 or task.name in done:
+            progress(sum(log.size or 0 for log in task.logs))
+        yield result
+
+
+def _result_there(folder: DatasetFolder, task: LogTask) -> TaskResult | None:
+    kept = folder.result_of(task.name)
+    if kept is None:
+        return None
+    try:
+        parts, rows = kept
+        result = TaskResult(tuple(Part(*part) for part in parts), tuple(LogRow(*row) for row in rows))
+    except (TypeError, ValueError):
+        return None
+    names = [name for part in result.parts for name in (part.observations, part.contexts) if name is not None]
+    return result if all((task.work / name).is_file() for name in names) else None
+
+
+def _finish(converted: ConvertedLogs) -> None:
+    folder, rows = converted.folder, converted.rows
+    paths = folder.paths
+    parts = [part for result in converted.results for part in result.parts if part.observations is not None]
+    header = converted.header or parse_header(str(rows[0].header).encode())
+    if not parts:  # a table without rows still tells of its columns
+        parts = [Part("empty.parquet", 0, None)]
+        BatchTable(paths.work / "empty.parquet", _schema(header), compression=converted.compression).commit()
+    moves = [(paths.work / str(part.observations), paths.part(number)) for number, part in enumerate(parts)]
+    about = {
+        "tool": "mlgo-corpus",
+        "version": __version__,
+        "kind": "training-logs",
+        "header": header.line.decode(),
+        "modules": len(rows),
+        "contexts": sum(row.contexts for row in rows),
+        "observations": sum(row.observations for row in rows),
+        "files": [
+            {"name": str(place.relative_to(paths.folder)), "rows": part.rows}
+            for (_, place), part in zip(moves, parts, strict=True)
+        ],
+    }
+    contexts = paths.work / "contexts.parquet"
+    _merge_contexts(paths.work, converted.results, contexts)
+    modules = paths.work / "modules.parquet"
+    table = RowTable(modules, paths.work / ".modules.parquet.tmp", LogRow._fields, INTEGER_FIELDS)
+    try:
+        for row in rows:
+            table.append(row)
+        table.commit({"tool": "mlgo-corpus", "version": __version__, "key": folder.key})
+    except BaseException:
+        table.abandon()
+        raise
+    tables = [(contexts, paths.contexts), (modules, paths.modules)]
+    if paths.single:
+        folder.finish([*tables, *moves])
+        return
+    description = paths.work / "dataset.json"
+    write_atomically(description, json.dumps(about, indent=2).encode() + b"\n")
+    folder.finish([*moves, *tables, (description, paths.whole)])
+
+
+def _merge_contexts(work: Path, results: Sequence[TaskResult], path: Path) -> None:
+    """Join the tables of contexts; their rows count from the beginning of their task."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    schema = contexts_schema()
+    column = schema.get_field_index("first_row")
+    table = BatchTable(path, schema)
+    try:
+        first = 0
+        for result in results:
+            for part in result.parts:
+                if part.contexts is None:
+                    continue
+                with open_parquet(work / part.contexts) as file:
+                    for batch in file.iter_batches(batch_size=_CONTEXTS_PER_GROUP):
+                        moved = pc.add(batch.column(column), first)
+                        arrays = [*batch.columns[:column], moved, *batch.columns[column + 1 :]]
+                        table.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
+            first += sum(part.rows for part in result.parts)
+        table.commit()
+    except BaseException:
+        table.abandon()
+        raise

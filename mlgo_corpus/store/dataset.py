@@ -1,0 +1,320 @@
+"""A dataset on disk, and how it comes to be there all at once.
+
+::
+
+    dataset/
+      observations/part-00000.parquet ...   one row per observation (`mlgo_corpus.store.observations`)
+      contexts.parquet                      one row per context of a log, also of those without observations
+      modules.parquet                       one row per log, also of those that could not be read
+      dataset.json                          what the dataset is and how it was made; written last
+      .mlgo-corpus/                         work under way; gone when the dataset is whole
+
+Or, where the output is called ``NAME.parquet``: that file with the observations, and ``NAME.contexts.parquet`` and
+``NAME.modules.parquet`` beside it.
+
+All files are made in the work folder. When they are whole, a list of where they go is written, and they are moved; if
+that is interrupted, the list says what is left to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.store.corpus import STATE_FOLDER, write_atomically
+from mlgo_corpus.store.tables import METADATA_KEY, open_parquet
+
+OBSERVATIONS_FOLDER: Final = "observations"
+DATASET_NAME: Final = "dataset.json"
+PARQUET_SUFFIX: Final = ".parquet"
+_CONTEXTS_NAME = "contexts.parquet"
+_MODULES_NAME = "modules.parquet"
+_KEY_NAME = "key.json"
+_MOVES_NAME = "moves.json"
+_LOCK_NAME = "lock"
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetPaths:
+    """Where the files of a dataset are: in a folder, or beside a single file of observations.
+
+    ``description`` is None for a single file.
+    """
+
+    root: Path
+    single: bool
+
+    @classmethod
+    def of(cls, output: Path) -> DatasetPaths:
+        """Tell by the name: a single file is called ``*.parquet``, unless that is a folder."""
+        return cls(output, output.suffix == PARQUET_SUFFIX and not output.is_dir())
+
+    @property
+    def folder(self) -> Path:
+        """The folder that everything is in."""
+        return self.root.parent if self.single else self.root
+
+    @property
+    def contexts(self) -> Path:
+        """The table of contexts."""
+        return self._beside(_CONTEXTS_NAME)
+
+    @property
+    def modules(self) -> Path:
+        """The table of logs."""
+        return self._beside(_MODULES_NAME)
+
+    @property
+    def work(self) -> Path:
+        """The folder for work under way."""
+        return self.folder / (f".{self.root.name}{STATE_FOLDER}" if self.single else STATE_FOLDER)
+
+    @property
+    def whole(self) -> Path:
+        """The file that is moved to its place last: where it is, the dataset is whole."""
+        return self.root if self.single else self.root / DATASET_NAME
+
+    def part(self, number: int) -> Path:
+        """Give where the observations' file of this number goes."""
+        return self.root if self.single else self.root / OBSERVATIONS_FOLDER / f"part-{number:05d}{PARQUET_SUFFIX}"
+
+    def parts(self) -> tuple[Path, ...]:
+        """List the observations' files in their order."""
+        if self.single:
+            return (self.root,)
+        return tuple(sorted((self.root / OBSERVATIONS_FOLDER).glob(f"part-*{PARQUET_SUFFIX}")))
+
+    def _beside(self, name: str) -> Path:
+        return self.root.with_suffix(f".{name}") if self.single else self.root / name
+
+
+class DatasetFolder:
+    """A dataset in the making. From `begin` to `close` it is locked.
+
+    Attributes:
+        paths: where its files go.
+        key: what it is made of.
+        is_whole: whether it is there already, made from the same inputs with the same options.
+
+    Raises:
+        UsageError: something else is there, or somebody else makes it.
+        MlgoCorpusError: what an interrupted run was about to finish cannot be finished.
+    """
+
+    def __init__(self, output: Path, key: Mapping[str, Any], *, force: bool) -> None:
+        self.paths = paths = DatasetPaths.of(output)
+        self.key = json.loads(json.dumps(key))
+        self._force = force
+        self._lock: int | None = None
+        self._made: tuple[Path, ...] = ()
+        if not paths.single and output.exists() and not output.is_dir():
+            raise UsageError(f"{output}: a file is in the place of the dataset's folder")
+        for folder in (paths.work, output / OBSERVATIONS_FOLDER):
+            if folder.is_symlink():
+                raise UsageError(f"{folder}: a symbolic link, expected a folder of the dataset's own; delete it")
+        if (paths.work / _MOVES_NAME).exists():
+            self._acquire()
+            try:
+                self._move()
+            finally:
+                self.close()
+        there = paths.whole.exists() if paths.single else _is_description(_read_json(paths.whole))
+        same = there and read_key(paths) == self.key
+        self.is_whole = same and not force and _has_all(paths)
+        if self.is_whole:
+            self._sweep()
+        elif not there:
+            self._check_place()
+        elif not same and not force:
+            raise UsageError(f"{output}: made from other inputs or with other options; --force replaces it")
+
+    @property
+    def token(self) -> str:
+        """A short name of the key, for files in the work folder: another key's never get in their way."""
+        return sha256(json.dumps(self.key, sort_keys=True).encode()).hexdigest()[:8]
+
+    def begin(self) -> None:
+        """Make the work folder; what an interrupted run of the same key left stays there.
+
+        Raises:
+            UsageError: it cannot be made, or somebody else is at it.
+        """
+        work = self.paths.work
+        was_there = work.is_dir()
+        missing = [folder for folder in (self.paths.folder, *self.paths.folder.parents) if not folder.exists()]
+        self._made = (self.paths.root,) if was_there and not self.paths.single else tuple(missing)
+        try:
+            work.mkdir(parents=True, exist_ok=True)
+            self._acquire()
+            if self._force or _read_json(work / _KEY_NAME) != self.key:
+                for path in work.iterdir():
+                    if path.name != _LOCK_NAME:
+                        path.unlink(missing_ok=True)
+            write_atomically(work / _KEY_NAME, json.dumps(self.key).encode())
+        except OSError as error:
+            self.close()
+            raise UsageError(f"{error.filename or work}: cannot write there: {os_reason(error)}") from error
+
+    def result_of(self, task: str) -> Any:
+        """Give what `keep_result` kept of a task of an interrupted run with the same key, or None."""
+        return _read_json(self.paths.work / f"{task}.json")
+
+    def finish(self, moves: Sequence[tuple[Path, Path]]) -> None:
+        """Move files from the work folder to their places, in this order, and be done.
+
+        What another dataset left in these places goes.
+
+        Raises:
+            MlgoCorpusError: a file cannot be moved; the next run goes on with it.
+        """
+        paths = self.paths
+        listed = [
+            (str(source.relative_to(paths.work)), str(place.relative_to(paths.folder))) for source, place in moves
+        ]
+        write_atomically(paths.work / _MOVES_NAME, json.dumps(listed).encode())
+        self._move()
+
+    def discard(self) -> None:
+        """Take away the work that was begun, and the folders that were made for it."""
+        if self._lock is None:
+            return
+        shutil.rmtree(self.paths.work, ignore_errors=True)
+        for folder in self._made:
+            try:
+                folder.rmdir()
+            except OSError:
+                return
+
+    def close(self) -> None:
+        """Let go of the lock."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _acquire(self) -> None:
+        path = self.paths.work / _LOCK_NAME
+        self._lock = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.close()
+            raise UsageError(f"{self.paths.root}: another mlgo-corpus is writing this dataset; wait for it") from error
+
+    def _sweep(self) -> None:
+        """Take away what was left when a run was interrupted at its very end."""
+        if self.paths.work.is_dir():
+            with contextlib.suppress(UsageError, OSError):  # somebody is at it, or we may not
+                self._acquire()
+                shutil.rmtree(self.paths.work, ignore_errors=True)
+            self.close()
+
+    def _check_place(self) -> None:
+        """See to it that nobody's files are where a new dataset is to be."""
+        paths = self.paths
+        if paths.single:
+            others = [path for path in (paths.contexts, paths.modules) if path.exists()]
+            if others and not self._force and read_key(paths) is None:
+                raise UsageError(f"{others[0]}: is in the way, and not ours; --force replaces it")
+        elif paths.root.is_dir():
+            names = [name for name in sorted(os.listdir(paths.root)) if name != STATE_FOLDER]
+            if names:
+                raise UsageError(
+                    f"{paths.root}: is not empty and holds no dataset, but {names[0]}; name another folder"
+                )
+
+    def _move(self) -> None:
+        """Make the moves that are listed."""
+        paths = self.paths
+        moves = _read_json(paths.work / _MOVES_NAME)
+        if not _are_moves(moves):
+            raise UsageError(f"{paths.work / _MOVES_NAME}: not what we wrote; delete {paths.work}")
+        sources = [paths.work / source for source, _ in moves]
+        places = [paths.folder / place for _, place in moves]
+        kept = frozenset(places)
+        try:
+            if sources[-1].exists():  # its place says that all is whole, so it must not while this goes on
+                paths.whole.unlink(missing_ok=True)
+            for old in () if paths.single else paths.parts():
+                if old not in kept:
+                    old.unlink()
+            for source, place in zip(sources, places, strict=True):
+                if source.exists():
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    source.replace(place)
+        except OSError as error:
+            raise MlgoCorpusError(f"cannot write {error.filename or paths.root}: {os_reason(error)}") from error
+        shutil.rmtree(paths.work, ignore_errors=True)
+
+
+def read_key(paths: DatasetPaths) -> Any:
+    """Give what a dataset was made of, as its maker said it; None where it does not say so."""
+    import pyarrow as pa
+
+    try:
+        with open_parquet(paths.modules) as file:
+            return json.loads(file.metadata.metadata[METADATA_KEY.encode()])["key"]
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _is_description(value: Any) -> bool:
+    """Tell whether this is a ``dataset.json`` of ours."""
+    return isinstance(value, dict) and value.get("tool") == "mlgo-corpus"
+
+
+def _has_all(paths: DatasetPaths) -> bool:
+    """Tell whether the files of a dataset that is said to be whole are there."""
+    files = [paths.contexts, paths.modules]
+    if not paths.single:
+        try:
+            files += [paths.root / item["name"] for item in _read_json(paths.whole)["files"]]
+        except (TypeError, KeyError):
+            return False
+    return all(path.is_file() for path in files)
+
+
+def _are_moves(value: Any) -> bool:
+    """Tell whether this is a list of moves that stay within the dataset."""
+    if not isinstance(value, list) or not value:
+        return False
+    if any(not isinstance(move, list) or len(move) != 2 for move in value):
+        return False
+    names = [name for move in value for name in move]
+    return all(isinstance(name, str) and ".." not in Path(name).parts and not os.path.isabs(name) for name in names)
+
+
+def keep_result(work: Path, task: str, result: Any) -> None:
+    """Say in the work folder that a task is done, and with what result."""
+    write_atomically(work / f"{task}.json", json.dumps(result).encode())
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def open_dataset(path: Path | str) -> DatasetPaths:
+    """Find the files of a dataset that is there.
+
+    Raises:
+        CorpusError: it is none, or not whole.
+    """
+    path = Path(path)
+    paths = DatasetPaths.of(path)
+    if not path.exists():
+        raise CorpusError(f"{path}: no such file or folder")
+    for needed in (paths.whole, paths.contexts, paths.modules):
+        if not needed.is_file():
+            raise CorpusError(f"{path}: not a whole dataset: it has no {needed.name}")
+    return paths

@@ -1,0 +1,137 @@
+"""Parquet files that get their names when they are whole: of record batches, and of rows."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mlgo_corpus.store.corpus import create_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+METADATA_KEY: Final = "mlgo_corpus"
+"""The key of a schema's metadata under which JSON says what a file is and where it comes from."""
+
+# Rows are buffered up to this many; at about a kilobyte each that bounds memory, whatever their number.
+_ROWS_PER_GROUP = 4096
+# The values that the encoder takes at a time; its default of 1024 costs a few percent.
+_VALUES_AT_A_TIME = 1 << 16
+# An encoder in a thread of its own that writes to a Python file waits for the interpreter at each write.
+_BUFFER_BYTES = 4 << 20
+
+
+@contextlib.contextmanager
+def open_parquet(path: Path) -> Iterator[Any]:
+    """Open a Parquet file for reading, as a ``pyarrow.parquet.ParquetFile``.
+
+    Its name may have any bytes: pyarrow would take text for a URL, and ``key=value`` in it for a column.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pa.OSFile(os.fsencode(path)) as source, pq.ParquetFile(source) as file:
+        yield file
+
+
+class BatchTable:
+    """A file of record batches, each of which becomes a row group."""
+
+    def __init__(self, path: Path, schema: pa.Schema, *, compression: str = "zstd") -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self.path = path
+        # Workers of a run that was killed may go on for a moment: what they have under way is not ours.
+        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        # A dictionary makes scalar columns smaller and faster to write; tensors are slower with one.
+        scalars = [item.name for item in schema if not pa.types.is_fixed_size_list(item.type)]
+        self._file = create_file(self._temporary)
+        self._buffer: Any = pa.BufferedOutputStream(pa.PythonFile(self._file, "w"), _BUFFER_BYTES)
+        self._writer: Any = pq.ParquetWriter(
+            self._buffer, schema, compression=compression, use_dictionary=scalars, write_batch_size=_VALUES_AT_A_TIME
+        )
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add a row group."""
+        self._writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
+
+    def commit(self) -> None:
+        """Write what is left, and give the file its name."""
+        self._writer.close()
+        self._buffer.close()
+        self._file.close()
+        self._writer = self._buffer = None  # their memory would stay as long as this object
+        self._temporary.replace(self.path)
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        for part in (self._writer, self._buffer):
+            if part is not None:
+                with contextlib.suppress(OSError, ValueError):  # a full disk was reported when it was met
+                    part.close()
+        with contextlib.suppress(OSError):
+            self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+
+class RowTable:
+    """A file of rows, which are tuples of text, whole numbers and nulls.
+
+    Args:
+        path: the file's name when it is whole.
+        temporary: its name until then.
+        columns: the columns' names.
+        integers: those of them that hold whole numbers; the others hold text.
+    """
+
+    def __init__(self, path: Path, temporary: Path, columns: Sequence[str], integers: frozenset[str]) -> None:
+        self._path = path
+        self._temporary = temporary
+        self._columns = columns
+        self._integers = integers
+        self._rows: list[Sequence[Any]] = []
+        self._writer: Any = None
+        self._file: Any = None
+
+    def append(self, row: Sequence[Any]) -> None:
+        """Add a row; now and then this writes a row group."""
+        self._rows.append(row)
+        if len(self._rows) == _ROWS_PER_GROUP:
+            self._flush()
+
+    def commit(self, metadata: Mapping[str, Any]) -> None:
+        """Write what is left and give the file its name; ``metadata`` goes into the schema as JSON."""
+        self._flush()
+        self._writer.add_key_value_metadata({METADATA_KEY: json.dumps(metadata, sort_keys=True)})
+        self._writer.close()
+        self._file.close()
+        self._temporary.replace(self._path)
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError, ValueError):  # a full disk was reported when it was met
+                self._writer.close()
+            self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        schema = pa.schema([(name, pa.int64() if name in self._integers else pa.string()) for name in self._columns])
+        if self._writer is None:
+            # Without a stored Arrow schema, whose metadata would be fixed now and hide what commit() adds.
+            self._file = create_file(self._temporary)
+            self._writer = pq.ParquetWriter(self._file, schema, compression="zstd", store_schema=False)
+        if not self._rows:
+            return
+        columns = zip(*self._rows, strict=True)
+        arrays = [pa.array(column, item.type) for column, item in zip(columns, schema, strict=True)]
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+        self._rows.clear()
