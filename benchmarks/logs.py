@@ -19,8 +19,12 @@ back with those that were converted. Each way runs once unmeasured, because memo
 first time; then the median counts. The page cache is warm, and outputs are removed outside the clock.
 
 ``--memory`` adds the peak memory of conversions in a process of their own, which takes minutes: logs of 10 and 20 GB
-through a pipe, and sets of logs with two workers, where it is the sum of the processes' peaks (pages that they share
-are counted in each). MB are 10^6 bytes.
+through a pipe, and sets of logs with two workers. Of several processes it is the most that they had at one time, with
+what they share (the interpreter, Arrow) counted once; beside it is the sum of what each had at its peak, with that
+counted in each. MB are 10^6 bytes.
+
+*cores* is how many the run kept busy, *others* how many something else on the machine did: with two jobs on two cores
+a figure is worth something where that is near 0.
 
 Repeated logs compress better than others: the sizes of the Parquet files, which are printed too, say nothing of real
 logs, and time spent on compression is less than theirs.
@@ -82,12 +86,21 @@ WRITING = "pyarrow writes the columns"
 OURS_BACK = "ours, back to logs"
 PIPED = "GB by pipe"
 
+# The table's columns, and how they are aligned.
+COLUMNS = {
+    **dict.fromkeys(("set", "method"), "<"),
+    **dict.fromkeys(("MB", "median s", "min..max s", "cores", "others", "MB/s", "logs/s"), ">"),
+    **dict.fromkeys(("x iterated", "x to Arrow", "of writing", "peak MB", "sum MB"), ">"),
+    "target": "<",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line of the table: wall and processor seconds of each run over `logs` logs of `bytes` bytes in all.
 
-    ``peak`` is the peak memory in bytes, where that was measured.
+    ``other_seconds`` are the processor seconds of everything else. ``peak`` is the peak memory in bytes where that was
+    measured, and ``peak_sum`` the sum of the processes' peaks.
     """
 
     set: str
@@ -96,7 +109,9 @@ class Row:
     logs: int
     seconds: tuple[float, ...]
     cpu_seconds: tuple[float, ...]
+    other_seconds: tuple[float, ...]
     peak: int | None = None
+    peak_sum: int | None = None
 
     @property
     def median(self) -> float:
@@ -112,6 +127,11 @@ class Row:
     def cores(self) -> float:
         """How many cores were busy."""
         return sum(self.cpu_seconds) / sum(self.seconds)
+
+    @property
+    def others(self) -> float:
+        """How many cores were busy with something else."""
+        return max(0.0, sum(self.other_seconds) / sum(self.seconds))
 
 
 # --- the reference: the algorithm of LLVM's log_reader.py
@@ -250,7 +270,7 @@ def real_logs(task: str) -> tuple[Any, list[list[Any]]]:
     from mlgo_corpus.formats.traininglog import LogReader
 
     logs = []
-    headers = {}
+    headers: dict[Any, None] = {}
     for path in sorted(LOGS.glob(f"{task}.*.log")):
         with path.open("rb") as stream:
             reader = LogReader(stream)
@@ -420,6 +440,28 @@ def check_restored(log: Path, restored: Path) -> None:
 # --- measuring
 
 
+class Times(NamedTuple):
+    """Seconds: of the clock, of this process's and its children's processors, of everything else's."""
+
+    wall: float
+    cpu: float
+    others: float
+
+    @classmethod
+    def now(cls) -> Times:
+        """Read all clocks; children count when they are waited for."""
+        usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        cpu = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+        stat = Path("/proc/stat")
+        # All processors': user, nice, system, idle, waiting, interrupts (two kinds), stolen by other machines.
+        busy = [int(word) for word in stat.read_text().split()[1:9]] if stat.exists() else [0] * 8
+        return cls(time.perf_counter(), cpu, (sum(busy) - busy[3] - busy[4]) / os.sysconf("SC_CLK_TCK") - cpu)
+
+    def since(self, start: Times) -> Times:
+        """Give what passed."""
+        return Times(*(now - then for now, then in zip(self, start, strict=True)))
+
+
 class Bench:
     """A temporary folder, the clock, and the lines of the table."""
 
@@ -432,17 +474,17 @@ class Bench:
     def measure(self, what: str, method: str, logs: Sequence[Path], run: Callable[[Path], Any]) -> None:
         """Time `run(output)`, which goes through `logs`, after one run outside the clock."""
         say(f"{what}: {method}")
-        seconds, cpu_seconds = [], []
+        times = []
         for _ in range(1 + self.repeat):
             output = self.folder / "output"
-            cpu_started, started = cpu_time(), time.perf_counter()
+            started = Times.now()
             kept = run(output)
-            seconds.append(time.perf_counter() - started)
-            cpu_seconds.append(cpu_time() - cpu_started)
+            times.append(Times.now().since(started))
             del kept
             shutil.rmtree(output, ignore_errors=True)
         total = sum(path.stat().st_size for path in logs)
-        self.rows.append(Row(what, method, total, len(logs), tuple(seconds[1:]), tuple(cpu_seconds[1:])))
+        seconds, cpu_seconds, other_seconds = zip(*times[1:], strict=True)
+        self.rows.append(Row(what, method, total, len(logs), seconds, cpu_seconds, other_seconds))
 
     def measure_log(self, kind: str, size: int, cut_size: int) -> None:
         """Check and time every way through one large log."""
@@ -534,7 +576,7 @@ class Bench:
                     (sys.executable, __file__, "--generate", kind, str(size)), stdout=subprocess.PIPE, stderr=report
                 )
         source = subprocess.DEVNULL if generator is None else generator.stdout
-        started = time.perf_counter()
+        started = Times.now()
         with reports[1].open("wb") as report:
             converter = subprocess.Popen(
                 (sys.executable, "-c", CONVERT, str(folder or "-"), str(output)),
@@ -546,10 +588,10 @@ class Bench:
         if generator is not None and generator.stdout is not None:
             generator.stdout.close()  # so that it notices when the converter is gone
         try:
-            peak, cpu_seconds = wait_for(converter)
-            seconds = time.perf_counter() - started
+            peak, peak_sum, cpu_seconds = wait_for(converter)
             if generator is not None:
                 generator.wait()
+            times = Times.now().since(started)
         finally:
             for process in (converter, generator):
                 if process is not None and process.poll() is None:
@@ -561,7 +603,8 @@ class Bench:
         if generator is not None and found != json.loads(reports[0].read_text()):
             raise SystemExit(f"{kind}, {title}: wrote {reports[0].read_text()}, read {reports[1].read_text()}")
         shutil.rmtree(output)
-        return Row(kind, f"peak, {title}", found[0], logs, (seconds,), (cpu_seconds,), peak)
+        title = f"peak, {title}"
+        return Row(kind, title, found[0], logs, (times.wall,), (cpu_seconds,), (times.others,), peak, peak_sum)
 
 
 # What a process of its own does: convert, and say how much that was.
@@ -578,25 +621,47 @@ def generate(kind: str, size: int) -> None:
     print(json.dumps(WRITERS[kind](sys.stdout.buffer, size)), file=sys.stderr)
 
 
-def cpu_time() -> float:
-    """Give the processor seconds of this process and of the children that it waited for."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+class Peaks:
+    """What a process and its children have in memory, looked at now and then."""
+
+    def __init__(self) -> None:
+        self.at_once = 0
+        self._each: dict[int, int] = {}
+
+    @property
+    def processes(self) -> int:
+        """How many were seen."""
+        return len(self._each)
+
+    @property
+    def sum(self) -> int:
+        """Bytes that the processes had at their peaks, each at its own time."""
+        return sum(self._each.values())
+
+    def look(self, pid: int) -> None:
+        """Look at a process that lives, and its children."""
+        at_once = 0
+        for member in family(pid):
+            with suppress(OSError, StopIteration):  # it is gone
+                at_once += memory_of(member, "smaps_rollup", "Pss:")
+                self._each[member] = max(self._each.get(member, 0), memory_of(member, "status", "VmHWM:"))
+        self.at_once = max(self.at_once, at_once)
 
 
-def wait_for(process: subprocess.Popen[bytes]) -> tuple[int, float]:
-    """Wait for a process; give the sum of its and its children's peak memory, and its processor seconds."""
-    peaks: dict[int, int] = {}
+def wait_for(process: subprocess.Popen[bytes]) -> tuple[int, int, float]:
+    """Wait for a process; give its and its children's peak memory, the sum of their peaks, and processor seconds."""
+    peaks = Peaks()
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if pid:
-            process.returncode = os.waitstatus_to_exitcode(status)
-            # The kernel's figure is exact, but of the largest process of the tree only. KiB on Linux.
-            return max(usage.ru_maxrss * 1024, sum(peaks.values())), usage.ru_utime + usage.ru_stime
-        for member in family(process.pid):
-            with suppress(OSError, StopIteration):
-                peaks[member] = max(peaks.get(member, 0), peak_of(member))
+            break
+        peaks.look(process.pid)
         time.sleep(0.02)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    # Of a single process the kernel knows it exactly. KiB on Linux.
+    largest = usage.ru_maxrss * 1024
+    at_once = largest if peaks.processes <= 1 else peaks.at_once
+    return at_once, max(largest, peaks.sum), usage.ru_utime + usage.ru_stime
 
 
 def family(pid: int) -> Iterator[int]:
@@ -608,10 +673,10 @@ def family(pid: int) -> Iterator[int]:
                 yield from family(int(child))
 
 
-def peak_of(pid: int) -> int:
-    """Give the most bytes that a living process had in memory."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
+def memory_of(pid: int, file: str, field: str) -> int:
+    """Read a field of /proc in bytes."""
+    lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
 
 
 # --- showing
@@ -682,30 +747,26 @@ def cells_of(row: Row, rows: dict[tuple[str, str], Row]) -> tuple[str, ...]:
         f"{row.median:.3f}",
         "" if len(row.seconds) == 1 else f"{min(row.seconds):.3f}..{max(row.seconds):.3f}",
         f"{row.cores:.2f}",
+        f"{row.others:.2f}",
         f"{row.speed:.1f}" if row.speed < 100 else f"{row.speed:.0f}",
         f"{row.logs / row.median:.0f}" if row.set == "small" else "",
         times(ITERATED, ".1f"),
         times(REFERENCE, ".1f"),
         times(WRITING, ".0%") if row.method in (WRITING, OURS_PARQUET, OURS_PARQUET_2) else "",
         "" if row.peak is None else f"{row.peak / MEGABYTE:.0f}",
+        "" if row.peak_sum is None else f"{row.peak_sum / MEGABYTE:.0f}",
         target_of(row, rows),
     )
 
 
 def print_table(rows: Sequence[Row]) -> None:
     """Print the rows."""
-    header = ("set", "method", "MB", "median s", "min..max s", "cores", "MB/s", "logs/s")
-    header += ("x iterated", "x to Arrow", "of writing", "peak MB", "target")
     by_name = {(row.set, row.method): row for row in rows}
-    lines = [header, *(cells_of(row, by_name) for row in rows)]
+    lines = [tuple(COLUMNS), *(cells_of(row, by_name) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    left = (0, 1, len(header) - 1)
     for line in lines:
-        cells = [
-            f"{cell:<{width}}" if index in left else f"{cell:>{width}}"
-            for index, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        print("  ".join(cells).rstrip())
+        cells = zip(line, COLUMNS.values(), widths, strict=True)
+        print("  ".join(f"{cell:{aligned}{width}}" for cell, aligned, width in cells).rstrip())
 
 
 def default_folder(megabytes: int) -> Path | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,10 +23,18 @@ from mlgo_corpus.errors import CorpusError, FormatError, UsageError, os_reason
 from mlgo_corpus.formats.traininglog import LogHeader
 from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.logconversion import ConvertedLogs, convert_logs_into, failed_row
-from mlgo_corpus.store.corpus import NameRegistry, safe_module_name
-from mlgo_corpus.store.dataset import DatasetFolder, DatasetPaths, open_dataset, read_key
+from mlgo_corpus.store.corpus import NameRegistry
+from mlgo_corpus.store.dataset import DatasetFolder, DatasetPaths, find_other_datasets, open_dataset, read_key
 from mlgo_corpus.store.loadedlog import ContextObservations, LogContext, TrainingLog, read_log
-from mlgo_corpus.store.logfiles import HeaderReader, LogFile, LogWriter, find_logs, without_compression
+from mlgo_corpus.store.logfiles import (
+    HeaderReader,
+    LogFile,
+    LogWriter,
+    find_logs,
+    log_name,
+    module_name,
+    without_compression,
+)
 from mlgo_corpus.store.logtable import LogReason, LogRow, read_log_rows
 from mlgo_corpus.store.moduletable import STATUS_OK
 from mlgo_corpus.store.parts import COMPRESSIONS, WriteOptions
@@ -47,6 +56,7 @@ __all__ = [
 _PROBLEMS = 5
 _SUMMED = (
     "logs", "converted", "damaged", "dropped_bytes", "contexts", "observations", "log_bytes", "parquet_bytes", "files",
+    "renamed",
 )  # fmt: skip
 
 # Which of LLVM's tasks a log is of: it is known by the decision.
@@ -66,6 +76,7 @@ class LogsReport:
         log_bytes: bytes of the converted logs, decompressed.
         parquet_bytes: bytes of the observations' files, which are ``files`` many.
         unchanged: whether the dataset was there already, made from the same logs.
+        renamed: logs whose module got another name, because the one of their path was taken.
         counts: logs by reason.
         problems: the first failed or damaged logs: source and detail.
         groups: with ``group_by_header`` the reports of the datasets, else none.
@@ -83,6 +94,7 @@ class LogsReport:
     parquet_bytes: int
     files: int
     unchanged: bool
+    renamed: int
     counts: dict[str, int]
     problems: tuple[tuple[str, str], ...]
     groups: tuple[LogsReport, ...] = ()
@@ -174,7 +186,13 @@ def convert_logs(
         if not by_header:
             raise UsageError(_nothing_converted(failed))
         if group_by_header:
-            report = _sum_of(output, conversion.convert(_groups(by_header, failed, output)))
+            groups = tuple(_groups(by_header, failed, output))
+            others = find_other_datasets(output, frozenset(group.output.name for group in groups))
+            if others and not force:
+                raise UsageError(f"{others[0]}: made by another call, of other logs; --force removes it")
+            report = _sum_of(output, conversion.convert(groups))
+            for other in others:
+                shutil.rmtree(other)
         else:
             [(header, group)] = by_header.items()
             [report] = conversion.convert([_Group(output, header, group, failed)])
@@ -363,6 +381,7 @@ class RestoreReport:
         logs: logs written; ``missing`` are those that are not in the dataset because they could not be read.
         observations: observations in them.
         log_bytes: bytes of them.
+        renamed: logs that could not be given the name they had.
         incomplete: logs that are not as they were: of damaged ones only the whole observations are there, or the
             dataset holds only some contexts.
         seconds: how long it took.
@@ -373,6 +392,7 @@ class RestoreReport:
     missing: int
     observations: int
     log_bytes: int
+    renamed: int
     incomplete: int
     seconds: float
 
@@ -405,7 +425,7 @@ def restore_logs(
         raise UsageError(str(error)) from error
     registry = NameRegistry()
     there = [row for row in rows if row.status == STATUS_OK]
-    placed = [(row, output / registry.claim(safe_module_name(without_compression(row.source)))) for row in there]
+    placed = [(row, output / registry.claim(log_name(row.source))) for row in there]
     for _, path in placed:
         if path.exists() and not force:
             raise UsageError(f"{path}: is there already; --force replaces it")
@@ -419,6 +439,7 @@ def restore_logs(
         missing=len(rows) - len(there),
         observations=sum(row.observations for row in there),
         log_bytes=written,
+        renamed=sum(path != output / without_compression(row.source) for row, path in placed),
         incomplete=len(there) if filtered else sum(row.reason != LogReason.OK for row in there),
         seconds=time.perf_counter() - started,
     )
@@ -440,6 +461,7 @@ def _report(paths: DatasetPaths, rows: Sequence[LogRow], *, unchanged: bool) -> 
         parquet_bytes=sum(path.stat().st_size for path in files),
         files=len(files),
         unchanged=unchanged,
+        renamed=sum(row.module != module_name(row.source) for row in rows),
         counts=dict(Counter(row.reason for row in rows).most_common()),
         problems=tuple(problems[:_PROBLEMS]),
     )

@@ -432,7 +432,7 @@ def small(tmp_path: Path) -> Path:
 
 def test_statistics_as_a_table(small: Path) -> None:
     assert printed(small, "--stats").decode().splitlines() == [
-        f"{small}: a training log, 4 observations, 3 contexts (1 of them empty), {small.stat().st_size} B",
+        f"{small}: a training log, 4 observations, 3 contexts (1 of them empty), a log of {small.stat().st_size} B",
         "an observation: 3 features, score reward; 29 B",
         "feature  type         min    max       mean  distinct  zeros   NaN",
         "──────────────────────────────────────────────────────────────────",

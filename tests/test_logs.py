@@ -332,60 +332,51 @@ def damaged(data: bytes, damage: tuple[str, float] | None) -> bytes:
     return data + b"junk\n" if how == "junk" else data[:at]
 
 
-@dataclass
-class Case:
-    header: dict[str, Any]
-    logs: list[tuple[list[tuple[str, Any]], tuple[str, float] | None, int]]
+@dataclass(frozen=True)
+class Limits:
+    """Everything that bounds memory, so small that flushes, splits, files on trial and roll-backs happen all over."""
+
+    single: bool
+    group_bytes: int
+    max_contexts: int
+    rows_per_file: int | None
+    task_bytes: int
+    allow_truncated: bool
+    regex: str | None
+    jobs: int
 
 
-CASES = st.builds(Case, HEADERS, st.lists(st.tuples(EVENTS, DAMAGES, st.integers(0, 1 << 32)), min_size=1, max_size=6))
+CHOICES: dict[str, list[Any]] = {
+    "single": [False, True],
+    "group_bytes": [1, 100, 1000, 5000],
+    "max_contexts": [1, 2, 3, 200_000],
+    "rows_per_file": [None, 1, 2, 7, 100],
+    "task_bytes": [1, 2000, 32 << 20, 32 << 20],
+    "allow_truncated": [False, True],
+    "regex": [None, None, None, "^$", "[a-m]", "x"],
+    "jobs": [1, 3],
+}
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    case=CASES,
-    single=st.booleans(),
-    group_bytes=st.sampled_from([1, 100, 1000, 5000]),
-    max_contexts=st.sampled_from([1, 2, 3, 200_000]),
-    rows_per_file=st.sampled_from([None, 1, 2, 7, 100]),
-    task_bytes=st.sampled_from([1, 2000, 32 << 20]),
-    allow_truncated=st.booleans(),
-    regex=st.sampled_from([None, None, None, "^$", "[a-m]", "x"]),
-    jobs=st.sampled_from([1, 3]),
-)
-def test_any_logs_become_what_a_plain_reader_reads_and_come_back(
-    tmp_path: Path,
-    case: Case,
-    single: bool,
-    group_bytes: int,
-    max_contexts: int,
-    rows_per_file: int | None,
-    task_bytes: int,
-    allow_truncated: bool,
-    regex: str | None,
-    jobs: int,
-) -> None:
-    """Everything that bounds memory is so small that flushes, splits, files on trial and roll-backs happen all over."""
-    rows_per_file = None if single else rows_per_file
-    logs = {
-        f"{number}.log": damaged(encode_log(case.header, events, seed), damage)
-        for number, (events, damage, seed) in enumerate(case.logs)
+def check_conversion(folder: Path, logs: dict[str, bytes], header: LogHeader, limits: Limits) -> None:
+    """Convert logs and restore them, and compare everything with the model."""
+    options: dict[str, Any] = {
+        "rows_per_file": None if limits.single else limits.rows_per_file,
+        "allow_truncated": limits.allow_truncated,
+        "context_regex": limits.regex,
+        "jobs": limits.jobs,
     }
-    header = parse_header(json.dumps(case.header).encode())
-    expected = expected_dataset(logs, allow_truncated=allow_truncated, regex=regex)
-    folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
-    source, output = folder / "logs", folder / ("d.parquet" if single else "d")
+    expected = expected_dataset(logs, allow_truncated=limits.allow_truncated, regex=limits.regex)
+    source, output = folder / "logs", folder / ("d.parquet" if limits.single else "d")
     source.mkdir(parents=True)
     for name, data in logs.items():
         (source / name).write_bytes(data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mlgo_corpus.store.parts.ROW_GROUP_BYTES", group_bytes)
-        patch.setattr("mlgo_corpus.store.restoration.ROW_GROUP_BYTES", group_bytes)
-        patch.setattr("mlgo_corpus.store.parts._MAX_CONTEXTS", max_contexts)
-        patch.setattr("mlgo_corpus.run.logconversion.TASK_BYTES", task_bytes)
-        options: dict[str, Any] = {
-            "rows_per_file": rows_per_file, "allow_truncated": allow_truncated, "context_regex": regex, "jobs": jobs,
-        }  # fmt: skip
+        patch.setattr("mlgo_corpus.store.parts.ROW_GROUP_BYTES", limits.group_bytes)
+        patch.setattr("mlgo_corpus.store.restoration.ROW_GROUP_BYTES", limits.group_bytes)
+        patch.setattr("mlgo_corpus.store.parts._MAX_CONTEXTS", limits.max_contexts)
+        patch.setattr("mlgo_corpus.run.logconversion.TASK_BYTES", limits.task_bytes)
+        patch.setattr("mlgo_corpus.run.engine._may_fork", lambda: True)
         if all(row["status"] == "failed" for row in expected.modules):
             with pytest.raises(UsageError):
                 convert_logs(source, output, **options)
@@ -394,18 +385,55 @@ def test_any_logs_become_what_a_plain_reader_reads_and_come_back(
         report = convert_logs(source, output, **options)
         check_dataset(output, expected, header)
         rows = [pq.read_metadata(part).num_rows for part in parts_of(output)]
-        assert rows == [0] or (min(rows) > 0 and max(rows) <= (rows_per_file or 1 << 63))
+        assert rows == [0] or limits.single or (min(rows) > 0 and max(rows) <= (limits.rows_per_file or 1 << 63))
         assert report.observations == len(expected.keys)
         assert report.exit_code == any(row["status"] == "failed" for row in expected.modules)
         assert report.dropped_bytes == sum(row["dropped_bytes"] or 0 for row in expected.modules)
         assert restored(output, folder / "back") == expected.restored
-    if regex is None:
-        untouched = {row["source"] for row in expected.modules if row["reason"] == "ok"}
-        assert {name: expected.restored[name] for name in untouched} == {name: logs[name] for name in untouched}
-    here = {path.name for path in folder.iterdir()}
-    assert here == {"logs", "back", "d.parquet", "d.contexts.parquet", "d.modules.parquet"} if single else {
-        "logs", "back", "d",
-    }  # fmt: skip
+    if limits.regex is None:
+        for row in expected.modules:
+            if row["reason"] == "ok":
+                assert expected.restored[row["source"]] == logs[row["source"]]
+    made = {"d.parquet", "d.contexts.parquet", "d.modules.parquet"} if limits.single else {"d"}
+    assert {path.name for path in folder.iterdir()} == {"logs", "back", *made}
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    header=HEADERS,
+    logs=st.lists(st.tuples(EVENTS, DAMAGES, st.integers(0, 1 << 32)), min_size=1, max_size=6),
+    limits=st.builds(Limits, **{name: st.sampled_from(choices) for name, choices in CHOICES.items()}),
+)
+def test_any_logs_become_what_a_plain_reader_reads_and_come_back(
+    tmp_path: Path, header: dict[str, Any], logs: list[tuple[Any, Any, int]], limits: Limits
+) -> None:
+    encoded = {
+        f"{number}.log": damaged(encode_log(header, events, seed), damage)
+        for number, (events, damage, seed) in enumerate(logs)
+    }
+    folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+    check_conversion(folder, encoded, parse_header(json.dumps(header).encode()), limits)
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_many_observations_many_of_them_damaged(tmp_path: Path, seed: int) -> None:
+    """The same with logs that are larger than the limits, more often than Hypothesis would make them."""
+    rng = random.Random(seed)
+    specs = [{"name": "x", "type": rng.choice(sorted(ELEMENT_TYPES)), "port": 0, "shape": [rng.randint(1, 9)]}]
+    header: dict[str, Any] = {"features": specs}
+    if rng.random() < 0.5:
+        header["score"] = {"name": "reward", "type": "float", "port": 0, "shape": [1]}
+    encoded = {}
+    for number in range(rng.randint(2, 7)):
+        events: list[tuple[str, Any]] = []
+        for _ in range(rng.randint(1, 8)):
+            events += [("context", rng.choice("abcdx")) for _ in range(rng.choice([0, 1, 1, 2, 5]))]
+            events.append(("run", (rng.choice([0, 0, 5, 98]), rng.choice([1, 3, 10, 40]))))
+        data = encode_log(header, events, rng.randrange(1 << 32))
+        damage = (rng.choice(["flip", "insert", "delete", "header", "junk", "cut"]), 1 - rng.random() ** 2)
+        encoded[f"{number}.log"] = damaged(data, damage if rng.random() < 0.5 else None)
+    limits = Limits(**{name: rng.choice(choices) for name, choices in CHOICES.items()})
+    check_conversion(tmp_path / "case", encoded, parse_header(json.dumps(header).encode()), limits)
 
 
 # Real logs

@@ -141,9 +141,11 @@ def _show_statistics(log: str, task: str | None, found: LogStatistics) -> None:
     console, header = out(), found.header
     facts = [_count(found.observations, "observation"), _count(found.contexts, "context")]
     if found.empty_contexts:
-        facts[-1] += f" ({found.empty_contexts} of them empty)"
+        facts[-1] += f" ({'empty' if found.contexts == 1 else f'{found.empty_contexts} of them empty'})"
     if found.log_bytes is not None:
-        facts.append(human_bytes(found.log_bytes))
+        facts.append(f"a log of {human_bytes(found.log_bytes)}")
+    else:
+        facts[0] = f"only the first {facts[0]}"
     console.print(f"{_plain(log)}: {task or 'a training log'}, {', '.join(facts)}", markup=False)
     parts = [_count(len(header.features), "feature")]
     parts += [f"{what} {spec.name}" for what, spec in (("score", header.score), ("advice", header.advice)) if spec]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -78,7 +79,7 @@ def logs_to_parquet(
     if json_output:
         print_json(report.as_json())
     else:
-        _show(report)
+        _show(report, hints=_hints(report, allow_truncated=allow_truncated, context_regex=context_regex))
     raise typer.Exit(report.exit_code)
 
 
@@ -105,6 +106,8 @@ def parquet_to_logs(
     )
     if report.missing:
         err().print(f"hint: {_count(report.missing, 'log')} could not be read when the dataset was made", markup=False)
+    if report.renamed:
+        err().print(f"hint: {_count(report.renamed, 'log')} could not be given the name it had", markup=False)
     if report.incomplete:
         err().print(
             f"hint: {_count(report.incomplete, 'log')} not as it was: the dataset was made with --allow-truncated or "
@@ -113,7 +116,25 @@ def parquet_to_logs(
         )
 
 
-def _show(report: LogsReport) -> None:
+def _hints(report: LogsReport, *, allow_truncated: bool, context_regex: str | None) -> Iterator[str]:
+    """Say what the numbers mean and what to do about it."""
+    if report.failed:
+        advice = "" if allow_truncated else "; --allow-truncated keeps the whole observations of damaged ones"
+        yield f"{_count(report.failed, 'log')} of {report.logs} not converted{advice}"
+    for group in report.groups or (report,):
+        if context_regex is not None and not group.observations:
+            yield (
+                f"{group.output}: no observations are left by --context-regex {context_regex}; inlining logs have one "
+                "context, without a name"
+            )
+    if report.renamed:
+        yield (
+            f"{_count(report.renamed, 'log')} under another module name (NAME~2), because another log has its name: "
+            "is one a copy of the other, such as x.log and x.log.gz?"
+        )
+
+
+def _show(report: LogsReport, hints: Iterable[str]) -> None:
     from rich.markup import escape
 
     from mlgo_corpus.store.moduletable import printable
@@ -123,7 +144,8 @@ def _show(report: LogsReport) -> None:
     for group in report.groups or (report,):
         sizes = (human_bytes(group.log_bytes), human_bytes(group.parquet_bytes))
         numbers = (str(group.converted), str(group.contexts), str(group.observations), *sizes, str(group.files))
-        rows.add_row(escape(printable(str(group.output))), *numbers)
+        name = group.output.name if report.groups else str(group.output)
+        rows.add_row(escape(printable(name)), *numbers)
     console.print(rows)
     if report.unchanged:
         console.print("it was there already, made from the same logs; --force makes it again")
@@ -141,13 +163,10 @@ def _show(report: LogsReport) -> None:
             "dropped",
             markup=False,
         )
-    if report.failed:
-        err().print(
-            f"{_count(report.failed, 'log')} of {report.logs} not converted; --allow-truncated keeps the whole "
-            "observations of damaged ones",
-            markup=False,
-        )
-    console.print(f"DuckDB: {printable(example_query((report.groups or (report,))[0]))}", markup=False)
+    for hint in hints:
+        err().print(f"hint: {printable(hint)}", markup=False)
+    for group in report.groups or (report,):
+        console.print(f"DuckDB: {printable(example_query(group))}", markup=False)
 
 
 def example_query(report: LogsReport) -> str:

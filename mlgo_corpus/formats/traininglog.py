@@ -166,6 +166,8 @@ def read_header(stream: Readable) -> LogHeader:
             raise FormatError(f"reading the log's header, found a line of more than {MAX_HEADER_BYTES} bytes", offset=0)
         if line and not line.lstrip().startswith(b"{"):
             raise FormatError(f"expected a log's header, found {_excerpt(line)}", offset=0)
+        if not line:
+            raise TruncatedError("the log is empty", offset=0)
         raise TruncatedError(f"reading the log's header, expected a line, got {_count(len(line))}", offset=0)
     try:
         return parse_header(line[:-1])
@@ -314,9 +316,14 @@ class LogWriter:
         stream: where to write.
         header: its line is written as it is.
         separator: what to put between an event's key and its value; LLVM's is ``b":"``.
+
+    Raises:
+        ValueError: the header is longer than a reader believes.
     """
 
     def __init__(self, stream: Writable, header: LogHeader, *, separator: bytes = b":") -> None:
+        if len(header.line) >= MAX_HEADER_BYTES:
+            raise ValueError(f"a header of {len(header.line)} bytes, expected less than {MAX_HEADER_BYTES}")
         self.header = header
         self.separator = separator
         self._stream: Any = stream
@@ -325,9 +332,18 @@ class LogWriter:
         stream.write(header.line + b"\n")
 
     def write_context(self, name: str) -> None:
-        """Begin a context, or go back to one."""
+        """Begin a context, or go back to one.
+
+        Raises:
+            ValueError: it is no text, or longer than a reader believes.
+        """
+        if not isinstance(name, str) or not is_text(name):
+            raise ValueError(f"expected text for a context's name, got {shown(name)}")
+        line = encode_context(name, self.separator)
+        if len(line) > MAX_LINE_BYTES:
+            raise ValueError(f"a context's line of {len(line)} bytes, expected at most {MAX_LINE_BYTES}")
+        self._stream.write(line)
         self._context = name
-        self._stream.write(encode_context(name, self.separator))
 
     def write_observation(
         self, values: Mapping[str, Any] | Sequence[Any], score: Any = None, *, number: int | None = None

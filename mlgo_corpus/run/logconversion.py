@@ -17,7 +17,7 @@ from mlgo_corpus.run.engine import Lost, parallel_map
 from mlgo_corpus.store.corpus import write_atomically
 from mlgo_corpus.store.dataset import DatasetFolder, keep_result
 from mlgo_corpus.store.logfiles import LogFile, open_log
-from mlgo_corpus.store.logtable import INTEGER_FIELDS, LogReason, LogRow
+from mlgo_corpus.store.logtable import INTEGER_FIELDS, LABEL_FIELDS, LogReason, LogRow
 from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, printable
 from mlgo_corpus.store.observations import observation_schema
 from mlgo_corpus.store.parts import ObservationsWriter, Part, StartOverError, WriteOptions, contexts_schema
@@ -33,6 +33,11 @@ _TASK_LOGS = 20_000
 # What is compressed is larger than it looks.
 _COMPRESSION_RATIO = 8
 _CONTEXTS_PER_GROUP = 1 << 16
+# One thread reads a log as fast as three can encode it; each of them has a row group in memory. The row groups of a
+# single file are encoded one after the other.
+_MAX_ENCODERS = 3
+# In a result, what stands for the header that all of a task's logs have: in full, it would be most of the result.
+_TASKS_HEADER = ""
 # A log may be very large; only a dead network file system takes longer.
 _TASK_SECONDS = 24 * 3600.0
 
@@ -166,7 +171,7 @@ def _read(
     if reason != LogReason.OK:
         dropped = counted.drain() - reader.offset
         if not task.allow_truncated:
-            row = _failed(log, reason, detail)._replace(header=reader.header.line.decode(), log_bytes=counted.bytes)
+            row = _failed(log, reason, detail)._replace(header=_header_text(reader, task), log_bytes=counted.bytes)
             try:
                 writer.roll_back()
             except StartOverError:
@@ -183,9 +188,13 @@ def _read(
         observations=observations,
         log_bytes=counted.bytes,
         dropped_bytes=dropped,
-        header=reader.header.line.decode(),
+        header=_header_text(reader, task),
         separator=None if separator is None else separator.decode(),
     )
+
+
+def _header_text(reader: BlockReader, task: LogTask) -> str:
+    return _TASKS_HEADER if reader.header.line == task.header else reader.header.line.decode()
 
 
 def failed_row(log: LogFile, error: FormatError | OSError) -> LogRow:
@@ -275,7 +284,7 @@ def convert_logs_into(
     shares = list(make_tasks(logs, together=options.single))
     in_process = len(shares) == 1
     if in_process and jobs > 1:
-        options = replace(options, threads=jobs)
+        options = replace(options, threads=1 if options.single else min(jobs, _MAX_ENCODERS))
     line = None if header is None else header.line
     tasks = [
         LogTask(f"task-{folder.token}-{number:05d}", share, work, line, options, allow_truncated)
@@ -314,7 +323,17 @@ def _results(
             result = outcome
         if len(missing) != 1 or task.name in done:
             progress(sum(log.size or 0 for log in task.logs))
-        yield result
+        yield _with_headers(result, task)
+
+
+def _with_headers(result: TaskResult, task: LogTask) -> TaskResult:
+    """Put the task's header in where it is left out: one text for all rows."""
+    if task.header is None:
+        return result
+    text = task.header.decode()
+    return TaskResult(
+        result.parts, tuple(row._replace(header=text) if row.header == _TASKS_HEADER else row for row in result.rows)
+    )
 
 
 def _result_there(folder: DatasetFolder, task: LogTask) -> TaskResult | None:
@@ -338,7 +357,7 @@ def _finish(converted: ConvertedLogs) -> None:
     if not parts:  # a table without rows still tells of its columns
         parts = [Part("empty.parquet", 0, None)]
         BatchTable(paths.work / "empty.parquet", _schema(header), compression=converted.compression).commit()
-    moves = [(paths.work / str(part.observations), paths.part(number)) for number, part in enumerate(parts)]
+    moves = [(paths.work / str(part.observations), paths.part(number, len(parts))) for number, part in enumerate(parts)]
     about = {
         "tool": "mlgo-corpus",
         "version": __version__,
@@ -355,7 +374,7 @@ def _finish(converted: ConvertedLogs) -> None:
     contexts = paths.work / "contexts.parquet"
     _merge_contexts(paths.work, converted.results, contexts)
     modules = paths.work / "modules.parquet"
-    table = RowTable(modules, paths.work / ".modules.parquet.tmp", LogRow._fields, INTEGER_FIELDS)
+    table = RowTable(modules, paths.work / ".modules.parquet.tmp", LogRow._fields, INTEGER_FIELDS, LABEL_FIELDS)
     try:
         for row in rows:
             table.append(row)

@@ -23,6 +23,7 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -55,8 +56,18 @@ class DatasetPaths:
 
     @classmethod
     def of(cls, output: Path) -> DatasetPaths:
-        """Tell by the name: a single file is called ``*.parquet``, unless that is a folder."""
-        return cls(output, output.suffix == PARQUET_SUFFIX and not output.is_dir())
+        """Tell by the name: a single file is called ``*.parquet``, unless that is a folder.
+
+        Raises:
+            UsageError: the path cannot be looked at.
+        """
+        try:
+            is_folder = stat.S_ISDIR(os.stat(output).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            is_folder = False
+        except OSError as error:
+            raise UsageError(f"{output}: {os_reason(error)}") from error
+        return cls(output, output.suffix == PARQUET_SUFFIX and not is_folder)
 
     @property
     def folder(self) -> Path:
@@ -83,9 +94,12 @@ class DatasetPaths:
         """The file that is moved to its place last: where it is, the dataset is whole."""
         return self.root if self.single else self.root / DATASET_NAME
 
-    def part(self, number: int) -> Path:
-        """Give where the observations' file of this number goes."""
-        return self.root if self.single else self.root / OBSERVATIONS_FOLDER / f"part-{number:05d}{PARQUET_SUFFIX}"
+    def part(self, number: int, count: int = 1) -> Path:
+        """Give where the observations' file of this number, of ``count``, goes: sorted by name, they are in order."""
+        if self.single:
+            return self.root
+        digits = max(5, len(str(count - 1)))
+        return self.root / OBSERVATIONS_FOLDER / f"part-{number:0{digits}d}{PARQUET_SUFFIX}"
 
     def parts(self) -> tuple[Path, ...]:
         """List the observations' files in their order."""
@@ -127,8 +141,9 @@ class DatasetFolder:
                 self._move()
             finally:
                 self.close()
-        there = paths.whole.exists() if paths.single else _is_description(_read_json(paths.whole))
-        same = there and read_key(paths) == self.key
+        there = is_dataset(paths)
+        self._seen = read_key(paths) if there else None
+        same = there and self._seen == self.key
         self.is_whole = same and not force and _has_all(paths)
         if self.is_whole:
             self._sweep()
@@ -155,6 +170,9 @@ class DatasetFolder:
         try:
             work.mkdir(parents=True, exist_ok=True)
             self._acquire()
+            if not self._force and is_dataset(self.paths) and read_key(self.paths) != self._seen:
+                self.close()
+                raise UsageError(f"{self.paths.root}: another run has just made it; --force replaces it")
             if self._force or _read_json(work / _KEY_NAME) != self.key:
                 for path in work.iterdir():
                     if path.name != _LOCK_NAME:
@@ -225,10 +243,13 @@ class DatasetFolder:
             if others and not self._force and read_key(paths) is None:
                 raise UsageError(f"{others[0]}: is in the way, and not ours; --force replaces it")
         elif paths.root.is_dir():
-            names = [name for name in sorted(os.listdir(paths.root)) if name != STATE_FOLDER]
+            try:
+                names = [name for name in sorted(os.listdir(paths.root)) if name != STATE_FOLDER]
+            except OSError as error:
+                raise UsageError(f"{paths.root}: {os_reason(error)}") from error
             if names:
                 raise UsageError(
-                    f"{paths.root}: is not empty and holds no dataset, but {names[0]}; name another folder"
+                    f"{paths.root}: is not empty, and not a dataset: it holds {names[0]}; name another folder"
                 )
 
     def _move(self) -> None:
@@ -264,6 +285,11 @@ def read_key(paths: DatasetPaths) -> Any:
             return json.loads(file.metadata.metadata[METADATA_KEY.encode()])["key"]
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def is_dataset(paths: DatasetPaths) -> bool:
+    """Tell whether a dataset is there that is said to be whole."""
+    return paths.whole.exists() if paths.single else _is_description(_read_json(paths.whole))
 
 
 def _is_description(value: Any) -> bool:
@@ -304,6 +330,28 @@ def _read_json(path: Path) -> Any:
         return None
 
 
+def find_other_datasets(folder: Path, names: frozenset[str]) -> tuple[Path, ...]:
+    """List the datasets in a folder of datasets but those of these names.
+
+    Raises:
+        UsageError: the folder is a dataset itself, or something else is in it.
+    """
+    if is_dataset(DatasetPaths(folder, single=False)):
+        raise UsageError(f"{folder}: is a dataset, made without --group-by-header; name another folder")
+    try:
+        children = sorted(folder.iterdir()) if folder.is_dir() else []
+    except OSError as error:
+        raise UsageError(f"{folder}: {os_reason(error)}") from error
+    others = []
+    for child in children:
+        if child.name in names or child.name.startswith("."):
+            continue
+        if child.is_symlink() or not is_dataset(DatasetPaths(child, single=False)):
+            raise UsageError(f"{folder}: holds {child.name}, which is no dataset; name another folder")
+        others.append(child)
+    return tuple(others)
+
+
 def open_dataset(path: Path | str) -> DatasetPaths:
     """Find the files of a dataset that is there.
 
@@ -314,6 +362,12 @@ def open_dataset(path: Path | str) -> DatasetPaths:
     paths = DatasetPaths.of(path)
     if not path.exists():
         raise CorpusError(f"{path}: no such file or folder")
+    if not paths.single and not is_dataset(paths):
+        groups = [child.name for child in sorted(path.iterdir()) if is_dataset(DatasetPaths(child, single=False))]
+        if groups:
+            raise CorpusError(
+                f"{path}: holds {len(groups)} datasets ({', '.join(groups)}); name one: {path / groups[0]}"
+            )
     for needed in (paths.whole, paths.contexts, paths.modules):
         if not needed.is_file():
             raise CorpusError(f"{path}: not a whole dataset: it has no {needed.name}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import gzip
 import os
+import re
 import stat
 import sys
 import zlib
@@ -22,7 +23,7 @@ from typing import IO, Any, Final, NoReturn, Self
 from mlgo_corpus.errors import FormatError, TruncatedError, UsageError, os_reason
 from mlgo_corpus.formats.logblocks import BlockWriter, Source, Window
 from mlgo_corpus.formats.tensorspec import TensorSpec
-from mlgo_corpus.formats.traininglog import MAX_LINE_BYTES, LogHeader, Writable, read_header
+from mlgo_corpus.formats.traininglog import MAX_HEADER_BYTES, LogHeader, Writable, read_header
 from mlgo_corpus.store.corpus import NameRegistry, create_file, safe_module_name
 
 STDIN: Final = "-"
@@ -31,6 +32,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 # Of a damaged stream up to so much is lost before the damage: what the decompressor fails over gives nothing.
 _STEP_BYTES = 16 << 10
+# A frame that holds no data: parallel compressors begin with one.
+_ZSTD_SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 _COMPRESSED_SUFFIXES = (".gz", ".zst")
 _LOG_SUFFIX = ".log"
 _LOG_START = b'{"features"'
@@ -102,13 +105,24 @@ def _log_file(path: str, base: str, registry: NameRegistry) -> LogFile:
     if path == STDIN:
         return LogFile(path, "stdin.log", registry.claim("stdin"), None)
     source = os.path.relpath(os.path.abspath(path), base)
-    name = without_compression(source)
     try:
         status = os.stat(path)
     except OSError as error:  # it was there a moment ago
         _refuse(error)
     size = status.st_size if stat.S_ISREG(status.st_mode) else None
-    return LogFile(path, source, registry.claim(safe_module_name(name.removesuffix(_LOG_SUFFIX))), size)
+    return LogFile(path, source, registry.claim(module_name(source)), size)
+
+
+def module_name(source: str) -> str:
+    """Name the module of a log by its path: without ``.log`` and a compression's suffix."""
+    return safe_module_name(without_compression(source).removesuffix(_LOG_SUFFIX))
+
+
+def log_name(source: str) -> str:
+    """Give the path of a log below a folder, by the one that it had: inside it, and with ``.log`` as before."""
+    name = without_compression(source)
+    suffix = _LOG_SUFFIX if name.endswith(_LOG_SUFFIX) else ""
+    return safe_module_name(name.removesuffix(suffix)) + suffix
 
 
 def without_compression(name: str) -> str:
@@ -170,7 +184,7 @@ def open_log(path: str | Path) -> Iterator[Source]:
         if start.startswith(_GZIP_MAGIC):
             with gzip.GzipFile(fileobj=rest, mode="rb") as file:
                 yield _Decompressed(file.readinto1, "gzip")
-        elif start == _ZSTD_MAGIC:
+        elif start == _ZSTD_MAGIC or _ZSTD_SKIPPABLE.fullmatch(start):
             import pyarrow as pa
 
             with pa.PythonFile(rest, mode="r") as file:
@@ -268,7 +282,7 @@ class HeaderReader:
         """
         try:
             with open_log(path) as source:
-                line = Window(source, _HEADER_BYTES).readline(MAX_LINE_BYTES + 1)
+                line = Window(source, _HEADER_BYTES).readline(MAX_HEADER_BYTES + 1)
             header = self._known.get(line)
             if header is None:
                 header = self._known[line] = read_header(BytesIO(line))
@@ -306,12 +320,19 @@ class LogWriter(BlockWriter):
         separator: bytes = b":",
     ) -> None:
         self._path: Path | None = None
+        header = header or LogHeader(tuple(features), score, advice)
         stream: Any = target
         if isinstance(target, str | Path):
             self._path = Path(target)
             self._temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
             stream = create_file(self._temporary)
-        super().__init__(stream, header or LogHeader(tuple(features), score, advice), separator=separator)
+        self._stream = stream
+        try:
+            super().__init__(stream, header, separator=separator)
+        except BaseException:
+            if self._path is not None:
+                self._abandon()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -320,9 +341,12 @@ class LogWriter(BlockWriter):
         if kind is None:
             self.close()
         elif self._path is not None:
-            with suppress(OSError):  # a full disk, which is what raised
-                self._stream.close()
-            self._temporary.unlink(missing_ok=True)
+            self._abandon()
+
+    def _abandon(self) -> None:
+        with suppress(OSError):  # a full disk, which is what raised
+            self._stream.close()
+        self._temporary.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Finish the file and give it its name."""

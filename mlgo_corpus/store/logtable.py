@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mlgo_corpus.errors import CorpusError
-from mlgo_corpus.store.tables import open_parquet
+from mlgo_corpus.store.tables import open_parquet, unreadable
 
 
 class LogReason(StrEnum):
@@ -55,8 +55,11 @@ class LogRow(NamedTuple):
 
 
 # So many columns are never null.
+_HEADER = LogRow._fields.index("header")
 _REQUIRED = LogRow._fields.index("observations") + 1
 INTEGER_FIELDS = frozenset({"contexts", "observations", "log_bytes", "dropped_bytes"})
+# As in the tables of observations and contexts, so that all can be joined.
+LABEL_FIELDS = frozenset({"module"})
 
 
 def read_log_rows(path: Path) -> tuple[LogRow, ...]:
@@ -67,7 +70,11 @@ def read_log_rows(path: Path) -> tuple[LogRow, ...]:
     """
     import pyarrow as pa
 
-    expected = [(name, pa.int64() if name in INTEGER_FIELDS else pa.string()) for name in LogRow._fields]
+    label = pa.dictionary(pa.int32(), pa.string())
+    expected = [
+        (name, pa.int64() if name in INTEGER_FIELDS else label if name in LABEL_FIELDS else pa.string())
+        for name in LogRow._fields
+    ]
     try:
         with open_parquet(path) as file:
             found = [(field.name, field.type) for field in file.schema_arrow]
@@ -75,7 +82,9 @@ def read_log_rows(path: Path) -> tuple[LogRow, ...]:
                 raise CorpusError(f"{path}: not a table of logs: its columns are {found}, expected {expected}")
             columns = [column.to_pylist() for column in file.read().columns]
     except (pa.ArrowException, OSError, ValueError) as error:  # a ValueError: text that is not UTF-8
-        raise CorpusError(f"{path}: cannot be read: {error}") from error
+        raise unreadable(path, error) from error
+    headers: dict[str | None, str | None] = {}  # large, and mostly the same
+    columns[_HEADER] = [headers.setdefault(header, header) for header in columns[_HEADER]]
     rows = tuple(map(LogRow._make, zip(*columns, strict=True)))
     for number, row in enumerate(rows):
         if None in row[:_REQUIRED] or row.contexts < 0 or row.observations < 0:

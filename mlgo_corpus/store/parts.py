@@ -29,6 +29,8 @@ ROW_GROUP_BYTES: Final = 32 << 20
 
 # Contexts wait for their row group; they take about 100 bytes each.
 _MAX_CONTEXTS = 200_000
+# ... and their names, which may be of any length.
+_MAX_CONTEXT_BYTES = 16 << 20
 # What an observation's module, context and number take in memory.
 _KEY_BYTES = 16
 
@@ -45,7 +47,7 @@ def contexts_schema() -> pa.Schema:
     return pa.schema(
         [
             pa.field("module", pa.dictionary(pa.int32(), pa.string()), nullable=False),
-            pa.field("context", pa.string()),
+            pa.field("context", pa.dictionary(pa.int32(), pa.string())),
             pa.field("first_row", pa.int64(), nullable=False),
             pa.field("count", pa.int64(), nullable=False),
             pa.field("line", pa.binary()),
@@ -200,7 +202,9 @@ class ObservationsWriter:
         self._builder.begin_context(names[-1])
         self._contexts.extend(names, lines, self._flushed + self._builder.rows)
         self._log_contexts += len(names)
-        if len(self._contexts) >= _MAX_CONTEXTS:
+        while len(self._contexts) >= _MAX_CONTEXTS or (self._contexts.bytes >= _MAX_CONTEXT_BYTES):
+            if len(self._contexts) == 1:  # it may go on
+                break
             self._make_room()
 
     def _write_rows(self, rows: Rows) -> None:
@@ -365,6 +369,7 @@ class _ContextRows:
         self._first_rows: list[int] = []
         self._lines: dict[int, bytes] = {}
         self._modules = Labels()
+        self.bytes = 0  # of names and lines, about
 
     def __len__(self) -> int:
         return len(self._names)
@@ -378,6 +383,8 @@ class _ContextRows:
             for index, (name, line) in enumerate(zip(names, lines, strict=True), len(self._names)):
                 if name is None or line != encode_context(name):
                     self._lines[index] = line
+                    self.bytes += len(line)
+        self.bytes += sum(len(name) for name in names if name is not None)
         self._names.extend(names)
         self._first_rows.extend([row] * len(names))
 
@@ -386,6 +393,7 @@ class _ContextRows:
         del self._first_rows[count:]
         self._lines = {index: line for index, line in self._lines.items() if index < count}
         self._modules.drop_after(count)
+        self._count_bytes()
 
     def take(self, count: int, row: int) -> pa.RecordBatch:
         """Give the first ``count`` contexts; ``row`` is where the observations that there are end."""
@@ -398,7 +406,7 @@ class _ContextRows:
         batch = pa.RecordBatch.from_arrays(
             [
                 self._modules.array(count, len(self._names)),
-                pa.array(self._names[:count], pa.string()),
+                pa.array(self._names[:count], pa.string()).dictionary_encode(),
                 pa.array(firsts[:-1]),
                 pa.array(np.diff(firsts)),
                 pa.array(lines, pa.binary()),
@@ -409,4 +417,8 @@ class _ContextRows:
         del self._first_rows[:count]
         self._lines = {index - count: line for index, line in self._lines.items() if index >= count}
         self._modules.keep_from(count)
+        self._count_bytes()
         return batch
+
+    def _count_bytes(self) -> None:
+        self.bytes = sum(len(name) for name in self._names if name is not None) + sum(map(len, self._lines.values()))

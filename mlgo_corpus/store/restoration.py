@@ -16,7 +16,7 @@ from mlgo_corpus.store.logfiles import LogWriter
 from mlgo_corpus.store.logtable import LogRow
 from mlgo_corpus.store.observations import Array, iter_runs, observation_schema, rows_of_batch
 from mlgo_corpus.store.parts import ROW_GROUP_BYTES, contexts_schema
-from mlgo_corpus.store.tables import open_parquet
+from mlgo_corpus.store.tables import open_parquet, unreadable
 
 _CONTEXTS_AT_A_TIME = 1 << 16
 
@@ -102,6 +102,8 @@ class _Labels:
     def __init__(self, column: Any) -> None:
         self._codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=True)
         self._names = [*column.dictionary.to_pylist(), None]
+        if len(self._codes) and not -1 <= self._codes.min() <= self._codes.max() < len(self._names) - 1:
+            raise ValueError("an index lies outside its dictionary")
 
     def are(self, name: str | None, rows: slice) -> bool:
         """Tell whether all of these rows have this name."""
@@ -152,7 +154,7 @@ class _Observations:
                     self._numbers = batch.column(2).to_numpy(zero_copy_only=True)
                     self._tensors, self._scores = rows_of_batch(self.header, batch)
                 except ValueError as error:  # nulls where none can be, text that is not UTF-8
-                    raise CorpusError(f"{self.paths.root}: observations cannot be read: {error}") from error
+                    raise unreadable(self.paths.root, error) from error
                 if (self._numbers < 0).any():
                     raise _contradiction(self.paths, "an observation's number is less than 0")
                 self._at = 0
@@ -171,7 +173,7 @@ class _Observations:
                         raise CorpusError(f"{path}: its columns are not those of the header in modules.parquet")
                     yield from file.iter_batches(batch_size=size)
             except (pa.ArrowException, OSError, ValueError) as error:
-                raise CorpusError(f"{path}: cannot be read: {error}") from error
+                raise unreadable(path, error) from error
 
 
 def _iter_contexts(paths: DatasetPaths) -> Iterator[ContextRow]:
@@ -185,7 +187,7 @@ def _iter_contexts(paths: DatasetPaths) -> Iterator[ContextRow]:
                 columns = [column.to_pylist() for column in batch.columns]
                 yield from map(ContextRow._make, zip(*columns, strict=True))
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise CorpusError(f"{paths.contexts}: cannot be read: {error}") from error
+        raise unreadable(paths.contexts, error) from error
 
 
 def _header_of(row: LogRow) -> LogHeader:

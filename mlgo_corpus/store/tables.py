@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.store.corpus import create_file
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 METADATA_KEY: Final = "mlgo_corpus"
 """The key of a schema's metadata under which JSON says what a file is and where it comes from."""
 
+# Where Arrow's readers look for a schema that says more than Parquet's own.
+_ARROW_SCHEMA_KEY = "ARROW:schema"
 # Rows are buffered up to this many; at about a kilobyte each that bounds memory, whatever their number.
 _ROWS_PER_GROUP = 4096
 # The values that the encoder takes at a time; its default of 1024 costs a few percent.
@@ -36,6 +40,11 @@ def open_parquet(path: Path) -> Iterator[Any]:
 
     with pa.OSFile(os.fsencode(path)) as source, pq.ParquetFile(source) as file:
         yield file
+
+
+def unreadable(path: Path, error: Exception) -> CorpusError:
+    """Say that a Parquet file cannot be read, on one line, which Arrow's errors are not."""
+    return CorpusError(f"{path}: cannot be read: {' '.join(str(error).split())}")
 
 
 class BatchTable:
@@ -87,13 +96,22 @@ class RowTable:
         temporary: its name until then.
         columns: the columns' names.
         integers: those of them that hold whole numbers; the others hold text.
+        labels: those of them that readers are to take for dictionary-encoded text, as it is in other tables.
     """
 
-    def __init__(self, path: Path, temporary: Path, columns: Sequence[str], integers: frozenset[str]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        temporary: Path,
+        columns: Sequence[str],
+        integers: frozenset[str],
+        labels: frozenset[str] = frozenset(),
+    ) -> None:
         self._path = path
         self._temporary = temporary
         self._columns = columns
         self._integers = integers
+        self._labels = labels
         self._rows: list[Sequence[Any]] = []
         self._writer: Any = None
         self._file: Any = None
@@ -106,8 +124,16 @@ class RowTable:
 
     def commit(self, metadata: Mapping[str, Any]) -> None:
         """Write what is left and give the file its name; ``metadata`` goes into the schema as JSON."""
+        import pyarrow as pa
+
         self._flush()
-        self._writer.add_key_value_metadata({METADATA_KEY: json.dumps(metadata, sort_keys=True)})
+        said = {METADATA_KEY: json.dumps(metadata, sort_keys=True)}
+        if self._labels:
+            label = pa.dictionary(pa.int32(), pa.string())
+            fields = [item.with_type(label) if item.name in self._labels else item for item in self._schema()]
+            stored = pa.schema(fields, metadata=said).serialize().to_pybytes()
+            said = {**said, _ARROW_SCHEMA_KEY: base64.b64encode(stored).decode()}
+        self._writer.add_key_value_metadata(said)
         self._writer.close()
         self._file.close()
         self._temporary.replace(self._path)
@@ -120,11 +146,16 @@ class RowTable:
             self._file.close()
         self._temporary.unlink(missing_ok=True)
 
+    def _schema(self) -> pa.Schema:
+        import pyarrow as pa
+
+        return pa.schema([(name, pa.int64() if name in self._integers else pa.string()) for name in self._columns])
+
     def _flush(self) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        schema = pa.schema([(name, pa.int64() if name in self._integers else pa.string()) for name in self._columns])
+        schema = self._schema()
         if self._writer is None:
             # Without a stored Arrow schema, whose metadata would be fixed now and hide what commit() adds.
             self._file = create_file(self._temporary)
