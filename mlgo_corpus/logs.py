@@ -333,12 +333,20 @@ def _read_headers(logs: Sequence[LogFile]) -> tuple[dict[LogHeader, list[LogFile
     """Read the logs' headers; give the logs of each, and the rows of logs that have none."""
     headers = HeaderReader()
     by_header: dict[LogHeader, list[LogFile]] = {}
+    groups: dict[
+        int, list[LogFile]
+    ] = {}  # by the header's identity: to hash 40 features takes longer than to read them
     failed = []
     for log in logs:
         try:
-            by_header.setdefault(headers.read(log.path), []).append(log)
+            header = headers.read(log.path)
         except (FormatError, OSError) as error:
             failed.append(failed_row(log, error))
+            continue
+        group = groups.get(id(header))
+        if group is None:
+            group = groups[id(header)] = by_header.setdefault(header, [])
+        group.append(log)
     return by_header, failed
 
 

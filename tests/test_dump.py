@@ -484,7 +484,7 @@ def test_constant_features_are_named() -> None:
     *_, last = printed(LOGS / "regalloc-eviction.lvm.log", "--stats").decode().splitlines()
     assert last == "* constant: is_free, nr_urgent, is_local"
     header, values, *_, decision = printed(LOGS / "inlining.lzio.log", "--stats").decode().splitlines()
-    assert header.endswith(": inlining, 1 observation, 1 context, 3.1 kB")
+    assert header.endswith(": inlining, 1 observation, 1 context, a log of 3.1 kB")
     assert values == "an observation: 40 features; 320 B"
     assert decision.startswith("inlining_decision ")  # of a single observation nothing is called constant
     *_, last = printed(LOGS / "inlining.lopcodes.log", "--stats").decode().splitlines()

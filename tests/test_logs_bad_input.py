@@ -1,18 +1,16 @@
-"""Damaged logs, other headers, outputs that are taken, hostile datasets: rows with a reason, or one line and no trace."""
+"""Damaged logs, other headers, outputs that are taken, full disks: rows with a reason, or one line and no trace."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-import random
-import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,26 +18,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import run_checked
-from test_cli import PACKAGE_ROOT, mlgo
+from test_cli import PACKAGE_ROOT
+from test_extract_bad_input import as_nobody
 from test_logs import (
     LOGS,
     check_dataset,
     copies,
-    data_of,
     expected_dataset,
     header_of,
     observations_of,
     plain_log,
-    real_logs,
     restored,
     tree,
 )
 
 from mlgo_corpus import LogWriter, TensorSpec, convert_logs, read_log, restore_logs
-from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
+from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.formats.logblocks import BlockReader
-from mlgo_corpus.store.logtable import LogRow
 from mlgo_corpus.store.tables import BatchTable
 
 GOOD = LOGS / "regalloc-priority.ltable.log"
@@ -134,13 +129,36 @@ def test_nothing_converted_of_many(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d", "logs"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_an_unreadable_log(tmp_path: Path) -> None:
-    write(tmp_path / "logs/a.log", GOOD.read_bytes())
-    write(tmp_path / "logs/b.log", GOOD.read_bytes()).chmod(0)
-    convert_logs(tmp_path / "logs", tmp_path / "d")
-    row = rows_of(tmp_path / "d")["b"]
-    assert (row["status"], row["reason"], row["detail"]) == ("failed", "unreadable", "Permission denied")
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user, which only root may")
+def test_without_permission(tmp_path: Path) -> None:
+    convert_logs(GOOD, tmp_path / "imports-all-there-is-to-import")
+    root = Path(tempfile.mkdtemp())  # pytest's own folders are closed to other users
+    try:
+        root.chmod(0o755)
+        write(root / "logs/a.log", GOOD.read_bytes())
+        write(root / "logs/b.log", GOOD.read_bytes()).chmod(0)
+        write(root / "closed/c.log", GOOD.read_bytes())
+        (root / "closed").chmod(0)
+        (root / "sealed").mkdir(mode=0o555)
+        (root / "out").mkdir()
+        (root / "out").chmod(0o777)
+
+        def message_of(inputs: Path, output: Path) -> str:
+            with pytest.raises(UsageError) as caught:
+                convert_logs(inputs, output)
+            return str(caught.value)
+
+        assert as_nobody(lambda: convert_logs(root / "logs", root / "out/d").counts) == {"ok": 1, "unreadable": 1}
+        row = rows_of(root / "out/d")["b"]
+        assert (row["status"], row["reason"], row["detail"]) == ("failed", "unreadable", "Permission denied")
+        assert as_nobody(lambda: message_of(root, root / "out/e")) == f"{root}/closed: Permission denied"
+        assert as_nobody(lambda: message_of(root / "logs/b.log", root / "out/e")) == "b.log: Permission denied"
+        for name in ("sealed/d", "sealed/d.parquet"):
+            message = as_nobody(lambda name=name: message_of(root / "logs", root / name))
+            assert str(message).endswith("cannot write there: Permission denied")
+        assert as_nobody(lambda: message_of(root / "logs", root / "closed/d")) == f"{root}/closed/d: Permission denied"
+    finally:
+        shutil.rmtree(root)
 
 
 def failing_reads(monkeypatch: pytest.MonkeyPatch, path: Path, opening: int) -> None:
@@ -194,7 +212,9 @@ def test_a_log_of_which_a_bad_disk_gives_some(
     logs = [write(tmp_path / f"logs/{name}.log", GOOD.read_bytes()) for name in "abc"]
     monkeypatch.setattr(
         "mlgo_corpus.run.logconversion.BlockReader",
-        lambda source: BlockReader(_FailsAt(source, 10_000) if source._source.name == str(logs[1]) else source),
+        lambda source, *more: BlockReader(
+            _FailsAt(source, 10_000) if source._source.name == str(logs[1]) else source, *more
+        ),
     )
     report = convert_logs(logs, tmp_path / "d", allow_truncated=allow_truncated)
     row = rows_of(tmp_path / "d")["b"]
@@ -386,7 +406,7 @@ def test_a_dataset_of_which_a_file_is_missing_is_made_again(tmp_path: Path) -> N
             if name.startswith("d/") == (output.name == "d") and "modules" not in name:
                 (tmp_path / "out" / name).unlink()
                 if name == "d/dataset.json":
-                    with pytest.raises(UsageError, match="is not empty, and not a dataset: it holds contexts.parquet;"):
+                    with pytest.raises(UsageError, match=r"it holds contexts\.parquet; name another"):
                         convert_logs(logs, output)
                     write(tmp_path / "out" / name, before[name])
                 else:

@@ -461,8 +461,8 @@ def test_drop_after(header: LogHeader, kept: int) -> None:
     builder.begin_module("a")
     builder.begin_context("f")
     builder.append(good)
-    builder.begin_module("b")
-    for name in ("g", "f", "h"):
+    for module, name in (("b", "g"), ("d", "f"), ("e", "h")):
+        builder.begin_module(module)
         builder.begin_context(name)
         builder.append(cut_rows(bad, 0, 50))
         builder.append(cut_rows(bad, 50, 55))

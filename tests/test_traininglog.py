@@ -415,7 +415,7 @@ def test_thousands_of_features() -> None:
 
 def test_the_longest_header(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traininglog, "MAX_HEADER_BYTES", 1000)
-    line = b'{"features":[]}'.ljust(1000)
+    line = b'{"features":[]}'.ljust(999)  # and a newline
     assert read_header(io.BytesIO(line + b"\n")).line == line
     message = "reading the log's header, found a line of more than 1000 bytes"
     assert refused(line + b" \n") == (FormatError, message, 0)
@@ -685,14 +685,14 @@ def test_long_lines(purpose: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traininglog, "MAX_LINE_BYTES", 5000)
     start = START if purpose == "an event" else FIRST + 30
     message = f"reading {purpose}, found a line of more than 5000 bytes"
-    assert refused(SCORED_LOG[:start] + b"a" * 5001) == (FormatError, message, start)
-    assert refused(SCORED_LOG[:start] + b"a" * 5001 + b"\n") == (FormatError, message, start)
-    assert refused(SCORED_LOG[:start] + b"a" * 5000)[0] is TruncatedError
+    assert refused(SCORED_LOG[:start] + b"a" * 5000) == (FormatError, message, start)
+    assert refused(SCORED_LOG[:start] + b"a" * 5000 + b"\n") == (FormatError, message, start)
+    assert refused(SCORED_LOG[:start] + b"a" * 4999)[0] is TruncatedError
 
 
 def test_the_longest_context(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traininglog, "MAX_LINE_BYTES", 5000)
-    longest = "a" * (5000 - len('{"context":""}'))
+    longest = "a" * (5000 - len('{"context":""}\n'))
     assert plain_events(make_log(SCORED, context(longest))).events == [context(longest)]
     message = "reading an event, found a line of more than 5000 bytes"
     assert refused(make_log(SCORED, context(longest + "a"))) == (FormatError, message, START)
@@ -713,7 +713,7 @@ def test_a_line_of_more_than_the_limit_is_not_read_to_its_end() -> None:
     stream = Endless(SCORED.line + b"\n")
     message = f"reading an event, found a line of more than {MAX_LINE_BYTES} bytes"
     assert plain_events(stream) == Reading([], (FormatError, message, START), START)
-    assert stream.taken == MAX_LINE_BYTES + 1
+    assert stream.taken == MAX_LINE_BYTES
 
 
 @pytest.mark.parametrize("line", [rb'{"context":"%b"}', rb' { "context" : "\"%b\\" }', b'{"context":"\xc3\xa9%b\x7f"}'])
@@ -861,6 +861,47 @@ def test_contexts_are_spelled_as_llvm_does(name: str, line: bytes) -> None:
 def test_names_that_are_no_text() -> None:
     with pytest.raises(ValueError, match="surrogates not allowed"):
         encode_context("\ud800")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a\ud800", r"expected text for a context's name, got 'a\\ud800'"),
+        (None, "expected text for a context's name, got None"),
+        (b"f", "expected text for a context's name, got b'f'"),
+        ("a" * 4986, "a context's line of 5001 bytes, expected at most 5000"),
+        ("é" * 2493, "a context's line of 5001 bytes, expected at most 5000"),
+    ],
+    ids=["surrogate", "none", "bytes", "long", "bytes of characters"],
+)
+def test_contexts_that_no_reader_takes(name: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traininglog, "MAX_LINE_BYTES", 5000)
+    output = io.BytesIO()
+    writer = LogWriter(output, LogHeader(()))
+    writer.write_context("f")
+    writer.write_observation([])
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        writer.write_context(name)
+    writer.write_observation([])  # still of the context before
+    longest = "a" * 4985
+    writer.write_context(longest)
+    assert plain_events(output.getvalue()).events == [
+        context("f"),
+        Observation(0, b"", None),
+        Observation(1, b"", None),
+        context(longest),
+    ]
+
+
+def test_headers_that_no_reader_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traininglog, "MAX_HEADER_BYTES", 1000)
+    output = io.BytesIO()
+    with pytest.raises(ValueError, match=r"^a header of 1000 bytes, expected less than 1000$"):
+        LogWriter(output, LogHeader((), line=b'{"features":[]}'.ljust(1000)))
+    assert output.getvalue() == b""
+    header = LogHeader((), line=b'{"features":[]}'.ljust(999))
+    LogWriter(output, header)
+    assert LogReader(io.BytesIO(output.getvalue())).header.line == header.line
 
 
 def test_observations_are_counted_in_each_context() -> None:

@@ -76,8 +76,8 @@ class BlockReader:
         FormatError: the source does not begin with a header.
     """
 
-    def __init__(self, source: Source) -> None:
-        self._window = Window(source)
+    def __init__(self, source: Source, window_bytes: int = WINDOW_BYTES) -> None:
+        self._window = Window(source, window_bytes)
         self._plain = LogReader(self._window)
         self.header = self._plain.header
         self.offset = self._plain.offset

@@ -45,6 +45,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -55,10 +56,10 @@ from mlgo_corpus.errors import FormatError, TruncatedError
 from mlgo_corpus.formats.tensorspec import MAX_TENSOR_BYTES, TensorSpec, is_text, parse_spec, shown
 
 MAX_LINE_BYTES: Final = 16 << 20
-"""The longest line that is believed: mangled names of functions have a megabyte now and then."""
+"""The longest line that is believed, its newline included: mangled names of functions have a megabyte now and then."""
 
 MAX_HEADER_BYTES: Final = 1 << 20
-"""The longest header that is believed, for JSON takes up to 40 times its length in memory. LLVM's have 3 KB."""
+"""The longest header that is believed, its newline included: JSON takes up to 40 times its length. LLVM's have 3 KB."""
 
 _OBSERVATION = re.compile(rb'\{"observation":( ?)(0|[1-9][0-9]{0,18})\}\n')
 # Of lines that are longer than a header, JSON is read only of those that are made of two strings: {"context":"NAME"}.
@@ -140,6 +141,8 @@ class LogHeader:
         return None
 
 
+# The logs of one build share a few headers, and JSON of 3 KB for each takes longer than a small log itself.
+@lru_cache(maxsize=16)
 def parse_header(line: bytes) -> LogHeader:
     """Make a header from its line, without the newline.
 
@@ -160,9 +163,9 @@ def read_header(stream: Readable) -> LogHeader:
     Raises:
         FormatError: it is no header; a TruncatedError if it ends without a newline.
     """
-    line = stream.readline(MAX_HEADER_BYTES + 1)
+    line = stream.readline(MAX_HEADER_BYTES)
     if not line.endswith(b"\n"):
-        if len(line) > MAX_HEADER_BYTES:
+        if len(line) >= MAX_HEADER_BYTES:
             raise FormatError(f"reading the log's header, found a line of more than {MAX_HEADER_BYTES} bytes", offset=0)
         if line and not line.lstrip().startswith(b"{"):
             raise FormatError(f"expected a log's header, found {_excerpt(line)}", offset=0)
@@ -242,7 +245,7 @@ class LogReader:
         """Make an event of a line that is no observation."""
         value = None
         try:
-            if len(line) <= MAX_HEADER_BYTES + 1 or _LONG_CONTEXT.fullmatch(line):
+            if len(line) <= MAX_HEADER_BYTES or _LONG_CONTEXT.fullmatch(line):
                 value = _parse_json(line[:-1], "an event")
             if isinstance(value, dict) and isinstance(value.get("features"), list):
                 self.header = parse_header(line[:-1])
@@ -263,9 +266,9 @@ class LogReader:
 
     def _read_line(self, purpose: str) -> bytes:
         """Read a line with its newline, or nothing at the end."""
-        line = self._stream.readline(MAX_LINE_BYTES + 1)
+        line = self._stream.readline(MAX_LINE_BYTES)
         if line and not line.endswith(b"\n"):
-            if len(line) > MAX_LINE_BYTES:
+            if len(line) >= MAX_LINE_BYTES:
                 message = f"reading {purpose}, found a line of more than {MAX_LINE_BYTES} bytes"
                 raise FormatError(message, offset=self.offset)
             found = f"{len(line)} bytes without one: {_excerpt(line)}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mlgo_corpus import __version__
 from mlgo_corpus.errors import FormatError, MlgoCorpusError, TruncatedError, UnsupportedError, os_reason
-from mlgo_corpus.formats.logblocks import BlockReader, Source
+from mlgo_corpus.formats.logblocks import WINDOW_BYTES, BlockReader, Source
 from mlgo_corpus.formats.traininglog import LogHeader, parse_header
 from mlgo_corpus.run.engine import Lost, parallel_map
 from mlgo_corpus.store.corpus import write_atomically
@@ -33,6 +33,8 @@ _TASK_LOGS = 20_000
 # What is compressed is larger than it looks.
 _COMPRESSION_RATIO = 8
 _CONTEXTS_PER_GROUP = 1 << 16
+# Most logs are small, and making room for a large one would take longer than to read them.
+_SMALL_WINDOW_BYTES = 64 << 10
 # One thread reads a log as fast as three can encode it; each of them has a row group in memory. The row groups of a
 # single file are encoded one after the other.
 _MAX_ENCODERS = 3
@@ -144,7 +146,7 @@ def _convert_log(
     try:
         with open_log(log.path) as source:
             counted = _CountedSource(source, progress)
-            reader = BlockReader(counted)
+            reader = BlockReader(counted, min(WINDOW_BYTES, max(_SMALL_WINDOW_BYTES, (log.size or 0) + 1)))
             if reader.header != header:
                 raise FormatError("the log is another one than it was a moment ago", offset=0)
             return _read(log, reader, counted, writer, task)
