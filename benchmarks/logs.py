@@ -43,6 +43,7 @@ import os
 import platform
 import resource
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -827,6 +828,8 @@ def main() -> None:
     if arguments.generate:
         generate(arguments.generate[0], int(arguments.generate[1]))
         return
+    # The folder may be in memory: it has to go however this ends.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     place = arguments.folder or default_folder(arguments.megabytes)
     with tempfile.TemporaryDirectory(prefix="bench-logs-", dir=place) as name:
         bench = Bench(Path(name), arguments.repeat, arguments.patience)

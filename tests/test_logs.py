@@ -274,11 +274,11 @@ HEADERS = st.builds(
     st.none() | SPECS,
     st.just({}) | st.just({"advice": None}) | SPECS.map(lambda spec: {"advice": spec, "extra": [1, {}]}),
 )
-FIRST_NUMBERS = st.sampled_from([0, 0, 0, 1, 8, 97, 995, 9_990, 99_999_998, (1 << 63) - 6])
+FIRST_NUMBERS = st.sampled_from([0, 0, 0, 1, 8, 97, 995, 9_990, 99_999_998, (1 << 63) - 5])
 EVENTS = st.lists(
     NAMES.map(lambda name: ("context", name))
-    | st.tuples(FIRST_NUMBERS, st.integers(1, 5) | st.integers(1, 120)).map(lambda run: ("run", run)),
-    max_size=12,
+    | st.tuples(FIRST_NUMBERS, st.integers(1, 5) | st.integers(1, 40)).map(lambda run: ("run", run)),
+    max_size=8,
 )
 DAMAGES = st.none() | st.tuples(
     st.sampled_from(["cut", "cut", "cut", "flip", "insert", "delete", "header", "junk"]), st.floats(0, 1)
@@ -288,7 +288,7 @@ DAMAGES = st.none() | st.tuples(
 def encode_log(header: dict[str, Any], events: Iterable[tuple[str, Any]], seed: int) -> bytes:
     """Write a log in one of the spellings there are; the bytes of tensors are random, or look like events."""
     rng = random.Random(seed)
-    line = spelled(header, rng).encode()
+    line = f"{rng.choice(['', '', ' '])}{spelled(header, rng)}{rng.choice(['', '', chr(13), '  '])}".encode()
     parsed = parse_header(line)
     separator = rng.choice(["", "", " "])
     pieces = [line, b"\n"]
@@ -401,7 +401,7 @@ def check_conversion(folder: Path, logs: dict[str, bytes], header: LogHeader, li
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     header=HEADERS,
-    logs=st.lists(st.tuples(EVENTS, DAMAGES, st.integers(0, 1 << 32)), min_size=1, max_size=6),
+    logs=st.lists(st.tuples(EVENTS, DAMAGES, st.integers(0, 1 << 32)), min_size=1, max_size=5),
     limits=st.builds(Limits, **{name: st.sampled_from(choices) for name, choices in CHOICES.items()}),
 )
 def test_any_logs_become_what_a_plain_reader_reads_and_come_back(
@@ -415,7 +415,7 @@ def test_any_logs_become_what_a_plain_reader_reads_and_come_back(
     check_conversion(folder, encoded, parse_header(json.dumps(header).encode()), limits)
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", range(60))
 def test_many_observations_many_of_them_damaged(tmp_path: Path, seed: int) -> None:
     """The same with logs that are larger than the limits, more often than Hypothesis would make them."""
     rng = random.Random(seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import os
 import shutil
@@ -33,7 +34,7 @@ from test_logs import (
 )
 
 from mlgo_corpus import LogWriter, TensorSpec, convert_logs, read_log, restore_logs
-from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError
 from mlgo_corpus.formats.logblocks import BlockReader
 from mlgo_corpus.store.tables import BatchTable
 
@@ -101,6 +102,23 @@ def test_damaged_logs_are_rows_with_a_reason(tmp_path: Path, allow_truncated: bo
     assert restored(tmp_path / "d", tmp_path / "back") == expected.restored
     back = restore_logs(tmp_path / "d", tmp_path / "back", force=True)
     assert (back.logs, back.missing, back.incomplete) == (1 + len(kept), 9 - len(kept), len(kept))
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+@pytest.mark.parametrize("name", ["d", "d.parquet"])
+def test_what_follows_damage_is_counted_to_the_end(
+    tmp_path: Path, compress: Callable[[bytes], bytes], name: str
+) -> None:
+    data = GOOD.read_bytes() + BODY * 80
+    assert len(data) > 2_000_000
+    data = data[:100_000] + b"!" + data[100_000:]
+    plain = plain_log(data)
+    assert not isinstance(plain, FormatError)
+    assert plain.whole <= 100_000
+    log = write(tmp_path / "x.log", compress(data))
+    report = convert_logs(log, tmp_path / name, allow_truncated=True)
+    assert (report.log_bytes, report.dropped_bytes) == (len(data), len(data) - plain.whole)
+    assert restored(tmp_path / name, tmp_path / "back") == {"x.log": data[: plain.whole]}
 
 
 @pytest.mark.parametrize("name", DAMAGED)
