@@ -318,7 +318,17 @@ def test_workers_that_outlive_their_parent_spoil_nothing(
     os.waitpid(child, 0)
     workers = [path.name for path in ready.iterdir()]
     assert all(Path(f"/proc/{worker}").exists() for worker in workers)
-    convert_logs(logs, output, compression=compression)
+
+    def commit_more_slowly(self: BatchTable) -> None:
+        """Be at the same files when the others commit theirs; with other options, be done with those already."""
+        slow = ("-00000-", "-00001-") if compression == "zstd" else ("-00010-",)
+        if any(number in self.path.name for number in slow):
+            time.sleep(0.6)
+        real(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchTable, "commit", commit_more_slowly)
+        convert_logs(logs, output, compression=compression, jobs=2)
     while any(Path(f"/proc/{worker}/fd").exists() and os.listdir(f"/proc/{worker}/fd") for worker in workers):
         time.sleep(0.01)
     convert_logs(logs, tmp_path / "fresh/d", compression=compression)

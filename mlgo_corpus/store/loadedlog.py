@@ -60,7 +60,6 @@ class TrainingLog:
     Attributes:
         module: the module it is of: the file's name without ``.log``.
         header: what the log says of itself.
-        contexts: its contexts in order, also those without observations.
         damage: what is wrong with it where only its whole observations were asked for, else None.
     """
 
@@ -68,15 +67,24 @@ class TrainingLog:
         self,
         module: str,
         header: LogHeader,
-        contexts: tuple[LogContext, ...],
+        starts: tuple[list[str | None], list[int]],
         batches: Sequence[pa.RecordBatch],
         damage: FormatError | None,
     ) -> None:
         self.module = module
         self.header = header
-        self.contexts = contexts
+        self._starts = starts
         self.damage = damage
         self._batches = batches
+
+    @cached_property
+    def contexts(self) -> tuple[LogContext, ...]:
+        """The contexts in order, also those without observations."""
+        names, first_rows = self._starts
+        ends = [*first_rows[1:], len(self)]
+        return tuple(
+            LogContext(name, first, after - first) for name, first, after in zip(names, first_rows, ends, strict=False)
+        )
 
     @property
     def features(self) -> tuple[TensorSpec, ...]:
@@ -208,9 +216,5 @@ class _Loader:
     def finish(self, damage: FormatError | None) -> TrainingLog:
         if self._builder.rows:
             self._batches.append(self._builder.take())
-        ends = [*self._first_rows[1:], self._rows]
-        contexts = tuple(
-            LogContext(name, first, after - first)
-            for name, first, after in zip(self._names, self._first_rows, ends, strict=False)
-        )
-        return TrainingLog(self._module, self._header, contexts, self._batches, damage)
+        starts = (self._names, self._first_rows)
+        return TrainingLog(self._module, self._header, starts, self._batches, damage)
