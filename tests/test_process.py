@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mlgo_corpus.errors import ToolError
+from mlgo_corpus.run import process
+from mlgo_corpus.run.process import STDERR_TAIL, run_tool
+
+
+def python(source: str) -> tuple[str, ...]:
+    return (sys.executable, "-I", "-S", "-c", source)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that is dead but not reaped by its (foreign) parent does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    return not (status.exists() and status.read_text().rpartition(")")[2].split()[0] in "ZX")
+
+
+def dies(pid: int) -> bool:
+    """Whether a process is dead soon: a signal that was sent takes effect after the call that sent it."""
+    end = time.monotonic() + 5
+    while alive(pid) and time.monotonic() < end:
+        time.sleep(0.01)
+    return not alive(pid)
+
+
+def wait_for_pid(path: Path) -> int:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        if path.exists() and (text := path.read_text()).endswith("\n"):
+            return int(text)
+        time.sleep(0.01)
+    raise AssertionError(f"{path} was not written")
+
+
+def stop_when(path: Path) -> threading.Event:
+    """Give an event that is set once ``path`` holds a pid."""
+    stop = threading.Event()
+
+    def watch() -> None:
+        wait_for_pid(path)
+        stop.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    return stop
+
+
+@pytest.fixture(autouse=True)
+def no_child_is_left() -> Iterator[None]:
+    before = children()
+    yield
+    assert children() <= before
+
+
+def children() -> set[int]:
+    own = Path("/proc/self/task")
+    return {int(pid) for task in own.glob("*/children") for pid in task.read_text().split()}
+
+
+# A process that a child starts, and that outlives it unless somebody ends it; its pid goes to a file.
+GRANDCHILD = """
+import os, sys, time
+if os.fork() == 0:
+    with open({pid_file!r} + ".new", "w") as file:
+        print(os.getpid(), file=file)
+    os.rename({pid_file!r} + ".new", {pid_file!r})
+    time.sleep(600)
+    os._exit(0)
+while not os.path.exists({pid_file!r}):
+    time.sleep(0.01)
+"""
+
+
+def test_the_result_holds_what_was_written_and_how_long_it_took() -> None:
+    argv = python("import sys; sys.stdout.buffer.write(b'\\xff\\0out'); sys.stderr.write('warned')")
+    result = run_tool(argv, timeout=30)
+    assert result.argv == argv
+    assert result.stdout == b"\xff\0out"
+    assert result.stderr == "warned"
+    assert 0 < result.wall_s < 30
+
+
+def test_cwd_and_env_are_the_ones_given(tmp_path: Path) -> None:
+    source = "import os; print(os.getcwd(), os.environ.get('ONLY'), os.environ.get('HOME'))"
+    result = run_tool(python(source), cwd=tmp_path, env={"ONLY": "this"}, timeout=30)
+    assert result.stdout.decode() == f"{tmp_path.resolve()} this None\n"
+
+
+def test_there_is_no_stdin() -> None:
+    result = run_tool(python("import sys; print(repr(sys.stdin.read()))"), timeout=30)
+    assert result.stdout == b"''\n"
+
+
+def test_a_list_is_taken_and_kept_as_a_tuple() -> None:
+    assert run_tool(list(python("")), timeout=30).argv == python("")
+
+
+def test_a_failure_carries_argv_exit_code_and_stderr() -> None:
+    argv = python("import sys; print('first', file=sys.stderr); sys.exit('second')")
+    with pytest.raises(ToolError) as caught:
+        run_tool(argv, timeout=30)
+    assert caught.value.argv == argv
+    assert caught.value.returncode == 1
+    assert caught.value.stderr == "first\nsecond\n"
+    assert str(caught.value).endswith(": exit code 1: second")
+
+
+def test_a_signal_is_told_as_one() -> None:
+    with pytest.raises(ToolError, match=r"ended by signal 9$") as caught:
+        run_tool(python("import os, signal; os.kill(os.getpid(), signal.SIGKILL)"), timeout=30)
+    assert caught.value.returncode == -signal.SIGKILL
+
+
+def test_a_missing_program_is_one_line(tmp_path: Path) -> None:
+    program = str(tmp_path / "no-such-clang")
+    with pytest.raises(ToolError) as caught:
+        run_tool((program, "-c"), timeout=30)
+    assert caught.value.returncode == 127
+    assert str(caught.value) == f"{program} -c: exit code 127: {program}: No such file or directory"
+
+
+def test_a_file_that_is_no_program_is_one_line(tmp_path: Path) -> None:
+    program = tmp_path / "clang"
+    program.write_text("not executable")
+    with pytest.raises(ToolError, match="Permission denied") as caught:
+        run_tool((str(program),), timeout=30)
+    assert caught.value.returncode == 126
+
+
+def test_a_flood_on_stderr_is_drained_and_its_end_kept() -> None:
+    flood = "import sys; [sys.stderr.write('x' * 1023 + '\\n') for _ in range(20_000)]; sys.exit('the end')"
+    with pytest.raises(ToolError) as caught:
+        run_tool(python(flood), timeout=60)
+    assert caught.value.returncode == 1
+    assert caught.value.stderr.endswith("x\nthe end\n")
+    assert len(caught.value.stderr) == STDERR_TAIL
+
+
+def test_both_pipes_are_read_at_the_same_time() -> None:
+    both = "import sys; [(sys.stdout.write('o' * 4096), sys.stderr.write('e' * 4096)) for _ in range(500)]"
+    result = run_tool(python(both), timeout=60)
+    assert result.stdout == b"o" * 4096 * 500
+    assert result.stderr == "e" * STDERR_TAIL
+
+
+def test_a_runaway_on_stdout_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "STDOUT_LIMIT", 1 << 20)
+    with pytest.raises(ToolError, match="more than 1048576 bytes on stdout") as caught:
+        run_tool(python("import sys\nwhile True: sys.stdout.write('o' * 4096)"), timeout=60)
+    assert caught.value.returncode == -signal.SIGKILL
+
+
+def test_the_deadline_is_kept_and_what_was_said_is_told() -> None:
+    begin = time.monotonic()
+    with pytest.raises(ToolError, match=r"did not finish in time: stuck$") as caught:
+        run_tool(python("import sys, time; print('stuck', file=sys.stderr); time.sleep(600)"), timeout=1.5)
+    assert caught.value.returncode is None
+    assert time.monotonic() - begin < 10
+
+
+def test_a_child_that_closes_its_pipes_still_has_a_deadline_and_an_exit_code() -> None:
+    close = "import os, time; os.close(1); os.close(2); time.sleep({}); os._exit(3)"
+    with pytest.raises(ToolError) as caught:
+        run_tool(python(close.format(0.2)), timeout=30)
+    assert caught.value.returncode == 3
+    with pytest.raises(ToolError) as caught:
+        run_tool(python(close.format(600)), timeout=1)
+    assert caught.value.returncode is None
+
+
+def test_ignoring_sigterm_does_not_help(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    stubborn = (
+        "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        f"print(os.getpid(), file=open({str(pid_file)!r}, 'w'), flush=True); time.sleep(600)"
+    )
+    with pytest.raises(ToolError, match="stopped"):
+        run_tool(python(stubborn), timeout=60, stop=stop_when(pid_file))
+    assert not alive(wait_for_pid(pid_file))
+
+
+def test_sigterm_comes_first_so_that_a_compiler_can_clean_up(tmp_path: Path) -> None:
+    pid_file, temporary = tmp_path / "pid", tmp_path / "a.o.tmp"
+    tidy = f"""
+import os, signal, time
+def clean(*_):
+    os.unlink({str(temporary)!r})
+    os._exit(1)
+signal.signal(signal.SIGTERM, clean)
+open({str(temporary)!r}, "w").close()
+print(os.getpid(), file=open({str(pid_file)!r}, "w"), flush=True)
+time.sleep(600)
+"""
+    with pytest.raises(ToolError, match="stopped"):
+        run_tool(python(tidy), timeout=60, stop=stop_when(pid_file))
+    assert not temporary.exists()
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_a_grandchild_that_holds_the_pipes_delays_nothing_and_is_killed(tmp_path: Path, exit_code: int) -> None:
+    pid_file = tmp_path / "pid"
+    source = GRANDCHILD.format(pid_file=str(pid_file)) + f"print('done', flush=True); os._exit({exit_code})"
+    begin = time.monotonic()
+    if exit_code:
+        with pytest.raises(ToolError) as caught:
+            run_tool(python(source), timeout=60)
+        assert caught.value.returncode == exit_code
+    else:
+        assert run_tool(python(source), timeout=60).stdout == b"done\n"
+    assert time.monotonic() - begin < 20
+    assert dies(wait_for_pid(pid_file))
+
+
+def test_ending_a_child_ends_its_children(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    source = GRANDCHILD.format(pid_file=str(pid_file)) + "time.sleep(600)"
+    with pytest.raises(ToolError, match="stopped"):
+        run_tool(python(source), timeout=60, stop=stop_when(pid_file))
+    assert dies(wait_for_pid(pid_file))
+
+
+def test_a_daemon_in_another_session_delays_nothing(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    daemon = GRANDCHILD.format(pid_file=str(pid_file)).replace("== 0:", "== 0:\n    os.setsid()")
+    begin = time.monotonic()
+    try:
+        run_tool(python(daemon), timeout=60)
+        assert time.monotonic() - begin < 20
+    finally:
+        os.kill(wait_for_pid(pid_file), signal.SIGKILL)
+
+
+def test_stop_ends_the_child() -> None:
+    stop = threading.Event()
+    threading.Timer(0.3, stop.set).start()
+    begin = time.monotonic()
+    with pytest.raises(ToolError, match="stopped"):
+        run_tool(python("import time; time.sleep(600)"), timeout=60, stop=stop)
+    assert time.monotonic() - begin < 20
+
+
+def test_ctrl_c_kills_child_and_grandchild(tmp_path: Path) -> None:
+    child, grandchild = tmp_path / "child", tmp_path / "grandchild"
+    source = (
+        GRANDCHILD.format(pid_file=str(grandchild))
+        + f"print(os.getpid(), file=open({str(child)!r}, 'w'), flush=True); time.sleep(600)"
+    )
+
+    def interrupt() -> None:
+        wait_for_pid(child)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        run_tool(python(source), timeout=60)
+    thread.join()
+    assert not alive(wait_for_pid(child))
+    assert dies(wait_for_pid(grandchild))
+
+
+def test_no_file_descriptor_is_left_open() -> None:
+    def open_files() -> int:
+        return len(list(Path("/dev/fd").iterdir()))
+
+    run_tool(python(""), timeout=30)
+    before = open_files()
+    for source in ("", "raise SystemExit(1)"):
+        try:
+            run_tool(python(source), timeout=30)
+        except ToolError:
+            assert source
+    assert open_files() == before
