@@ -9,6 +9,7 @@
     │   └── UnsupportedError     ... or a valid variant that this package does not read
     ├── CorpusError              a corpus folder, or one of its modules
     ├── ToolError                a compiler or another program failed
+    ├── ProtocolError            the other side of a live session did not keep to the protocol
     └── WorkerError              a worker process died or ran past its deadline
 
 Each message is one line that says what was read, what was expected, what was found and where.
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -80,25 +82,61 @@ class CorpusError(MlgoCorpusError):
         return f"{self.module}: {self.message}" if self.module is not None else self.message
 
 
-class ToolError(MlgoCorpusError):
-    """A program failed: its argv, exit code (negative: the signal that ended it) and the tail of its stderr."""
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a program took: seconds by the clock and of all CPUs, and its peak memory, None if that is not known.
 
-    def __init__(self, argv: Sequence[str], returncode: int | None, stderr: str = "") -> None:
-        super().__init__(tuple(argv), returncode, stderr)
+    ``cpu_s`` counts the program and those of its children that it waited for.
+    """
+
+    wall_s: float
+    cpu_s: float
+    max_rss_bytes: int | None
+
+
+class ToolError(MlgoCorpusError):
+    """A program failed: its argv, exit code (negative: the signal that ended it) and the tail of its stderr.
+
+    ``usage`` is None only if it could not be started.
+    """
+
+    def __init__(
+        self, argv: Sequence[str], returncode: int | None, stderr: str = "", usage: Usage | None = None
+    ) -> None:
+        super().__init__(tuple(argv), returncode, stderr, usage)
         self.argv = tuple(argv)
         self.returncode = returncode
         self.stderr = stderr
+        self.usage = usage
+
+    @property
+    def outcome(self) -> str:
+        """How it ended: ``exit code 1``, ``ended by signal 9`` or ``did not finish in time``."""
+        if self.returncode is None:
+            return "did not finish in time"
+        return f"ended by signal {-self.returncode}" if self.returncode < 0 else f"exit code {self.returncode}"
 
     def __str__(self) -> str:
-        if self.returncode is None:
-            outcome = "did not finish in time"
-        elif self.returncode < 0:
-            outcome = f"ended by signal {-self.returncode}"
-        else:
-            outcome = f"exit code {self.returncode}"
-        lines = self.stderr.strip().splitlines()
-        said = f": {lines[-1]}" if lines else ""
-        return f"{shlex.join(self.argv)}: {outcome}{said}"
+        return _told(self.argv, self.outcome, self.stderr)
+
+
+class ProtocolError(MlgoCorpusError):
+    """A program broke the protocol of a live session: what was read, expected and found, and its stderr's tail."""
+
+    def __init__(self, message: str, argv: Sequence[str], stderr: str = "", usage: Usage | None = None) -> None:
+        super().__init__(message, tuple(argv), stderr, usage)
+        self.message = message
+        self.argv = tuple(argv)
+        self.stderr = stderr
+        self.usage = usage
+
+    def __str__(self) -> str:
+        return _told(self.argv, self.message, self.stderr)
+
+
+def _told(argv: Sequence[str], outcome: str, stderr: str) -> str:
+    lines = stderr.strip().splitlines()
+    return f"{shlex.join(argv)}: {outcome}{f': {lines[-1]}' if lines else ''}"
 
 
 class WorkerError(MlgoCorpusError):

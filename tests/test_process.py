@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 import os
+import pickle
+import resource
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from mlgo_corpus.errors import ToolError
+from mlgo_corpus.errors import ToolError, Usage, UsageError
 from mlgo_corpus.run import process
-from mlgo_corpus.run.process import STDERR_TAIL, run_tool
+from mlgo_corpus.run.process import STDERR_TAIL, Child, run_tool
 
 
 def python(source: str) -> tuple[str, ...]:
@@ -284,3 +287,125 @@ def test_no_file_descriptor_is_left_open() -> None:
         except ToolError:
             assert source
     assert open_files() == before
+
+
+# What a program took.
+
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and prlimit")
+SPIN = "import time\nwhile time.process_time() < {}: pass\n"
+TAKE = "block = bytearray({}); block[::4096] = b'x' * len(block[::4096])\n"
+
+
+def test_the_usage_holds_wall_and_cpu_time_of_this_child_alone() -> None:
+    usage = run_tool(python(SPIN.format(0.3) + "time.sleep(0.2)"), timeout=30).usage
+    assert 0.3 <= usage.cpu_s < 5
+    assert usage.wall_s >= 0.5
+    assert run_tool(python(""), timeout=30).usage.cpu_s < 0.3
+
+
+def test_errors_hold_the_usage_too() -> None:
+    with pytest.raises(ToolError) as caught:
+        run_tool(python(SPIN.format(0.2) + "raise SystemExit(1)"), timeout=30)
+    assert caught.value.usage is not None
+    assert caught.value.usage.cpu_s >= 0.2
+    with pytest.raises(ToolError, match="did not finish in time") as caught:
+        run_tool(python(SPIN.format(600)), timeout=0.5)
+    assert caught.value.usage is not None
+    assert caught.value.usage.wall_s >= 0.5
+    assert caught.value.usage.cpu_s > 0.1
+    with pytest.raises(ToolError, match="No such file") as caught:
+        run_tool(("/no/such/program",), timeout=1)
+    assert caught.value.usage is None
+
+
+@ON_LINUX
+def test_the_peak_memory_is_the_childs_and_not_ours() -> None:
+    ours = bytearray(200 << 20)
+    ours[::4096] = b"x" * len(ours[::4096])
+    del ours
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > 200 << 10
+    small = run_tool(python("import time; time.sleep(0.1)"), timeout=30).usage
+    assert small.max_rss_bytes is not None
+    assert 2 << 20 < small.max_rss_bytes < 60 << 20
+    sampled = run_tool(python(TAKE.format(100 << 20) + "import time; time.sleep(0.2)"), timeout=30).usage
+    assert sampled.max_rss_bytes is not None
+    assert 100 << 20 < sampled.max_rss_bytes < 160 << 20
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    exact = run_tool(python(TAKE.format(own + (50 << 20))), timeout=30).usage
+    assert exact.max_rss_bytes is not None
+    assert own + (50 << 20) < exact.max_rss_bytes < own + (110 << 20)
+
+
+@ON_LINUX
+def test_a_peak_that_nobody_saw_is_not_known() -> None:
+    ours = bytearray(64 << 20)
+    ours[::4096] = b"x" * len(ours[::4096])
+    peaks = {run_tool(("/bin/true",), timeout=30).usage.max_rss_bytes for _ in range(20)}
+    assert all(peak is None or peak < 20 << 20 for peak in peaks)
+
+
+@ON_LINUX
+def test_the_memory_limit_is_the_childs() -> None:
+    source = python(TAKE.format(1 << 30))
+    with pytest.raises(ToolError, match="MemoryError"):
+        run_tool(source, timeout=30, memory_limit=512 << 20)
+    assert run_tool(python(TAKE.format(16 << 20)), timeout=30, memory_limit=512 << 20).stdout == b""
+    assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
+
+
+def test_a_memory_limit_where_there_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(resource, "prlimit", raising=False)
+    with pytest.raises(UsageError, match="a memory limit for a compiler needs Linux"):
+        run_tool(python(""), timeout=30, memory_limit=1 << 30)
+
+
+@pytest.mark.parametrize("missing", [("pidfd_open",), ("pidfd_open", "waitid")])
+def test_systems_that_tell_less_are_served_as_well(missing: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in missing:
+        monkeypatch.delattr(os, name, raising=False)
+    result = run_tool(
+        python("import os, time; print(1, flush=True); os.close(1); os.close(2); time.sleep(0.2)"), timeout=30
+    )
+    assert result.stdout == b"1\n"
+    assert result.usage.wall_s >= 0.2
+    with pytest.raises(ToolError) as caught:
+        run_tool(python("raise SystemExit(4)"), timeout=30)
+    assert caught.value.returncode == 4
+    with pytest.raises(ToolError, match="did not finish in time"):
+        run_tool(python("import time; time.sleep(600)"), timeout=0.3)
+
+
+def test_no_zombie_and_no_descriptor_is_left_by_any_end() -> None:
+    run_tool(python(""), timeout=30)
+    before = set(os.listdir("/dev/fd"))
+    for source, timeout in (("", 30), ("raise SystemExit(1)", 30), ("import time; time.sleep(600)", 0.2)):
+        child = Child(python(source))
+        with suppress(ToolError), child:
+            child.wait(time.monotonic() + timeout)
+        with pytest.raises(ChildProcessError):
+            os.waitpid(child._process.pid, os.WNOHANG)
+        assert child.returncode == child._process.returncode
+        assert child._process.poll() == child.returncode
+        child.close()
+    assert set(os.listdir("/dev/fd")) == before
+
+
+def test_a_child_whose_start_is_not_completed_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(child: Child) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Child, "_attach", fail)
+    child = Child(python("import time; time.sleep(600)"))
+    with pytest.raises(MemoryError), child:
+        pass
+    assert child.returncode == -signal.SIGTERM
+
+
+def test_tool_errors_survive_pickling_with_their_usage() -> None:
+    error = ToolError(("cc", "-c"), 1, "bad\n", Usage(1.5, 1.0, 1 << 20))
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.argv, again.returncode, again.stderr, again.usage) == (("cc", "-c"), 1, "bad\n", error.usage)
+    late = ToolError(("cc",), None)
+    late.usage = Usage(1.0, 0.5, None)
+    assert pickle.loads(pickle.dumps(late)).usage == late.usage
+    assert str(again) == "cc -c: exit code 1: bad"

@@ -1,25 +1,38 @@
 """Run another program and wait for it.
 
-`run_tool` is the one place that starts a program and waits for it. The program leads a process
-group of its own, has a deadline, and its pipes are drained while it runs. However the call ends
-(success, failure, deadline, Ctrl-C), the whole group is dead and the program is reaped by then.
+`run_tool` starts a program and waits for it; a live session with one builds on the same `Child`. The
+program leads a process group of its own, has a deadline, and its pipes are drained while it runs.
+However the call ends (success, failure, deadline, Ctrl-C), the whole group is dead and the program is
+reaped by then.
+
+Where the system can tell when a program ends (``pidfd_open``, Linux 5.3), one call waits for that and
+for its pipes; elsewhere the end is looked for between naps of at most `POLL_S`.
+
+Peak memory is not simply the ``ru_maxrss`` that comes with a dead child. Linux charges a program with
+the peak of the process that it replaced when it was executed, which is ours, even after a ``vfork``:
+a Python of 300 MB that runs ``/bin/true`` gets 300 MB back. So ``ru_maxrss`` is believed only when it is
+above what our own was after the start (by a megabyte: the kernel's counters are that inexact). Otherwise the peak is the largest of the samples of ``VmHWM`` in ``/proc/PID/status``,
+taken while the program ran after `FIRST_NAP_S` and then at growing intervals of up to `POLL_S`: what it
+took after the last of them is missing. Without any (a program of a few milliseconds, or no ``/proc``, as
+on macOS) the peak is None.
 """
 
 from __future__ import annotations
 
 import os
-import selectors
+import resource
+import select
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
-from mlgo_corpus.errors import ToolError
+from mlgo_corpus.errors import ToolError, Usage, UsageError
 
 # What we ask a compiler to print is far smaller; a runaway one must not fill the memory.
 STDOUT_LIMIT = 64 << 20
@@ -27,17 +40,23 @@ STDOUT_LIMIT = 64 << 20
 STDERR_TAIL = 64 << 10
 # On SIGTERM compilers remove their temporary files, in milliseconds. SIGKILL follows.
 TERM_GRACE_S = 1.0
-# The longest wait before looking at `stop`, and at a child whose pipes outlive it.
+# The longest wait before looking at `stop`, at a child whose pipes outlive it, and at its memory.
 POLL_S = 0.05
+# The first of these waits; each is twice as long as the one before.
+FIRST_NAP_S = 0.001
 # Linux lets no pipe hold more, so this is all that can be left in one whose writers are dead.
 PIPE_CAPACITY = 1 << 20
 
 _CHUNK = 1 << 16
+# Of ru_maxrss: kilobytes, but bytes on macOS.
+_MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+# Linux counts pages per CPU and adds up now and then: two readings of one peak differ by some.
+_MAXRSS_SLACK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a program that succeeded wrote, and the seconds it took.
+    """What a program that succeeded wrote, and what it took.
 
     Of stderr, only the last `STDERR_TAIL` bytes are here.
     """
@@ -45,7 +64,12 @@ class ToolResult:
     argv: tuple[str, ...]
     stdout: bytes
     stderr: str
-    wall_s: float
+    usage: Usage
+
+    @property
+    def wall_s(self) -> float:
+        """The seconds it took."""
+        return self.usage.wall_s
 
 
 def run_tool(
@@ -55,129 +79,258 @@ def run_tool(
     env: Mapping[str, str] | None = None,
     timeout: float,
     stop: threading.Event | None = None,
+    memory_limit: int | None = None,
 ) -> ToolResult:
     """Run a program to its end, without a shell and without stdin, and return what it wrote.
 
     It runs in ``cwd`` with ``env`` as its whole environment (default: ours). After ``timeout``
-    seconds, or once another thread sets ``stop``, it is ended.
+    seconds, or once another thread sets ``stop``, it is ended. ``memory_limit`` is the address space
+    in bytes that it and each of its children may have; it counts from just after the start.
 
     Raises `ToolError` when it failed or was ended by a signal, ran past its deadline (return code
     None), was stopped, wrote more than `STDOUT_LIMIT` bytes to stdout, or could not be started
-    (return codes 126 and 127, as in a shell).
+    (return codes 126 and 127, as in a shell); `UsageError` for a memory limit where there is none
+    for other processes (Linux has one).
     """
-    argv = tuple(argv)
     begin = time.monotonic()
-    try:
-        process = subprocess.Popen(
-            argv,
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except OSError as error:
-        missing = isinstance(error, FileNotFoundError)
-        raise ToolError(argv, 127 if missing else 126, f"{error.filename}: {error.strerror}") from None
-    with _Child(argv, process) as child:
+    with Child(argv, cwd=cwd, env=env, memory_limit=memory_limit) as child:
         child.wait(begin + timeout, stop)
-    if process.returncode != 0:
-        raise ToolError(argv, process.returncode, child.stderr_text())
-    return ToolResult(argv, bytes(child.stdout), child.stderr_text(), time.monotonic() - begin)
+    return child.result()
 
 
-class _Child:
-    """A started program; leaving its context ends its process group and reaps it."""
+class Child:
+    """A program: entering its context starts it, leaving it ends its process group and reaps it.
 
-    def __init__(self, argv: tuple[str, ...], process: subprocess.Popen[bytes]) -> None:
-        self.argv = argv
-        self.process = process
+    Attributes:
+        argv: the program and its arguments.
+        stdout: what it has written so far.
+        returncode: its exit code, negative for a signal; None until it is reaped.
+        usage: what it took; None until it is reaped.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        memory_limit: int | None = None,
+    ) -> None:
+        self.argv = tuple(argv)
         self.stdout = bytearray()
-        self.stderr = bytearray()
-        self.selector = selectors.DefaultSelector()
+        self.returncode: int | None = None
+        self.usage: Usage | None = None
+        self._stderr = bytearray()
+        self._cwd = cwd
+        self._env = env
+        self._memory_limit = memory_limit
+        self._closed = False
+        self._pipes: dict[int, bytearray] = {}
+        self._poller = select.poll()
+        self._poll = self._poller.poll
+        self._watched = -1
+        self._pidfd = -1
+        self._status = -1
+        self._own_peak = 0
+        self._sampled_peak = 0
+        self._nap = FIRST_NAP_S
+        self._wake = 0.0
 
-    def __enter__(self) -> _Child:
-        for pipe, kept in ((self.process.stdout, self.stdout), (self.process.stderr, self.stderr)):
-            if pipe is not None:
-                os.set_blocking(pipe.fileno(), False)
-                self.selector.register(pipe, selectors.EVENT_READ, kept)
+    def __enter__(self) -> Child:
+        if self._memory_limit is not None and not hasattr(resource, "prlimit"):
+            raise UsageError("a memory limit for a compiler needs Linux")
+        self._begin = time.monotonic()
+        try:
+            self._process = subprocess.Popen(
+                self.argv,
+                cwd=self._cwd,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            missing = isinstance(error, FileNotFoundError)
+            raise ToolError(self.argv, 127 if missing else 126, f"{error.filename}: {error.strerror}") from None
+        try:
+            self._attach()
+        except BaseException:
+            self.close()
+            raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
+        self.close()
+        if isinstance(error, ToolError) and error.usage is None:
+            error.usage = self.usage
+
+    def wait(self, deadline: float, stop: threading.Event | None = None) -> bool:
+        """Read both pipes until the program itself has ended, whoever else holds them open.
+
+        Returns:
+            True if the watched descriptor is ready, False if the program has ended.
+
+        Raises:
+            ToolError: the deadline (of ``time.monotonic``) has passed, ``stop`` is set, or stdout is too long.
+        """
+        while True:
+            now = time.monotonic()
+            if now >= self._wake:
+                self._look(now)
+            if now >= deadline:
+                if self._ended():
+                    return False
+                raise ToolError(self.argv, None, self.stderr_text())
+            if stop is not None and stop.is_set():
+                raise ToolError(self.argv, -signal.SIGTERM, "stopped")
+            events = self._poll(((deadline if deadline < self._wake else self._wake) - now) * 1000)
+            if len(events) == 1 and events[0][0] == self._watched:
+                return True
+            if self._take_events(events):
+                return False
+
+    def watch(self, descriptor: int, events: int) -> None:
+        """Let `wait` return when one of ``events`` (``select.POLLIN``, ...) is true of one descriptor."""
+        if self._watched >= 0:
+            self._poller.unregister(self._watched)
+        self._watched = descriptor
+        self._poller.register(descriptor, events)
+
+    def stderr_text(self) -> str:
+        """Give the tail of what it wrote to stderr so far."""
+        return self._stderr[-STDERR_TAIL:].decode(errors="replace")
+
+    def result(self) -> ToolResult:
+        """Give what a program that was reaped wrote.
+
+        Raises:
+            ToolError: it failed.
+        """
+        if self.returncode is None or self.usage is None:
+            raise RuntimeError("the program is not reaped yet")
+        if self.returncode != 0:
+            raise ToolError(self.argv, self.returncode, self.stderr_text(), self.usage)
+        return ToolResult(self.argv, bytes(self.stdout), self.stderr_text(), self.usage)
+
+    def close(self) -> None:
+        """End the process group and reap the program; keep what is left in its pipes. Once is enough."""
+        if self._closed:
+            return
+        self._closed = True
         try:
-            if kind is not None:
+            if not self._ended():
                 self._ask_to_end()
         finally:
             # The group first: until its leader is reaped, its number cannot be another group's.
             self._signal_group(signal.SIGKILL)
-            self.process.wait()
-            self._drain()
-            self.selector.close()
-            for pipe in (self.process.stdout, self.process.stderr):
-                if pipe is not None:
-                    pipe.close()
+            try:
+                self._reap(0)
+                self._drain()
+            finally:
+                for pipe in (self._process.stdout, self._process.stderr):
+                    if pipe is not None:
+                        pipe.close()
+                for descriptor in (self._pidfd, self._status):
+                    if descriptor >= 0:
+                        os.close(descriptor)
 
-    def wait(self, deadline: float, stop: threading.Event | None) -> None:
-        """Read both pipes until the program itself has ended, whoever else holds them open."""
-        nap = 0.0005  # a program that closed its pipes is about to end
-        while not self._ended():
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise ToolError(self.argv, None, self.stderr_text())
-            if stop is not None and stop.is_set():
-                raise ToolError(self.argv, -signal.SIGTERM, "stopped")
-            if self.selector.get_map():
-                self._read(min(left, POLL_S))
-            else:
-                time.sleep(min(left, nap))
-                nap = min(2 * nap, POLL_S)
+    def _attach(self) -> None:
+        """Take hold of a program that was just executed."""
+        # Now, not before the start: whatever the program was charged with, ours was that large before.
+        self._own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT
+        pid = self._process.pid
+        if self._memory_limit is not None:
+            hard = resource.prlimit(pid, resource.RLIMIT_AS)[1]
+            limit = self._memory_limit if hard == resource.RLIM_INFINITY else min(self._memory_limit, hard)
+            resource.prlimit(pid, resource.RLIMIT_AS, (limit, limit))
+        for pipe, kept in ((self._process.stdout, self.stdout), (self._process.stderr, self._stderr)):
+            if pipe is not None:
+                os.set_blocking(pipe.fileno(), False)
+                self._pipes[pipe.fileno()] = kept
+                self._poller.register(pipe.fileno(), select.POLLIN)
+        if hasattr(os, "pidfd_open"):
+            with suppress(OSError):  # an older kernel, or a sandbox that does not know the call
+                self._pidfd = os.pidfd_open(pid)
+                self._poller.register(self._pidfd, select.POLLIN)
+        with suppress(OSError):
+            self._status = os.open(f"/proc/{pid}/status", os.O_RDONLY)
+        self._wake = time.monotonic() + self._nap
 
-    def stderr_text(self) -> str:
-        return self.stderr[-STDERR_TAIL:].decode(errors="replace")
+    def _take_events(self, events: list[tuple[int, int]]) -> bool:
+        """Read the pipes that are ready, if any; tell whether the program has ended."""
+        ended = False
+        for descriptor, _ in events:
+            if descriptor in self._pipes:
+                self._take(descriptor)
+            elif descriptor == self._pidfd:
+                ended = True
+        if len(self.stdout) > STDOUT_LIMIT:
+            raise ToolError(self.argv, -signal.SIGKILL, f"more than {STDOUT_LIMIT} bytes on stdout")
+        return ended or (self._pidfd < 0 and self._ended())
+
+    def _look(self, now: float) -> None:
+        """Sample the program's peak memory, and say when to look again."""
+        self._nap = min(2 * self._nap, POLL_S)
+        self._wake = now + self._nap
+        if self._status < 0:
+            return
+        with suppress(OSError, ValueError):  # a program that has ended has no memory to tell of
+            _, _, rest = os.pread(self._status, 4096, 0).partition(b"\nVmHWM:")
+            self._sampled_peak = max(self._sampled_peak, int(rest.partition(b" kB")[0]) * 1024)
 
     def _ended(self) -> bool:
         """Tell whether the program has ended, without reaping it where the system can tell."""
+        if self._process.returncode is not None:
+            return True
         if hasattr(os, "waitid"):
             flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-            return os.waitid(os.P_PID, self.process.pid, flags) is not None
-        return self.process.poll() is not None
+            return os.waitid(os.P_PID, self._process.pid, flags) is not None
+        return self._reap(os.WNOHANG)
+
+    def _reap(self, flags: int) -> bool:
+        """Wait for the program with ``os.wait4``, which unlike Popen's own methods gives its usage."""
+        if self._process.returncode is None:
+            pid, status, used = os.wait4(self._process.pid, flags)
+            if pid == 0:
+                return False
+            self.returncode = self._process.returncode = os.waitstatus_to_exitcode(status)
+            peak: int | None = used.ru_maxrss * _MAXRSS_UNIT
+            if used.ru_maxrss * _MAXRSS_UNIT <= self._own_peak + _MAXRSS_SLACK:
+                peak = self._sampled_peak or None
+            self.usage = Usage(time.monotonic() - self._begin, used.ru_utime + used.ru_stime, peak)
+        return True
 
     def _ask_to_end(self) -> None:
         self._signal_group(signal.SIGTERM)
         end = time.monotonic() + TERM_GRACE_S
         while not self._ended() and time.monotonic() < end:
-            time.sleep(0.005)
+            time.sleep(0.002)
 
     def _signal_group(self, number: int) -> None:
         # PermissionError: on macOS, a group in which only zombies are left.
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, number)
-
-    def _read(self, timeout: float) -> None:
-        for key, _ in self.selector.select(timeout):
-            self._take(key)
-        if len(self.stdout) > STDOUT_LIMIT:
-            raise ToolError(self.argv, -signal.SIGKILL, f"more than {STDOUT_LIMIT} bytes on stdout")
+            os.killpg(self._process.pid, number)
 
     def _drain(self) -> None:
-        for key in list(self.selector.get_map().values()):
+        for descriptor in list(self._pipes):
             for _ in range(PIPE_CAPACITY // _CHUNK):
-                if not self._take(key):
+                if not self._take(descriptor):
                     break
 
-    def _take(self, key: selectors.SelectorKey) -> bool:
+    def _take(self, descriptor: int) -> bool:
         """Move one chunk out of a pipe; False when there is nothing more for now, or for ever."""
-        pipe: IO[bytes] = key.fileobj  # type: ignore[assignment]
-        kept: bytearray = key.data
+        kept = self._pipes[descriptor]
         try:
-            chunk = os.read(pipe.fileno(), _CHUNK)
+            chunk = os.read(descriptor, _CHUNK)
         except BlockingIOError:
             return False
         if not chunk:
-            self.selector.unregister(pipe)
+            self._poller.unregister(descriptor)
+            del self._pipes[descriptor]
+            self._nap, self._wake = FIRST_NAP_S, 0.0  # a program that closed its pipes is about to end
             return False
         kept += chunk
-        if kept is self.stderr and len(kept) > 2 * STDERR_TAIL:
+        if kept is self._stderr and len(kept) > 2 * STDERR_TAIL:
             del kept[:-STDERR_TAIL]
         return True
