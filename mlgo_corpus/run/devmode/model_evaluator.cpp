@@ -1,0 +1,272 @@
+// The evaluator of a development-mode LLVM that has no TFLite.
+//
+// LLVM's development mode (-enable-ml-inliner=development and its register
+// allocation siblings) reaches every learned model through one class,
+// llvm::TFModelEvaluator, declared in llvm/Analysis/Utils/TFUtils.h. LLVM's own
+// definition of it needs TFLite; this file is another definition, which needs
+// nothing but LLVM. LLVM constructs the class in two places only:
+//
+//  1. InlineSizeEstimatorAnalysis, when -ml-inliner-ir2native-model=FILE is
+//     given: one int32 input tensor (the IR2Native features of a function), one
+//     float output (the estimate of its native size). Here no model is loaded:
+//     every input is written to FILE, and the estimate is a constant or the
+//     number of the row just written.
+//
+//  2. ModelUnderTrainingRunner, when a policy is given
+//     (-ml-inliner-model-under-training=, -regalloc-model=,
+//     -regalloc-priority-model=). There is no policy evaluator yet: the attempt
+//     is refused with one clear line. Without a policy LLVM never gets here, and
+//     the training logs hold the decisions of the default heuristics.
+//
+// What FILE holds (text, one line per evaluation, in the order of evaluation):
+//
+//   {"format":"ir2native-vectors","version":1,"llvm":"19.1.7","type":"int32","width":214}
+//   123,4,7,0,...
+//   ...
+//
+// LLVM does not tell an evaluator which function a vector belongs to. Rows and
+// names are matched outside of this file, in either of two ways:
+//
+//  - -ml-inliner-ir2native-number-rows makes the estimate the number of the row,
+//    from 0. The pass print<inliner-size-estimator> prints the estimate next to
+//    the function's name on stderr, hence the row, even when LLVM answers from its
+//    analysis cache and evaluates nothing. (The estimate is a float: exact up to
+//    2^24 rows. In a training log the score, a difference of estimates, is then
+//    meaningless; without the flag it is 0.)
+//  - -debug-pass-manager (clang -cc1: -fdebug-pass-manager) prints "Running
+//    analysis: InlineSizeEstimatorAnalysis on NAME" once per row, in this order.
+//
+// The estimate never reaches a decision: LLVM only logs it as the score.
+
+#include "llvm/Analysis/Utils/TFUtils.h"
+
+#ifndef LLVM_HAVE_TFLITE
+#error "compile with -DLLVM_HAVE_TFLITE, as the rest of development mode"
+#endif
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/Twine.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/ErrorHandling.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace llvm;
+
+static cl::opt<bool> NumberRows(
+    "ml-inliner-ir2native-number-rows", cl::Hidden, cl::init(false),
+    cl::desc("Let the native size estimate be the number of the row that "
+             "-ml-inliner-ir2native-model=FILE received, so that "
+             "print<inliner-size-estimator> names the row of each function."));
+
+namespace llvm {
+
+/// What an evaluation answers: where its output tensors lie. The evaluator owns
+/// them; they are overwritten by its next evaluation.
+class EvaluationResultImpl {
+public:
+  explicit EvaluationResultImpl(std::vector<void *> Tensors)
+      : Tensors(std::move(Tensors)) {}
+  void *tensor(size_t Index) const { return Tensors.at(Index); }
+
+private:
+  const std::vector<void *> Tensors;
+};
+
+/// What stands behind a TFModelEvaluator: zeroed storage for the tensors, and a
+/// function from inputs to outputs, which is what a kind of evaluator defines.
+/// (A learned policy will be one more subclass, and one more line in create().)
+class TFModelEvaluatorImpl {
+public:
+  virtual ~TFModelEvaluatorImpl() = default;
+
+  /// The evaluator for this path and these tensors; null, after a message, if
+  /// there is none.
+  static std::unique_ptr<TFModelEvaluatorImpl>
+  create(StringRef Path, const std::vector<TensorSpec> &InputSpecs,
+         const std::vector<TensorSpec> &OutputSpecs);
+
+  /// Computes the outputs from the inputs; false when that is impossible.
+  virtual bool run() = 0;
+
+  void *input(size_t Index) { return Inputs.at(Index).data(); }
+
+  std::unique_ptr<EvaluationResultImpl> outputs() {
+    std::vector<void *> Pointers;
+    for (Tensor &T : Outputs)
+      Pointers.push_back(T.data());
+    return std::make_unique<EvaluationResultImpl>(std::move(Pointers));
+  }
+
+protected:
+  TFModelEvaluatorImpl(const std::vector<TensorSpec> &InputSpecs,
+                       const std::vector<TensorSpec> &OutputSpecs) {
+    for (const TensorSpec &Spec : InputSpecs)
+      Inputs.emplace_back(Spec.getTotalTensorBufferSize());
+    for (const TensorSpec &Spec : OutputSpecs)
+      Outputs.emplace_back(Spec.getTotalTensorBufferSize());
+  }
+
+private:
+  /// Bytes from operator new: aligned for every tensor element there is.
+  using Tensor = std::vector<std::byte>;
+  std::vector<Tensor> Inputs;
+  std::vector<Tensor> Outputs;
+};
+
+} // namespace llvm
+
+namespace {
+
+/// A file of vectors. All evaluators of a process that name the same file share
+/// it (a compiler may make several: one per module, in ThinLTO also several at
+/// a time); another process that names it starts it anew.
+class VectorFile {
+public:
+  static std::shared_ptr<VectorFile> open(StringRef Path, size_t Width) {
+    static std::mutex Guard;
+    static std::map<std::string, std::shared_ptr<VectorFile>> Opened;
+    std::lock_guard<std::mutex> Lock(Guard);
+    std::shared_ptr<VectorFile> &File = Opened[Path.str()];
+    if (!File)
+      File = std::make_shared<VectorFile>(Path, Width);
+    return File;
+  }
+
+  VectorFile(StringRef Path, size_t Width)
+      : Path(Path), OS(Path, Error, sys::fs::OF_None) {
+    if (Error)
+      fail("cannot write");
+    OS << "{\"format\":\"ir2native-vectors\",\"version\":1,\"llvm\":\""
+       << LLVM_VERSION_STRING << "\",\"type\":\"int32\",\"width\":" << Width
+       << "}\n";
+    flush();
+  }
+
+  /// Writes one row and returns its number. Each row is flushed: the file is
+  /// whole even if the compiler crashes later.
+  size_t append(const int32_t *Values, size_t Count) {
+    std::lock_guard<std::mutex> Lock(Guard);
+    ListSeparator Comma(",");
+    for (size_t I = 0; I < Count; ++I)
+      OS << Comma << Values[I];
+    OS << '\n';
+    flush();
+    return Rows++;
+  }
+
+private:
+  void flush() {
+    OS.flush();
+    if ((Error = OS.error())) {
+      OS.clear_error(); // or the stream's destructor reports it once more
+      fail("error while writing");
+    }
+  }
+
+  [[noreturn]] void fail(const char *What) {
+    report_fatal_error(Twine("-ml-inliner-ir2native-model: ") + What + " '" +
+                           Path + "': " + Error.message(),
+                       /*gen_crash_diag=*/false);
+  }
+
+  const std::string Path;
+  std::error_code Error;
+  raw_fd_ostream OS;
+  std::mutex Guard;
+  size_t Rows = 0;
+};
+
+/// The evaluator of -ml-inliner-ir2native-model=FILE: writes its input, answers
+/// 0 or the number of the row.
+class IR2NativeRecorder final : public TFModelEvaluatorImpl {
+public:
+  IR2NativeRecorder(StringRef Path, const std::vector<TensorSpec> &InputSpecs,
+                    const std::vector<TensorSpec> &OutputSpecs)
+      : TFModelEvaluatorImpl(InputSpecs, OutputSpecs),
+        Width(InputSpecs.front().getElementCount()),
+        File(VectorFile::open(Path, Width)),
+        Estimate(static_cast<float *>(outputs()->tensor(0))) {}
+
+  /// Whether these are the tensors of InlineSizeEstimatorAnalysis. No policy has
+  /// a single input, so nothing else can be taken for it.
+  static bool accepts(const std::vector<TensorSpec> &InputSpecs,
+                      const std::vector<TensorSpec> &OutputSpecs) {
+    return InputSpecs.size() == 1 && OutputSpecs.size() == 1 &&
+           InputSpecs.front().isElementType<int32_t>() &&
+           OutputSpecs.front().isElementType<float>() &&
+           OutputSpecs.front().getElementCount() == 1;
+  }
+
+  bool run() override {
+    size_t Row = File->append(static_cast<int32_t *>(input(0)), Width);
+    *Estimate = NumberRows ? static_cast<float>(Row) : 0.0f;
+    return true;
+  }
+
+private:
+  const size_t Width;
+  const std::shared_ptr<VectorFile> File;
+  float *const Estimate;
+};
+
+} // namespace
+
+std::unique_ptr<TFModelEvaluatorImpl>
+TFModelEvaluatorImpl::create(StringRef Path,
+                             const std::vector<TensorSpec> &InputSpecs,
+                             const std::vector<TensorSpec> &OutputSpecs) {
+  if (IR2NativeRecorder::accepts(InputSpecs, OutputSpecs))
+    return std::make_unique<IR2NativeRecorder>(Path, InputSpecs, OutputSpecs);
+  errs() << "error: this compiler was built without TFLite and cannot evaluate "
+            "the model '"
+         << Path << "'; give no model to log the default heuristic\n";
+  return nullptr;
+}
+
+// The class as TFUtils.h declares it: a thin shell around the above.
+
+TFModelEvaluator::TFModelEvaluator(StringRef SavedModelPath,
+                                   const std::vector<TensorSpec> &InputSpecs,
+                                   const std::vector<TensorSpec> &OutputSpecs,
+                                   const char * /*Tags*/)
+    : Impl(TFModelEvaluatorImpl::create(SavedModelPath, InputSpecs,
+                                        OutputSpecs)) {}
+
+TFModelEvaluator::~TFModelEvaluator() = default;
+
+void *TFModelEvaluator::getUntypedInput(size_t Index) {
+  return Impl->input(Index);
+}
+
+std::optional<TFModelEvaluator::EvaluationResult> TFModelEvaluator::evaluate() {
+  if (!Impl || !Impl->run()) {
+    Impl.reset(); // the contract: a failed evaluation invalidates the object
+    return std::nullopt;
+  }
+  return EvaluationResult(Impl->outputs());
+}
+
+using Result = TFModelEvaluator::EvaluationResult;
+
+Result::EvaluationResult(std::unique_ptr<EvaluationResultImpl> Impl)
+    : Impl(std::move(Impl)) {}
+Result::EvaluationResult(Result &&Other) = default;
+Result &Result::operator=(Result &&Other) = default;
+Result::~EvaluationResult() = default;
+
+void *Result::getUntypedTensorValue(size_t Index) {
+  return Impl->tensor(Index);
+}
+const void *Result::getUntypedTensorValue(size_t Index) const {
+  return Impl->tensor(Index);
+}
