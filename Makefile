@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO ?= demo
 PYTEST_ARGS ?=
+# The development-mode compiler that tests use, with its sources and objects: made once for all checkouts.
+CACHE_HOME := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)
+TEST_TOOLCHAIN ?= $(CACHE_HOME)/mlgo-corpus-tests
 
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -q
 
@@ -15,7 +18,7 @@ export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench llvm clean
+.PHONY: help demo test bench llvm devmode clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -23,11 +26,11 @@ help: ## say what can be made
 demo: $(VENV)/.installed ## build real code with a compiler from pip, extract a corpus, convert a training log
 	$(BIN)/mlgo-corpus demo --output $(DEMO)
 
-test: $(VENV)/.installed-dev llvm ## run ruff, mypy and pytest
+test: $(VENV)/.installed-dev llvm devmode ## run ruff, mypy and pytest
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	MLGO_CORPUS_TEST_TOOLCHAIN="$(TEST_TOOLCHAIN)" $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 bench: $(VENV)/.installed-dev llvm ## compare extraction with llvm-objcopy and cp, logs with LLVM's reader
 	$(BIN)/python benchmarks/extract.py
@@ -36,8 +39,11 @@ bench: $(VENV)/.installed-dev llvm ## compare extraction with llvm-objcopy and c
 llvm: ## install the LLVM tools that tests use, where that is possible
 	@sh scripts/setup-llvm.sh
 
+devmode: $(VENV)/.installed-dev llvm ## build the compiler in development mode that tests use, where that is possible
+	@sh scripts/setup-devmode.sh $(BIN)/mlgo-corpus "$(TEST_TOOLCHAIN)"
+
 clean: ## remove what make made, except LLVM
-	rm -rf $(VENV) demo dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf "$(TEST_TOOLCHAIN)" $(VENV) demo dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find mlgo_corpus tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

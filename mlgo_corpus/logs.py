@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from mlgo_corpus import __version__
 from mlgo_corpus.errors import CorpusError, FormatError, UsageError, os_reason
+from mlgo_corpus.formats.tasks import find_task
 from mlgo_corpus.formats.traininglog import LogHeader
 from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.logconversion import ConvertedLogs, convert_logs_into, failed_row
@@ -58,9 +59,6 @@ _SUMMED = (
     "logs", "converted", "damaged", "dropped_bytes", "contexts", "observations", "log_bytes", "parquet_bytes", "files",
     "renamed",
 )  # fmt: skip
-
-# Which of LLVM's tasks a log is of: it is known by the decision.
-_TASKS = {"inlining_decision": "inlining", "index_to_evict": "regalloc-eviction", "priority": "regalloc-priority"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,8 +364,8 @@ def _nothing_converted(rows: Sequence[LogRow]) -> str:
 
 def task_name(header: LogHeader) -> str | None:
     """Say which of LLVM's tasks a log with this header is of: ``inlining``, ``regalloc-eviction``, or None."""
-    decisions = header.features[-1:] if header.advice is None else (header.advice,)
-    return next((_TASKS[spec.name] for spec in decisions if spec.name in _TASKS), None)
+    task = find_task(header)
+    return None if task is None else task.name
 
 
 def _group_names(headers: Sequence[LogHeader]) -> dict[LogHeader, str]:

@@ -21,7 +21,7 @@ import pytest
 EMBED = ("-Xclang", "-fembed-bitcode=all")
 
 LLVM_VERSIONS = (19, 22)
-LLVM_FIXTURES = frozenset({"llvm", "gcc", *(f"llvm{version}" for version in LLVM_VERSIONS)})
+LLVM_FIXTURES = frozenset({"llvm", "gcc", "devmode", "clang22", *(f"llvm{version}" for version in LLVM_VERSIONS)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,16 @@ def llvm22() -> Llvm:
 @pytest.fixture(scope="session", params=LLVM_VERSIONS, ids=lambda version: f"llvm{version}")
 def llvm(request: pytest.FixtureRequest) -> Llvm:
     return _llvm(request.param)
+
+
+@pytest.fixture(scope="session")
+def devmode() -> Path:
+    """The folder of the development-mode toolchain that ``make devmode`` builds, once for all checkouts."""
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mlgo-corpus-tests"
+    folder = Path(os.environ.get("MLGO_CORPUS_TEST_TOOLCHAIN") or usual) / "devmode-19"
+    if not (folder / "bin" / "clang").exists():
+        pytest.skip(f"there is no development-mode compiler in {folder} (make devmode builds it)")
+    return folder
 
 
 @pytest.fixture

@@ -42,7 +42,8 @@ def transcripts() -> list[tuple[str, list[str]]]:
 
 def comparable(text: str) -> list[str]:
     lines = [" ".join(NUMBER.sub("N", line).split()) for line in text.splitlines()]
-    return [re.sub("─+", "─", line) for line in lines]
+    # A rate is shown only of what took a while, as it may on a busy machine.
+    return [re.sub("─+", "─", re.sub(r" \(N .?B/s\)", "", line)) for line in lines]
 
 
 def test_transcripts_run_and_print_what_they_show(llvm22: Llvm, tmp_path: Path) -> None:
@@ -78,6 +79,10 @@ def test_every_verb_is_documented() -> None:
     verbs = [command.callback.__name__ for command in app.registered_commands if command.callback is not None]
     names = [verb.replace("_", "-") for verb in verbs]
     assert names == ["demo", "extract", "explain", "logs-to-parquet", "parquet-to-logs", "dump"]
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        names += [f"{group.name} {command.name}" for command in group.typer_instance.registered_commands]
+    assert names[6:] == ["toolchain list", "toolchain build"]
     for name in names:
         assert f"| `mlgo-corpus {name}" in README
 
@@ -93,6 +98,12 @@ def test_every_option_of_extract_is_documented() -> None:
 
     # needed when content does not tell, and then an error names it
     assert undocumented_options(extract) == {"--input-type"}
+
+
+def test_every_option_of_the_toolchain_verbs_is_documented() -> None:
+    from mlgo_corpus.cli.toolchain import build_command, list_command
+
+    assert undocumented_options(list_command) | undocumented_options(build_command) == set()
 
 
 def test_every_option_of_logs_to_parquet_is_documented() -> None:

@@ -12,6 +12,7 @@ from mlgo_corpus.cli.dump import dump
 from mlgo_corpus.cli.explain import explain
 from mlgo_corpus.cli.extract import extract
 from mlgo_corpus.cli.logs import logs_to_parquet, parquet_to_logs
+from mlgo_corpus.cli.toolchain import toolchain_app
 
 # Plain help: with rich's, --help alone would take 150 ms.
 app = typer.Typer(
@@ -47,6 +48,7 @@ app.command()(explain)
 app.command()(logs_to_parquet)
 app.command()(parquet_to_logs)
 app.command()(dump)
+app.add_typer(toolchain_app, name="toolchain")
 
 
 def main() -> None:

@@ -1,0 +1,193 @@
+"""``mlgo-corpus toolchain``: which compilers there are, what each can do, and one that writes training logs."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_bar, table, verb
+
+if TYPE_CHECKING:
+    from mlgo_corpus.run.probe import Toolchain
+    from mlgo_corpus.toolchain import BuildReport
+
+toolchain_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="List the compilers on this machine and what each can do; build one that writes training logs.",
+)
+
+
+@toolchain_app.command("list")
+@verb
+def list_command(
+    compiler: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Look at this one first: a program, a command or a toolchain's folder."),
+    ] = None,
+    refresh: Annotated[bool, typer.Option("--refresh", help="Try again what was found out before.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Compilers to try side by side.", show_default="all CPUs")
+    ] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """List the compilers found, and what each can do: tried on ten lines of C, not told from its version.
+
+    Looked for: --compiler, $MLGO_CORPUS_COMPILER, what 'toolchain build' made, clang and clang-N on PATH and where
+    packages put LLVM, and ziglang from pip. The exit code is 1 where no compiler works.
+    """
+    from mlgo_corpus.toolchain import list_toolchains
+
+    found = list_toolchains(compiler, jobs=jobs, refresh=refresh)
+    if json_output:
+        print_json({"toolchains": [toolchain.as_json() for toolchain in found]})
+    else:
+        _show_toolchains(found)
+    working = [toolchain for toolchain in found if toolchain.problem is None]
+    if not working or (compiler is not None and found[0].problem is not None):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _show_toolchains(found: Sequence[Toolchain]) -> None:
+    from rich.markup import escape
+
+    working = [toolchain for toolchain in found if toolchain.problem is None]
+    if working:
+        rows = table("compiler", "LLVM", "embeds", "logs", "interactive", "tools", "reads", left=7)
+        for column in rows.columns[1:]:
+            column.no_wrap = True
+        for toolchain in working:
+            rows.add_row(
+                escape(_command(toolchain)),
+                toolchain.version or "-",
+                "yes" if toolchain.embeds_bitcode else "no",
+                _tasks(toolchain.training_logs),
+                _tasks(toolchain.interactive),
+                " ".join(name for name in ("opt", "llc") if getattr(toolchain, name) is not None) or "-",
+                _versions(toolchain.reads_bitcode),
+            )
+        out().print(rows)
+    for toolchain in found:
+        if toolchain.problem is not None:
+            err().print(f"cannot use {escape(_command(toolchain))}: {escape(toolchain.problem)}")
+    if not working:
+        out().print("no compiler was found: install clang, or pip install ziglang, or name one with --compiler")
+    elif not any(toolchain.training_logs for toolchain in working):
+        out().print("hint: none of these writes training logs; 'mlgo-corpus toolchain build' makes one that does")
+
+
+def _command(toolchain: Toolchain) -> str:
+    """Show what to type: zig's clang lies deep in a folder of Python packages."""
+    if toolchain.origin == "ziglang":
+        return "python -m ziglang cc"
+    return shlex.join(toolchain.driver)
+
+
+def _tasks(names: Sequence[str]) -> str:
+    from mlgo_corpus.formats.tasks import TASKS
+
+    if len(names) == len(TASKS):
+        return "all"
+    return " ".join(task.short_name for task in TASKS if task.name in names) or "-"
+
+
+def _versions(versions: Sequence[int]) -> str:
+    """Write versions as ranges: ``17-20 22``."""
+    runs: list[list[int]] = []
+    for version in sorted(versions):
+        if runs and runs[-1][1] == version - 1:
+            runs[-1][1] = version
+        else:
+            runs.append([version, version])
+    return " ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs) or "-"
+
+
+@toolchain_app.command("build")
+@verb
+def build_command(
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="The folder to make.", show_default="one in the cache"),
+    ] = None,
+    llvm_config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PROGRAM", help="The llvm-config of the LLVM to build from.", show_default="llvm-config-19"
+        ),
+    ] = None,
+    llvm_source: Annotated[
+        str,
+        typer.Option(metavar="DIR", help="LLVM's sources, of the same version: a tree, an archive of one, or apt."),
+    ] = "apt",
+    install: Annotated[bool, typer.Option("--install", help="Install the packages that are missing.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Compilers to run at a time.", show_default="all CPUs")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace what else is in the folder.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """Build a development-mode clang, opt and llc: compilers that write training logs, in about a minute.
+
+    Twenty files of LLVM's sources are compiled and linked with the static libraries of an installed LLVM. The result
+    is tried before it is called done. Run again, it goes on where it stopped.
+    """
+    from mlgo_corpus.toolchain import build_toolchain
+
+    with _phases() as progress:
+        report = build_toolchain(
+            output,
+            llvm_config=llvm_config,
+            llvm_source=None if llvm_source == "apt" else Path(llvm_source),
+            install=install,
+            jobs=jobs,
+            force=force,
+            progress=progress,
+        )
+    if json_output:
+        print_json(report.as_json())
+    else:
+        _show_build(report)
+
+
+@contextmanager
+def _phases() -> Iterator[Callable[[str, int, int], None]]:
+    """Show one bar after the other, one for each phase; where there is no terminal, a line when a phase begins."""
+    with ExitStack() as bars:
+        current = ""
+        update: Callable[[int, int], None]
+
+        def progress(phase: str, done: int, total: int) -> None:
+            nonlocal current, update
+            if phase != current:
+                bars.close()
+                update = bars.enter_context(progress_bar(phase))
+                current = phase
+                if sys.stderr is not None and not sys.stderr.isatty():
+                    sys.stderr.write(f"{phase} ...\n")
+            update(done, total)
+
+        yield progress
+
+
+def _show_build(report: BuildReport) -> None:
+    from rich.markup import escape
+
+    console = out()
+    rows = table("phase", "seconds", "")
+    rows.columns[2].justify = "left"
+    for name, seconds, detail in report.phases:
+        rows.add_row(name, f"{seconds:.1f}", escape(detail))
+    console.print(rows)
+    toolchain = report.toolchain
+    logs = " and ".join(filter(None, (", ".join(toolchain.training_logs[:-1]), *toolchain.training_logs[-1:])))
+    console.print(
+        f"{escape(str(report.output))}: clang, opt and llc {toolchain.version} in {report.seconds:.1f} s; "
+        f"training logs of {logs} were made and read"
+    )
+    console.print(f"use it: mlgo-corpus toolchain list, or {escape(str(report.output / 'bin' / 'clang'))}")

@@ -1,0 +1,144 @@
+"""Toolchains: which compilers there are and what each can do, and a development-mode one made in a minute.
+
+The stage behind ``mlgo-corpus toolchain``. A stock clang embeds bitcode and holds live sessions; only a compiler in
+development mode writes training logs, and none is distributed. `build_toolchain` makes one from the distribution's
+own static libraries (`mlgo_corpus.run.devmode`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from mlgo_corpus.errors import UsageError, os_reason
+from mlgo_corpus.run.engine import available_cpus
+from mlgo_corpus.run.probe import Toolchain, probe_compiler, probe_toolchains
+from mlgo_corpus.run.toolchain import cache_folder
+from mlgo_corpus.store.corpus import write_atomically
+
+TOOLCHAINS_FOLDER: Final = "toolchains"
+_BUILT_NAME: Final = "built.json"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildReport:
+    """What `build_toolchain` did.
+
+    Attributes:
+        output: the folder of the toolchain.
+        toolchain: what its compiler can do.
+        phases: what was done, each with the seconds it took and a word on it.
+        seconds: all of it.
+    """
+
+    output: Path
+    toolchain: Toolchain
+    phases: tuple[tuple[str, float, str], ...]
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Give what ``--json`` prints."""
+        return {
+            "output": str(self.output),
+            "seconds": round(self.seconds, 3),
+            "phases": [{"phase": name, "seconds": round(took, 3), "detail": what} for name, took, what in self.phases],
+            "toolchain": self.toolchain.as_json(),
+        }
+
+
+def list_toolchains(
+    compiler: str | None = None, *, jobs: int | None = None, refresh: bool = False, cache: Path | None = None
+) -> tuple[Toolchain, ...]:
+    """Find compilers on this machine, and what each can do, by running it; those that fail say why.
+
+    Args:
+        compiler: one to look at first: a program, a command, or a folder with ``bin/clang``.
+        jobs: how many to look at side by side; by default one for each CPU.
+        refresh: find out anew what is known of the same binaries.
+        cache: where that is known; the user's `cache_folder` by default.
+
+    Raises:
+        UsageError: ``compiler``, or the one that ``MLGO_CORPUS_COMPILER`` names, is not there.
+    """
+    folder = cache_folder() if cache is None else cache
+    if refresh:
+        _forget(folder)
+    return probe_toolchains(compiler, built=_built_toolchains(folder), cache=folder, jobs=jobs or available_cpus())
+
+
+def build_toolchain(
+    output: Path | None = None,
+    *,
+    llvm_config: str | None = None,
+    llvm_source: Path | None = None,
+    install: bool = False,
+    jobs: int | None = None,
+    force: bool = False,
+    cache: Path | None = None,
+    progress: Callable[[str, int, int], None] = lambda *_: None,
+) -> BuildReport:
+    """Make a development-mode clang, opt and llc from an installed LLVM's static libraries and its sources.
+
+    Args:
+        output: the folder to make; by default one in the cache.
+        llvm_config: the ``llvm-config`` of the LLVM to take.
+        llvm_source: a source tree of the same version, or an archive of one; by default Debian's source package.
+        install: install the packages that are missing.
+        jobs: how many compilers to run side by side; by default one for each CPU.
+        force: replace what else is in ``output``.
+        cache: where sources and objects are kept; the user's `cache_folder` by default.
+        progress: is called with (phase, done, total).
+
+    Raises:
+        UsageError: something is missing, or not as it has to be; nothing was put into ``output``.
+        ToolError: a compiler, a linker or apt failed.
+    """
+    from mlgo_corpus.run.devmode.build import build_devmode
+
+    folder = cache_folder() if cache is None else cache
+    made = build_devmode(
+        output,
+        llvm_config=llvm_config,
+        llvm_source=llvm_source,
+        cache=folder,
+        install=install,
+        jobs=jobs or available_cpus(),
+        force=force,
+        progress=progress,
+    )
+    toolchain = probe_compiler(str(made.output), cache=folder)
+    _remember(folder, made.output)
+    phases = tuple((phase.name, phase.seconds, phase.detail) for phase in made.phases)
+    return BuildReport(made.output, toolchain, phases, made.seconds)
+
+
+def _built_toolchains(cache: Path) -> Sequence[Path]:
+    """List the toolchains that were built: those in the cache, and those that were put elsewhere."""
+    found: list[Path] = []
+    with suppress(OSError, ValueError):
+        named = json.loads((cache / _BUILT_NAME).read_bytes())
+        found += [Path(name) for name in named if isinstance(name, str)]
+    with suppress(OSError):
+        found += sorted((cache / TOOLCHAINS_FOLDER).iterdir())
+    return tuple(dict.fromkeys(found))
+
+
+def _remember(cache: Path, toolchain: Path) -> None:
+    """Let `list_toolchains` find a toolchain that is not in the cache."""
+    known = [path for path in _built_toolchains(cache) if path.is_dir()]
+    if toolchain not in known:
+        with suppress(OSError):  # then it has to be named
+            write_atomically(cache / _BUILT_NAME, json.dumps([*map(str, known), str(toolchain)], indent=1).encode())
+
+
+def _forget(cache: Path) -> None:
+    from mlgo_corpus.run.probe import CACHE_NAME
+
+    try:
+        (cache / CACHE_NAME).unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"{cache / CACHE_NAME}: {os_reason(error)}") from error
