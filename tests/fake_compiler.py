@@ -166,10 +166,8 @@ def deaf(base: str, argument: str) -> None:
         channel.advice()
         time.sleep(600)
     if argument == "reopen":
-        inbound = channel
-        channel = Channel(base)
-        channel.ask(0)
-        inbound.close()
+        Channel(base)
+        time.sleep(600)
 
 
 def impatient(base: str, argument: str) -> None:

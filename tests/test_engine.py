@@ -207,20 +207,21 @@ def slow_double(item: int) -> int:
     return item * 2
 
 
-def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [0.05, 600])
+def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path, seconds: float) -> None:
     script = tmp_path / "parent.py"
     script.write_text(
         "import os, sys, time\n"
         "from mlgo_corpus.run.engine import parallel_map\n"
         "def work(item):\n"
         "    os.write(1, b'%d\\n' % os.getpid())\n"
-        "    time.sleep(0.05)\n"
+        f"    time.sleep({seconds})\n"
         "if __name__ == '__main__':\n"
-        "    list(parallel_map(work, range(100000), jobs=2, limit=1, weigh=lambda _: 1))\n"
+        "    list(parallel_map(work, range(100000), jobs=2, limit=900, weigh=lambda _: 1))\n"
     )
     with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
-        workers = {int(parent.stdout.readline()) for _ in range(20)}
+        workers = {int(parent.stdout.readline()) for _ in range(20 if seconds < 1 else 2)}
         parent.kill()
         parent.stdout.read()
     assert len(workers) == 2

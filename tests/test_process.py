@@ -4,6 +4,7 @@ import os
 import pickle
 import resource
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -15,7 +16,7 @@ import pytest
 
 from mlgo_corpus.errors import ToolError, Usage, UsageError
 from mlgo_corpus.run import process
-from mlgo_corpus.run.process import STDERR_TAIL, Child, run_tool
+from mlgo_corpus.run.process import STDERR_TAIL, Child, run_tool, tied_to_us
 
 
 def python(source: str) -> tuple[str, ...]:
@@ -409,3 +410,40 @@ def test_tool_errors_survive_pickling_with_their_usage() -> None:
     late.usage = Usage(1.0, 0.5, None)
     assert pickle.loads(pickle.dumps(late)).usage == late.usage
     assert str(again) == "cc -c: exit code 1: bad"
+
+
+@pytest.mark.skipif(process._SETPRIV is None, reason="there is no setpriv")
+def test_a_child_ends_with_us_however_we_end(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    stubborn = (
+        "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        f"print(os.getpid(), file=open({str(pid_file)!r}, 'w'), flush=True); time.sleep(600)"
+    )
+    runner = (
+        f"import sys; sys.path[:0] = {[str(Path(process.__file__).parents[2]), *sys.path]!r};"
+        f"from mlgo_corpus.run.process import run_tool; run_tool({python(stubborn)!r}, timeout=600)"
+    )
+    ours = subprocess.Popen(python(runner), start_new_session=True)
+    try:
+        pid = wait_for_pid(pid_file)
+        assert alive(pid)
+    finally:
+        ours.kill()
+        ours.wait()
+    assert dies(pid)
+
+
+def test_what_is_tied_to_us_is_what_can_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_SETPRIV", "/usr/bin/setpriv")
+    tie = ("/usr/bin/setpriv", "--pdeathsig", "KILL", "--")
+    assert tied_to_us((sys.executable, "-c", "")) == (*tie, sys.executable, "-c", "")
+    assert tied_to_us(("no-such-program",)) == ("no-such-program",)
+    here = tmp_path / "here"
+    here.write_text("#!/bin/sh\n")
+    here.chmod(0o755)
+    assert tied_to_us(("./here",), tmp_path) == (*tie, "./here")
+    assert tied_to_us(("./here",), tmp_path.parent) == ("./here",)
+    assert tied_to_us(("here",), None, {"PATH": str(tmp_path)}) == (*tie, "here")
+    assert tied_to_us(("here",), None, {"PATH": "/nowhere"}) == ("here",)
+    monkeypatch.setattr(process, "_SETPRIV", None)
+    assert tied_to_us(("./here",), tmp_path) == ("./here",)

@@ -26,7 +26,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from mlgo_corpus.run.worker import encode_message, read_message, serve, write_message
+from mlgo_corpus.run.worker import encode_message, end_with, read_message, serve, write_message
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -247,6 +247,7 @@ class _Worker:
 
 
 def _start_worker() -> _Worker:
+    parent = str(os.getpid())
     child_requests, requests = os.pipe()
     replies, child_replies = os.pipe()
     try:
@@ -255,11 +256,11 @@ def _start_worker() -> _Worker:
                 warnings.simplefilter("ignore", DeprecationWarning)  # on threads, see _may_fork
                 pid = os.fork()
             if pid == 0:
-                _run_forked(child_requests, child_replies)
+                _run_forked(child_requests, child_replies, int(parent))
             return _Worker(pid, requests, replies)
         package = str(Path(__file__).parents[2])
         process = subprocess.Popen(
-            (sys.executable, "-m", "mlgo_corpus.run.worker", str(child_requests), str(child_replies)),
+            (sys.executable, "-m", "mlgo_corpus.run.worker", str(child_requests), str(child_replies), parent),
             pass_fds=(child_requests, child_replies),
             stdin=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([package, *sys.path])},
@@ -280,7 +281,7 @@ def _may_fork() -> bool:
     return sys.platform == "linux" and threading.active_count() == 1
 
 
-def _run_forked(requests: int, replies: int) -> None:
+def _run_forked(requests: int, replies: int, parent: int) -> None:
     """Be the worker, with nothing of the parent's open but the standard streams and our own pipes.
 
     Another worker's pipe held open here would keep it from seeing the parent's end, and a lock of the parent's would
@@ -289,6 +290,7 @@ def _run_forked(requests: int, replies: int) -> None:
     code = 1
     try:
         os.setpgid(0, 0)
+        end_with(parent)
         gc.disable()  # it would write to, and so copy, every page that is shared with the parent
         first, second = sorted((requests, replies))
         os.closerange(3, first)

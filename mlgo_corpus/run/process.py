@@ -11,10 +11,11 @@ for its pipes; elsewhere the end is looked for between naps of at most `POLL_S`.
 Peak memory is not simply the ``ru_maxrss`` that comes with a dead child. Linux charges a program with
 the peak of the process that it replaced when it was executed, which is ours, even after a ``vfork``:
 a Python of 300 MB that runs ``/bin/true`` gets 300 MB back. So ``ru_maxrss`` is believed only when it is
-above what our own was after the start (by a megabyte: the kernel's counters are that inexact). Otherwise the peak is the largest of the samples of ``VmHWM`` in ``/proc/PID/status``,
-taken while the program ran after `FIRST_NAP_S` and then at growing intervals of up to `POLL_S`: what it
-took after the last of them is missing. Without any (a program of a few milliseconds, or no ``/proc``, as
-on macOS) the peak is None.
+above what our own was after the start (by a megabyte, since the kernel's counters are inexact).
+Otherwise the peak is the largest of the samples of ``VmHWM`` in ``/proc/PID/status``, taken while the
+program ran, after `FIRST_NAP_S` and then at growing intervals of up to `POLL_S`: what it took after the
+last of them is missing. Without any (a program of a few milliseconds, or no ``/proc``, as on
+macOS) the peak is None.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from __future__ import annotations
 import os
 import resource
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,6 +50,7 @@ FIRST_NAP_S = 0.001
 PIPE_CAPACITY = 1 << 20
 
 _CHUNK = 1 << 16
+_SETPRIV = shutil.which("setpriv") if sys.platform == "linux" else None
 # Of ru_maxrss: kilobytes, but bytes on macOS.
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 # Linux counts pages per CPU and adds up now and then: two readings of one peak differ by some.
@@ -98,6 +101,22 @@ def run_tool(
     return child.result()
 
 
+def tied_to_us(argv: tuple[str, ...], cwd: Path | None = None, env: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Give the command that ends with the thread that starts it, however that one ends; where we cannot, the same.
+
+    Without this, a compiler outlives a worker that is killed, and one that waits for advice then spins for ever. The
+    kernel's PR_SET_PDEATHSIG is set by util-linux's setpriv, in a millisecond; Python's own way, ``preexec_fn``, is
+    not safe where there are threads. What cannot be started is left to say so itself.
+    """
+    if _SETPRIV is None:
+        return argv
+    path = (os.environ if env is None else env).get("PATH")
+    program = argv[0] if os.sep not in argv[0] or cwd is None else os.path.join(cwd, argv[0])
+    if shutil.which(program, path=path) is None:
+        return argv
+    return (_SETPRIV, "--pdeathsig", "KILL", "--", *argv)
+
+
 class Child:
     """A program: entering its context starts it, leaving it ends its process group and reaps it.
 
@@ -142,7 +161,7 @@ class Child:
         self._begin = time.monotonic()
         try:
             self._process = subprocess.Popen(
-                self.argv,
+                tied_to_us(self.argv, self._cwd, self._env),
                 cwd=self._cwd,
                 env=self._env,
                 stdin=subprocess.DEVNULL,
