@@ -119,9 +119,9 @@ def build_toolchain(
 def _built_toolchains(cache: Path) -> Sequence[Path]:
     """List the toolchains that were built: those in the cache, and those that were put elsewhere."""
     found: list[Path] = []
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RecursionError):
         named = json.loads((cache / _BUILT_NAME).read_bytes())
-        found += [Path(name) for name in named if isinstance(name, str)]
+        found += [Path(name) for name in named if isinstance(name, str)] if isinstance(named, list) else []
     with suppress(OSError):
         found += sorted((cache / TOOLCHAINS_FOLDER).iterdir())
     return tuple(dict.fromkeys(found))

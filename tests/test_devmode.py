@@ -120,6 +120,7 @@ class Machine:
             self.write(f"system/{name}")
         self.write("include/llvm/Support/Extension.def", "HANDLE_EXTENSION(Polly)\n")
         self.script("clang++", CLANGXX, folder=root / "bin")
+        (root / "lib" / "clang" / "19").mkdir(parents=True)
         self.script("clang", "#!/bin/sh\necho ROOT/lib/clang/19\n", folder=root / "bin")
         self.llvm_config("llvm-config-19", "19.1.7")
 
@@ -169,7 +170,9 @@ def tree(tmp_path: Path) -> Path:
 
 
 def files_of(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+    return sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()
+    )
 
 
 def ignore(*_: object) -> None:
@@ -697,7 +700,7 @@ def test_without_an_output_the_toolchain_is_in_the_cache(machine: Machine, tmp_p
     assert made.tools[0].exists()
 
 
-@pytest.mark.parametrize("what", ["source", "header", "llvm", "tool", "description"])
+@pytest.mark.parametrize("what", ["source", "header", "llvm", "tool", "description", "headers", "clang++"])
 def test_what_was_made_of_something_else_is_made_again(what: str, machine: Machine, tmp_path: Path, tree: Path) -> None:
     run_build(tmp_path, tree)
     machine.calls()
@@ -706,6 +709,8 @@ def test_what_was_made_of_something_else_is_made_again(what: str, machine: Machi
         "header": ["MLRegAllocEvictAdvisor.cpp"],
         "tool": [],
         "description": [],
+        "headers": [],
+        "clang++": [],
         "llvm": None,
     }[what]
     if what == "source":
@@ -714,6 +719,11 @@ def test_what_was_made_of_something_else_is_made_again(what: str, machine: Machi
         (tree / "llvm/lib/CodeGen/RegAllocGreedy.h").write_text("changed")
     elif what == "tool":
         (tmp_path / "out/bin/opt").write_text("changed")
+    elif what == "headers":
+        (tmp_path / "out/lib/clang").unlink()
+        (tmp_path / "out/lib/clang").symlink_to(tmp_path / "gone")
+    elif what == "clang++":
+        (tmp_path / "out/bin/clang++").unlink()
     elif what == "description":
         (tmp_path / "out/toolchain.json").write_text('{"format": "mlgo-corpus-devmode"}')
     else:
@@ -724,6 +734,8 @@ def test_what_was_made_of_something_else_is_made_again(what: str, machine: Machi
     calls = [name for name in machine.calls() if not name.startswith("link-")]
     assert len(calls) == COMPILED if compiled is None else calls == compiled
     assert (tmp_path / "out/bin/opt").read_text() == "whole"
+    assert (tmp_path / "out/bin/clang++").exists()
+    assert (tmp_path / "out/lib/clang").readlink() == machine.root / "lib/clang"
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "toolchain.json"])
@@ -789,9 +801,16 @@ def test_a_failing_link_leaves_nothing(machine: Machine, tmp_path: Path, tree: P
     assert ("compile", "already there") in [(phase.name, phase.detail) for phase in made.phases]
 
 
-@pytest.mark.parametrize("name", ["model_evaluator.cpp", "link-llc"])
-def test_a_full_disk_is_one_line(name: str, machine: Machine, tmp_path: Path, tree: Path) -> None:
-    machine.write(f"fail/{name}", "error: unable to make temporary file: No space left on device\n")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("model_evaluator.cpp", "unable to make temporary file: No space left on device"),
+        ("link-llc", "cannot open output file llc: No space left on device"),
+        ("link-llc", "unable to execute command: Bus error"),
+    ],
+)
+def test_a_full_disk_is_one_line(name: str, said: str, machine: Machine, tmp_path: Path, tree: Path) -> None:
+    machine.write(f"fail/{name}", f"error: {said}\n")
     with pytest.raises(UsageError, match=r"no space left on the disk; .* run the same command again, it goes on"):
         run_build(tmp_path, tree)
     assert all(path.endswith(".o") for path in objects_of(tmp_path))

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
 import shutil
+import signal
 import stat
+import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import Llvm
 from typer.testing import CliRunner
 
+from mlgo_corpus.cli.console import print_json
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.run import probe
-from mlgo_corpus.run.probe import PROBE_DATA, Toolchain, probe_compiler, probe_toolchains
+from mlgo_corpus.run.probe import PROBE_DATA, Toolchain, _any_advice, probe_compiler, probe_toolchains
 from mlgo_corpus.run.toolchain import COMPILER_VARIABLE, Candidate, cache_folder, find_compilers, find_zig
 from mlgo_corpus.toolchain import list_toolchains
 
@@ -119,9 +124,36 @@ def test_what_is_named_and_missing_is_one_line(alone: Path, tmp_path: Path, monk
     (tmp_path / "text").write_text("")
     with pytest.raises(UsageError, match=r"/text: not a program that can be run$"):
         find_compilers(str(tmp_path / "text"))
+    with pytest.raises(UsageError, match=r"^clang ': not a compiler or its command: No closing quotation$"):
+        find_compilers("clang '")
+    with pytest.raises(UsageError, match=r"^expected a compiler, got an empty name$"):
+        find_compilers("")
     monkeypatch.setenv(COMPILER_VARIABLE, "gone-clang")
     with pytest.raises(UsageError, match=r"^gone-clang: no such program \(from MLGO_CORPUS_COMPILER\)$"):
         find_compilers()
+    monkeypatch.setenv(COMPILER_VARIABLE, '"')
+    with pytest.raises(UsageError, match=r"No closing quotation \(from MLGO_CORPUS_COMPILER\)$"):
+        find_compilers()
+    monkeypatch.setenv(COMPILER_VARIABLE, " ")
+    assert find_compilers() == ()
+
+
+def test_the_variable_may_name_a_path_with_blanks(alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spaced = script(tmp_path / "my clang", "")
+    monkeypatch.setenv(COMPILER_VARIABLE, str(spaced))
+    assert words_of(find_compilers()) == [(str(spaced), "environment")]
+
+
+def test_a_name_on_path_comes_before_a_folder_of_that_name(
+    alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LLVM's own tree has a folder called clang."""
+    clang = script(alone / "clang", "")
+    (tmp_path / "tree" / "clang").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "tree")
+    assert words_of(find_compilers("clang")) == [(str(clang), "option")]
+    with pytest.raises(UsageError, match=r"^\./clang: expected a compiler, found a folder without bin/clang$"):
+        find_compilers("./clang")
 
 
 def test_the_cache_is_where_it_is_said_to_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -251,6 +283,7 @@ def test_a_wrapper_that_drops_options_does_not_embed(clang22: str, alone: Path, 
         ("echo broken >&2; exit 1", "exit code 1: broken"),
         ("kill -SEGV $$", "ended by signal 11"),
         ("echo gcc 12", "not a clang, or not one that prints its commands with -###"),
+        ("""echo 'clang version 19.1.0'; echo ' "clang" "-cc1" "-o'""", "not a clang, or not one that prints its"),
         ("yes error: flood | head -c 9000000 >&2; exit 1", "exit code 1: error: fl"),
         ("exec sleep 600", "did not finish in time"),
         ("trap '' TERM; while :; do :; done", "did not finish in time"),
@@ -304,6 +337,20 @@ def test_what_was_found_out_is_kept_until_the_binary_changes(
     (cache / "probes.json").write_text('{"torn')
     assert runs() == 2
     known = json.loads((cache / "probes.json").read_bytes())
+    (cache / "probes.json").write_text("[" * 100_000)
+    assert runs() == 2
+    wrong = {
+        "embeds_bitcode": "no",
+        "training_logs": 5,
+        "interactive": [5],
+        "reads_bitcode": ["x"],
+        "lacks": None,
+        "opt": 1,
+    }
+    for name, value in wrong.items():
+        damaged = {key: {**abilities, name: value} for key, abilities in known.items()}
+        (cache / "probes.json").write_text(json.dumps(damaged))
+        assert runs() == 2, name
     (cache / "probes.json").write_text(json.dumps({key: {"opt": 1} for key in known}))
     assert runs() == 2
     monkeypatch.setattr(probe, "__version__", "0.0.0")
@@ -319,6 +366,91 @@ def test_probing_leaves_nothing_behind(clang22: str, tmp_path: Path, monkeypatch
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     probe_compiler(clang22)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_temporary_folder_that_cannot_be_removed_is_no_error(clang22: str, alone: Path, tmp_path: Path) -> None:
+    """A daemon that a compiler started may still write into it."""
+    kept: list[str] = []
+
+    def refuse(path: str, **_: object) -> None:
+        kept.append(path)
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tempfile.tempdir", str(tmp_path))
+        patch.setattr("os.rmdir", refuse)
+        assert probe_compiler(clang22).embeds_bitcode
+    assert kept
+
+
+def test_a_full_disk_is_a_problem_and_is_not_kept(
+    clang22: str, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a compiler that could not write would be said to lack what it has until it changes."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", refuse)
+        with pytest.raises(UsageError, match=r": No space left on device$"):
+            probe_compiler(clang22, cache=tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_what_a_program_beside_the_compiler_says_may_be_any_bytes(clang22: str, alone: Path, tmp_path: Path) -> None:
+    binary = script(tmp_path / "llvm" / "clang", f'exec {clang22} "$@"')
+    script(binary.with_name("opt"), "printf '\\377'")
+    script(binary.with_name("llc"), "printf '\\377 LLVM version 22.1.0'")
+    said = f'echo clang version 22.1.0; echo \' "{binary}" "-cc1" "-emit-obj" "-o" "probe.o" "-x" "c" "../probe.c"\''
+    driver = script(tmp_path / "cc", f'case "$*" in *-###*) {said};; *) exec {binary} "$@";; esac')
+    found = probe_compiler(str(driver))
+    assert (found.opt, found.llc) == (None, binary.with_name("llc"))
+
+
+def test_a_compiler_that_was_killed_has_not_said_what_it_lacks(clang22: str, alone: Path, tmp_path: Path) -> None:
+    """The system kills what takes too much memory; that must not be kept as an ability that is not there."""
+    wrapper = script(tmp_path / "cc", f'case "$*" in *-###*) exec {clang22} "$@";; *) kill -9 $$;; esac')
+    with pytest.raises(UsageError, match=r"/cc: ended by signal 9$"):
+        probe_compiler(str(wrapper), cache=tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("value", [0, 1, [0, 1], [], float("nan")])
+def test_there_is_advice_for_any_default(value: object) -> None:
+    field = np.array(value)
+    record = np.zeros((), np.dtype([("inlining_default", field.dtype, field.shape)]))
+    record["inlining_default"] = field
+    assert _any_advice(record[()]) == int(field.any())
+
+
+def test_an_interrupt_ends_the_compilers_at_once(alone: Path, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    for name in ("clang", "clang-9", "clang-22"):
+        script(alone / name, f"echo $$ >>{started}; exec /bin/sleep 600")
+    environment = {**os.environ, "PYTHONPATH": str(Path(probe.__file__).parents[2]), "TMPDIR": str(tmp_path)}
+    argv = (sys.executable, "-m", "mlgo_corpus.cli.main", "toolchain", "list", "--jobs", "2")
+    argv = ("/usr/bin/env", "--default-signal=INT", *argv)
+    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        while not started.exists() or len(started.read_text().split()) < 2:
+            time.sleep(0.01)
+        begin = time.monotonic()
+        running.send_signal(signal.SIGINT)
+        said = running.communicate(timeout=60)
+    assert time.monotonic() - begin < 10
+    assert running.returncode == 130
+    assert said[1].startswith(b"mlgo-corpus: interrupted")
+    for pid in map(int, started.read_text().split()):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    assert not list(tmp_path.glob("mlgo-*"))
+
+
+def test_a_list_of_built_toolchains_that_is_none_is_no_obstacle(alone: Path) -> None:
+    cache_folder().mkdir()
+    for text in ("5", "null", "[" * 100_000, "\xff"):
+        (cache_folder() / "built.json").write_bytes(text.encode("latin-1"))
+        assert list_toolchains() == ()
 
 
 def test_toolchains_that_were_built_are_listed(clang22: str, alone: Path, tmp_path: Path) -> None:
@@ -348,6 +480,39 @@ def test_the_list_in_a_terminal(
         "hint: none of these writes training logs; 'mlgo-corpus toolchain build' makes one that does\n"
     )
     assert result.stderr == f"cannot use {alone / 'clang-9'}: exit code 1: too old\n"
+
+
+def test_a_terminal_that_is_too_narrow_leaves_nothing_out(
+    clang22: str, alone: Path, plain_terminal: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (alone / "clang-22").symlink_to(clang22)
+    shown = []
+    for columns in ("20", "80"):
+        monkeypatch.setenv("COLUMNS", columns)
+        shown.append(CliRunner().invoke(app, ["toolchain", "list"]).stdout)
+    assert shown[0] == shown[1]
+
+
+def test_a_name_of_any_bytes_is_shown(
+    clang22: str, alone: Path, tmp_path: Path, plain_terminal: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    good = script(tmp_path / "good\n[red]\udcff", f'exec {clang22} "$@"')
+    result = CliRunner().invoke(app, ["toolchain", "list", "--compiler", str(good)])
+    assert result.exit_code == 0, result.exception
+    assert "good\\n[red]\\udcff'" in result.stdout
+    bad = script(tmp_path / "bad\n\udcff", "printf '\\033[31mred\\n' >&2; exit 9")
+    result = CliRunner().invoke(app, ["toolchain", "list", "--compiler", str(bad)])
+    assert result.exit_code == 1
+    assert result.stderr == f"cannot use '{tmp_path}/bad\\n\\udcff': exit code 9: \\x1b[31mred\n"
+    assert result.stdout == (
+        "no compiler can be used: install clang, or pip install ziglang, or name one with --compiler\n"
+    )
+
+
+def test_json_without_a_stdout_is_no_error(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    print_json({})
 
 
 def test_the_list_as_json(clang22: str, alone: Path) -> None:
@@ -406,6 +571,18 @@ def test_building_what_is_there_is_quick_and_lists_it(
     assert result.exit_code == 0
     assert f"{devmode}: clang, opt and llc 19.1.7 in " in result.stdout
     assert "training logs of inlining, regalloc-eviction and regalloc-priority were made and read" in result.stdout
+    assert json.loads((tmp_path / "built.json").read_bytes()) == [str(devmode)]
+
+
+def test_a_relative_output_is_remembered_and_the_users_compiler_is_left_alone(
+    devmode: Path, llvm19: Llvm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain_terminal: None
+) -> None:
+    monkeypatch.setenv("MLGO_CORPUS_CACHE", str(tmp_path))
+    monkeypatch.setenv(COMPILER_VARIABLE, "gone-clang")
+    monkeypatch.chdir(devmode.parent)
+    argv = ["toolchain", "build", "--output", devmode.name, "--llvm-config", llvm19.tool("llvm-config")]
+    result = CliRunner().invoke(app, argv)
+    assert result.exit_code == 0, result.stderr
     assert json.loads((tmp_path / "built.json").read_bytes()) == [str(devmode)]
 
 

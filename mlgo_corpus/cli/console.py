@@ -60,8 +60,9 @@ def table(*columns: str, left: int = 1) -> Table:
 
 
 def print_json(result: Any) -> None:
-    """Print one JSON object as the result."""
-    sys.stdout.write(json.dumps(result, indent=2, default=str) + "\n")
+    """Print one JSON object as the result, if there is a stdout."""
+    if sys.stdout is not None:
+        sys.stdout.write(json.dumps(result, indent=2, default=str) + "\n")
 
 
 def human_bytes(size: float) -> str:

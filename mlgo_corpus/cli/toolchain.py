@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,6 +16,9 @@ from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_
 if TYPE_CHECKING:
     from mlgo_corpus.run.probe import Toolchain
     from mlgo_corpus.toolchain import BuildReport
+
+# The table's other columns, and a short path.
+_LEAST_WIDTH: Final = 80
 
 toolchain_app = typer.Typer(
     no_args_is_help=True,
@@ -72,12 +75,16 @@ def _show_toolchains(found: Sequence[Toolchain]) -> None:
                 " ".join(name for name in ("opt", "llc") if getattr(toolchain, name) is not None) or "-",
                 _versions(toolchain.reads_bitcode),
             )
-        out().print(rows)
+        console = out()
+        # A terminal that is narrower breaks the lines: better than a table without the compilers' names.
+        console.width = max(console.width, _LEAST_WIDTH)
+        console.print(rows)
     for toolchain in found:
         if toolchain.problem is not None:
-            err().print(f"cannot use {escape(_command(toolchain))}: {escape(toolchain.problem)}")
+            err().print(f"cannot use {escape(_command(toolchain))}: {escape(_shown(toolchain.problem))}")
     if not working:
-        out().print("no compiler was found: install clang, or pip install ziglang, or name one with --compiler")
+        what = "can be used" if found else "was found"
+        out().print(f"no compiler {what}: install clang, or pip install ziglang, or name one with --compiler")
     elif not any(toolchain.training_logs for toolchain in working):
         out().print("hint: none of these writes training logs; 'mlgo-corpus toolchain build' makes one that does")
 
@@ -86,7 +93,12 @@ def _command(toolchain: Toolchain) -> str:
     """Show what to type: zig's clang lies deep in a folder of Python packages."""
     if toolchain.origin == "ziglang":
         return "python -m ziglang cc"
-    return shlex.join(toolchain.driver)
+    return _shown(shlex.join(toolchain.driver))
+
+
+def _shown(text: str) -> str:
+    """Show what is not printable, such as a line's end or bytes that are no UTF-8, by its escape."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def _tasks(names: Sequence[str]) -> str:
@@ -182,12 +194,12 @@ def _show_build(report: BuildReport) -> None:
     rows = table("phase", "seconds", "")
     rows.columns[2].justify = "left"
     for name, seconds, detail in report.phases:
-        rows.add_row(name, f"{seconds:.1f}", escape(detail))
+        rows.add_row(name, f"{seconds:.1f}", escape(_shown(detail)))
     console.print(rows)
     toolchain = report.toolchain
     logs = " and ".join(filter(None, (", ".join(toolchain.training_logs[:-1]), *toolchain.training_logs[-1:])))
     console.print(
-        f"{escape(str(report.output))}: clang, opt and llc {toolchain.version} in {report.seconds:.1f} s; "
+        f"{escape(_shown(str(report.output)))}: clang, opt and llc {toolchain.version} in {report.seconds:.1f} s; "
         f"training logs of {logs} were made and read"
     )
-    console.print(f"use it: mlgo-corpus toolchain list, or {escape(str(report.output / 'bin' / 'clang'))}")
+    console.print(f"use it: mlgo-corpus toolchain list, or {escape(_shown(str(report.output / 'bin' / 'clang')))}")

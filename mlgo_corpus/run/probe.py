@@ -16,22 +16,32 @@ import json
 import os
 import platform
 import shutil
+import signal
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import FormatError, MlgoCorpusError, ToolError, UsageError
+from mlgo_corpus.errors import FormatError, MlgoCorpusError, ToolError, UsageError, os_reason
 from mlgo_corpus.formats.tasks import TASKS, Task, for_clang
 from mlgo_corpus.formats.traininglog import LogReader, Observation
 from mlgo_corpus.run.interactive import InteractiveSession
-from mlgo_corpus.run.process import run_tool
-from mlgo_corpus.run.toolchain import Candidate, Compiler, find_beside, find_compilers, identify, one_line
+from mlgo_corpus.run.process import ToolResult, run_tool
+from mlgo_corpus.run.toolchain import (
+    Candidate,
+    Compiler,
+    find_beside,
+    find_compilers,
+    identify,
+    named_compiler,
+    one_line,
+)
 from mlgo_corpus.store.corpus import write_atomically
 from mlgo_corpus.store.objects import Reason, SectionNames, Tally, read_object
 
@@ -40,6 +50,9 @@ PROBE_DATA: Final = Path(__file__).parents[1] / "data" / "probe"
 
 PROBE_TIMEOUT_S: Final = 20.0
 """Each try takes some 50 ms."""
+
+SCRATCH_BYTES: Final = 1 << 20
+"""All tries of a compiler together write half of that."""
 
 CACHE_NAME: Final = "probes.json"
 
@@ -113,13 +126,17 @@ def probe_toolchains(
         UsageError: a compiler that is named is not there.
     """
     candidates = find_compilers(named, built=built)
-    with tempfile.TemporaryDirectory(prefix="mlgo-probe-") as scratch, ThreadPoolExecutor(jobs) as pool:
-        prober = _Prober(Path(scratch), ProbeCache.load(cache), timeout)
-        found = list(pool.map(prober.identified, range(len(candidates)), candidates))
-        unique: dict[tuple[str, ...], Compiler | Toolchain] = {}
-        for one in found:
-            unique.setdefault((os.path.realpath(one.binary), *one.cc1[1:]) if one.binary else one.driver, one)
-        toolchains = tuple(pool.map(prober.probed, range(len(unique)), unique.values()))
+    with _scratch_folder() as scratch, ThreadPoolExecutor(jobs) as pool:
+        prober = _Prober(scratch, ProbeCache.load(cache), timeout)
+        try:
+            found = list(pool.map(prober.identified, range(len(candidates)), candidates))
+            unique: dict[tuple[str, ...], Compiler | Toolchain] = {}
+            for one in found:
+                unique.setdefault((os.path.realpath(one.binary), *one.cc1[1:]) if one.binary else one.driver, one)
+            toolchains = tuple(pool.map(prober.probed, range(len(unique)), unique.values()))
+        except BaseException:  # Ctrl-C: the pool waits for its threads, and they for compilers
+            prober.stop.set()
+            raise
     prober.cache.save(cache)
     return toolchains
 
@@ -130,14 +147,21 @@ def probe_compiler(named: str, *, cache: Path | None = None, timeout: float = PR
     Raises:
         UsageError: it is not there, or cannot be used.
     """
-    first = find_compilers(named)[0]
-    with tempfile.TemporaryDirectory(prefix="mlgo-probe-") as scratch:
-        prober = _Prober(Path(scratch), ProbeCache.load(cache), timeout)
+    first = named_compiler(named, "option")
+    with _scratch_folder() as scratch:
+        prober = _Prober(scratch, ProbeCache.load(cache), timeout)
         toolchain = prober.probed(0, prober.identified(0, first))
     prober.cache.save(cache)
     if toolchain.problem is not None:
         raise UsageError(f"{named}: {toolchain.problem}")
     return toolchain
+
+
+@contextmanager
+def _scratch_folder() -> Iterator[Path]:
+    """Give a temporary folder; what a compiler does to it, or a daemon that it left, is no error of ours."""
+    with tempfile.TemporaryDirectory(prefix="mlgo-probe-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 class _Prober:
@@ -147,13 +171,14 @@ class _Prober:
         self.scratch = scratch
         self.cache = cache
         self.timeout = timeout
+        self.stop = threading.Event()
         shutil.copy(PROBE_DATA / "probe.c", scratch / "probe.c")
 
     def identified(self, index: int, candidate: Candidate) -> Compiler | Toolchain:
         folder = self.scratch / f"identify-{index}"
         folder.mkdir()
         try:
-            return identify(candidate, folder, timeout=self.timeout)
+            return identify(candidate, folder, timeout=self.timeout, stop=self.stop)
         except MlgoCorpusError as error:
             return Toolchain(candidate.words, candidate.origin, problem=one_line(error))
 
@@ -174,7 +199,7 @@ class _Prober:
         known = self.cache.get(key)
         if known is None:
             try:
-                known = _Abilities(compiler, folder, self.timeout).all()
+                known = _Abilities(compiler, folder, self.timeout, self.stop).all()
             except MlgoCorpusError as error:
                 return replace(toolchain, problem=one_line(error))
             self.cache.put(key, known)
@@ -192,18 +217,22 @@ class _Prober:
 
 
 class _Abilities:
-    """Tries what one compiler can do; a try that hangs raises, one that fails leaves its reason in ``lacks``."""
+    """Tries what one compiler can do; a try that hangs or is killed raises; one that fails leaves why in ``lacks``.
 
-    def __init__(self, compiler: Compiler, folder: Path, timeout: float) -> None:
+    Once another thread sets ``stop``, the try that runs is ended, and raises, too.
+    """
+
+    def __init__(self, compiler: Compiler, folder: Path, timeout: float, stop: threading.Event) -> None:
         self.compiler = compiler
         self.folder = folder
         self.timeout = timeout
+        self.stop = stop
         self.lacks: dict[str, str] = {}
 
     def all(self) -> dict[str, Any]:
         # If the compiler cannot compile a dozen lines of C, what it says is its problem; no more is tried.
         self._compile()
-        return {
+        abilities = {
             "embeds_bitcode": self._try("embedding", self._embed),
             "training_logs": [task.name for task in TASKS if self._try(f"{task.name} log", self._log, task)],
             "interactive": [task.name for task in TASKS if self._try(f"{task.name} session", self._converse, task)],
@@ -213,12 +242,25 @@ class _Abilities:
             **{name.replace("-", "_"): _plain(self._beside(name)) for name in ("opt", "llc", "llvm-config")},
             "lacks": self.lacks,
         }
+        if self.lacks:
+            self._check_space()
+        return abilities
+
+    def _check_space(self) -> None:
+        """Refuse to believe in what is lacking where the disk is full, for it would be kept."""
+        try:
+            (self.folder / "space").write_bytes(bytes(SCRATCH_BYTES))
+        except OSError as error:
+            raise UsageError(f"{self.folder.parents[1]}: {os_reason(error)}") from error
+        finally:
+            (self.folder / "space").unlink(missing_ok=True)
 
     def _try(self, what: str, ability: Any, *arguments: Any) -> bool:
         try:
             ability(*arguments)
         except ToolError as error:
-            if error.returncode is None:
+            # What hung, was stopped, or was killed (where memory is short, by the system) has not said that it cannot.
+            if error.returncode in (None, -signal.SIGTERM, -signal.SIGKILL):
                 raise
             self.lacks[what] = one_line(error)
         except (FormatError, MlgoCorpusError, OSError) as error:
@@ -229,12 +271,15 @@ class _Abilities:
 
     def _compile(self, *options: str, words: Sequence[str] | None = None) -> None:
         argv = (*self.compiler.cc1, *(self.compiler.compile_words if words is None else words), *options)
-        run_tool(argv, cwd=self.folder, timeout=self.timeout)
+        self._run(*argv)
+
+    def _run(self, *argv: str) -> ToolResult:
+        return run_tool(argv, cwd=self.folder, timeout=self.timeout, stop=self.stop)
 
     def _embed(self) -> None:
         """Build as a user would, through the driver and whatever stands before it."""
         flags = ("-O2", "-c", "-Xclang", "-fembed-bitcode=all", "../probe.c", "-o", "embedded.o")
-        run_tool((*self.compiler.driver, *flags), cwd=self.folder, timeout=self.timeout)
+        self._run(*self.compiler.driver, *flags)
         data = (self.folder / "embedded.o").read_bytes()
         found = list(read_object(data, Tally(), names=SectionNames(), open_member=lambda _: b""))
         if len(found) != 1 or found[0].reason is not Reason.OK or not found[0].bitcode or not found[0].command:
@@ -252,7 +297,7 @@ class _Abilities:
         options = for_clang(task.channel_options(str(base)))
         argv = (*self.compiler.cc1, *self.compiler.compile_words, *options)
         decisions = 0
-        with InteractiveSession(argv, base, timeout=self.timeout, cwd=self.folder) as session:
+        with InteractiveSession(argv, base, timeout=self.timeout, cwd=self.folder, stop=self.stop) as session:
             for observation in session:
                 session.advise(_any_advice(observation.record))
                 decisions += 1
@@ -268,8 +313,7 @@ class _Abilities:
         if path is None:
             return None
         with suppress(ToolError):
-            said = run_tool((str(path), "--version"), cwd=self.folder, timeout=self.timeout).stdout.decode()
-            if self.compiler.version in said:
+            if self.compiler.version in self._run(str(path), "--version").stdout.decode(errors="replace"):
                 return path
         return None
 
@@ -278,7 +322,7 @@ def _any_advice(record: Any) -> int:
     """Advise what is always allowed: the default, else the first choice that the mask leaves, else 0."""
     names = record.dtype.names
     if "inlining_default" in names:
-        return int(record["inlining_default"])
+        return int(any(record["inlining_default"].ravel().tolist()))
     if "mask" in names:
         mask = record["mask"].ravel().tolist()
         return next((index for index, allowed in enumerate(mask) if allowed), 0)
@@ -301,14 +345,14 @@ class ProbeCache:
         """Read it, or begin a new one where there is none that can be read."""
         known: Any = None
         if folder is not None:
-            with suppress(OSError, ValueError):
+            with suppress(OSError, ValueError, RecursionError):
                 known = json.loads((folder / CACHE_NAME).read_bytes())
         return cls(known if isinstance(known, dict) else {})
 
     def get(self, key: str) -> dict[str, Any] | None:
         """Give what is known, or None."""
         found = self._known.get(key)
-        return found if isinstance(found, dict) and found.keys() >= _KNOWN else None
+        return found if _is_whole(found) else None
 
     def put(self, key: str, abilities: dict[str, Any]) -> None:
         """Keep what was found out."""
@@ -324,7 +368,22 @@ class ProbeCache:
 
 
 _PROGRAMS: Final = ("opt", "llc", "llvm_config")
-_KNOWN: Final = frozenset({"embeds_bitcode", "training_logs", "interactive", "reads_bitcode", "lacks", *_PROGRAMS})
+
+
+def _is_whole(found: Any) -> bool:
+    """Tell whether this is what `_Abilities` gives, after a way through JSON."""
+    return (
+        isinstance(found, dict)
+        and isinstance(found.get("embeds_bitcode"), bool)
+        and all(_are(str, found.get(name)) for name in ("training_logs", "interactive"))
+        and _are(int, found.get("reads_bitcode"))
+        and isinstance(found.get("lacks"), dict)
+        and all(isinstance(found.get(name, 0), str | None) for name in _PROGRAMS)
+    )
+
+
+def _are(kind: type, items: Any) -> bool:
+    return isinstance(items, list) and all(isinstance(item, kind) for item in items)
 
 
 def _identity(compiler: Compiler) -> str:

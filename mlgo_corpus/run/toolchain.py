@@ -14,7 +14,8 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,25 +99,39 @@ def find_zig() -> tuple[str, ...] | None:
     return (sys.executable, "-m", "ziglang")
 
 
-def named_compiler(words: Sequence[str], origin: str) -> Candidate:
+def named_compiler(named: str, origin: str) -> Candidate:
     """Make a candidate of what a user names: a program, a name on PATH, a toolchain's folder, a command.
 
     Raises:
         UsageError: there is no such program.
     """
+    where = f" (from {COMPILER_VARIABLE})" if origin == "environment" else ""
+    words = _words_of(named, where)
     first = words[0]
     folder = Path(first)
-    if folder.is_dir():
+    found = _which(first)
+    if found is None and folder.is_dir():
         inside = next((path for path in (folder / "bin" / "clang", folder / "clang") if _is_program(path)), None)
         if inside is None:
-            raise UsageError(f"{first}: expected a compiler, found a folder without bin/clang")
+            raise UsageError(f"{first}: expected a compiler, found a folder without bin/clang{where}")
         return Candidate((str(inside.absolute()), *words[1:]), origin)
-    found = _which(first)
     if found is None:
         what = "not a program that can be run" if folder.exists() else "no such program"
-        where = f" (from {COMPILER_VARIABLE})" if origin == "environment" else ""
         raise UsageError(f"{first}: {what}{where}")
     return Candidate(_as_clang((found, *words[1:])), origin)
+
+
+def _words_of(named: str, where: str) -> list[str]:
+    """Split a command as a shell does; a path with blanks in it is one word."""
+    if os.path.exists(named):
+        return [named]
+    try:
+        words = shlex.split(named)
+    except ValueError as error:
+        raise UsageError(f"{named}: not a compiler or its command: {error}{where}") from None
+    if not words:
+        raise UsageError(f"expected a compiler, got an empty name{where}")
+    return words
 
 
 def find_compilers(
@@ -138,9 +153,9 @@ def find_compilers(
 
 def _iter_compilers(named: str | None, built: Iterable[Path], environment: Mapping[str, str]) -> Iterator[Candidate]:
     if named is not None:
-        yield named_compiler((named,) if os.path.exists(named) else shlex.split(named) or (named,), "option")
-    if words := shlex.split(environment.get(COMPILER_VARIABLE, "")):
-        yield named_compiler(words, "environment")
+        yield named_compiler(named, "option")
+    if by_variable := environment.get(COMPILER_VARIABLE, "").strip():
+        yield named_compiler(by_variable, "environment")
     for folder in built:
         if _is_program(folder / "bin" / "clang"):
             yield Candidate((str(folder / "bin" / "clang"),), "built")
@@ -184,24 +199,32 @@ def _as_clang(words: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
-def identify(candidate: Candidate, folder: Path, *, timeout: float = IDENTIFY_TIMEOUT_S) -> Compiler:
+def identify(
+    candidate: Candidate,
+    folder: Path,
+    *,
+    timeout: float = IDENTIFY_TIMEOUT_S,
+    stop: threading.Event | None = None,
+) -> Compiler:
     """Find the binary behind a candidate, and its version, by asking what it would run. Nothing is compiled.
 
     ``folder`` is where the command would run: one that exists, beside ``probe.c``.
+    Another thread ends it by ``stop``.
 
     Raises:
         ToolError: it cannot be run, fails, or hangs.
         UsageError: it is no clang.
     """
     argv = (*candidate.words, "-###", "-O2", "-c", "../probe.c", "-o", "probe.o")
-    said = run_tool(argv, cwd=folder, timeout=timeout)
+    said = run_tool(argv, cwd=folder, timeout=timeout, stop=stop)
     text = said.stderr + said.stdout.decode(errors="replace")
     version = _VERSION.search(text)
-    command = next((line for line in text.splitlines() if ' "-cc1" ' in line), None)
-    name = shlex.join(candidate.words)
-    if version is None or command is None:
-        raise UsageError(f"{name}: not a clang, or not one that prints its commands with -###")
-    words = tuple(shlex.split(command))
+    command = next((line for line in text.splitlines() if ' "-cc1" ' in line), "")
+    words: tuple[str, ...] = ()
+    with suppress(ValueError):  # an open quote
+        words = tuple(shlex.split(command))
+    if version is None or "-cc1" not in words[1:]:
+        raise UsageError("not a clang, or not one that prints its commands with -###")
     binary, arguments = words[0], words[words.index("-cc1") :]
     # A compiler that calls itself by what it was called: the clang in a toolchain's folder may be a link.
     binary = _which(binary) or binary

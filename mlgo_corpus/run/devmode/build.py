@@ -125,8 +125,8 @@ def build_devmode(
         if output is not None:  # to know before anything is installed
             _check_output(output, force=force)
         installed = _look(request, record)
-        output = output or request.cache / TOOLCHAINS_NAME / f"devmode-{installed.major}"
-        _build(output.absolute(), request, record, installed)
+        output = (output or request.cache / TOOLCHAINS_NAME / f"devmode-{installed.major}").absolute()
+        _build(output, request, record, installed)
     except OSError as error:
         raise _unusable(error, request.cache) from error
     return DevmodeBuild(
@@ -234,7 +234,7 @@ def _read_description(output: Path) -> dict[str, Any]:
     """Read the output's description; empty if there is none of ours."""
     try:
         description = json.loads((output / DESCRIPTION_NAME).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     is_ours = isinstance(description, dict) and description.get("format") == FORMAT
     return description if is_ours else {}
@@ -247,6 +247,8 @@ def _is_finished(output: Path, request: Request, installed: Installed) -> bool:
         return (
             description.get("inputs") == _inputs(installed)
             and description["tools"] == _tool_sizes(output)
+            and (output / "bin" / "clang++").exists()
+            and (output / "lib" / "clang").is_dir()
             and is_made_of(description["sources"], request.llvm_source)
         )
     except (OSError, LookupError, AttributeError):

@@ -194,7 +194,8 @@ class Compiler:
             run_tool(argv, env={**os.environ, "LC_ALL": "C"}, timeout=timeout, stop=stop)
             part.replace(output)
         except ToolError as error:
-            if "No space left on device" in error.stderr:
+            # lld writes to memory that is mapped to its output: where that cannot grow, it is a bus error.
+            if "No space left on device" in error.stderr or "Bus error" in error.stderr:
                 raise disk_full(output.parent) from None
             raise ToolError((*argv[:1], what), error.returncode, self._explained(error)) from None
         finally:
