@@ -655,6 +655,42 @@ def test_what_is_missing_is_installed_when_asked(installing: Machine, tmp_path: 
     ]
 
 
+def test_without_the_headers_the_usual_packages_are_named_at_once(machine: Machine, tmp_path: Path, tree: Path) -> None:
+    """Extension.def, which tells of Polly, comes with the headers."""
+    shutil.rmtree(machine.root / "include" / "llvm")
+    (machine.root / "lib" / "libPolly.a").unlink()
+    machine.apt("exit 1")
+    machine.script("dpkg-query", "#!/bin/sh\nexit 1\n")
+    with pytest.raises(UsageError) as caught:
+        run_build(tmp_path, tree)
+    assert str(caught.value).endswith(
+        "missing TFUtils.h; apt-get install llvm-19-dev libpolly-19-dev zlib1g-dev libzstd-dev libxml2-dev libz3-dev,"
+        " or add --install"
+    )
+
+
+def test_what_comes_to_light_after_an_installation_is_installed_too(
+    installing: Machine, tmp_path: Path, tree: Path
+) -> None:
+    """dpkg takes Polly for installed, so only the headers are asked for; they tell that its library is not there."""
+    shutil.move(installing.root / "include", installing.root / "saved")
+    (installing.root / "include").mkdir()
+    for name in ("cp", "ls"):
+        (installing.programs / name).symlink_to(shutil.which(name, path="/usr/bin:/bin") or "")
+    installing.apt(
+        'case "$*" in *libpolly*) : >ROOT/lib/libPolly.a ;; *llvm-19-dev*) cp -r ROOT/saved/. ROOT/include/ ;; esac'
+    )
+    installing.script("dpkg-query", '#!/bin/sh\nshift 3\nfor p in "$@"; do echo "installed $p 1.0"; done\n')
+    made = run_build(tmp_path, tree, install=True)
+    assert [phase.detail for phase in made.phases if phase.name == "packages"] == ["3 packages"]
+    assert (installing.root / "apt-calls").read_text().splitlines() == [
+        "update",
+        "install -y --no-install-recommends llvm-19-dev libclang-19-dev",
+        "update",
+        "install -y --no-install-recommends libpolly-19-dev",
+    ]
+
+
 def test_packages_that_cannot_be_installed_are_an_error(installing: Machine, tmp_path: Path, tree: Path) -> None:
     installing.write("refuse")
     with pytest.raises(ToolError, match="exit code 100: E: Unable to locate package libpolly-19-dev"):

@@ -191,12 +191,17 @@ def _install(request: Request, record: Record, installed: Installed | None, miss
     packages = package_names(missing)
     if not request.install or not all(item.package for item in missing):
         raise missing_error(what, missing)
+    asked: list[str] = []
     with record.phase("packages") as detail:
-        request.progress("packages", 0, len(packages))
-        install_packages(packages)
-        request.progress("packages", len(packages), len(packages))
-        detail.append(count(len(packages), "package"))
-        installed, missing = look(str(installed.llvm_config) if installed else missing[0].file)
+        # What is there says what else is needed: a second round may follow.
+        while missing and not set(packages) <= set(asked):
+            request.progress("packages", len(asked), len(asked) + len(packages))
+            install_packages(packages)
+            asked += packages
+            request.progress("packages", len(asked), len(asked))
+            installed, missing = look(str(installed.llvm_config) if installed else missing[0].file)
+            packages = package_names(missing)
+        detail.append(count(len(asked), "package"))
     if installed is None or missing:
         raise missing_error("after apt-get install", missing)
     return installed

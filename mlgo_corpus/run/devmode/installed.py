@@ -97,7 +97,17 @@ class Installed:
         # The driver knows where the linker looks; without one, or without the libraries, there is nothing to ask.
         if not gone:
             gone = [Missing(file, package) for file, package in self._missing_system_libraries()]
+        elif not self._extensions.exists():
+            # What else is needed is known only when these are there; installing twice is worse than what is usual.
+            others = (_version_packages(self.major)[-1], *_USUAL_SYSTEM_PACKAGES)
+            there = dict(_package_versions(others))
+            gone += [Missing("", package) for package in others if package not in there]
         return tuple(gone)
+
+    @property
+    def _extensions(self) -> Path:
+        """What LLVM's CMake writes into this file is linked into opt and clang besides LLVM itself."""
+        return self.headers / "llvm" / "Support" / "Extension.def"
 
     def _needed(self) -> list[tuple[Path, str]]:
         clang, lld, llvm_dev, clang_dev, polly = _version_packages(self.major)
@@ -109,9 +119,7 @@ class Installed:
             (self.libraries / "libclangFrontendTool.a", clang_dev),
             (self.headers / "clang" / "Driver" / "Options.inc", clang_dev),
         ]
-        # LLVM's CMake writes into this file what is linked into opt and clang besides LLVM itself.
-        extensions = self.headers / "llvm" / "Support" / "Extension.def"
-        if extensions.exists() and "HANDLE_EXTENSION(Polly)" in extensions.read_text(encoding="utf-8"):
+        if self._extensions.exists() and "HANDLE_EXTENSION(Polly)" in self._extensions.read_text(encoding="utf-8"):
             needed += [(self.libraries / "libPolly.a", polly), (self.libraries / "libPollyISL.a", polly)]
         return needed
 
