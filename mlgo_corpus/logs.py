@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from mlgo_corpus import __version__
 from mlgo_corpus.errors import CorpusError, FormatError, UsageError, os_reason
-from mlgo_corpus.formats.tasks import find_task
+from mlgo_corpus.formats.tasks import task_name
 from mlgo_corpus.formats.traininglog import LogHeader
 from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.logconversion import ConvertedLogs, convert_logs_into, failed_row
@@ -360,12 +360,6 @@ def _nothing_converted(rows: Sequence[LogRow]) -> str:
     if rows[0].reason in (LogReason.TRUNCATED, LogReason.MALFORMED, LogReason.SECOND_HEADER) and rows[0].header:
         advice = "; --allow-truncated keeps its whole observations"
     return f"{rows[0].source}: {rows[0].detail}{more}{advice}"
-
-
-def task_name(header: LogHeader) -> str | None:
-    """Say which of LLVM's tasks a log with this header is of: ``inlining``, ``regalloc-eviction``, or None."""
-    task = find_task(header)
-    return None if task is None else task.name
 
 
 def _group_names(headers: Sequence[LogHeader]) -> dict[LogHeader, str]:

@@ -483,6 +483,7 @@ def test_what_is_in_a_dataset(tmp_path: Path) -> None:
     log = LOGS / "regalloc-eviction.ltable.log"
     convert_logs(real_logs("regalloc-eviction"), tmp_path / "d")
     assert sorted(tree(tmp_path / "d")) == [
+        "README.md",
         "contexts.parquet",
         "dataset.json",
         "modules.parquet",

@@ -424,7 +424,7 @@ def test_a_dataset_of_which_a_file_is_missing_is_made_again(tmp_path: Path) -> N
             if name.startswith("d/") == (output.name == "d") and "modules" not in name:
                 (tmp_path / "out" / name).unlink()
                 if name == "d/dataset.json":
-                    with pytest.raises(UsageError, match=r"it holds contexts\.parquet; name another"):
+                    with pytest.raises(UsageError, match=r"it holds README\.md; name another"):
                         convert_logs(logs, output)
                     write(tmp_path / "out" / name, before[name])
                 else:

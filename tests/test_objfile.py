@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +18,11 @@ from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError
 from mlgo_corpus.formats.objfile import (
     Container,
     FatSlice,
+    ObjectSizes,
     ObjFile,
     Section,
     identify_container,
+    measure_object,
     parse_fat,
     parse_objfile,
 )
@@ -317,3 +320,126 @@ def test_flipped_bytes_give_sections_inside_the_file_or_an_error(flips: list[tup
 def test_noise_behind_a_magic_is_an_error_or_harmless(magic: bytes, noise: bytes) -> None:
     with contextlib.suppress(FormatError):
         parse_objfile(magic + noise, ELF_NAMES)
+
+
+# --- sizes
+
+MEASURED = """
+int square(int x) { return x * x; }
+int table[3] = {1, 2, 3};
+int zeros[9];
+static const int constants[4] = {1, 2, 3, 4};
+const char *const names[] = {"one", "two"};
+_Thread_local int own = 4;
+_Thread_local int owned;
+int get(int i) { return constants[i] + zeros[i] + own; }
+const char *hello(int i) { return i ? names[i] : "hello world"; }
+double third(double x) { return x * 3.25; }
+"""
+TARGETS = (
+    "x86_64-linux-gnu",
+    "i686-linux-gnu",
+    "aarch64-linux-gnu",
+    "aarch64_be-linux-gnu",
+    "mips-linux-gnu",
+    "mipsel-linux-gnu",
+    "powerpc64-linux-gnu",
+    "riscv32",
+    "riscv64",
+    "x86_64-apple-macos11",
+    "arm64-apple-macos11",
+    "x86_64-pc-windows-msvc",
+    "aarch64-pc-windows-msvc",
+    "i686-pc-windows-gnu",
+)
+
+
+def executable_bytes(llvm: Llvm, path: Path) -> int:
+    """Sum up the executable sections, as llvm-readobj tells them."""
+    told = run_checked(llvm.tool("llvm-readobj"), "-S", str(path))
+    total = 0
+    for section in told.split("Section {")[1:]:
+        flags = ("SHF_EXECINSTR", "PureInstructions", "IMAGE_SCN_CNT_CODE")
+        size = re.search(r"^ +(?:Size|RawDataSize): (\w+)$", section, re.MULTILINE)
+        if size is not None and any(f" {flag} (" in section for flag in flags):
+            total += int(size[1], 0)
+    return total
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_sizes_equal_llvm_sizes(llvm: Llvm, compile_c: Compile, target: str) -> None:
+    for flags in (("-Oz",), ("-O2", "-g", "-ffunction-sections", "-fdata-sections"), ("-O0", *EMBED)):
+        path = compile_c(llvm, MEASURED, "-target", target, *flags)
+        printed = run_checked(llvm.size, str(path)).splitlines()[1]
+        found = measure_object(path.read_bytes())
+        assert found == ObjectSizes(int(printed.split()[0]), executable_bytes(llvm, path))
+        assert found.code_size > 0
+
+
+def test_sizes_of_many_sections_and_of_none(llvm22: Llvm, tmp_path: Path) -> None:
+    lines = [f'.section .text.f{number},"ax",@progbits\nf{number}: ret\n' for number in range(70_000)]
+    (tmp_path / "many.s").write_text("".join(lines) + '.section .x,"axw",@nobits\n.zero 5\n.data\n.zero 9\n')
+    run_checked(llvm22.clang, "-c", "many.s", "-o", "many.o", cwd=tmp_path)
+    printed = run_checked(llvm22.size, str(tmp_path / "many.o")).splitlines()[1]
+    assert measure_object((tmp_path / "many.o").read_bytes()) == ObjectSizes(70_005, 70_005)
+    assert int(printed.split()[0]) == 70_005
+    assert measure_object(elf_file([])) == ObjectSizes(0, 0)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"BC\xc0\xde", b"MZ" + bytes(200), b"!<arch>\n", b"\xca\xfe\xba\xbe\0\0\0\1" + bytes(40)]
+)
+def test_what_has_no_size(data: bytes) -> None:
+    with pytest.raises(UnsupportedError, match=r"^byte 0: expected an ELF, Mach-O or COFF object, found "):
+        measure_object(data)
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["x86_64-linux-gnu", "mips-linux-gnu", "x86_64-apple-macos11", "arm64-apple-macos11", "x86_64-pc-windows-msvc"],
+)
+def test_sizes_of_what_is_cut_off_at_any_byte(llvm22: Llvm, compile_c: Compile, target: str) -> None:
+    data = compile_c(llvm22, "int f(void) { return 1; }", "-Oz", "-target", target).read_bytes()
+    whole = measure_object(data)
+    for size in range(len(data)):
+        try:
+            found = measure_object(data[:size])
+        except FormatError:
+            continue
+        assert found == whole  # only what no size is in is missing
+
+
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from([b"\x7fELF\2\1\1", b"\xcf\xfa\xed\xfe", b"d\x86", b"\0\0\xff\xff"]), st.binary(max_size=300))
+def test_sizes_of_noise(magic: bytes, noise: bytes) -> None:
+    with contextlib.suppress(FormatError):
+        sizes = measure_object(magic + noise)
+        assert sizes.code_size <= sizes.text_size
+
+
+@pytest.mark.parametrize("target", ["x86_64-linux-gnu", "x86_64-apple-macos11", "x86_64-pc-windows-msvc"])
+def test_sizes_of_damaged_objects(llvm22: Llvm, compile_c: Compile, target: str) -> None:
+    whole = compile_c(llvm22, MEASURED, "-Oz", "-target", target).read_bytes()
+
+    @settings(deadline=None, max_examples=100)
+    @given(st.lists(st.tuples(st.integers(0, len(whole) - 1), st.integers(0, 255)), min_size=1, max_size=4))
+    def measure(flips: list[tuple[int, int]]) -> None:
+        data = bytearray(whole)
+        for at, value in flips:
+            data[at] = value
+        with contextlib.suppress(FormatError):
+            measure_object(bytes(data))
+
+    measure()
+
+
+def test_a_section_with_a_flag_that_nobody_knows(llvm22: Llvm, compile_c: Compile) -> None:
+    data = bytearray(compile_c(llvm22, MEASURED, "-Oz", "-target", "x86_64-apple-macos11").read_bytes())
+    before = measure_object(bytes(data))
+    at = data.index(b"__text")
+    data[at + 65] |= 8
+    assert measure_object(bytes(data)) == before
+    data[at + 16] = 0xFF
+    for read in (measure_object, parse_objfile):
+        with pytest.raises(FormatError, match=r"a section's name is not text: b'\\xff_TEXT'"):
+            read(bytes(data))

@@ -109,6 +109,63 @@ def parse_objfile(data: Buffer, names: Collection[str] | None = None) -> ObjFile
     raise UnsupportedError(f"expected an ELF, Mach-O or COFF file, found {describe_head(data)}", offset=0)
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectSizes:
+    """What an object takes in memory, in bytes.
+
+    Attributes:
+        text_size: Berkeley text, as llvm-size prints it: executable sections, in ELF also all others that are loaded
+            and not written to (constants, unwind tables), in Mach-O all of the segment ``__TEXT``.
+        code_size: executable sections only.
+    """
+
+    text_size: int
+    code_size: int
+
+
+def measure_object(data: Buffer) -> ObjectSizes:
+    """Measure an object file; see `ObjectSizes`. llvm-size's rules are in llvm/tools/llvm-size and llvm/lib/Object.
+
+    Raises:
+        TruncatedError: the headers reach past the end of the data.
+        FormatError: the headers contradict themselves.
+        UnsupportedError: the data is no object file.
+    """
+    container = identify_container(data)
+    if container is Container.ELF:
+        return _measure_elf(data)
+    if container is Container.MACHO:
+        binary = _read_macho(data)
+        # Reading item.flags raises where one is set that lief has no name for.
+        flag = _lief().MachO.Section.FLAGS.PURE_INSTRUCTIONS
+        code = sum(item.size for item in binary.sections if item.has(flag))
+        text = sum(item.size for item in binary.sections if _macho_name(item).startswith("__TEXT,"))
+        return ObjectSizes(text, code)
+    if container is Container.COFF:
+        _check_coff_extent(data)
+        binary = _lief().COFF.parse(bytes(data))
+        if binary is None:
+            raise FormatError("the COFF headers cannot be read", offset=0)
+        flag = _lief().PE.Section.CHARACTERISTICS.CNT_CODE
+        code = sum(item.size for item in binary.sections if item.has_characteristic(flag))
+        return ObjectSizes(code, code)
+    raise UnsupportedError(f"expected an ELF, Mach-O or COFF object, found {describe_head(data)}", offset=0)
+
+
+def _measure_elf(data: Buffer) -> ObjectSizes:
+    table = _elf_table(data)
+    text = code = 0
+    for header in table.layout.section_header.iter_unpack(table.headers):
+        _, _, sh_flags, _, _, sh_size, *_ = header
+        if not sh_flags & _SHF_ALLOC:
+            continue
+        if sh_flags & _SHF_EXECINSTR:
+            code += sh_size
+        if sh_flags & _SHF_EXECINSTR or not sh_flags & _SHF_WRITE:
+            text += sh_size
+    return ObjectSizes(text, code)
+
+
 def describe_head(data: Buffer) -> str:
     """Say what bytes look like, for an error message: ``text that begins '#include'``, ``0 bytes``, ``bytes 00 01``."""
     head = bytes(data[:24])
@@ -163,11 +220,25 @@ _ELF_LAYOUTS = {
 _NATIVE_EI_DATA = 1 if sys.byteorder == "little" else 2
 _ET_REL = 1
 _SHT_NOBITS = 8
+_SHF_WRITE = 0x1
+_SHF_ALLOC = 0x2
+_SHF_EXECINSTR = 0x4
 _SHF_COMPRESSED = 0x800
 _SHN_XINDEX = 0xFFFF
 
 
-def _parse_elf(data: Buffer, names: Collection[str] | None) -> ObjFile:
+@dataclass(frozen=True, slots=True)
+class _ElfTable:
+    """The section header table of an ELF file; ``headers`` is empty where there is none."""
+
+    linked: bool
+    layout: _ElfLayout
+    e_shoff: int
+    e_shstrndx: int
+    headers: memoryview
+
+
+def _elf_table(data: Buffer) -> _ElfTable:
     total = len(data)
     if total < 16:
         raise TruncatedError(f"reading the ELF identification, expected 16 bytes, got {total}", offset=0)
@@ -179,7 +250,7 @@ def _parse_elf(data: Buffer, names: Collection[str] | None) -> ObjFile:
     e_type, _, _, _, _, e_shoff, _, _, _, _, e_shentsize, e_shnum, e_shstrndx = layout.header.unpack_from(data)
     linked = e_type != _ET_REL
     if e_shoff == 0:
-        return ObjFile(Container.ELF, linked, ())
+        return _ElfTable(linked, layout, 0, 0, memoryview(b""))
     entry = layout.section_header.size
     if e_shentsize != entry:
         raise FormatError(f"e_shentsize is {e_shentsize}, expected {entry}", offset=0)
@@ -197,6 +268,21 @@ def _parse_elf(data: Buffer, names: Collection[str] | None) -> ObjFile:
             f"reading {e_shnum} section headers at {e_shoff}, expected {e_shnum * entry} bytes, got {total - e_shoff}",
             offset=e_shoff,
         )
+    return _ElfTable(linked, layout, e_shoff, e_shstrndx, memoryview(data)[e_shoff:table_end])
+
+
+def _parse_elf(data: Buffer, names: Collection[str] | None) -> ObjFile:
+    total = len(data)
+    table = _elf_table(data)
+    linked, layout, headers, e_shoff, e_shstrndx = (
+        table.linked,
+        table.layout,
+        table.headers,
+        table.e_shoff,
+        table.e_shstrndx,
+    )
+    entry = layout.section_header.size
+    e_shnum = len(headers) // entry
     if e_shstrndx == 0:  # SHN_UNDEF: sections have no names, so none can be asked for by name
         return ObjFile(Container.ELF, linked, ())
     if e_shstrndx >= e_shnum:
@@ -204,7 +290,6 @@ def _parse_elf(data: Buffer, names: Collection[str] | None) -> ObjFile:
     strings = layout.section_header.unpack_from(data, e_shoff + e_shstrndx * entry)
     _checked(Section(".shstrtab", strings[4], strings[5]), total)
     name_table = bytes(data[strings[4] : strings[4] + strings[5]])
-    headers = memoryview(data)[e_shoff:table_end]
 
     sections = []
     for index in _elf_candidates(headers, layout, data[5], name_table, names):
@@ -301,12 +386,27 @@ def parse_fat(data: Buffer) -> tuple[FatSlice, ...]:
 
 
 def _parse_macho(data: Buffer, names: Collection[str] | None) -> ObjFile:
+    binary = _read_macho(data)
+    found = (Section(_macho_name(item), item.offset, item.size) for item in binary.sections if item.offset)
+    (filetype,) = struct.unpack_from(">I" if data[0] == 0xFE else "<I", data, 12)
+    return ObjFile(Container.MACHO, filetype != _MH_OBJECT, _wanted(found, names, len(data)))
+
+
+def _macho_name(section: Any) -> str:
+    try:
+        return f"{section.segment_name},{section.name}"
+    except UnicodeDecodeError as error:
+        raise FormatError(f"a section's name is not text: {error.object!r}", offset=0) from None
+
+
+def _read_macho(data: Buffer) -> Any:
+    """Give lief's view of a file that is as long as its headers say."""
     total = len(data)
     swapped = data[0] == 0xFE
     size = _MACHO_HEADER_SIZE[bytes(data[3:4] if swapped else data[0:1])]
     if total < size:
         raise TruncatedError(f"reading the Mach-O header, expected {size} bytes, got {total}", offset=0)
-    filetype, _, sizeofcmds = struct.unpack_from(">III" if swapped else "<III", data, 12)
+    (sizeofcmds,) = struct.unpack_from(">I" if swapped else "<I", data, 20)
     if size + sizeofcmds > total:
         raise TruncatedError(f"reading {sizeofcmds} bytes of load commands, the file ends at {total}", offset=size)
     fat = _lief().MachO.parse(bytes(data))
@@ -324,10 +424,7 @@ def _parse_macho(data: Buffer, names: Collection[str] | None) -> ObjFile:
                 f"the symbol table reaches to {wanted}, but the file ends at {total}",
                 offset=symbols.symbol_offset,
             )
-    found = (
-        Section(f"{item.segment_name},{item.name}", item.offset, item.size) for item in binary.sections if item.offset
-    )
-    return ObjFile(Container.MACHO, filetype != _MH_OBJECT, _wanted(found, names, total))
+    return binary
 
 
 # COFF and PE

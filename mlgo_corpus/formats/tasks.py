@@ -50,10 +50,14 @@ class Task:
         return options if self.with_default is None else (*options, self.with_default)
 
 
+INLINING: Final = "inlining"
+EVICTION: Final = "regalloc-eviction"
+PRIORITY: Final = "regalloc-priority"
+
 TASKS: Final = (
     Task(
-        name="inlining",
-        short_name="inlining",
+        name=INLINING,
+        short_name=INLINING,
         decision="inlining_decision",
         advisor="-enable-ml-inliner",
         log="-training-log",
@@ -61,7 +65,7 @@ TASKS: Final = (
         with_default="-inliner-interactive-include-default",
     ),
     Task(
-        name="regalloc-eviction",
+        name=EVICTION,
         short_name="eviction",
         decision="index_to_evict",
         advisor="-regalloc-enable-advisor",
@@ -69,7 +73,7 @@ TASKS: Final = (
         channel="-regalloc-evict-interactive-channel-base",
     ),
     Task(
-        name="regalloc-priority",
+        name=PRIORITY,
         short_name="priority",
         decision="priority",
         advisor="-regalloc-enable-priority-advisor",
@@ -84,6 +88,12 @@ def find_task(header: LogHeader) -> Task | None:
     decisions = header.features[-1:] if header.advice is None else (header.advice,)
     names = {spec.name for spec in decisions}
     return next((task for task in TASKS if task.decision in names), None)
+
+
+def task_name(header: LogHeader) -> str | None:
+    """Give the name of the task that `find_task` finds, or None."""
+    task = find_task(header)
+    return None if task is None else task.name
 
 
 def for_clang(options: Iterable[str]) -> tuple[str, ...]:

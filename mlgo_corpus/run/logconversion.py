@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mlgo_corpus import __version__
 from mlgo_corpus.errors import FormatError, MlgoCorpusError, TruncatedError, UnsupportedError, os_reason
 from mlgo_corpus.formats.logblocks import WINDOW_BYTES, BlockReader, Source
 from mlgo_corpus.formats.traininglog import LogHeader, parse_header
 from mlgo_corpus.run.engine import Lost, parallel_map
+from mlgo_corpus.store import arrays
+from mlgo_corpus.store.card import dataset_card
 from mlgo_corpus.store.corpus import write_atomically
 from mlgo_corpus.store.dataset import DatasetFolder, keep_result
 from mlgo_corpus.store.logfiles import LogFile, open_log
-from mlgo_corpus.store.logtable import INTEGER_FIELDS, LABEL_FIELDS, LogReason, LogRow
+from mlgo_corpus.store.logtable import KINDS, LogReason, LogRow
 from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, printable
 from mlgo_corpus.store.observations import observation_schema
 from mlgo_corpus.store.parts import ObservationsWriter, Part, StartOverError, WriteOptions, contexts_schema
@@ -240,6 +246,10 @@ class _CountedSource:
         return self.bytes
 
 
+WriteModules = Callable[[Path, Mapping[str, Any]], None]
+WriteCard = Callable[[Mapping[str, Any], LogHeader], str]
+
+
 @dataclass(frozen=True, slots=True)
 class ConvertedLogs:
     """Logs that are converted, but not in their dataset's places yet; ``rows`` has one for each."""
@@ -250,14 +260,28 @@ class ConvertedLogs:
     results: tuple[TaskResult, ...]
     rows: tuple[LogRow, ...]
 
-    def finish(self) -> None:
+    def finish(
+        self,
+        about: Mapping[str, Any] | None = None,
+        write_modules: WriteModules | None = None,
+        card: WriteCard = dataset_card,
+    ) -> None:
         """Put the tasks' files together into the dataset.
+
+        Args:
+            about: what ``dataset.json`` says besides, or instead of what it says of logs, but for its ``files``; it is
+                told to the card, too.
+            write_modules: writes another ``modules.parquet`` than that of the logs; it is given the path, and the
+                metadata that has to go into the schema.
+            card: makes the text of ``README.md`` of ``dataset.json``'s content and the logs' header.
+
+        A dataset that is a single file has neither ``dataset.json`` nor a card.
 
         Raises:
             MlgoCorpusError: a file cannot be written.
         """
         try:
-            _finish(self)
+            _finish(self, about or {}, write_modules or partial(_write_modules, self.rows), card)
         except OSError as error:
             raise _cannot_write(self.folder, error) from error
 
@@ -347,11 +371,14 @@ def _result_there(folder: DatasetFolder, task: LogTask) -> TaskResult | None:
         result = TaskResult(tuple(Part(*part) for part in parts), tuple(LogRow(*row) for row in rows))
     except (TypeError, ValueError):
         return None
+    # Which logs there are may have changed where they were made by the same run: what could not be traced is now.
+    if [(row.module, row.source) for row in result.rows] != [(log.module, printable(log.source)) for log in task.logs]:
+        return None
     names = [name for part in result.parts for name in (part.observations, part.contexts) if name is not None]
     return result if all((task.work / name).is_file() for name in names) else None
 
 
-def _finish(converted: ConvertedLogs) -> None:
+def _finish(converted: ConvertedLogs, more: Mapping[str, Any], write_modules: WriteModules, card: WriteCard) -> None:
     folder, rows = converted.folder, converted.rows
     paths = folder.paths
     parts = [part for result in converted.results for part in result.parts if part.observations is not None]
@@ -360,7 +387,7 @@ def _finish(converted: ConvertedLogs) -> None:
         parts = [Part("empty.parquet", 0, None)]
         BatchTable(paths.work / "empty.parquet", _schema(header), compression=converted.compression).commit()
     moves = [(paths.work / str(part.observations), paths.part(number, len(parts))) for number, part in enumerate(parts)]
-    about = {
+    about: dict[str, Any] = {
         "tool": "mlgo-corpus",
         "version": __version__,
         "kind": "training-logs",
@@ -373,30 +400,36 @@ def _finish(converted: ConvertedLogs) -> None:
             for (_, place), part in zip(moves, parts, strict=True)
         ],
     }
+    about |= {name: value for name, value in more.items() if name != "files"}
     contexts = paths.work / "contexts.parquet"
     _merge_contexts(paths.work, converted.results, contexts)
     modules = paths.work / "modules.parquet"
-    table = RowTable(modules, paths.work / ".modules.parquet.tmp", LogRow._fields, INTEGER_FIELDS, LABEL_FIELDS)
-    try:
-        for row in rows:
-            table.append(row)
-        table.commit({"tool": "mlgo-corpus", "version": __version__, "key": folder.key})
-    except BaseException:
-        table.abandon()
-        raise
+    write_modules(modules, {"tool": "mlgo-corpus", "version": __version__, "key": folder.key})
     tables = [(contexts, paths.contexts), (modules, paths.modules)]
     if paths.single:
         folder.finish([*tables, *moves])
         return
-    description = paths.work / "dataset.json"
-    write_atomically(description, json.dumps(about, indent=2).encode() + b"\n")
-    folder.finish([*moves, *tables, (description, paths.whole)])
+    texts = [(paths.work / "README.md", paths.card, card(about, header))]
+    texts.append((paths.work / "dataset.json", paths.whole, json.dumps(about, indent=2) + "\n"))
+    for path, _, text in texts:
+        write_atomically(path, text.encode())
+    folder.finish([*moves, *tables, *((path, place) for path, place, _ in texts)])
+
+
+def _write_modules(rows: Sequence[LogRow], path: Path, metadata: Mapping[str, Any]) -> None:
+    table = RowTable(path, path.with_name(f".{path.name}.tmp"), LogRow._fields, KINDS)
+    try:
+        for row in rows:
+            table.append(row)
+        table.commit(metadata)
+    except BaseException:
+        table.abandon()
+        raise
 
 
 def _merge_contexts(work: Path, results: Sequence[TaskResult], path: Path) -> None:
     """Join the tables of contexts; their rows count from the beginning of their task."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     schema = contexts_schema()
     column = schema.get_field_index("first_row")
@@ -409,11 +442,16 @@ def _merge_contexts(work: Path, results: Sequence[TaskResult], path: Path) -> No
                     continue
                 with open_parquet(work / part.contexts) as file:
                     for batch in file.iter_batches(batch_size=_CONTEXTS_PER_GROUP):
-                        moved = pc.add(batch.column(column), first)
-                        arrays = [*batch.columns[:column], moved, *batch.columns[column + 1 :]]
-                        table.write(pa.RecordBatch.from_arrays(arrays, schema=schema))
+                        moved = arrays.numbers(pa.int64(), _int64(batch.column(column)) + first)
+                        columns = [*batch.columns[:column], moved, *batch.columns[column + 1 :]]
+                        table.write(pa.RecordBatch.from_arrays(columns, schema=schema))
             first += sum(part.rows for part in result.parts)
         table.commit()
     except BaseException:
         table.abandon()
         raise
+
+
+def _int64(column: pa.Array) -> NDArray[np.int64]:
+    """Give a column without nulls as it lies in memory."""
+    return np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)

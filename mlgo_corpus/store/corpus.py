@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -87,6 +88,9 @@ class Module:
 
     def _read(self, path: Path) -> bytes:
         try:
+            mode = path.stat().st_mode
+            if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):  # which may have no end
+                raise CorpusError(f"cannot read {path.name}: not a file", self.name)
             return path.read_bytes()
         except OSError as error:
             raise CorpusError(f"cannot read {path.name}: {error.strerror}", self.name) from error
@@ -341,8 +345,12 @@ def checked_name(name: str) -> str:
     """Refuse a name from a manifest that would leave the corpus.
 
     Raises:
-        CorpusError: it is empty, absolute, holds ``..`` or a NUL byte.
+        CorpusError: it is empty, absolute, holds ``..``, a NUL byte or half a character.
     """
     if not name or name.startswith("/") or "\0" in name or ".." in name.split("/"):
         raise CorpusError("this module name leaves the corpus folder", name)
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError as error:
+        raise CorpusError("this module name is not one that a file can have", name) from error
     return name

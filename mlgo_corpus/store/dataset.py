@@ -6,6 +6,7 @@
       observations/part-00000.parquet ...   one row per observation (`mlgo_corpus.store.observations`)
       contexts.parquet                      one row per context of a log, also of those without observations
       modules.parquet                       one row per log, also of those that could not be read
+      README.md                             the dataset's card (`mlgo_corpus.store.card`)
       dataset.json                          what the dataset is and how it was made; written last
       .mlgo-corpus/                         work under way; gone when the dataset is whole
 
@@ -22,6 +23,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 import stat
 from collections.abc import Mapping, Sequence
@@ -39,6 +41,7 @@ DATASET_NAME: Final = "dataset.json"
 PARQUET_SUFFIX: Final = ".parquet"
 _CONTEXTS_NAME = "contexts.parquet"
 _MODULES_NAME = "modules.parquet"
+_CARD_NAME = "README.md"
 _KEY_NAME = "key.json"
 _MOVES_NAME = "moves.json"
 _LOCK_NAME = "lock"
@@ -83,6 +86,11 @@ class DatasetPaths:
     def modules(self) -> Path:
         """The table of logs."""
         return self._beside(_MODULES_NAME)
+
+    @property
+    def card(self) -> Path:
+        """What the dataset is, for people; a single file has none."""
+        return self.root / _CARD_NAME
 
     @property
     def work(self) -> Path:
@@ -158,11 +166,15 @@ class DatasetFolder:
         return sha256(json.dumps(self.key, sort_keys=True).encode()).hexdigest()[:8]
 
     def begin(self) -> None:
-        """Make the work folder; what an interrupted run of the same key left stays there.
+        """Make the work folder; what an interrupted run of the same key left stays there, folders too.
+
+        Once begun, it may be called again, and then does nothing.
 
         Raises:
             UsageError: it cannot be made, or somebody else is at it.
         """
+        if self._lock is not None:
+            return
         work = self.paths.work
         was_there = work.is_dir()
         missing = [folder for folder in (self.paths.folder, *self.paths.folder.parents) if not folder.exists()]
@@ -176,7 +188,7 @@ class DatasetFolder:
             if self._force or _read_json(work / _KEY_NAME) != self.key:
                 for path in work.iterdir():
                     if path.name != _LOCK_NAME:
-                        path.unlink(missing_ok=True)
+                        _remove(path)
             write_atomically(work / _KEY_NAME, json.dumps(self.key).encode())
         except OSError as error:
             self.close()
@@ -301,6 +313,7 @@ def _has_all(paths: DatasetPaths) -> bool:
     """Tell whether the files of a dataset that is said to be whole are there."""
     files = [paths.contexts, paths.modules]
     if not paths.single:
+        files.append(paths.card)
         try:
             files += [paths.root / item["name"] for item in _read_json(paths.whole)["files"]]
         except (TypeError, KeyError):
@@ -323,11 +336,50 @@ def keep_result(work: Path, task: str, result: Any) -> None:
     write_atomically(work / f"{task}.json", json.dumps(result).encode())
 
 
+def _remove(path: Path) -> None:
+    """Remove a file, a link, or a folder with all that is in it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
+
+
+def refuse_difference(output: Path, key: Mapping[str, Any]) -> None:
+    """Refuse to go on with, or to replace, a trace that was made otherwise, and say what is different.
+
+    Raises:
+        UsageError: it was.
+    """
+    paths = DatasetPaths(output, single=False)
+    before = read_key(paths) if is_dataset(paths) else None
+    what = "begun" if before is None else "made"
+    if before is None:
+        before = _read_json(paths.work / _KEY_NAME)
+    now = json.loads(json.dumps(key))
+    if before is None or before == now:
+        return
+    if not isinstance(before, dict) or "task" not in before:
+        raise UsageError(f"{output}: {what} from training logs, not by a trace; name another folder, or add --force")
+    differences = [
+        f"{name.replace('_', ' ')} was {_shown(before.get(name))}, is {_shown(now.get(name))}"
+        for name in now
+        if before.get(name) != now.get(name)
+    ]
+    raise UsageError(f"{output}: {what} in another way: {'; '.join(differences)}; --force starts over")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{value.get('version')} ({str(value.get('sha256'))[:8]})"
+    text = str(value)
+    return text[:8] if re.fullmatch(r"[0-9a-f]{64}", text) else repr(value)
 
 
 def find_other_datasets(folder: Path, names: frozenset[str]) -> tuple[Path, ...]:

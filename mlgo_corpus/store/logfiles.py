@@ -35,7 +35,7 @@ _STEP_BYTES = 16 << 10
 # A frame that holds no data: parallel compressors begin with one.
 _ZSTD_SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 _COMPRESSED_SUFFIXES = (".gz", ".zst")
-_LOG_SUFFIX = ".log"
+LOG_SUFFIX: Final = ".log"
 _LOG_START = b'{"features"'
 _HEADER_BYTES = 16 << 10
 
@@ -115,13 +115,13 @@ def _log_file(path: str, base: str, registry: NameRegistry) -> LogFile:
 
 def module_name(source: str) -> str:
     """Name the module of a log by its path: without ``.log`` and a compression's suffix."""
-    return safe_module_name(without_compression(source).removesuffix(_LOG_SUFFIX))
+    return safe_module_name(without_compression(source).removesuffix(LOG_SUFFIX))
 
 
 def log_name(source: str) -> str:
     """Give the path of a log below a folder, by the one that it had: inside it, and with ``.log`` as before."""
     name = without_compression(source)
-    suffix = _LOG_SUFFIX if name.endswith(_LOG_SUFFIX) else ""
+    suffix = LOG_SUFFIX if name.endswith(LOG_SUFFIX) else ""
     return safe_module_name(name.removesuffix(suffix)) + suffix
 
 
@@ -150,7 +150,7 @@ def _refuse(error: OSError) -> NoReturn:
 
 
 def _is_called_log(name: str) -> bool:
-    return without_compression(name).endswith(_LOG_SUFFIX)
+    return without_compression(name).endswith(LOG_SUFFIX)
 
 
 def _begins_as_log(path: str) -> bool:

@@ -15,16 +15,22 @@ column                    meaning
 ``header``                the log's first line, verbatim; null if it has none
 ``separator``             what stands between an event's key and its value: ``:`` or ``: ``
 ========================  ===========================================================================
+
+The table of a dataset that was made by running a compiler (`mlgo_corpus.store.tracetable`) has all of these but
+``source``, and more; it is read as one of logs, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mlgo_corpus.errors import CorpusError
-from mlgo_corpus.store.tables import open_parquet, unreadable
+from mlgo_corpus.store.logfiles import LOG_SUFFIX
+from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK
+from mlgo_corpus.store.tables import Kind, open_parquet, unreadable
 
 
 class LogReason(StrEnum):
@@ -54,39 +60,54 @@ class LogRow(NamedTuple):
     separator: str | None = None
 
 
-# So many columns are never null.
+_REQUIRED = frozenset({"module", "source", "status", "reason", "detail", "contexts", "observations"})
+_SOURCE = LogRow._fields.index("source")
 _HEADER = LogRow._fields.index("header")
-_REQUIRED = LogRow._fields.index("observations") + 1
-INTEGER_FIELDS = frozenset({"contexts", "observations", "log_bytes", "dropped_bytes"})
-# As in the tables of observations and contexts, so that all can be joined.
-LABEL_FIELDS = frozenset({"module"})
+KINDS: Final[Mapping[str, Kind]] = {
+    "module": Kind.LABEL,  # as in the tables of observations and contexts, so that all can be joined
+    **dict.fromkeys(("contexts", "observations", "log_bytes", "dropped_bytes"), Kind.INTEGER),
+}
+"""The columns that hold something else than text."""
 
 
 def read_log_rows(path: Path) -> tuple[LogRow, ...]:
-    """Read the table.
+    """Read the table, or of a table of traces what it says of logs.
+
+    There a module's log is called as the module is, with ``.log`` after it; a module that has no log in the dataset
+    is a failed row, with the reason of its run.
 
     Raises:
         CorpusError: it is none.
     """
     import pyarrow as pa
 
-    label = pa.dictionary(pa.int32(), pa.string())
-    expected = [
-        (name, pa.int64() if name in INTEGER_FIELDS else label if name in LABEL_FIELDS else pa.string())
-        for name in LogRow._fields
-    ]
+    expected = [(name, KINDS.get(name, Kind.TEXT).arrow_type) for name in LogRow._fields]
     try:
         with open_parquet(path) as file:
             found = [(field.name, field.type) for field in file.schema_arrow]
-            if found != expected:
+            of_traces = not any(name == "source" for name, _ in found)
+            wanted = [item for item in expected if not (of_traces and item[0] == "source")]
+            if [item for item in found if item in wanted] != wanted:
                 raise CorpusError(f"{path}: not a table of logs: its columns are {found}, expected {expected}")
-            columns = [column.to_pylist() for column in file.read().columns]
+            columns = [column.to_pylist() for column in file.read([name for name, _ in wanted]).columns]
     except (pa.ArrowException, OSError, ValueError) as error:  # a ValueError: text that is not UTF-8
         raise unreadable(path, error) from error
+    if of_traces:
+        columns.insert(_SOURCE, [f"{module}{LOG_SUFFIX}" for module in columns[0]])
     headers: dict[str | None, str | None] = {}  # large, and mostly the same
     columns[_HEADER] = [headers.setdefault(header, header) for header in columns[_HEADER]]
     rows = tuple(map(LogRow._make, zip(*columns, strict=True)))
     for number, row in enumerate(rows):
-        if None in row[:_REQUIRED] or row.contexts < 0 or row.observations < 0:
+        if any(getattr(row, name) is None for name in _REQUIRED) or row.contexts < 0 or row.observations < 0:
             raise CorpusError(f"{path}: row {number}: a value is missing, or less than 0")
-    return rows
+    return tuple(map(_log_of_trace, rows)) if of_traces else rows
+
+
+def _log_of_trace(row: LogRow) -> LogRow:
+    """Say of a module's run what there is to say of its log."""
+    if row.status != STATUS_OK:
+        return row
+    if row.header is None:
+        return row._replace(status=STATUS_FAILED, detail=row.detail or "the compiler decided nothing, so it has no log")
+    # Whatever else is to be said of the run, the log is whole, or it is cut.
+    return row._replace(reason=LogReason.TRUNCATED if row.dropped_bytes else LogReason.OK)

@@ -28,7 +28,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from mlgo_corpus.store.tables import RowTable
+from mlgo_corpus.store.tables import Kind, RowTable
 
 STATUS_OK = "ok"
 STATUS_SKIPPED = "skipped"
@@ -65,7 +65,7 @@ class ModuleTableWriter(RowTable):
     """Writes rows to a Parquet file that appears under its name only when it is whole."""
 
     def __init__(self, path: Path, temporary: Path) -> None:
-        super().__init__(path, temporary, ModuleRow._fields, INTEGER_FIELDS)
+        super().__init__(path, temporary, ModuleRow._fields, dict.fromkeys(INTEGER_FIELDS, Kind.INTEGER))
 
 
 def printable(text: str) -> str:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from mlgo_corpus.formats.logblocks import Rows
 from mlgo_corpus.formats.tensorspec import TensorSpec
 from mlgo_corpus.formats.traininglog import LogHeader
+from mlgo_corpus.store import arrays
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -298,9 +299,8 @@ class Labels:
         indices = np.repeat(
             np.array([-1 if name is None else codes[name] for name in used], np.int32), lengths[lengths > 0]
         )
-        missing = indices < 0
         return pa.DictionaryArray.from_arrays(
-            pa.array(indices, pa.int32(), mask=missing if missing.any() else None), pa.array(list(codes), pa.string())
+            arrays.numbers(pa.int32(), indices, indices >= 0), arrays.texts(pa.string(), list(codes))
         )
 
     def keep_from(self, row: int) -> None:

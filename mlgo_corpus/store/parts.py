@@ -16,6 +16,7 @@ import numpy as np
 from mlgo_corpus.errors import MlgoCorpusError, os_reason
 from mlgo_corpus.formats.logblocks import Contexts, Rows
 from mlgo_corpus.formats.traininglog import LogHeader, encode_context
+from mlgo_corpus.store import arrays
 from mlgo_corpus.store.observations import Labels, ObservationBuilder, cut_rows
 from mlgo_corpus.store.tables import BatchTable
 
@@ -406,10 +407,10 @@ class _ContextRows:
         batch = pa.RecordBatch.from_arrays(
             [
                 self._modules.array(count, len(self._names)),
-                pa.array(self._names[:count], pa.string()).dictionary_encode(),
-                pa.array(firsts[:-1]),
-                pa.array(np.diff(firsts)),
-                pa.array(lines, pa.binary()),
+                arrays.texts(pa.string(), self._names[:count]).dictionary_encode(),
+                arrays.numbers(pa.int64(), firsts[:-1]),
+                arrays.numbers(pa.int64(), np.diff(firsts)),
+                arrays.texts(pa.binary(), lines),
             ],
             schema=contexts_schema(),
         )

@@ -6,11 +6,13 @@ import base64
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.store import arrays
 from mlgo_corpus.store.corpus import create_file
 
 if TYPE_CHECKING:
@@ -88,30 +90,63 @@ class BatchTable:
         self._temporary.unlink(missing_ok=True)
 
 
+class Kind(StrEnum):
+    """What a column of a `RowTable` holds; any of it may be null."""
+
+    TEXT = "text"
+    LABEL = "label"
+    INTEGER = "integer"
+    FLOAT = "float"
+    BOOLEAN = "boolean"
+    TEXTS = "texts"
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """What readers take the column for; a label is dictionary-encoded text, as it is in other tables."""
+        import pyarrow as pa
+
+        return pa.dictionary(pa.int32(), pa.string()) if self is Kind.LABEL else self.written_type
+
+    @property
+    def written_type(self) -> pa.DataType:
+        """What the column is written as."""
+        import pyarrow as pa
+
+        match self:
+            case Kind.INTEGER:
+                return pa.int64()
+            case Kind.FLOAT:
+                return pa.float64()
+            case Kind.BOOLEAN:
+                return pa.bool_()
+            case Kind.TEXTS:  # the element's name is Parquet's own: Arrow's, item, does not come back
+                return pa.list_(pa.field("element", pa.string()))
+        return pa.string()
+
+
+def _maker(kind: Kind) -> Callable[[Any, Sequence[Any]], Any]:
+    match kind:
+        case Kind.INTEGER | Kind.FLOAT | Kind.BOOLEAN:
+            return arrays.numbers_or_null
+        case Kind.TEXTS:
+            return arrays.lists_of_text
+    return arrays.texts
+
+
 class RowTable:
-    """A file of rows, which are tuples of text, whole numbers and nulls.
+    """A file of rows, which are tuples of text, numbers, truth values, lists of text, and nulls.
 
     Args:
         path: the file's name when it is whole.
         temporary: its name until then.
         columns: the columns' names.
-        integers: those of them that hold whole numbers; the others hold text.
-        labels: those of them that readers are to take for dictionary-encoded text, as it is in other tables.
+        kinds: what those of them hold that do not hold text.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        temporary: Path,
-        columns: Sequence[str],
-        integers: frozenset[str],
-        labels: frozenset[str] = frozenset(),
-    ) -> None:
+    def __init__(self, path: Path, temporary: Path, columns: Sequence[str], kinds: Mapping[str, Kind]) -> None:
         self._path = path
         self._temporary = temporary
-        self._columns = columns
-        self._integers = integers
-        self._labels = labels
+        self._kinds = [(name, kinds.get(name, Kind.TEXT)) for name in columns]
         self._rows: list[Sequence[Any]] = []
         self._writer: Any = None
         self._file: Any = None
@@ -128,9 +163,8 @@ class RowTable:
 
         self._flush()
         said = {METADATA_KEY: json.dumps(metadata, sort_keys=True)}
-        if self._labels:
-            label = pa.dictionary(pa.int32(), pa.string())
-            fields = [item.with_type(label) if item.name in self._labels else item for item in self._schema()]
+        if any(kind is Kind.LABEL for _, kind in self._kinds):
+            fields = [(name, kind.arrow_type) for name, kind in self._kinds]
             stored = pa.schema(fields, metadata=said).serialize().to_pybytes()
             said = {**said, _ARROW_SCHEMA_KEY: base64.b64encode(stored).decode()}
         self._writer.add_key_value_metadata(said)
@@ -149,7 +183,7 @@ class RowTable:
     def _schema(self) -> pa.Schema:
         import pyarrow as pa
 
-        return pa.schema([(name, pa.int64() if name in self._integers else pa.string()) for name in self._columns])
+        return pa.schema([(name, kind.written_type) for name, kind in self._kinds])
 
     def _flush(self) -> None:
         import pyarrow as pa
@@ -163,6 +197,9 @@ class RowTable:
         if not self._rows:
             return
         columns = zip(*self._rows, strict=True)
-        arrays = [pa.array(column, item.type) for column, item in zip(columns, schema, strict=True)]
-        self._writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+        made = [
+            _maker(kind)(item.type, column)
+            for column, item, (_, kind) in zip(columns, schema, self._kinds, strict=True)
+        ]
+        self._writer.write_table(pa.Table.from_arrays(made, schema=schema))
         self._rows.clear()
