@@ -8,20 +8,17 @@ own static libraries (`mlgo_corpus.run.devmode`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from mlgo_corpus.errors import UsageError, os_reason
 from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.probe import Toolchain, probe_compiler, probe_toolchains
-from mlgo_corpus.run.toolchain import cache_folder
+from mlgo_corpus.run.toolchain import BUILT_NAME, built_toolchains, cache_folder
 from mlgo_corpus.store.corpus import write_atomically
-
-TOOLCHAINS_FOLDER: Final = "toolchains"
-_BUILT_NAME: Final = "built.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ def list_toolchains(
     folder = cache_folder() if cache is None else cache
     if refresh:
         _forget(folder)
-    return probe_toolchains(compiler, built=_built_toolchains(folder), cache=folder, jobs=jobs or available_cpus())
+    return probe_toolchains(compiler, built=built_toolchains(folder), cache=folder, jobs=jobs or available_cpus())
 
 
 def build_toolchain(
@@ -116,23 +113,12 @@ def build_toolchain(
     return BuildReport(made.output, toolchain, phases, made.seconds)
 
 
-def _built_toolchains(cache: Path) -> Sequence[Path]:
-    """List the toolchains that were built: those in the cache, and those that were put elsewhere."""
-    found: list[Path] = []
-    with suppress(OSError, ValueError, RecursionError):
-        named = json.loads((cache / _BUILT_NAME).read_bytes())
-        found += [Path(name) for name in named if isinstance(name, str)] if isinstance(named, list) else []
-    with suppress(OSError):
-        found += sorted((cache / TOOLCHAINS_FOLDER).iterdir())
-    return tuple(dict.fromkeys(found))
-
-
 def _remember(cache: Path, toolchain: Path) -> None:
     """Let `list_toolchains` find a toolchain that is not in the cache."""
-    known = [path for path in _built_toolchains(cache) if path.is_dir()]
+    known = [path for path in built_toolchains(cache) if path.is_dir()]
     if toolchain not in known:
         with suppress(OSError):  # then it has to be named
-            write_atomically(cache / _BUILT_NAME, json.dumps([*map(str, known), str(toolchain)], indent=1).encode())
+            write_atomically(cache / BUILT_NAME, json.dumps([*map(str, known), str(toolchain)], indent=1).encode())
 
 
 def _forget(cache: Path) -> None:

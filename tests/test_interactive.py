@@ -20,6 +20,7 @@ from fake_compiler import HEADER, context, observation
 
 from mlgo_corpus.errors import ProtocolError, ToolError, Usage, UsageError
 from mlgo_corpus.formats.tensorspec import TensorSpec
+from mlgo_corpus.formats.traininglog import LogHeader
 from mlgo_corpus.run import interactive, process
 from mlgo_corpus.run.interactive import InteractiveSession, LiveObservation, encode_advice, temporary_channel
 
@@ -685,3 +686,65 @@ def test_a_compile_error_is_the_compilers(llvm22: Llvm, tmp_path: Path) -> None:
     live = InteractiveSession(argv, tmp_path / "ch", timeout=60, cwd=tmp_path)
     with pytest.raises(ToolError, match=r"exit code 1: 1 error generated\.$"), live:
         advise_all(live)
+
+
+# Contexts, what was sent, and tensors that are put right.
+
+
+def test_contexts_are_taken_once_and_in_order(tmp_path: Path) -> None:
+    taken = []
+    with session(tmp_path, "contexts") as live:
+        assert live.take_contexts() == ()
+        for _ in live:
+            taken.append(live.take_contexts())
+            assert live.take_contexts() == ()
+            live.advise(1)
+        taken.append(live.take_contexts())
+    others = tuple(f"h{index}" for index in range(200))
+    assert taken == [("f",), (), ("g",), (), (*others, "f"), (), ("g",), (), ("end",)]
+    assert live.take_contexts() == ()
+
+
+def test_a_context_that_comes_with_a_second_header_is_taken_too(tmp_path: Path) -> None:
+    taken = []
+    with session(tmp_path, "twice", "same") as live:
+        for _ in live:
+            taken.append(live.take_contexts())
+            live.advise(1)
+    assert taken == [("f",), (), (), ()]
+
+
+@pytest.mark.parametrize("value", [7, 7.0, np.int64(7), [7], np.array([[7]]), b"\7" + bytes(7), True])
+def test_advise_gives_what_was_sent(tmp_path: Path, value: Any) -> None:
+    with session(tmp_path, "proper", 1) as live:
+        next(live)
+        sent = live.advise(value)
+        assert list(live) == []
+    assert sent == int((value is not True and 7) or 1).to_bytes(8, sys.byteorder)
+    assert live.result.stdout == b"1\n" if value is True else b"7\n"
+
+
+def test_tensors_are_put_right_before_anybody_sees_them(tmp_path: Path) -> None:
+    headers = []
+
+    def make(header: LogHeader) -> Callable[[bytes], bytes]:
+        headers.append([spec.name for spec in header.features])
+        return lambda tensors: np.int64(5).tobytes() + tensors[8:]
+
+    with session(tmp_path, "spaced", repair=make) as live:  # which is read in both ways, the quick and the plain one
+        found = [(item.record["x"], item.record["v"].tolist(), item.tensors[:8]) for item in advise_all(live)]
+    assert found == [(5, [1, 2, 3], np.int64(5).tobytes())] * 3
+    assert headers == [["x", "v"]]
+
+
+def test_each_header_has_its_own_repair(tmp_path: Path) -> None:
+    def make(header: LogHeader) -> Callable[[bytes], bytes] | None:
+        if header.features[0].name == "w":
+            return lambda tensors: np.float32(2.5).tobytes() + tensors[4:]
+        return None
+
+    with session(tmp_path, "twice", "another", repair=make) as live:
+        found = [item.tensors for item in advise_all(live)]
+    assert [len(tensors) for tensors in found] == [20, 20, 4, 4]
+    assert found[2:] == [np.float32(2.5).tobytes()] * 2
+    assert found[0] == observation(0)[18:-1]

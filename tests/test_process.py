@@ -433,9 +433,19 @@ def test_a_child_ends_with_us_however_we_end(tmp_path: Path) -> None:
     assert dies(pid)
 
 
+@pytest.mark.skipif(process._SETPRIV is None, reason="there is no setpriv")
+def test_a_child_that_begins_when_we_have_ended_ends_at_once(tmp_path: Path) -> None:
+    """The signal that ties it to us is sent when we end: if we ended before it was asked for, it never comes."""
+    words = tied_to_us(("/bin/sh", "-c", 'echo "$0 $*"', "it's", 'a "b"', "$HOME", ""))
+    assert subprocess.run(words, capture_output=True, check=True).stdout == b'it\'s a "b" $HOME \n'
+    someone_else = ("/bin/sh", "-c", '"$@"; exit $?', "sh", *words)
+    done = subprocess.run(someone_else, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
+
+
 def test_what_is_tied_to_us_is_what_can_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_SETPRIV", "/usr/bin/setpriv")
-    tie = ("/usr/bin/setpriv", "--pdeathsig", "KILL", "--")
+    tie = ("/usr/bin/setpriv", "--pdeathsig", "KILL", "--", "/bin/sh", "-c", process._IF_WE_LIVE, str(os.getpid()))
     assert tied_to_us((sys.executable, "-c", "")) == (*tie, sys.executable, "-c", "")
     assert tied_to_us(("no-such-program",)) == ("no-such-program",)
     here = tmp_path / "here"

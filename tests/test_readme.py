@@ -56,7 +56,8 @@ def test_transcripts_run_and_print_what_they_show(llvm22: Llvm, tmp_path: Path) 
     work = tmp_path / "work"
     work.mkdir()
     for name in ("square", "cube", "plain"):
-        (work / f"{name}.c").write_text(f"int {name}(int x) {{ return x * x; }}\n")
+        of = f"static int {name}_of(int x) {{ return x * x; }}\n"  # something to inline
+        (work / f"{name}.c").write_text(f"{of}int {name}(int x) {{ return {name}_of(x) + {name}_of(x + 1); }}\n")
     shutil.copytree(TRAINING_LOGS, work / "logs")
     env = {
         **os.environ,
@@ -65,6 +66,7 @@ def test_transcripts_run_and_print_what_they_show(llvm22: Llvm, tmp_path: Path) 
         "COLUMNS": "120",
         "NO_COLOR": "1",
         "TERM": "dumb",
+        "MLGO_CORPUS_CACHE": str(tmp_path / "cache"),
     }
     assert len(transcripts()) >= 5
     for command, expected in transcripts():
@@ -78,11 +80,11 @@ def test_transcripts_run_and_print_what_they_show(llvm22: Llvm, tmp_path: Path) 
 def test_every_verb_is_documented() -> None:
     verbs = [command.callback.__name__ for command in app.registered_commands if command.callback is not None]
     names = [verb.replace("_", "-") for verb in verbs]
-    assert names == ["demo", "extract", "explain", "logs-to-parquet", "parquet-to-logs", "dump"]
+    assert names == ["demo", "extract", "explain", "trace", "logs-to-parquet", "parquet-to-logs", "dump"]
     for group in app.registered_groups:
         assert group.typer_instance is not None
         names += [f"{group.name} {command.name}" for command in group.typer_instance.registered_commands]
-    assert names[6:] == ["toolchain list", "toolchain build"]
+    assert names[7:] == ["toolchain list", "toolchain build"]
     for name in names:
         assert f"| `mlgo-corpus {name}" in README
 
@@ -98,6 +100,12 @@ def test_every_option_of_extract_is_documented() -> None:
 
     # needed when content does not tell, and then an error names it
     assert undocumented_options(extract) == {"--input-type"}
+
+
+def test_every_option_of_trace_is_documented() -> None:
+    from mlgo_corpus.cli.trace import trace
+
+    assert undocumented_options(trace) <= {"--corpus"}
 
 
 def test_every_option_of_the_toolchain_verbs_is_documented() -> None:

@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 import typer
 
@@ -74,8 +74,15 @@ def human_bytes(size: float) -> str:
     return f"{size:.1f} TB"
 
 
+class Update(Protocol):
+    """What `progress_bar` gives: tell it how much is done of how much, and a few words on it."""
+
+    def __call__(self, done: int, total: int, note: str = "", /) -> None:
+        """Show it, if it is time."""
+
+
 @contextlib.contextmanager
-def progress_bar(description: str, unit: str = "") -> Iterator[Callable[[int, int], None]]:
+def progress_bar(description: str, unit: str = "") -> Iterator[Update]:
     """Show progress on stderr; the block is given a function to call with (done, total), in ``unit``: things or ``B``.
 
     A bar on a terminal, a line now and then elsewhere. No thread draws it, so the engine stays free to fork.
@@ -89,7 +96,7 @@ def progress_bar(description: str, unit: str = "") -> Iterator[Callable[[int, in
         yield from _lines(description, unit)
 
 
-def _bar(description: str, unit: str, console: Console) -> Iterator[Callable[[int, int], None]]:
+def _bar(description: str, unit: str, console: Console) -> Iterator[Update]:
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -105,29 +112,33 @@ def _bar(description: str, unit: str, console: Console) -> Iterator[Callable[[in
     with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:
         task = progress.add_task(description, total=None)
 
-        def update(done: int, total: int) -> None:
+        def update(done: int, total: int, note: str = "", /) -> None:
             nonlocal shown
             now = time.monotonic()
             if now - shown >= _SECONDS_BETWEEN_REFRESHES or done == total:
-                progress.update(task, completed=done, total=total)
+                progress.update(task, completed=done, total=total, description=_described(description, note))
                 progress.refresh()
                 shown = now
 
         yield update
 
 
-def _lines(description: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+def _lines(description: str, unit: str) -> Iterator[Update]:
     shown = time.monotonic()
 
-    def update(done: int, total: int) -> None:
+    def update(done: int, total: int, note: str = "", /) -> None:
         nonlocal shown
         now = time.monotonic()
         if now - shown >= _SECONDS_BETWEEN_LINES:
             amounts = [human_bytes(number) if unit == "B" else str(number) for number in (done, total)]
-            sys.stderr.write(f"{description}: {amounts[0]} of {amounts[1]}\n")
+            sys.stderr.write(f"{description}: {_described(f'{amounts[0]} of {amounts[1]}', note)}\n")
             shown = now
 
     yield update
+
+
+def _described(text: str, note: str) -> str:
+    return f"{text}, {note}" if note else text
 
 
 def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:

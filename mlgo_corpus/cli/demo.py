@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mlgo_corpus.extract import ExtractReport
     from mlgo_corpus.logs import LogsReport
     from mlgo_corpus.run.demobuild import DemoBuild
+    from mlgo_corpus.trace import TraceReport
 
 # A module whose name says something; musl has it in every release.
 _SAMPLE = "musl/regex/regcomp.o"
@@ -38,7 +39,7 @@ _LOG_ROWS = 3
 def demo(
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="The folder to make: OUTPUT/build, OUTPUT/corpus and OUTPUT/decisions."),
+        typer.Option("--output", "-o", help="The folder to make, with build, corpus, decisions, inlining in it."),
     ] = Path("mlgo-demo"),
     jobs: Annotated[
         int | None,
@@ -50,13 +51,15 @@ def demo(
     """Build real C and C++ with the compiler from pip, and extract a corpus from it.
 
     Compiles parts of musl and libc++ (some 500 files that the ziglang package carries), then runs the same
-    extraction as on your own build. Converts a training log of real inlining decisions to Parquet, too. About a minute
-    the first time; a second or two after that.
+    extraction as on your own build. Converts a training log of real inlining decisions to Parquet, and asks the
+    compiler for its decisions on the whole corpus. Two minutes the first time; a few seconds after that.
     """
     from mlgo_corpus.extract import extract_corpus
     from mlgo_corpus.logs import convert_logs
     from mlgo_corpus.run.demobuild import build_demo_objects
     from mlgo_corpus.run.engine import available_cpus
+    from mlgo_corpus.run.toolchain import find_zig
+    from mlgo_corpus.trace import trace_corpus
 
     jobs = jobs or available_cpus()
     with progress_bar("compiling") as progress:
@@ -69,8 +72,18 @@ def demo(
     with progress_bar("extracting") as progress:
         report = extract_corpus([build.compile_commands], corpus, jobs=jobs, force=force, progress=progress)
     logs = convert_logs(TRAINING_LOGS, output / "decisions", jobs=1, force=force)
+    with progress_bar("tracing") as progress:
+        trace = trace_corpus(
+            corpus,
+            output / "inlining",
+            via="interactive",
+            compiler=shlex.join((*(find_zig() or ()), "cc")),
+            jobs=jobs,
+            force=force,
+            progress=lambda done, _, decisions, total: progress(done, total, f"{decisions} decisions"),
+        )
 
-    summary = DemoSummary(output, build, report, folder_rows(corpus), logs)
+    summary = DemoSummary(output, build, report, folder_rows(corpus), logs, trace)
     if json_output:
         print_json(summary.as_json())
     else:
@@ -101,11 +114,12 @@ class DemoSummary:
     extract: ExtractReport
     folders: tuple[FolderRow, ...]
     logs: LogsReport
+    trace: TraceReport
 
     @property
     def exit_code(self) -> int:
-        """1 where a file did not compile or was not extracted, else 0."""
-        return 1 if self.build.failed else self.extract.exit_code
+        """1 where a file did not compile, was not extracted or not traced, else 0."""
+        return 1 if self.build.failed or self.trace.failed else self.extract.exit_code
 
     def as_json(self) -> dict[str, object]:
         """Give the summary as plain values."""
@@ -116,6 +130,7 @@ class DemoSummary:
             "extract": self.extract.as_json(),
             "folders": [asdict(row) for row in self.folders],
             "decisions": self.logs.as_json(),
+            "trace": self.trace.as_json(),
             "exit_code": self.exit_code,
         }
 
@@ -162,6 +177,7 @@ def shorten_command(options: Sequence[str], width: int = 300) -> str:
 
 
 def _show(summary: DemoSummary) -> None:
+    from mlgo_corpus.cli.trace import show_report as show_trace
     from mlgo_corpus.store.corpus import MODULES_NAME, Corpus
 
     corpus = summary.output / "corpus"
@@ -193,6 +209,8 @@ def _show(summary: DemoSummary) -> None:
     say(f"  {shorten_command(modules[sample].command())}")
 
     _show_decisions(summary.logs)
+    say("\nThe same compiler, asked for each of its inlining decisions over the whole corpus:")
+    show_trace(summary.trace)
 
     program = _runnable("mlgo-corpus", Path(sys.argv[0]))
     python = _runnable("python", Path(sys.executable))

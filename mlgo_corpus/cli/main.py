@@ -13,6 +13,7 @@ from mlgo_corpus.cli.explain import explain
 from mlgo_corpus.cli.extract import extract
 from mlgo_corpus.cli.logs import logs_to_parquet, parquet_to_logs
 from mlgo_corpus.cli.toolchain import toolchain_app
+from mlgo_corpus.cli.trace import trace
 
 # Plain help: with rich's, --help alone would take 150 ms.
 app = typer.Typer(
@@ -45,6 +46,7 @@ def _options(
 app.command()(demo)
 app.command()(extract)
 app.command()(explain)
+app.command()(trace)
 app.command()(logs_to_parquet)
 app.command()(parquet_to_logs)
 app.command()(dump)

@@ -120,6 +120,8 @@ class InteractiveSession:
         env: its whole environment (default: ours).
         memory_limit: the address space in bytes that it may have (Linux).
         stop: an event by which another thread ends the session.
+        repair: given a header, makes a function that puts an observation's tensors right, or None where nothing is
+            wrong with them.
 
     Attributes:
         header: the header in force, None before the first.
@@ -141,8 +143,12 @@ class InteractiveSession:
         env: Mapping[str, str] | None = None,
         memory_limit: int | None = None,
         stop: threading.Event | None = None,
+        repair: Callable[[LogHeader], Callable[[bytes], bytes] | None] | None = None,
     ) -> None:
         self.header: LogHeader | None = None
+        self._make_repair = repair
+        self._repair: Callable[[bytes], bytes] | None = None
+        self._named: list[str] = []
         self._base = base
         self._timeout = timeout
         self._stop = stop
@@ -165,6 +171,11 @@ class InteractiveSession:
     def contexts(self) -> Mapping[str | None, int]:
         """The contexts since the header in force, in order of appearance, and how many observations each had."""
         return MappingProxyType(self._counts)
+
+    def take_contexts(self) -> tuple[str, ...]:
+        """Give the contexts that were named since the last call, in order; one that comes back is named again."""
+        named, self._named = tuple(self._named), []
+        return named
 
     def __enter__(self) -> InteractiveSession:
         with ExitStack() as stack:
@@ -203,13 +214,16 @@ class InteractiveSession:
         self._over = False
         return observation
 
-    def advise(self, value: Any) -> None:
+    def advise(self, value: Any) -> bytes:
         """Send the advice for the last observation.
 
         Args:
             value: the bytes of the header's advice, or as many numbers as it has elements: an int, a float, or a
                 scalar, array or sequence of numpy's or Python's. Whole numbers are converted to floating-point advice,
                 and floating-point numbers to integers only if they are whole.
+
+        Returns:
+            The tensor that was sent.
 
         Raises:
             ValueError: it does not fit the header's advice; nothing was sent.
@@ -229,6 +243,7 @@ class InteractiveSession:
         if sent < len(data):
             self._send_rest(data[sent:])
         self._waiting = False
+        return data
 
     def _send_rest(self, data: bytes) -> None:
         """Send what did not fit into the FIFO; if the compiler ends, the next observation's absence tells why."""
@@ -256,7 +271,7 @@ class InteractiveSession:
         stream.at = size
         reader.offset += size
         self._counts[self._context] = number + 1
-        return LiveObservation(self._context, number, data[len(line) : -1], self._dtype)
+        return self._observation(number, data[len(line) : -1])
 
     def _plain_observation(self) -> LiveObservation | None:
         """Read events up to the next observation; None at the end."""
@@ -267,6 +282,7 @@ class InteractiveSession:
             while (event := self._reader.read_event()) is not None:
                 if isinstance(event, Context):
                     self._context = event.name
+                    self._named.append(event.name)
                     self._counts.setdefault(event.name, 0)
                 elif isinstance(event, LogHeader):
                     self._use_header(event)
@@ -286,7 +302,12 @@ class InteractiveSession:
         if left := len(self._stream.data) - self._stream.at:
             self._broken(f"expected it to wait for the advice for {where}, found {left} more bytes")
         self._counts[self._context] = number + 1
-        return LiveObservation(self._context, number, event.tensors, self._dtype)
+        return self._observation(number, event.tensors)
+
+    def _observation(self, number: int, tensors: bytes) -> LiveObservation:
+        if self._repair is not None:
+            tensors = self._repair(tensors)
+        return LiveObservation(self._context, number, tensors, self._dtype)
 
     def _use_header(self, header: LogHeader) -> None:
         if header.advice is None:
@@ -299,6 +320,7 @@ class InteractiveSession:
         except ValueError as error:  # two features of one name
             self._broken(f"the header's features make no record: {error}")
         self._tensor_bytes = header.tensor_bytes
+        self._repair = None if self._make_repair is None else self._make_repair(header)
         self._advice_spec = header.advice
         self._pack: Callable[[Any], bytes] = struct.Struct(
             f"={header.advice.element_count}{_PACKED[header.advice.type]}"

@@ -51,6 +51,9 @@ PIPE_CAPACITY = 1 << 20
 
 _CHUNK = 1 << 16
 _SETPRIV = shutil.which("setpriv") if sys.platform == "linux" else None
+if _SETPRIV is not None and os.path.basename(os.path.realpath(_SETPRIV)) == "busybox":  # whose cannot do it
+    _SETPRIV = None
+_IF_WE_LIVE = '[ "$PPID" = "$0" ] && exec "$@"'
 # Of ru_maxrss: kilobytes, but bytes on macOS.
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 # Linux counts pages per CPU and adds up now and then: two readings of one peak differ by some.
@@ -106,7 +109,8 @@ def tied_to_us(argv: tuple[str, ...], cwd: Path | None = None, env: Mapping[str,
 
     Without this, a compiler outlives a worker that is killed, and one that waits for advice then spins for ever. The
     kernel's PR_SET_PDEATHSIG is set by util-linux's setpriv, in a millisecond; Python's own way, ``preexec_fn``, is
-    not safe where there are threads. What cannot be started is left to say so itself.
+    not safe where there are threads. If we ended before it was set, it is too late, so a shell looks whether we are
+    there still, in another millisecond. What cannot be started is left to say so itself.
     """
     if _SETPRIV is None:
         return argv
@@ -114,7 +118,7 @@ def tied_to_us(argv: tuple[str, ...], cwd: Path | None = None, env: Mapping[str,
     program = argv[0] if os.sep not in argv[0] or cwd is None else os.path.join(cwd, argv[0])
     if shutil.which(program, path=path) is None:
         return argv
-    return (_SETPRIV, "--pdeathsig", "KILL", "--", *argv)
+    return (_SETPRIV, "--pdeathsig", "KILL", "--", "/bin/sh", "-c", _IF_WE_LIVE, str(os.getpid()), *argv)
 
 
 class Child:
@@ -171,7 +175,10 @@ class Child:
             )
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
-            raise ToolError(self.argv, 127 if missing else 126, f"{error.filename}: {error.strerror}") from None
+            name = self.argv[0] if error.filename == _SETPRIV else error.filename
+            raise ToolError(self.argv, 127 if missing else 126, f"{name}: {error.strerror}") from None
+        except ValueError as error:  # a word that no program can be given, with a NUL perhaps
+            raise ToolError(self.argv, 126, f"{self.argv[0]}: {error}") from None
         try:
             self._attach()
         except BaseException:

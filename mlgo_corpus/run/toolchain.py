@@ -10,12 +10,13 @@ What a compiler can do is another question: `mlgo_corpus.run.probe` answers it.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shlex
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,9 @@ COMPILER_VARIABLE: Final = "MLGO_CORPUS_COMPILER"
 
 CACHE_VARIABLE: Final = "MLGO_CORPUS_CACHE"
 """The environment variable that names the folder for what can be made again: toolchains, sources, probe results."""
+
+TOOLCHAINS_FOLDER: Final = "toolchains"
+BUILT_NAME: Final = "built.json"
 
 IDENTIFY_TIMEOUT_S: Final = 20.0
 """Printing a command takes a driver 20 ms, behind a wrapper in Python 200 ms."""
@@ -90,6 +94,17 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
         return Path(named).absolute()
     usual = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(usual).absolute() / "mlgo-corpus"
+
+
+def built_toolchains(cache: Path) -> Sequence[Path]:
+    """List the toolchains that were built: those in the cache, and those that were put elsewhere."""
+    found: list[Path] = []
+    with suppress(OSError, ValueError, RecursionError):
+        named = json.loads((cache / BUILT_NAME).read_bytes())
+        found += [Path(name) for name in named if isinstance(name, str)] if isinstance(named, list) else []
+    with suppress(OSError):
+        found += sorted((cache / TOOLCHAINS_FOLDER).iterdir())
+    return tuple(dict.fromkeys(found))
 
 
 def find_zig() -> tuple[str, ...] | None:

@@ -1,0 +1,219 @@
+"""``mlgo-corpus trace``: run a compiler over a corpus, and get a dataset of its decisions."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_bar, table, verb
+from mlgo_corpus.errors import UsageError
+
+if TYPE_CHECKING:
+    from mlgo_corpus.trace import TraceReport
+
+_MEMORY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+class TaskName(StrEnum):
+    """The values of ``--task``."""
+
+    INLINING = "inlining"
+    EVICTION = "regalloc-eviction"
+    PRIORITY = "regalloc-priority"
+
+
+class Via(StrEnum):
+    """The values of ``--via``."""
+
+    AUTO = "auto"
+    TRAINING_LOG = "training-log"
+    INTERACTIVE = "interactive"
+
+
+@verb
+def trace(
+    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="A corpus's folder.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DATASET", help="The folder to make.")],
+    task: Annotated[TaskName, typer.Option(help="Whose decisions.")] = TaskName.INLINING,
+    policy: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Who decides: default, never, always, random:P, first, or module:attribute of your own.",
+        ),
+    ] = "default",
+    via: Annotated[
+        Via, typer.Option(help="How the decisions are seen: by the compiler's training log, or live.")
+    ] = Via.AUTO,
+    compiler: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="The clang to run.", show_default="the best one that 'toolchain list' shows"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of random policies and of the sample.")] = 0,
+    add_flag: Annotated[
+        list[str] | None, typer.Option(metavar="FLAG", help="Add an option to every command; repeat for more.")
+    ] = None,
+    delete_flag: Annotated[
+        list[str] | None, typer.Option(metavar="FLAG", help="Take an option out of every command.")
+    ] = None,
+    replace_flag: Annotated[
+        list[str] | None, typer.Option(metavar="FLAG=VALUE", help="Give an option of every command another value.")
+    ] = None,
+    trust_corpus: Annotated[
+        bool, typer.Option("--trust-corpus", help="Run commands also if they could load code or write files.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="What one compile may take.")] = 60.0,
+    memory_limit: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="The memory that one compile may have, such as 2G.")
+    ] = None,
+    retries: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Try a compile again that crashed or took too long.")
+    ] = 0,
+    sample: Annotated[
+        str | None, typer.Option(metavar="N|FRACTION", help="Trace so many modules, of all sizes: 100, 0.1 or 10%.")
+    ] = None,
+    module_filter: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="Trace modules whose name matches.")
+    ] = None,
+    modules_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Trace the modules that are named in a file, one a line.")
+    ] = None,
+    verify_default: Annotated[
+        bool,
+        typer.Option("--verify-default", help="Fail unless every object equals the plain compile's."),
+    ] = False,
+    keep_logs: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the training logs there, too.")] = None,
+    keep_objects: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the objects there.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Compilers at a time.", show_default="all CPUs")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Start over, and replace a dataset that was made otherwise.")
+    ] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """Run a compiler over a corpus, and make a dataset of its decisions and of the sizes they led to.
+
+    Every module is compiled twice with its own command: plainly, and with its decisions logged (by a development-mode
+    clang, see 'toolchain build') or made by a policy (live, by any clang since LLVM 17). Run it again after an
+    interruption: it goes on.
+    """
+    from mlgo_corpus.run.policies import import_from_here
+    from mlgo_corpus.trace import trace_corpus
+
+    if verify_default and policy != "default":
+        raise UsageError(f"--verify-default: the policy is {policy}; another than default gives other objects")
+    import_from_here()
+    with progress_bar("tracing") as progress:
+        report = trace_corpus(
+            corpus,
+            output,
+            task=task.value,
+            via=via.value,
+            policy=policy,
+            compiler=compiler,
+            seed=seed,
+            add_flags=tuple(add_flag or ()),
+            delete_flags=tuple(delete_flag or ()),
+            replace_flags=tuple(replace_flag or ()),
+            trust_corpus=trust_corpus,
+            timeout=timeout,
+            memory_limit=None if memory_limit is None else parse_size(memory_limit),
+            retries=retries,
+            sample=sample,
+            module_filter=module_filter,
+            modules_file=modules_file,
+            keep_logs=keep_logs,
+            keep_objects=keep_objects,
+            jobs=jobs,
+            force=force,
+            progress=lambda done, failed, decisions, total: progress(
+                done, total, f"{decisions} decisions" + (f", {failed} failed" if failed else "")
+            ),
+        )
+    unfaithful = report.traced - report.faithful if verify_default else 0
+    if json_output:
+        print_json({**report.as_json(), "exit_code": EXIT_FAILED if report.failed or unfaithful else 0})
+    else:
+        show_report(report)
+    if unfaithful:
+        err().print(_unfaithful(report), markup=False)
+    if report.failed or unfaithful:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def parse_size(text: str) -> int:
+    """Read a number of bytes as people write it: ``500M``, ``2G``, in powers of 1024.
+
+    Raises:
+        UsageError: it is none.
+    """
+    match = _MEMORY.fullmatch(text.strip())
+    size = 0 if match is None else int(float(match[1]) * _UNITS[match[2].upper()])
+    if size < 1:
+        raise UsageError(f"--memory-limit {text}: expected a size such as 500M or 2G")
+    return size
+
+
+def show_report(report: TraceReport) -> None:
+    """Print what a trace did, and what to do with it."""
+    from rich.markup import escape
+
+    from mlgo_corpus.store.moduletable import printable
+
+    console = out()
+    name = escape(printable(str(report.output)))
+    again = ", made before in the same way" if report.unchanged else ""
+    kept = f", {report.resumed} of them by an earlier run" if report.resumed else ""
+    console.print(
+        f"[bold]{name}[/bold]: {report.observations} {report.task} decisions of {_count(report.traced, 'module')}"
+        f"{kept}{again} in {report.seconds:.2f} s"
+    )
+    console.print(
+        escape(f"by {report.compiler}, policy {report.policy}, seen in {_WAYS.get(report.via, report.via)}"),
+    )
+    rows = table("reason", "modules")
+    for reason, count in report.counts.items():
+        rows.add_row(reason, str(count))
+    console.print(rows)
+    if report.baseline_text_size:
+        change = 100 * (report.text_size / report.baseline_text_size - 1)
+        console.print(
+            f"text: {report.text_size} bytes, {report.baseline_text_size} by the plain compile ({change:+.2f} %); "
+            f"{report.faithful} of {_count(report.traced, 'object')} equal the plain compile's"
+        )
+    if report.slowest:
+        slow = table("slowest modules", "seconds", "decisions")
+        for module, seconds, decisions in report.slowest:
+            slow.add_row(escape(printable(module)), f"{seconds:.2f}", str(decisions))
+        console.print(slow)
+    for module, reason, detail in report.problems:
+        err().print(f"{printable(module)}: {reason}: {printable(detail)}", markup=False)
+    if report.failed > len(report.problems):
+        err().print(f"and {report.failed - len(report.problems)} more; modules.parquet has them all")
+    for caveat in report.caveats:
+        err().print(f"note: {caveat}", markup=False)
+    console.print(f"DuckDB: {example_query(report)}", markup=False)
+
+
+_WAYS = {"training-log": "its training logs", "interactive": "live sessions"}
+
+
+def example_query(report: TraceReport) -> str:
+    """Give a query over the dataset that can be run as it stands."""
+    folder = str(report.output / "modules.parquet").replace("'", "''")
+    return f"SELECT module, observations, text_size, reward FROM '{folder}' ORDER BY reward DESC"  # noqa: S608 - shown
+
+
+def _unfaithful(report: TraceReport) -> str:
+    differ = f"{report.traced - report.faithful} of {_count(report.traced, 'object')} differ from the plain compile's"
+    return f"{differ}: what decided was not LLVM's own heuristic; modules.parquet says of which: faithful is false"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,121 @@
+"""Which compiler a trace runs, and by which way it sees the decisions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.formats.tasks import INLINING, Task
+from mlgo_corpus.run.probe import Toolchain, probe_compiler, probe_toolchains
+from mlgo_corpus.run.toolchain import COMPILER_VARIABLE
+from mlgo_corpus.run.tracing import INTERACTIVE, TRAINING_LOG
+
+AUTO = "auto"
+WAYS = (AUTO, TRAINING_LOG, INTERACTIVE)
+
+
+def ways_of(toolchain: Toolchain, task: Task, policy: str) -> tuple[str, ...]:
+    """List the ways by which a compiler can show this task's decisions under this policy, the better first.
+
+    A training log holds what LLVM's own heuristic decides: no other policy. A live session does not tell that
+    heuristic's decision but for inlining.
+    """
+    ways = []
+    if policy == "default" and task.name in toolchain.training_logs:
+        ways.append(TRAINING_LOG)
+    if task.name in toolchain.interactive and (policy != "default" or task.name == INLINING):
+        ways.append(INTERACTIVE)
+    return tuple(ways)
+
+
+def choose_compiler(
+    named: str | None,
+    task: Task,
+    policy: str,
+    via: str,
+    *,
+    producer: int | None,
+    built: Sequence[Path] = (),
+    cache: Path | None = None,
+    jobs: int = 1,
+) -> tuple[Toolchain, str]:
+    """Choose a compiler that can show the decisions, and the way.
+
+    Args:
+        named: the compiler that the user wants, or None for `COMPILER_VARIABLE`'s, else the best one found.
+        task: whose decisions.
+        policy: who decides.
+        via: a way, or `AUTO`.
+        producer: the major version of the LLVM that made the corpus, where it is known.
+        built: folders of toolchains that this package built.
+        cache: where it is known what compilers can do.
+        jobs: how many compilers to look at side by side.
+
+    Raises:
+        UsageError: there is none; the message says what would help.
+    """
+    where = f"--compiler {named}"
+    if named is None and (named := os.environ.get(COMPILER_VARIABLE) or None):
+        where = f"{COMPILER_VARIABLE}={named}"
+    if named is not None:
+        toolchain = probe_compiler(named, cache=cache)
+        ways = _wanted(ways_of(toolchain, task, policy), via)
+        if not ways:
+            raise UsageError(f"{where}: {_cannot(task, policy, via)}")
+        return toolchain, ways[0]
+    found = [one for one in probe_toolchains(built=built, cache=cache, jobs=jobs) if one.problem is None]
+    able = list(_iter_able(found, task, policy, via))
+    if not able:
+        raise UsageError(f"no compiler found for this: {_cannot(task, policy, via)}; see 'mlgo-corpus toolchain list'")
+    readers = [pair for pair in able if producer is None or _reads(pair[0], producer)]
+    if not readers:
+        versions = sorted({version for toolchain, _ in able for version in toolchain.reads_bitcode})
+        raise UsageError(
+            f"the corpus is made by LLVM {producer}, and the compilers that can show its decisions read only "
+            f"bitcode of {', '.join(map(str, versions))}: name a newer one with --compiler"
+        )
+    # The way counts first, then the corpus's own version, then the order in which they were found.
+    return min(readers, key=lambda pair: (pair[1] != TRAINING_LOG, pair[0].major != producer))
+
+
+def _reads(toolchain: Toolchain, producer: int) -> bool:
+    """Tell whether a compiler reads an LLVM's bitcode: it does if it is not older, or where that was tried."""
+    return producer <= (toolchain.major or 0) or producer in toolchain.reads_bitcode
+
+
+def _iter_able(found: Sequence[Toolchain], task: Task, policy: str, via: str) -> Iterator[tuple[Toolchain, str]]:
+    for toolchain in found:
+        ways = _wanted(ways_of(toolchain, task, policy), via)
+        if ways:
+            yield toolchain, ways[0]
+
+
+def _wanted(ways: Sequence[str], via: str) -> tuple[str, ...]:
+    return tuple(way for way in ways if via in (AUTO, way))
+
+
+def _cannot(task: Task, policy: str, via: str) -> str:
+    if policy != "default" and via == TRAINING_LOG:
+        return f"a training log shows the default policy's decisions, not those of {policy!r}: --via interactive"
+    if via == TRAINING_LOG:
+        return f"training logs of {task.name} need a compiler made by 'mlgo-corpus toolchain build'"
+    if policy == "default" and task.name != INLINING:
+        return (
+            f"{task.name} by the default policy needs a compiler made by 'mlgo-corpus toolchain build'; "
+            "with any other, name a --policy: first, random or module:attribute"
+        )
+    return f"{task.name} needs a clang of LLVM 17 or newer"
+
+
+def compiler_identity(toolchain: Toolchain) -> str:
+    """Tell a compiler from every other one, wherever it lies: by what it says of itself, and by its bytes."""
+    digest = sha256()
+    digest.update((toolchain.vendor or "").encode("utf-8", "replace"))
+    if toolchain.binary is not None:
+        with toolchain.binary.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,80 @@
+"""Why a run failed, in the closed vocabulary of `TraceReason`: from errors and from what compilers say."""
+
+from __future__ import annotations
+
+import errno
+import re
+
+from mlgo_corpus.errors import ProtocolError, ToolError, os_reason
+from mlgo_corpus.store.tracetable import TraceReason
+
+# What may be otherwise the next time: a machine may have been out of memory, or busy.
+_MAY_PASS = frozenset({TraceReason.SIGNAL, TraceReason.TIMEOUT, TraceReason.PROTOCOL_ERROR})
+
+# What clang 17 to 22 say (lib/Bitcode/Reader, lib/Support/CommandLine.cpp, clang/lib/Frontend).
+_MESSAGES = (
+    (re.compile(r"No space left on device|Disk quota exceeded"), TraceReason.DISK_FULL),
+    (re.compile(r"Unknown command line argument|unknown argument|unknown target CPU"), TraceReason.UNKNOWN_OPTION),
+    (re.compile(r"Unknown attribute kind|Incompatible epoch|Unsupported version"), TraceReason.NEWER_BITCODE),
+    (
+        re.compile(
+            r"file doesn't start with bitcode header|Invalid bitcode|Malformed|Unexpected end|Expected a single module"
+            r"|expected top-level entity|Corrupted|can't (?:skip|enter)|Invalid (?:record|value|abbrev)"
+            r"|Invalid (?:encoding|metadata)|Abbrev record|invalid LLVM IR input|Broken module found|Unknown bitcode"
+        ),
+        TraceReason.UNREADABLE_BITCODE,
+    ),
+)
+# What the bitcode's reader adds to most errors: damage and what is new look alike to it, but for this.
+_VERSIONS = re.compile(r"\(Producer: 'LLVM(\d+)\.[^']*' Reader: 'LLVM (\d+)\.")
+_OUT_OF_MEMORY = re.compile(r"out of memory|bad_alloc|[Cc]annot allocate memory|failed to map segment")
+_LONGEST = 300
+
+
+class RunFailure(Exception):  # noqa: N818 - it becomes a row, not an error
+    """A run came to nothing, for this reason; ``may_pass`` if it may do better the next time."""
+
+    def __init__(self, reason: TraceReason, detail: str, *, may_pass: bool | None = None) -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = " ".join(detail.split())
+        self.may_pass = reason in _MAY_PASS if may_pass is None else may_pass
+
+
+def classify(
+    error: ToolError | ProtocolError | OSError, *, limited: bool = False, timeout: float | None = None
+) -> tuple[TraceReason, str]:
+    """Give the reason that fits an error, and one line on it.
+
+    Args:
+        error: what a compile ended with, or what the system refused.
+        limited: whether the compile had a limit on its memory.
+        timeout: the seconds it had.
+    """
+    if isinstance(error, OSError):
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        where = f"{error.filename}: " if error.filename else ""
+        return (TraceReason.DISK_FULL if full else TraceReason.MISSING_FILE), where + os_reason(error)
+    said = _said(error.stderr)
+    if isinstance(error, ProtocolError):
+        return TraceReason.PROTOCOL_ERROR, error.message
+    if error.returncode is None:
+        return TraceReason.TIMEOUT, "not done" if timeout is None else f"not done after {timeout:g} seconds"
+    if limited and _OUT_OF_MEMORY.search(error.stderr):
+        return TraceReason.MEMORY_LIMIT, said
+    if error.returncode < 0:
+        return TraceReason.SIGNAL, f"{error.outcome}: {said}" if said else error.outcome
+    if versions := _VERSIONS.search(said):
+        newer = int(versions[1]) > int(versions[2])
+        return TraceReason.NEWER_BITCODE if newer else TraceReason.UNREADABLE_BITCODE, said
+    for pattern, reason in _MESSAGES:
+        if pattern.search(said):
+            return reason, said
+    return TraceReason.COMPILER_ERROR, said or error.outcome
+
+
+def _said(stderr: str) -> str:
+    """Find the line that says what is wrong."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if "error:" in line or "LLVM ERROR" in line or "Unknown command line" in line]
+    return (errors or lines or [""])[0 if errors else -1][:_LONGEST]

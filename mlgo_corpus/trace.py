@@ -1,0 +1,468 @@
+"""Run a compiler over a corpus, and make a dataset of its decisions and of the native sizes they led to."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from mlgo_corpus import __version__
+from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.formats.cc1edit import edit_command
+from mlgo_corpus.formats.tasks import INLINING, TASKS, Task
+from mlgo_corpus.formats.traininglog import LogHeader
+from mlgo_corpus.run.choice import WAYS, choose_compiler, compiler_identity
+from mlgo_corpus.run.conversation import MISPLACED_DEFAULT
+from mlgo_corpus.run.engine import Lost, available_cpus, parallel_map
+from mlgo_corpus.run.logconversion import ConvertedLogs, convert_logs_into
+from mlgo_corpus.run.policies import make_policy, policy_digest
+from mlgo_corpus.run.probe import Toolchain
+from mlgo_corpus.run.toolchain import built_toolchains, cache_folder
+from mlgo_corpus.run.tracing import (
+    INTERACTIVE,
+    TracedModule,
+    TraceItem,
+    TraceSettings,
+    read_traced,
+    trace_module,
+)
+from mlgo_corpus.store.corpus import Corpus
+from mlgo_corpus.store.dataset import DatasetFolder, DatasetPaths, refuse_difference
+from mlgo_corpus.store.logfiles import HeaderReader, LogFile, log_name
+from mlgo_corpus.store.moduletable import STATUS_OK, printable
+from mlgo_corpus.store.parts import WriteOptions
+from mlgo_corpus.store.selection import corpus_digest, newest_producer, select_modules
+from mlgo_corpus.store.tracetable import (
+    REWARD_EPSILON,
+    TRACE_KIND,
+    TraceReason,
+    TraceRow,
+    read_trace_rows,
+    status_of,
+    write_trace_rows,
+)
+
+BASELINES_FOLDER: Final = "baselines"
+
+# Of an item's time, what is not the compiler's: reading, compressing, a busy machine.
+_SLACK_S = 120.0
+_SLOWEST = 5
+_MISPLACED = (
+    "This LLVM (17 to 20) tells the heuristic's decision in the place of callee_basic_block_count. It was put into "
+    "inlining_default, where it belongs; callee_basic_block_count is 0 because it is not known."
+)
+_NO_SCORE = (
+    "The compiler's own score (reward in training logs) is not told in a live session, so there is no such column."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceReport:
+    """What a trace did.
+
+    Attributes:
+        output: the dataset.
+        task: whose decisions.
+        via: how they were seen: ``training-log`` or ``interactive``.
+        policy: who decided.
+        compiler: its version line.
+        modules: modules chosen; of them ``traced`` are in the dataset.
+        counts: modules by reason.
+        observations: decisions in the dataset, in ``contexts`` contexts.
+        text_size: bytes of all objects' text; ``baseline_text_size`` of the plain compiles' objects.
+        faithful: modules whose object equals the plain compile's.
+        resumed: modules that an earlier, interrupted run had done.
+        unchanged: whether the dataset was there already, made in the same way.
+        problems: the first failed modules: name, reason and detail.
+        slowest: the modules that took longest: name, seconds, decisions.
+        caveats: what a user of the dataset has to know.
+        seconds: how long it took.
+    """
+
+    output: Path
+    task: str
+    via: str
+    policy: str
+    compiler: str
+    modules: int
+    traced: int
+    counts: dict[str, int]
+    observations: int
+    contexts: int
+    text_size: int
+    baseline_text_size: int
+    faithful: int
+    resumed: int
+    unchanged: bool
+    problems: tuple[tuple[str, str, str], ...]
+    slowest: tuple[tuple[str, float, int], ...]
+    caveats: tuple[str, ...]
+    seconds: float
+
+    @property
+    def failed(self) -> int:
+        """How many modules are not in the dataset."""
+        return self.modules - self.traced
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the report as plain values."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**values, "output": str(self.output), "failed": self.failed}
+
+
+def trace_corpus(
+    corpus: Path | str,
+    output: Path | str,
+    *,
+    task: str = INLINING,
+    via: str = "auto",
+    policy: str = "default",
+    compiler: str | None = None,
+    seed: int = 0,
+    add_flags: Sequence[str] = (),
+    delete_flags: Sequence[str] = (),
+    replace_flags: Sequence[str] = (),
+    trust_corpus: bool = False,
+    timeout: float = 60.0,
+    memory_limit: int | None = None,
+    retries: int = 0,
+    sample: str | None = None,
+    module_filter: str | None = None,
+    modules_file: Path | None = None,
+    keep_logs: Path | None = None,
+    keep_objects: Path | None = None,
+    jobs: int | None = None,
+    force: bool = False,
+    cache: Path | None = None,
+    progress: Callable[[int, int, int, int], None] | None = None,
+) -> TraceReport:
+    """Run a compiler over the modules of a corpus and make a dataset of what it decides.
+
+    Called again after an interruption, it goes on: modules that are done are not run again.
+
+    Args:
+        corpus: the corpus's folder.
+        output: the dataset's folder.
+        task: ``inlining``, ``regalloc-eviction`` or ``regalloc-priority``.
+        via: ``training-log``, ``interactive``, or ``auto``: what the compiler can do.
+        policy: who decides: see `mlgo_corpus.run.policies.make_policy`.
+        compiler: a clang; by default the best one found on this machine.
+        seed: of random policies and of the sample.
+        add_flags: options to add to each command; see `mlgo_corpus.formats.cc1edit` for how they are named.
+        delete_flags: options to take out of each command.
+        replace_flags: ``NAME=VALUE``: options that get another value.
+        trust_corpus: run commands also if they could load code or write files.
+        timeout: seconds that one compile may take.
+        memory_limit: bytes of address space that one compile may have.
+        retries: how often a compile is tried again that crashed or took too long.
+        sample: trace only so many modules, or this fraction of them, of all sizes.
+        module_filter: trace only modules in whose names this regular expression is found.
+        modules_file: trace only the modules whose names are in this file.
+        keep_logs: a folder for copies of the training logs.
+        keep_objects: a folder for copies of the objects.
+        jobs: compilers at a time; by default the CPUs this process may use.
+        force: start over, and replace a dataset that was made otherwise.
+        cache: where plain compiles are remembered; the user's cache by default.
+        progress: is told (modules done, of them failed, decisions, modules in all).
+
+    Raises:
+        UsageError: the request cannot be carried out as it stands; nothing was written.
+        CorpusError: there is no corpus.
+        MlgoCorpusError: not one module could be traced, or the dataset cannot be written.
+    """
+    started = time.perf_counter()
+    output = Path(output)
+    cache = cache_folder() if cache is None else cache
+    jobs = available_cpus() if jobs is None else jobs
+    the_task = _find_task(task)
+    _check(via=via, timeout=timeout, memory_limit=memory_limit, retries=retries, jobs=jobs)
+    if policy != "default":  # which is every task's own, where a training log shows it
+        make_policy(policy, the_task, seed=seed)
+    edit_command(("-cc1",), add=add_flags, delete=delete_flags, replace=replace_flags)  # raises for what is no option
+    opened = Corpus.open(corpus)
+    names = select_modules(opened, name_regex=module_filter, modules_file=modules_file, sample=sample, seed=seed)
+    toolchain, way = choose_compiler(
+        compiler,
+        the_task,
+        policy,
+        via,
+        producer=newest_producer(opened, names),
+        built=built_toolchains(cache),
+        cache=cache,
+        jobs=jobs,
+    )
+    identity = compiler_identity(toolchain)
+    key = {
+        "version": __version__,
+        "task": task,
+        "via": way,
+        "policy": policy,
+        "policy_code": policy_digest(policy),
+        "seed": seed if policy.partition(":")[0] == "random" else None,
+        "compiler": {"version": toolchain.version, "sha256": identity},
+        "add_flags": list(add_flags),
+        "delete_flags": list(delete_flags),
+        "replace_flags": list(replace_flags),
+        "trust_corpus": trust_corpus,
+        "corpus": corpus_digest(opened, names),
+    }
+    if DatasetPaths.of(output).single:
+        raise UsageError(f"{output}: a trace is a folder: name one without .parquet")
+    if not force:
+        refuse_difference(output, key)
+    folder = DatasetFolder(output, key, force=force)
+    for option, place in (("--keep-logs", keep_logs), ("--keep-objects", keep_objects)):
+        try:
+            if place is not None:
+                if place.resolve().is_relative_to(output.resolve()):
+                    raise UsageError(f"{option} {place}: is in the dataset's folder; name another one")
+                place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{option} {place}: {os_reason(error)}") from error
+    settings = TraceSettings(
+        cc1=toolchain.cc1,
+        compiler_id=identity,
+        major=toolchain.major or 0,
+        task=task,
+        via=way,
+        policy=policy,
+        seed=seed,
+        work=folder.paths.work.absolute(),
+        baselines=(cache / BASELINES_FOLDER).absolute(),
+        add=tuple(add_flags),
+        delete=tuple(delete_flags),
+        replace=tuple(replace_flags),
+        trusted=trust_corpus,
+        timeout=timeout,
+        memory_limit=memory_limit,
+        retries=retries,
+        keep_logs=None if keep_logs is None else keep_logs.absolute(),
+        keep_objects=None if keep_objects is None else keep_objects.absolute(),
+    )
+    trace = _Trace(folder, settings, toolchain, opened, names, jobs, progress)
+    try:
+        rows = read_trace_rows(folder.paths.modules) if folder.is_whole else trace.run()
+    finally:
+        folder.close()
+    return trace.report(rows, time.perf_counter() - started)
+
+
+def _find_task(name: str) -> Task:
+    found = next((task for task in TASKS if task.name == name), None)
+    if found is None:
+        names = ", ".join(task.name for task in TASKS)
+        raise UsageError(f"--task {name}: expected one of {names}")
+    return found
+
+
+def _check(*, via: str, timeout: float, memory_limit: int | None, retries: int, jobs: int) -> None:
+    if via not in WAYS:
+        raise UsageError(f"--via {via}: expected one of {', '.join(WAYS)}")
+    if not 0 < timeout < 1e6:
+        raise UsageError(f"--timeout {timeout:g}: expected seconds, more than 0")
+    for option, number, least in (("--memory-limit", memory_limit, 1), ("--retries", retries, 0), ("--jobs", jobs, 1)):
+        if number is not None and number < least:
+            raise UsageError(f"{option} {number}: expected at least {least}")
+
+
+class _NothingTracedError(MlgoCorpusError):
+    """No module is left to make a dataset of; nothing of the trace is kept, so that the next one begins anew."""
+
+
+class _Trace:
+    """One trace under way."""
+
+    def __init__(
+        self,
+        folder: DatasetFolder,
+        settings: TraceSettings,
+        toolchain: Toolchain,
+        corpus: Corpus,
+        names: Sequence[str],
+        jobs: int,
+        progress: Callable[[int, int, int, int], None] | None,
+    ) -> None:
+        self.folder = folder
+        self.settings = settings
+        self.toolchain = toolchain
+        self.corpus = corpus
+        self.names = names
+        self.jobs = jobs
+        self.progress = progress
+        self.resumed = 0
+
+    def run(self) -> tuple[TraceRow, ...]:
+        """Run what is not done yet, make the dataset, and give its rows."""
+        self.folder.begin()
+        work = self.settings.work
+        for left_behind in work.glob("tmp-*"):
+            shutil.rmtree(left_behind, ignore_errors=True)
+        try:
+            traced = list(self._traced())
+        except OSError as error:
+            raise MlgoCorpusError(f"cannot write {error.filename or work}: {os_reason(error)}") from error
+        try:
+            return self._finish(traced)
+        except (UsageError, _NothingTracedError):
+            self.folder.discard()
+            raise
+
+    def _traced(self) -> Iterator[TracedModule]:
+        """Give what came of each module, in order."""
+        items = [TraceItem(number, self.corpus[name]) for number, name in enumerate(self.names)]
+        done = {
+            item.number: known
+            for item in items
+            if (known := read_traced(self.settings, item.number, item.module.name)) is not None
+            and known.row.status == STATUS_OK  # a failure may be over by now: a full disk, a busy machine
+        }
+        self.resumed = len(done)
+        missing = [item for item in items if item.number not in done]
+        limit = 2 * self.settings.timeout * (self.settings.retries + 1) + _SLACK_S
+        made = parallel_map(
+            partial(trace_module, self.settings), missing, jobs=self.jobs, limit=limit, weigh=lambda _: 1.0
+        )
+        failed = decisions = 0
+        for finished, item in enumerate(items, 1):
+            outcome = done.get(item.number) or next(made)
+            if isinstance(outcome, Lost):
+                reason = TraceReason.TIMEOUT if outcome.timed_out else TraceReason.WORKER_DIED
+                row = TraceRow(item.module.name, status_of(reason), reason.value, outcome.detail)
+                outcome = TracedModule(row, None, 0)
+            failed += outcome.row.status != STATUS_OK
+            decisions += outcome.decisions
+            if self.progress is not None:
+                self.progress(finished, failed, decisions, len(items))
+            yield outcome
+        for _ in made:
+            raise AssertionError("as many results as items")
+
+    def _finish(self, traced: Sequence[TracedModule]) -> tuple[TraceRow, ...]:
+        """Make a dataset of the runs' logs and rows."""
+        traced, header = self._same_header(traced)
+        logs = [self._log_file(run) for run in traced if run.log is not None]
+        if header is None:
+            raise _NothingTracedError(self._nothing(traced))
+        converted = convert_logs_into(
+            self.folder,
+            logs,
+            header,
+            (),
+            options=WriteOptions("zstd", None, None, single=False),
+            allow_truncated=False,
+            jobs=self.jobs,
+            progress=lambda _: None,
+        )
+        rows = tuple(self._rows(traced, converted))
+        about = self._about(rows, header)
+        converted.finish(about, lambda path, metadata: write_trace_rows(path, rows, metadata))
+        return rows
+
+    def _same_header(self, traced: Sequence[TracedModule]) -> tuple[list[TracedModule], LogHeader | None]:
+        """Make runs whose log has other features than most into failures."""
+        headers = HeaderReader()
+        by_run = [None if run.log is None else headers.read(str(self.settings.work / run.log)) for run in traced]
+        counts = Counter(header for header in by_run if header is not None)
+        if not counts:
+            return list(traced), None
+        usual = counts.most_common(1)[0][0]
+        same = []
+        for run, header in zip(traced, by_run, strict=True):
+            if header is None or header == usual:
+                same.append(run)
+                continue
+            detail = f"other features than the other modules: {usual.difference(header)}"
+            same.append(TracedModule(run.row.failed(TraceReason.OTHER_HEADER, detail), None, 0))
+        return same, usual
+
+    def _log_file(self, run: TracedModule) -> LogFile:
+        path = self.settings.work / str(run.log)
+        return LogFile(str(path), log_name(run.row.module), printable(run.row.module), path.stat().st_size)
+
+    def _rows(self, traced: Sequence[TracedModule], converted: ConvertedLogs) -> Iterator[TraceRow]:
+        logs = iter(converted.rows)  # in the runs' order; names may be the same once they are printable
+        for run in traced:
+            yield run.row if run.log is None else run.row.with_log(next(logs))
+
+    def _nothing(self, traced: Sequence[TracedModule]) -> str:
+        failed = [run.row for run in traced if run.row.status != STATUS_OK]
+        if not failed:
+            return f"in {len(traced)} modules the compiler found nothing to decide: there is no dataset to make"
+        counts = Counter(row.reason for row in failed)
+        reasons = ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
+        return f"not one of {len(traced)} modules could be traced ({reasons}): {failed[0].module}: {failed[0].detail}"
+
+    def _about(self, rows: Sequence[TraceRow], header: LogHeader) -> dict[str, Any]:
+        ok = [row for row in rows if row.status == STATUS_OK]
+        return {
+            "kind": TRACE_KIND,
+            "task": self.settings.task,
+            "via": self.settings.via,
+            "policy": self.settings.policy,
+            "seed": self.settings.seed,
+            "compiler": self.toolchain.vendor,
+            "compiler_sha256": self.settings.compiler_id,
+            "argv": self._example(ok),
+            "corpus": self.corpus.path.name,
+            "corpus_sha256": self.folder.key["corpus"],
+            "measure": "text_size",
+            "epsilon": REWARD_EPSILON,
+            "modules": len(rows),
+            "failed": len(rows) - len(ok),
+            "contexts": sum(row.contexts for row in ok),
+            "observations": sum(row.observations for row in ok),
+            "faithful": sum(bool(row.faithful) for row in ok),
+            "caveats": list(self.caveats()),
+            "header": header.line.decode(),
+        }
+
+    def _example(self, rows: Sequence[TraceRow]) -> list[str] | None:
+        """Give the command of the first module, without what this machine calls the compiler and the module."""
+        row = next((row for row in rows if row.argv), None)
+        if row is None or row.argv is None:
+            return None
+        module = self.corpus[row.module]
+        names = {str(module.bitcode_path.absolute()): str(module.bitcode_path.relative_to(module.root))}
+        if (index := module.thinlto_index_path) is not None:
+            names[f"-fthinlto-index={index.absolute()}"] = f"-fthinlto-index={index.relative_to(module.root)}"
+        return [names.get(word, word) for word in (Path(row.argv[0]).name, *row.argv[1:])]
+
+    def caveats(self) -> tuple[str, ...]:
+        """Say what a user of the dataset has to know."""
+        if self.settings.via != INTERACTIVE:
+            return ()
+        if self.settings.task != INLINING:
+            return (_NO_SCORE,)
+        return (_MISPLACED,) if self.settings.major in MISPLACED_DEFAULT else ()
+
+    def report(self, rows: Sequence[TraceRow], seconds: float) -> TraceReport:
+        """Sum up."""
+        ok = [row for row in rows if row.status == STATUS_OK]
+        slowest = sorted(rows, key=lambda row: -(row.wall_s or 0))[:_SLOWEST]
+        failed = [row for row in rows if row.status != STATUS_OK]
+        return TraceReport(
+            output=self.folder.paths.root,
+            task=self.settings.task,
+            via=self.settings.via,
+            policy=self.settings.policy,
+            compiler=self.toolchain.vendor or "",
+            modules=len(rows),
+            traced=len(ok),
+            counts=dict(Counter(str(row.reason) for row in rows).most_common()),
+            observations=sum(row.observations for row in ok),
+            contexts=sum(row.contexts for row in ok),
+            text_size=sum(row.text_size or 0 for row in ok),
+            baseline_text_size=sum(row.baseline_text_size or 0 for row in ok),
+            faithful=sum(bool(row.faithful) for row in ok),
+            resumed=self.resumed,
+            unchanged=self.folder.is_whole,
+            problems=tuple((row.module, str(row.reason), row.detail) for row in failed[:_SLOWEST]),
+            slowest=tuple((row.module, row.wall_s or 0.0, row.observations) for row in slowest),
+            caveats=self.caveats(),
+            seconds=seconds,
+        )

@@ -1,0 +1,96 @@
+"""Reasons for failures: from what LLVM 17 to 22 say, word for word."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from mlgo_corpus.errors import ProtocolError, ToolError, Usage
+from mlgo_corpus.run.failures import RunFailure, classify
+from mlgo_corpus.store.tracetable import TraceReason
+
+VERSIONS = "(Producer: 'LLVM{}' Reader: 'LLVM {}')"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "reason"),
+    [
+        (f"error: Unknown attribute kind (102) {VERSIONS.format('22.1.8', '19.1.7')}", "newer_bitcode"),
+        (f"error: Invalid record {VERSIONS.format('22.1.8', '19.1.7')}", "newer_bitcode"),
+        (f"error: Invalid record {VERSIONS.format('19.1.7', '19.1.7')}", "unreadable_bitcode"),
+        (f"error: Invalid record {VERSIONS.format('17.0.6-rust-1.77.0-stable', '22.1.8')}", "unreadable_bitcode"),
+        (f"error: Invalid attribute group entry {VERSIONS.format('22.1.8', '22.1.8')}", "unreadable_bitcode"),
+        (f"error: Never resolved value found in function {VERSIONS.format('19.1.7', '19.1.7')}", "unreadable_bitcode"),
+        (
+            "error: Unknown attribute kind (102) (Producer: 'APPLE_1_1500.3.9.4_0' Reader: 'LLVM 19.1.7')",
+            "newer_bitcode",
+        ),
+        ("error: Invalid record (Producer: 'odd' Reader: 'LLVM 19.1.7')", "unreadable_bitcode"),
+        ("error: Invalid bitcode signature", "unreadable_bitcode"),
+        ("error: Expected a single module", "unreadable_bitcode"),
+        ("error: can't skip to bit 12608 from 3072", "unreadable_bitcode"),
+        ("error: can't skip block: already at end of stream", "unreadable_bitcode"),
+        ("error: can't enter sub-block: current code size is 0", "unreadable_bitcode"),
+        ("error: Unexpected end of file reading 8 of 8 bytes", "unreadable_bitcode"),
+        ("error: Invalid abbrev number", "unreadable_bitcode"),
+        ("error: Invalid encoding", "unreadable_bitcode"),
+        ("error: Invalid metadata attachment", "unreadable_bitcode"),
+        ("error: Abbrev record with no operands", "unreadable_bitcode"),
+        ("error: Malformed block", "unreadable_bitcode"),
+        ("x.bc:1:1: error: expected top-level entity", "unreadable_bitcode"),
+        ("error: invalid LLVM IR input: Basic Block in function 'f' does not have terminator!", "unreadable_bitcode"),
+        ("fatal error: error in backend: Broken module found, compilation aborted!", "unreadable_bitcode"),
+        ("error: unknown argument: '-fdwarf2-cfi-asm'", "unknown_option"),
+        ("error: unknown target CPU 'moon'", "unknown_option"),
+        (
+            "clang (LLVM option parsing): Unknown command line argument '-training-log=x'.  Try: 'clang --help'",
+            "unknown_option",
+        ),
+        ("error: unable to open output file 'm.o': 'No space left on device'", "disk_full"),
+        ("LLVM ERROR: IO failure on output stream: No space left on device", "disk_full"),
+        ("error: Could not read profile a.profdata: malformed instrumentation profile data", "compiler_error"),
+        ("error: Error in reading profile a.afdo: truncated profile data", "compiler_error"),
+        ("error: couldn't allocate output register for constraint 'a'", "compiler_error"),
+        ("", "compiler_error"),
+    ],
+)
+def test_what_compilers_say(stderr: str, reason: str) -> None:
+    text = f"warning: overriding the module target triple\n{stderr}\n1 warning and 1 error generated.\n"
+    error = ToolError(("clang",), 1, text if stderr else "", Usage(1, 1, 1))
+    found, detail = classify(error)
+    assert found == reason
+    assert detail == (stderr or "exit code 1")
+
+
+def test_what_a_command_may_hold_does_not_count() -> None:
+    said = "1. Program arguments: clang -DX='No space left on device'\nerror: unsupported inline asm"
+    assert classify(ToolError(("clang",), 1, said)) == (TraceReason.COMPILER_ERROR, "error: unsupported inline asm")
+
+
+def test_ends() -> None:
+    assert classify(ToolError(("clang",), None, "slow"), timeout=7) == (TraceReason.TIMEOUT, "not done after 7 seconds")
+    assert classify(ToolError(("clang",), None, "slow")) == (TraceReason.TIMEOUT, "not done")
+    assert classify(ToolError(("clang",), -11, "Stack dump:\n0. a")) == (TraceReason.SIGNAL, "ended by signal 11: 0. a")
+    assert classify(ToolError(("clang",), -9)) == (TraceReason.SIGNAL, "ended by signal 9")
+    said = "a\nLLVM ERROR: out of memory\nAllocation failed"
+    for code in (1, -6):
+        assert classify(ToolError(("c",), code, said), limited=True)[0] == TraceReason.MEMORY_LIMIT
+    assert classify(ToolError(("c",), -6, said)) == (TraceReason.SIGNAL, "ended by signal 6: LLVM ERROR: out of memory")
+    assert classify(ProtocolError("odd", ("c",), "x")) == (TraceReason.PROTOCOL_ERROR, "odd")
+    assert classify(ToolError(("c",), 70, "error: " + 1000 * "x"))[1] == "error: " + 293 * "x"
+
+
+def test_the_system() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", "/d/f")
+    assert classify(full) == (TraceReason.DISK_FULL, "/d/f: No space left on device")
+    assert classify(OSError(errno.EDQUOT, "Disk quota exceeded")) == (TraceReason.DISK_FULL, "Disk quota exceeded")
+    gone = FileNotFoundError(errno.ENOENT, "No such file or directory", "/d/f")
+    assert classify(gone) == (TraceReason.MISSING_FILE, "/d/f: No such file or directory")
+
+
+def test_what_may_pass() -> None:
+    passing = {reason for reason in TraceReason if RunFailure(reason, "x").may_pass}
+    assert passing == {TraceReason.SIGNAL, TraceReason.TIMEOUT, TraceReason.PROTOCOL_ERROR}
+    assert not RunFailure(TraceReason.SIGNAL, "x", may_pass=False).may_pass
+    assert RunFailure(TraceReason.SIGNAL, " a\n b ").detail == "a b"

@@ -1,0 +1,176 @@
+"""Policies by name: those of ours, those of somebody's module, and what each needs."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.formats.tasks import TASKS, Task
+from mlgo_corpus.formats.tensorspec import TensorSpec
+from mlgo_corpus.formats.traininglog import LogHeader
+from mlgo_corpus.run.policies import Policy, check_features, import_from_here, make_policy, policy_digest
+
+INLINING, EVICTION, PRIORITY = TASKS
+HEADER = LogHeader(
+    (TensorSpec("mask", "int64_t", (1, 33)), TensorSpec("inlining_default", "int64_t", (1,))),
+    advice=TensorSpec("a", "int64_t", (1,)),
+)
+
+
+def record(**values: Any) -> Any:
+    dtype = [("inlining_default", "<i8"), ("mask", "<i8", (1, 33))]
+    found = np.zeros(1, dtype)[0]
+    for name, value in values.items():
+        found[name] = value
+    return found
+
+
+def mask(*allowed: int) -> Any:
+    return np.isin(np.arange(33), allowed).astype(np.int64).reshape(1, 33)
+
+
+def decide(text: str, task: Task, observation: Any, *, seed: int = 0, module: str = "m", count: int = 1) -> list[Any]:
+    policy = make_policy(text, task, seed=seed)
+    assert isinstance(policy, Policy)
+    policy.reset(HEADER, module)
+    return [policy.advise(observation) for _ in range(count)]
+
+
+def test_the_simple_ones() -> None:
+    for default in (0, 1):
+        assert decide("default", INLINING, record(inlining_default=default)) == [default]
+        assert decide("never", INLINING, record(inlining_default=default)) == [0]
+        assert decide("always", INLINING, record(inlining_default=default)) == [1]
+    assert decide("first", EVICTION, record(mask=mask(7, 9, 32))) == [7]
+    assert decide("first", EVICTION, record(mask=mask(32))) == [32]
+    assert decide("first", PRIORITY, record()) == [0]
+
+
+def test_random_inlining() -> None:
+    assert set(decide("random:0", INLINING, record(), count=200)) == {0}
+    assert set(decide("random:1", INLINING, record(), count=200)) == {1}
+    for text, share in (("random", 0.5), ("random:0.5", 0.5), ("random:0.1", 0.1)):
+        found = decide(text, INLINING, record(), count=2000)
+        assert set(found) == {0, 1}
+        assert sum(found) / 2000 == pytest.approx(share, abs=0.04)
+
+
+def test_random_register_allocation() -> None:
+    counts = Counter(decide("random", EVICTION, record(mask=mask(3, 8, 30)), count=3000))
+    assert set(counts) == {3, 8, 30}
+    assert min(counts.values()) > 900
+    values = decide("random", PRIORITY, record(), count=2000)
+    assert 0 <= min(values) < 0.01
+    assert 0.99 < max(values) < 1
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_random_is_the_modules_and_the_seeds(task: Task) -> None:
+    observation = record(mask=mask(*range(33)))
+
+    def draw(seed: int, module: str) -> list[Any]:
+        return decide("random", task, observation, seed=seed, module=module, count=50)
+
+    assert draw(1, "a.o") == draw(1, "a.o")
+    assert draw(1, "a.o") != draw(2, "a.o")
+    assert draw(1, "a.o") != draw(1, "b.o")
+    assert draw(1, "1:a") != draw(11, "a")
+    # A session begun again is the same again.
+    policy = make_policy("random", task, seed=1)
+    policy.reset(HEADER, "a.o")
+    first = [policy.advise(observation) for _ in range(50)]
+    policy.reset(HEADER, "a.o")
+    assert [policy.advise(observation) for _ in range(50)] == first == draw(1, "a.o")
+
+
+@pytest.mark.parametrize(
+    ("text", "task", "message"),
+    [
+        ("first", INLINING, "not a policy for inlining: expected one of default, never, always, random:P, module:attr"),
+        ("", INLINING, "--policy : not a policy for inlining"),
+        ("never", EVICTION, "not a policy for regalloc-eviction: expected one of first, random, module:attribute"),
+        ("random:0.5", EVICTION, "not a policy for regalloc-eviction: expected one of first, random, module:attribute"),
+        ("default", PRIORITY, "the compiler does not tell what its heuristic would do; expected one of first, random"),
+        ("random:2", INLINING, "--policy random:2: expected a probability from 0 to 1"),
+        ("random:-0.1", INLINING, "--policy random:-0.1: expected a probability from 0 to 1"),
+        ("random:nan", INLINING, "--policy random:nan: expected a probability from 0 to 1"),
+        ("random:", INLINING, "--policy random:: expected a probability from 0 to 1"),
+        ("no_such_module_at_all:Policy", INLINING, "ModuleNotFoundError: No module named 'no_such_module_at_all'"),
+        (":Policy", INLINING, "--policy :Policy: ValueError: Empty module name"),
+        ("os:", INLINING, "--policy os:: AttributeError: module 'os' has no attribute ''"),
+        ("os:getcwd", INLINING, "--policy os:getcwd: a str has no methods reset and advise"),
+        ("os:sep", INLINING, "--policy os:sep: TypeError: 'str' object is not callable"),
+    ],
+)
+def test_names_that_are_none(text: str, task: Task, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        make_policy(text, task)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [item for item in sys.path if item])
+    text = "class P:\n    class Q:\n        def reset(self, h, m): pass\n        def advise(self, o): return 5\n"
+    (tmp_path / "mine_for_test_policies.py").write_text(text)
+    try:
+        import_from_here()
+        import_from_here()
+        assert sys.path.count("") == 1
+        assert policy_digest("mine_for_test_policies:P.Q") is None  # not imported yet
+        assert decide("mine_for_test_policies:P.Q", EVICTION, record()) == [5]
+        before = policy_digest("mine_for_test_policies:P.Q")
+        (tmp_path / "mine_for_test_policies.py").write_text(text.replace("5", "6"))
+        after = policy_digest("mine_for_test_policies:P.Q")
+    finally:
+        sys.modules.pop("mine_for_test_policies", None)
+    assert before is not None
+    assert after is not None
+    assert before != after
+    assert [policy_digest(text) for text in ("default", "random:0.5", "first", "sys:x")] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (("mask",), None),
+        ((), None),
+        (None, None),
+        ((TensorSpec("mask", "int64_t", (1, 33)), "inlining_default"), None),
+        (("mask", "moon"), "the policy needs the feature 'moon', which this compiler does not send"),
+        (
+            (TensorSpec("mask", "float", (1, 33)),),
+            "the policy needs 'mask' as float[1, 33], this compiler sends int64_t[1, 33]",
+        ),
+        (
+            (TensorSpec("mask", "int64_t", (33,)),),
+            "the policy needs 'mask' as int64_t[33], this compiler sends int64_t[1, 33]",
+        ),
+    ],
+)
+def test_features_that_a_policy_needs(features: Any, message: str | None) -> None:
+    policy: Any = make_policy("never", INLINING)
+    policy.features = features
+    if message is None:
+        check_features(policy, HEADER)
+        return
+    with pytest.raises(UsageError) as caught:
+        check_features(policy, HEADER)
+    assert str(caught.value) == message
+
+
+def test_a_policy_needs_to_say_nothing_of_features() -> None:
+    class Bare:
+        def reset(self, header: LogHeader, module: str) -> None: ...
+
+        def advise(self, observation: Any) -> Any:
+            return observation["inlining_default"]
+
+    check_features(Bare(), HEADER)
