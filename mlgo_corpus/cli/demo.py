@@ -58,8 +58,6 @@ def demo(
     from mlgo_corpus.logs import convert_logs
     from mlgo_corpus.run.demobuild import build_demo_objects
     from mlgo_corpus.run.engine import available_cpus
-    from mlgo_corpus.run.toolchain import find_zig
-    from mlgo_corpus.trace import trace_corpus
 
     jobs = jobs or available_cpus()
     with progress_bar("compiling") as progress:
@@ -72,16 +70,7 @@ def demo(
     with progress_bar("extracting") as progress:
         report = extract_corpus([build.compile_commands], corpus, jobs=jobs, force=force, progress=progress)
     logs = convert_logs(TRAINING_LOGS, output / "decisions", jobs=1, force=force)
-    with progress_bar("tracing") as progress:
-        trace = trace_corpus(
-            corpus,
-            output / "inlining",
-            via="interactive",
-            compiler=shlex.join((*(find_zig() or ()), "cc")),
-            jobs=jobs,
-            force=force,
-            progress=lambda done, _, decisions, total: progress(done, total, f"{decisions} decisions"),
-        )
+    trace = _trace(corpus, output / "inlining", jobs=jobs, force=force) if report.modules else None
 
     summary = DemoSummary(output, build, report, folder_rows(corpus), logs, trace)
     if json_output:
@@ -89,6 +78,23 @@ def demo(
     else:
         _show(summary)
     raise typer.Exit(summary.exit_code)
+
+
+def _trace(corpus: Path, output: Path, *, jobs: int, force: bool) -> TraceReport:
+    """Ask the compiler from pip for its inlining decisions on all modules."""
+    from mlgo_corpus.run.toolchain import find_zig
+    from mlgo_corpus.trace import trace_corpus
+
+    with progress_bar("tracing") as progress:
+        return trace_corpus(
+            corpus,
+            output,
+            via="interactive",
+            compiler=shlex.join((*(find_zig() or ()), "cc")),
+            jobs=jobs,
+            force=force,
+            progress=lambda done, _, decisions, total: progress(done, total, f"{decisions} decisions"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +120,13 @@ class DemoSummary:
     extract: ExtractReport
     folders: tuple[FolderRow, ...]
     logs: LogsReport
-    trace: TraceReport
+    trace: TraceReport | None
 
     @property
     def exit_code(self) -> int:
         """1 where a file did not compile, was not extracted or not traced, else 0."""
-        return 1 if self.build.failed or self.trace.failed else self.extract.exit_code
+        untraced = self.trace is not None and self.trace.failed
+        return 1 if self.build.failed or untraced else self.extract.exit_code
 
     def as_json(self) -> dict[str, object]:
         """Give the summary as plain values."""
@@ -130,7 +137,7 @@ class DemoSummary:
             "extract": self.extract.as_json(),
             "folders": [asdict(row) for row in self.folders],
             "decisions": self.logs.as_json(),
-            "trace": self.trace.as_json(),
+            "trace": None if self.trace is None else self.trace.as_json(),
             "exit_code": self.exit_code,
         }
 
@@ -209,8 +216,9 @@ def _show(summary: DemoSummary) -> None:
     say(f"  {shorten_command(modules[sample].command())}")
 
     _show_decisions(summary.logs)
-    say("\nThe same compiler, asked for each of its inlining decisions over the whole corpus:")
-    show_trace(summary.trace)
+    if summary.trace is not None:
+        say("\nThe same compiler, asked for each of its inlining decisions over the whole corpus:")
+        show_trace(summary.trace)
 
     program = _runnable("mlgo-corpus", Path(sys.argv[0]))
     python = _runnable("python", Path(sys.executable))
