@@ -5,14 +5,15 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.formats.cc1edit import edit_command
 from mlgo_corpus.formats.tasks import INLINING, TASKS, Task
 from mlgo_corpus.formats.traininglog import LogHeader
@@ -28,6 +29,7 @@ from mlgo_corpus.run.tracing import (
     TracedModule,
     TraceItem,
     TraceSettings,
+    has_copies,
     read_traced,
     trace_module,
 )
@@ -52,6 +54,15 @@ BASELINES_FOLDER: Final = "baselines"
 # Of an item's time, what is not the compiler's: reading, compressing, a busy machine.
 _SLACK_S = 120.0
 _SLOWEST = 5
+_LONGEST_TIMEOUT_S = 1e6
+_MOST_RETRIES = 100
+_MOST_MEMORY = 1 << 62  # what fits into the system's limits
+_REMEDIES = {
+    TraceReason.TIMEOUT: "a longer --timeout gives them time; with a dataset that is whole, add --force",
+    TraceReason.MEMORY_LIMIT: "a higher --memory-limit gives them room; with a dataset that is whole, add --force",
+    TraceReason.NEWER_BITCODE: "--compiler names a clang of the corpus's LLVM or newer",
+    TraceReason.UNKNOWN_OPTION: "--delete-flag takes an option out of every command, --compiler names another clang",
+}
 _MISPLACED = (
     "This LLVM (17 to 20) tells the heuristic's decision in the place of callee_basic_block_count. It was put into "
     "inlining_default, where it belongs; callee_basic_block_count is 0 because it is not known."
@@ -81,6 +92,7 @@ class TraceReport:
         problems: the first failed modules: name, reason and detail.
         slowest: the modules that took longest: name, seconds, decisions.
         caveats: what a user of the dataset has to know.
+        hints: what was asked for and had no effect, and what helps against failures.
         seconds: how long it took.
     """
 
@@ -102,6 +114,7 @@ class TraceReport:
     problems: tuple[tuple[str, str, str], ...]
     slowest: tuple[tuple[str, float, int], ...]
     caveats: tuple[str, ...]
+    hints: tuple[str, ...]
     seconds: float
 
     @property
@@ -183,7 +196,7 @@ def trace_corpus(
     _check(via=via, timeout=timeout, memory_limit=memory_limit, retries=retries, jobs=jobs)
     if policy != "default":  # which is every task's own, where a training log shows it
         make_policy(policy, the_task, seed=seed)
-    edit_command(("-cc1",), add=add_flags, delete=delete_flags, replace=replace_flags)  # raises for what is no option
+    _check_edits(add=add_flags, delete=delete_flags, replace=replace_flags)
     opened = Corpus.open(corpus)
     names = select_modules(opened, name_regex=module_filter, modules_file=modules_file, sample=sample, seed=seed)
     toolchain, way = choose_compiler(
@@ -216,14 +229,7 @@ def trace_corpus(
     if not force:
         refuse_difference(output, key)
     folder = DatasetFolder(output, key, force=force)
-    for option, place in (("--keep-logs", keep_logs), ("--keep-objects", keep_objects)):
-        try:
-            if place is not None:
-                if place.resolve().is_relative_to(output.resolve()):
-                    raise UsageError(f"{option} {place}: is in the dataset's folder; name another one")
-                place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"{option} {place}: {os_reason(error)}") from error
+    _make_places({"--keep-logs": keep_logs, "--keep-objects": keep_objects}, output, opened, make=not folder.is_whole)
     settings = TraceSettings(
         cc1=toolchain.cc1,
         compiler_id=identity,
@@ -249,7 +255,8 @@ def trace_corpus(
         rows = read_trace_rows(folder.paths.modules) if folder.is_whole else trace.run()
     finally:
         folder.close()
-    return trace.report(rows, time.perf_counter() - started)
+    hints = tuple(_without_effect(opened, names, delete_flags, replace_flags))
+    return trace.report(rows, hints, time.perf_counter() - started)
 
 
 def _find_task(name: str) -> Task:
@@ -263,11 +270,66 @@ def _find_task(name: str) -> Task:
 def _check(*, via: str, timeout: float, memory_limit: int | None, retries: int, jobs: int) -> None:
     if via not in WAYS:
         raise UsageError(f"--via {via}: expected one of {', '.join(WAYS)}")
-    if not 0 < timeout < 1e6:
-        raise UsageError(f"--timeout {timeout:g}: expected seconds, more than 0")
-    for option, number, least in (("--memory-limit", memory_limit, 1), ("--retries", retries, 0), ("--jobs", jobs, 1)):
+    if not 0 < timeout < _LONGEST_TIMEOUT_S:
+        raise UsageError(f"--timeout {timeout:g}: expected seconds, more than 0 and less than {_LONGEST_TIMEOUT_S:.0f}")
+    bounds: tuple[tuple[str, int | None, int, int | None], ...] = (
+        ("--memory-limit", memory_limit, 1, _MOST_MEMORY),
+        ("--retries", retries, 0, _MOST_RETRIES),
+        ("--jobs", jobs, 1, None),
+    )
+    for option, number, least, most in bounds:
         if number is not None and number < least:
             raise UsageError(f"{option} {number}: expected at least {least}")
+        if number is not None and most is not None and number > most:
+            raise UsageError(f"{option} {number}: expected at most {most}")
+
+
+def _check_edits(**edits: Sequence[str]) -> None:
+    """Raise for an edit that is no option, with the name of the flag that gave it."""
+    for kind, texts in edits.items():
+        for text in texts:
+            try:
+                edit_command(("-cc1",), **{kind: (text,)})
+            except UsageError as error:
+                raise UsageError(f"--{kind}-flag {text}: {error}") from error
+
+
+def _make_places(places: Mapping[str, Path | None], output: Path, corpus: Corpus, *, make: bool) -> None:
+    """Check the folders for copies, all of them, and then make them."""
+    wanted = {option: place for option, place in places.items() if place is not None}
+    for option, place in wanted.items():
+        try:
+            for whose, folder in (("dataset's", output), ("corpus's", corpus.path)):
+                if place.resolve().is_relative_to(folder.resolve()):
+                    raise UsageError(f"{option} {place}: is in the {whose} folder; name another one")
+            if place.exists() and not place.is_dir():
+                raise UsageError(f"{option} {place}: expected a folder, found a file")
+        except OSError as error:
+            raise UsageError(f"{option} {place}: {os_reason(error)}") from error
+    for option, place in wanted.items() if make else ():
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{option} {place}: {os_reason(error)}") from error
+
+
+def _without_effect(
+    corpus: Corpus, names: Sequence[str], delete: Sequence[str], replace: Sequence[str]
+) -> Iterator[str]:
+    """Tell of deletions and replacements that no module's command answers to; most are met in the first one."""
+    left = {"delete": tuple(delete), "replace": tuple(replace)}
+    for name in names:
+        if not any(left.values()):
+            return
+        with suppress(CorpusError, UsageError):  # a row of the module's tells of it
+            command = corpus[name].command()
+            command = command if command[:1] == ("-cc1",) else ("-cc1", *command)
+            left = {kind: edit_command(command, **{kind: texts}).unmatched for kind, texts in left.items()}
+    yield from (
+        f"--{kind}-flag={text}: no command has this option, nothing was changed"
+        for kind, texts in left.items()
+        for text in texts
+    )
 
 
 class _NothingTracedError(MlgoCorpusError):
@@ -395,7 +457,9 @@ class _Trace:
             return f"in {len(traced)} modules the compiler found nothing to decide: there is no dataset to make"
         counts = Counter(row.reason for row in failed)
         reasons = ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
-        return f"not one of {len(traced)} modules could be traced ({reasons}): {failed[0].module}: {failed[0].detail}"
+        remedies = [remedy for reason, remedy in _REMEDIES.items() if counts[reason]]
+        first = f"{failed[0].module}: {failed[0].detail}"
+        return f"not one of {len(traced)} modules could be traced ({reasons}): {'; '.join((first, *remedies))}"
 
     def _about(self, rows: Sequence[TraceRow], header: LogHeader) -> dict[str, Any]:
         ok = [row for row in rows if row.status == STATUS_OK]
@@ -440,10 +504,10 @@ class _Trace:
             return (_NO_SCORE,)
         return (_MISPLACED,) if self.settings.major in MISPLACED_DEFAULT else ()
 
-    def report(self, rows: Sequence[TraceRow], seconds: float) -> TraceReport:
+    def report(self, rows: Sequence[TraceRow], hints: Sequence[str], seconds: float) -> TraceReport:
         """Sum up."""
         ok = [row for row in rows if row.status == STATUS_OK]
-        slowest = sorted(rows, key=lambda row: -(row.wall_s or 0))[:_SLOWEST]
+        slowest = sorted((row for row in rows if row.wall_s), key=lambda row: -(row.wall_s or 0))[:_SLOWEST]
         failed = [row for row in rows if row.status != STATUS_OK]
         return TraceReport(
             output=self.folder.paths.root,
@@ -464,5 +528,15 @@ class _Trace:
             problems=tuple((row.module, str(row.reason), row.detail) for row in failed[:_SLOWEST]),
             slowest=tuple((row.module, row.wall_s or 0.0, row.observations) for row in slowest),
             caveats=self.caveats(),
+            hints=(*hints, *self._hints(ok, failed)),
             seconds=seconds,
         )
+
+    def _hints(self, ok: Sequence[TraceRow], failed: Sequence[TraceRow]) -> Iterator[str]:
+        if self.folder.is_whole and (bare := sum(not has_copies(self.settings, row) for row in ok)):
+            have = "1 module has" if bare == 1 else f"{bare} modules have"
+            yield f"{have} no copy where copies are to be kept: the dataset was there already; --force makes it again"
+        counts = Counter(row.reason for row in failed)
+        for reason, remedy in _REMEDIES.items():
+            if count := counts[reason]:
+                yield f"{reason} of {count} module{'' if count == 1 else 's'}: {remedy}"

@@ -561,7 +561,7 @@ def test_an_output_that_is_no_folder(trace22: Trace, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"a trace is a folder: name one without \.parquet"):
         trace22("dataset.parquet")
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=r"--keep-objects .*/file: File exists"):
+    with pytest.raises(UsageError, match=r"--keep-objects .*/file: expected a folder, found a file"):
         trace22(keep_objects=tmp_path / "file")
     assert not (tmp_path / "dataset").exists()
 

@@ -65,6 +65,27 @@ def print_json(result: Any) -> None:
         sys.stdout.write(json.dumps(result, indent=2, default=str) + "\n")
 
 
+@contextlib.contextmanager
+def stdout_is_ours() -> Iterator[None]:
+    """Send what somebody else's code prints in the block, here or in a child, to stderr: stdout is for the result."""
+    if sys.stdout is None:
+        yield
+        return
+    sys.stdout.flush()
+    saved = os.dup(1)
+    others = os.open(os.devnull, os.O_WRONLY) if sys.stderr is None else os.dup(2)
+    os.dup2(others, 1)
+    os.close(others)
+    try:
+        yield
+    finally:
+        try:
+            sys.stdout.flush()
+        finally:
+            os.dup2(saved, 1)
+            os.close(saved)
+
+
 def human_bytes(size: float) -> str:
     """Write a number of bytes for a person: ``1.5 MB``, in powers of 1000."""
     for unit in ("B", "kB", "MB", "GB"):
@@ -174,5 +195,11 @@ def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
 def _complain(text: str) -> None:
     """Say one line on stderr, if there is one, whatever bytes a file's name has."""
     if sys.stderr is not None:
-        line = " ".join(f"mlgo-corpus: {text}".split("\n"))
-        sys.stderr.write(line.encode("utf-8", "backslashreplace").decode() + "\n")
+        line = "".join(
+            one if one.isprintable() else _escaped(one) for one in " ".join(f"mlgo-corpus: {text}".split("\n"))
+        )
+        sys.stderr.write(line + "\n")
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()

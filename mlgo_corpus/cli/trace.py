@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from enum import StrEnum
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_bar, table, verb
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_bar, stdout_is_ours, table, verb
+from mlgo_corpus.errors import CorpusError, UsageError
 
 if TYPE_CHECKING:
     from mlgo_corpus.trace import TraceReport
@@ -44,7 +45,8 @@ def trace(
         str,
         typer.Option(
             metavar="NAME",
-            help="Who decides: default, never, always, random:P, first, or module:attribute of your own.",
+            help="Who decides: default, never, always or random:P (inlining), first or random (register allocation), "
+            "or module:attribute of your own.",
         ),
     ] = "default",
     via: Annotated[
@@ -109,33 +111,36 @@ def trace(
     if verify_default and policy != "default":
         raise UsageError(f"--verify-default: the policy is {policy}; another than default gives other objects")
     import_from_here()
-    with progress_bar("tracing") as progress:
-        report = trace_corpus(
-            corpus,
-            output,
-            task=task.value,
-            via=via.value,
-            policy=policy,
-            compiler=compiler,
-            seed=seed,
-            add_flags=tuple(add_flag or ()),
-            delete_flags=tuple(delete_flag or ()),
-            replace_flags=tuple(replace_flag or ()),
-            trust_corpus=trust_corpus,
-            timeout=timeout,
-            memory_limit=None if memory_limit is None else parse_size(memory_limit),
-            retries=retries,
-            sample=sample,
-            module_filter=module_filter,
-            modules_file=modules_file,
-            keep_logs=keep_logs,
-            keep_objects=keep_objects,
-            jobs=jobs,
-            force=force,
-            progress=lambda done, failed, decisions, total: progress(
-                done, total, f"{decisions} decisions" + (f", {failed} failed" if failed else "")
-            ),
-        )
+    try:
+        with stdout_is_ours(), progress_bar("tracing") as progress:
+            report = trace_corpus(
+                corpus,
+                output,
+                task=task.value,
+                via=via.value,
+                policy=policy,
+                compiler=compiler,
+                seed=seed,
+                add_flags=tuple(add_flag or ()),
+                delete_flags=tuple(delete_flag or ()),
+                replace_flags=tuple(replace_flag or ()),
+                trust_corpus=trust_corpus,
+                timeout=timeout,
+                memory_limit=None if memory_limit is None else parse_size(memory_limit),
+                retries=retries,
+                sample=sample,
+                module_filter=module_filter,
+                modules_file=modules_file,
+                keep_logs=keep_logs,
+                keep_objects=keep_objects,
+                jobs=jobs,
+                force=force,
+                progress=lambda done, failed, decisions, total: progress(
+                    done, total, f"{decisions} decisions" + (f", {failed} failed" if failed else "")
+                ),
+            )
+    except CorpusError as error:  # nothing was written
+        raise UsageError(str(error)) from error
     unfaithful = report.traced - report.faithful if verify_default else 0
     if json_output:
         print_json({**report.as_json(), "exit_code": EXIT_FAILED if report.failed or unfaithful else 0})
@@ -154,10 +159,10 @@ def parse_size(text: str) -> int:
         UsageError: it is none.
     """
     match = _MEMORY.fullmatch(text.strip())
-    size = 0 if match is None else int(float(match[1]) * _UNITS[match[2].upper()])
-    if size < 1:
+    size = 0.0 if match is None else float(match[1]) * _UNITS[match[2].upper()]
+    if not 1 <= size < math.inf:
         raise UsageError(f"--memory-limit {text}: expected a size such as 500M or 2G")
-    return size
+    return int(size)
 
 
 def show_report(report: TraceReport) -> None:
@@ -185,9 +190,9 @@ def show_report(report: TraceReport) -> None:
         change = 100 * (report.text_size / report.baseline_text_size - 1)
         console.print(
             f"text: {report.text_size} bytes, {report.baseline_text_size} by the plain compile ({change:+.2f} %); "
-            f"{report.faithful} of {_count(report.traced, 'object')} equal the plain compile's"
+            f"{report.faithful} of {_count(report.traced, 'object')} {_equal(report.traced)} the plain compile's"
         )
-    if report.slowest:
+    if report.modules > len(report.slowest) > 0:  # of a few modules, modules.parquet tells all
         slow = table("slowest modules", "seconds", "decisions")
         for module, seconds, decisions in report.slowest:
             slow.add_row(escape(printable(module)), f"{seconds:.2f}", str(decisions))
@@ -198,6 +203,8 @@ def show_report(report: TraceReport) -> None:
         err().print(f"and {report.failed - len(report.problems)} more; modules.parquet has them all")
     for caveat in report.caveats:
         err().print(f"note: {caveat}", markup=False)
+    for hint in report.hints:
+        err().print(f"hint: {printable(hint)}", markup=False)
     console.print(f"DuckDB: {example_query(report)}", markup=False)
 
 
@@ -213,6 +220,10 @@ def example_query(report: TraceReport) -> str:
 def _unfaithful(report: TraceReport) -> str:
     differ = f"{report.traced - report.faithful} of {_count(report.traced, 'object')} differ from the plain compile's"
     return f"{differ}: what decided was not LLVM's own heuristic; modules.parquet says of which: faithful is false"
+
+
+def _equal(number: int) -> str:
+    return "equals" if number == 1 else "equal"
 
 
 def _count(number: int, noun: str) -> str:

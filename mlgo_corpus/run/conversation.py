@@ -52,7 +52,7 @@ def converse(session: InteractiveSession, policy: Policy, module: str, log: Any)
             context = name
         try:
             decision = policy.advise(observation.record)
-        except Exception as error:  # whatever somebody's policy does
+        except (Exception, SystemExit) as error:  # whatever somebody's policy does
             raise UsageError(_policy_error(error)) from error
         try:
             advice = session.advise(decision)
@@ -92,7 +92,7 @@ def _new_header(
         policy.reset(header, module)
     except UsageError:
         raise
-    except Exception as error:  # whatever somebody's policy does
+    except (Exception, SystemExit) as error:  # whatever somebody's policy does
         raise UsageError(_policy_error(error)) from error
     return header, writer or LogWriter(log, LogHeader((*header.features, header.advice)))
 
@@ -129,7 +129,7 @@ def _offsets(header: LogHeader) -> list[int]:
     return [0, *accumulate(spec.nbytes for spec in header.features)][:-1]
 
 
-def _policy_error(error: Exception) -> str:
+def _policy_error(error: BaseException) -> str:
     return f"the policy failed: {type(error).__name__}: {error}".splitlines()[0]
 
 

@@ -3,13 +3,13 @@
 A policy is any object with two methods; nothing has to be inherited::
 
     class Small:
-        features = ("callee_basic_block_count",)  # those it needs, so that a compiler without them is refused
+        features = ("cost_estimate",)  # those it needs, so that a compiler without them is refused
 
         def reset(self, header, module):    # a session begins: its LogHeader, and the module's name
             ...
 
         def advise(self, observation):      # a numpy record: a field for each feature, under LLVM's name
-            return observation["callee_basic_block_count"] < 4
+            return observation["cost_estimate"] < 100
 
 What it returns becomes the decision: 0 or 1 for inlining, an index into the candidates for eviction, a number for
 priority. Features that a newer compiler sends besides those a policy needs are there, and harmless: LLVM adds features
@@ -162,6 +162,9 @@ def _probability(text: str) -> float:
 
 
 def _import_policy(text: str, module: str, attribute: str) -> Policy:
+    if module.endswith(".py") or "/" in module:
+        name = module.rpartition("/")[2].removesuffix(".py")
+        raise UsageError(f"--policy {text}: expected a module, not a file: {name}:{attribute}, in the file's folder")
     try:
         found: Any = importlib.import_module(module)
         for name in attribute.split("."):
@@ -169,7 +172,7 @@ def _import_policy(text: str, module: str, attribute: str) -> Policy:
         if isinstance(found, type) or not isinstance(found, Policy):
             make: Callable[[], Any] = found
             found = make()
-    except Exception as error:  # whatever somebody's module does
+    except (Exception, SystemExit) as error:  # whatever somebody's module does
         raise UsageError(f"--policy {text}: {type(error).__name__}: {error}".splitlines()[0]) from error
     if not isinstance(found, Policy):
         raise UsageError(f"--policy {text}: a {type(found).__name__} has no methods reset and advise")

@@ -186,6 +186,11 @@ def read_traced(settings: TraceSettings, number: int, module: str) -> TracedModu
     return traced if whole else None
 
 
+def has_copies(settings: TraceSettings, row: TraceRow) -> bool:
+    """Tell whether what is wanted of a run's files is where copies are kept."""
+    return all(place.is_file() for place in _copies(settings, row.module, has_log=row.header is not None).values())
+
+
 def _copies(settings: TraceSettings, module: str, *, has_log: bool) -> dict[str, Path]:
     """Say of which of a run's files copies are wanted, and where. A module's name has been checked: it stays inside."""
     places = {}

@@ -140,8 +140,9 @@ def _queries(header: LogHeader, *, is_trace: bool) -> Iterator[str]:
         "python",
     )
     yield _fenced(
-        'import datasets\n\nobservations = datasets.load_dataset(".", split="train")\n'
-        'modules = datasets.load_dataset(".", "modules", split="train")',
+        "import os\n\nimport datasets\n\n"
+        'observations = datasets.load_dataset(os.getcwd(), split="train")  # it needs the folder\'s name\n'
+        'modules = datasets.load_dataset(os.getcwd(), "modules", split="train")',
         "python",
     )
 
