@@ -27,7 +27,10 @@ _MESSAGES = (
 )
 # What the bitcode's reader adds to most errors: damage and what is new look alike to it, but for this.
 _VERSIONS = re.compile(r"\(Producer: 'LLVM(\d+)\.[^']*' Reader: 'LLVM (\d+)\.")
-_OUT_OF_MEMORY = re.compile(r"out of memory|bad_alloc|[Cc]annot allocate memory|failed to map segment")
+# The last one is of a program that cannot even make the exception that says so.
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|bad_alloc|[Cc]annot allocate memory|failed to map segment|terminate called without"
+)
 _LONGEST = 300
 
 
