@@ -153,7 +153,7 @@ def measure_object(data: Buffer) -> ObjectSizes:
 
 
 def _measure_elf(data: Buffer) -> ObjectSizes:
-    table = _elf_table(data)
+    table = elf_table(data)
     text = code = 0
     for header in table.layout.section_header.iter_unpack(table.headers):
         _, _, sh_flags, _, _, sh_size, *_ = header
@@ -228,7 +228,7 @@ _SHN_XINDEX = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True)
-class _ElfTable:
+class ElfTable:
     """The section header table of an ELF file; ``headers`` is empty where there is none."""
 
     linked: bool
@@ -238,7 +238,13 @@ class _ElfTable:
     headers: memoryview
 
 
-def _elf_table(data: Buffer) -> _ElfTable:
+def elf_table(data: Buffer) -> ElfTable:
+    """Read an ELF file's headers.
+
+    Raises:
+        TruncatedError: they reach past the end of the data.
+        FormatError: they contradict themselves.
+    """
     total = len(data)
     if total < 16:
         raise TruncatedError(f"reading the ELF identification, expected 16 bytes, got {total}", offset=0)
@@ -250,7 +256,7 @@ def _elf_table(data: Buffer) -> _ElfTable:
     e_type, _, _, _, _, e_shoff, _, _, _, _, e_shentsize, e_shnum, e_shstrndx = layout.header.unpack_from(data)
     linked = e_type != _ET_REL
     if e_shoff == 0:
-        return _ElfTable(linked, layout, 0, 0, memoryview(b""))
+        return ElfTable(linked, layout, 0, 0, memoryview(b""))
     entry = layout.section_header.size
     if e_shentsize != entry:
         raise FormatError(f"e_shentsize is {e_shentsize}, expected {entry}", offset=0)
@@ -268,12 +274,12 @@ def _elf_table(data: Buffer) -> _ElfTable:
             f"reading {e_shnum} section headers at {e_shoff}, expected {e_shnum * entry} bytes, got {total - e_shoff}",
             offset=e_shoff,
         )
-    return _ElfTable(linked, layout, e_shoff, e_shstrndx, memoryview(data)[e_shoff:table_end])
+    return ElfTable(linked, layout, e_shoff, e_shstrndx, memoryview(data)[e_shoff:table_end])
 
 
 def _parse_elf(data: Buffer, names: Collection[str] | None) -> ObjFile:
     total = len(data)
-    table = _elf_table(data)
+    table = elf_table(data)
     linked, layout, headers, e_shoff, e_shstrndx = (
         table.linked,
         table.layout,

@@ -86,12 +86,14 @@ def run_tool(
     timeout: float,
     stop: threading.Event | None = None,
     memory_limit: int | None = None,
+    stderr: Path | None = None,
 ) -> ToolResult:
     """Run a program to its end, without a shell and without stdin, and return what it wrote.
 
     It runs in ``cwd`` with ``env`` as its whole environment (default: ours). After ``timeout``
     seconds, or once another thread sets ``stop``, it is ended. ``memory_limit`` is the address space
-    in bytes that it and each of its children may have; it counts from just after the start.
+    in bytes that it and each of its children may have; it counts from just after the start. ``stderr``
+    is a file for all that it writes to stderr, which is made or replaced.
 
     Raises `ToolError` when it failed or was ended by a signal, ran past its deadline (return code
     None), was stopped, wrote more than `STDOUT_LIMIT` bytes to stdout, or could not be started
@@ -99,7 +101,7 @@ def run_tool(
     for other processes (Linux has one).
     """
     begin = time.monotonic()
-    with Child(argv, cwd=cwd, env=env, memory_limit=memory_limit) as child:
+    with Child(argv, cwd=cwd, env=env, memory_limit=memory_limit, stderr=stderr) as child:
         child.wait(begin + timeout, stop)
     return child.result()
 
@@ -138,6 +140,7 @@ class Child:
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
         memory_limit: int | None = None,
+        stderr: Path | None = None,
     ) -> None:
         self.argv = tuple(argv)
         self.stdout = bytearray()
@@ -147,6 +150,7 @@ class Child:
         self._cwd = cwd
         self._env = env
         self._memory_limit = memory_limit
+        self._stderr_path = stderr
         self._closed = False
         self._pipes: dict[int, bytearray] = {}
         self._poller = select.poll()
@@ -163,6 +167,7 @@ class Child:
         if self._memory_limit is not None and not hasattr(resource, "prlimit"):
             raise UsageError("a memory limit for a compiler needs Linux")
         self._begin = time.monotonic()
+        file = None if self._stderr_path is None else self._stderr_path.open("wb")
         try:
             self._process = subprocess.Popen(
                 tied_to_us(self.argv, self._cwd, self._env),
@@ -170,7 +175,7 @@ class Child:
                 env=self._env,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=subprocess.PIPE if file is None else file,
                 start_new_session=True,
             )
         except OSError as error:
@@ -179,6 +184,9 @@ class Child:
             raise ToolError(self.argv, 127 if missing else 126, f"{name}: {error.strerror}") from None
         except ValueError as error:  # a word that no program can be given, with a NUL perhaps
             raise ToolError(self.argv, 126, f"{self.argv[0]}: {error}") from None
+        finally:
+            if file is not None:
+                file.close()
         try:
             self._attach()
         except BaseException:
@@ -225,6 +233,10 @@ class Child:
 
     def stderr_text(self) -> str:
         """Give the tail of what it wrote to stderr so far."""
+        if self._stderr_path is not None:
+            with self._stderr_path.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - STDERR_TAIL))
+                return file.read().decode(errors="replace")
         return self._stderr[-STDERR_TAIL:].decode(errors="replace")
 
     def result(self) -> ToolResult:

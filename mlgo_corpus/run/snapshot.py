@@ -1,0 +1,339 @@
+"""One module's run: what its functions are right after inlining, and how many bytes each has in the object.
+
+========  =========================================================================================  ================
+step      command                                                                                    gives
+========  =========================================================================================  ================
+pipeline  ``clang -cc1 COMMAND -x ir M.bc -mllvm -print-pipeline-passes``, once for equal commands   the passes
+compile   ``clang -cc1 COMMAND -x ir M.bc -mllvm -print-before=PASS``                                the snapshot and
+                                                                                                     the object
+analyse   ``opt -passes=function(instnamer,print<func-properties>,print<cost-model>)`` over the      properties, costs
+          snapshot without metadata; of a large module in several parts
+replay    ``clang -cc1 COMMAND -x ir M.bc``, only to verify                                          ``faithful``
+========  =========================================================================================  ================
+
+So features and sizes are of one and the same compile, the command's own.
+
+Each printed token is a system call of its own, as LLVM does not buffer stderr: a file is cheaper than a pipe that is
+read in small pieces.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlgo_corpus.errors import CorpusError, FormatError, ToolError, UnsupportedError, UsageError, os_reason
+from mlgo_corpus.formats.bitcode import is_bitcode
+from mlgo_corpus.formats.cc1edit import edit_command
+from mlgo_corpus.formats.cc1options import join_cc1, parse_cc1
+from mlgo_corpus.formats.costtext import OPT_OPTIONS, analysis_runs
+from mlgo_corpus.formats.irfeatures import NO_PROPERTIES, Properties, ir2native_vectors, parse_costs, parse_properties
+from mlgo_corpus.formats.irtext import ENCODING, body_digest, parse_module
+from mlgo_corpus.formats.irtext import Module as IrModule
+from mlgo_corpus.formats.objfile import measure_object
+from mlgo_corpus.formats.pipeline import POST_INLINING, Point, find_dump, find_point, optimisation_level, parse_pipeline
+from mlgo_corpus.formats.replay import neutralise, refused_options, replay_command, required_files
+from mlgo_corpus.formats.symbols import label_functions, parse_symbols
+from mlgo_corpus.run.failures import classify
+from mlgo_corpus.run.process import ToolResult, run_tool
+from mlgo_corpus.store.corpus import UNSPECIFIED_OVERRIDE, Module
+from mlgo_corpus.store.snapshots import Context, Functions, ModuleSnapshot, SnapshotReason
+
+_OBJECT: Final = "module.o"
+_INPUT: Final = "input.ll"
+_PRINTED: Final = "printed.txt"
+_MODULE: Final = "module.ll"
+_ANALYSED: Final = "analysed.txt"
+_REPLAYED: Final = "replay.o"
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Options that no pipeline depends on, and that differ between the modules of one build.
+_NOT_OF_PIPELINES = _words(
+    """
+    -D -U -I -include -isystem -internal-isystem -internal-externc-isystem -iquote -idirafter -isysroot -resource-dir
+    -main-file-name -fdebug-compilation-dir -fdebug-compilation-dir= -fcoverage-compilation-dir=
+    -ferror-limit -fmessage-length= -W -w -std= -pedantic -fcolor-diagnostics -fdiagnostics-show-option
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSettings:
+    """What all runs of a table have in common.
+
+    Attributes:
+        cc1: the words of the compiler to put before ``-cc1``.
+        opt: the words that run opt of the same LLVM; None leaves out what only opt tells: LLVM's properties and the
+            IR2Native vector.
+        snapshot: `POST_INLINING` or `PRE_INLINING`.
+        ir2native: whether to make the IR2Native vector, which needs the target's costs.
+        verify: whether to compile the module plainly too, and to compare.
+        add, delete, replace: edits of each command, see `edit_command`.
+        trusted: run commands that could do harm.
+        timeout: seconds that each program may take.
+        memory_limit: bytes of address space that each may have.
+    """
+
+    cc1: tuple[str, ...]
+    opt: tuple[str, ...] | None
+    snapshot: str = POST_INLINING
+    ir2native: bool = True
+    verify: bool = True
+    add: tuple[str, ...] = ()
+    delete: tuple[str, ...] = ()
+    replace: tuple[str, ...] = ()
+    trusted: bool = False
+    timeout: float = 300.0
+    memory_limit: int | None = None
+
+
+class _Failure(Exception):  # noqa: N818 - it becomes a row, not an error
+    def __init__(self, reason: SnapshotReason, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = " ".join(detail.split())
+
+
+def snapshot_module(settings: SnapshotSettings, module: Module, *, work: Path | None = None) -> ModuleSnapshot:
+    """Run the compiler over one module, and give its functions' features and sizes.
+
+    What goes wrong with the module is told in the result. All files are in a temporary folder (in ``work``), and gone
+    afterwards.
+
+    Raises:
+        OSError: there can be no temporary folder.
+    """
+    with tempfile.TemporaryDirectory(prefix="mlgo-snapshot-", dir=work, ignore_cleanup_errors=True) as name:
+        run = _Run(settings, module, Path(name))
+        try:
+            return run.snapshot()
+        except _Failure as failure:
+            return ModuleSnapshot(module.name, failure.reason, failure.detail, cpu_s=run.cpu_s)
+        except OSError as error:
+            reason, detail = classify(error)
+            return ModuleSnapshot(module.name, SnapshotReason(reason.value), detail, cpu_s=run.cpu_s)
+
+
+@dataclass(slots=True)
+class _Run:
+    settings: SnapshotSettings
+    module: Module
+    folder: Path
+    cpu_s: float = 0.0
+    env: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # A compiler that crashes would look for a symbolizer on PATH, and leave files in the temporary folder.
+        self.env = {**os.environ, "TMPDIR": str(self.folder), "LLVM_DISABLE_SYMBOLIZATION": "1"}
+
+    def snapshot(self) -> ModuleSnapshot:
+        options = self._options()
+        level = optimisation_level(options)
+        point = self._point(options)
+        text = self._compile(options, point)
+        data = self._object(_OBJECT)
+        try:
+            functions = self._functions(parse_module(text if point is None else find_dump(text, point)), data, level)
+        except FormatError as error:
+            raise _Failure(SnapshotReason.UNREADABLE_IR, str(error)) from None
+        sizes = measure_object(data)
+        cpu_s = self.cpu_s
+        faithful = replay_cpu_s = None
+        if self.settings.verify:
+            self._clang(options, self._bitcode(), _REPLAYED)
+            faithful = self._object(_REPLAYED) == data
+            replay_cpu_s = self.cpu_s - cpu_s
+        return ModuleSnapshot(
+            self.module.name,
+            SnapshotReason.OK,
+            functions=functions,
+            faithful=faithful,
+            object_sha256=sha256(data).hexdigest(),
+            text_size=sizes.text_size,
+            code_size=sizes.code_size,
+            cpu_s=cpu_s,
+            replay_cpu_s=replay_cpu_s,
+        )
+
+    def _bitcode(self) -> str:
+        return str(self.module.bitcode_path.absolute())
+
+    def _options(self) -> tuple[str, ...]:
+        """Give the module's command with the settings' edits, neutralised."""
+        settings = self.settings
+        try:
+            with self.module.bitcode_path.open("rb") as file:
+                head = file.read(64)
+        except OSError as error:
+            detail = f"cannot read {self.module.bitcode_path.name}: {os_reason(error)}"
+            raise _Failure(SnapshotReason.MISSING_FILE, detail) from None
+        if not is_bitcode(head):
+            raise _Failure(SnapshotReason.UNREADABLE_BITCODE, "expected bitcode, found other data")
+        if self.module.override == UNSPECIFIED_OVERRIDE:
+            detail = "the corpus's manifest leaves the command to be filled in: global_command_override"
+            raise _Failure(SnapshotReason.NO_COMMAND, detail)
+        try:
+            options = self.module.command()
+        except CorpusError as error:
+            raise _Failure(SnapshotReason.NO_COMMAND, error.message) from None
+        if not options:
+            raise _Failure(SnapshotReason.NO_COMMAND, "the command is empty")
+        if options[0] != "-cc1" and self.module.override is not None:
+            options = ("-cc1", *options)
+        edited = edit_command(options, add=settings.add, delete=settings.delete, replace=settings.replace).options
+        if not settings.trusted and (refused := refused_options(edited)):
+            text, why = refused[0]
+            raise _Failure(SnapshotReason.REFUSED_OPTION, f"{text[:200]}: {why}; --trust-corpus runs it")
+        for option, path in required_files(edited):
+            if not option.startswith("-fthinlto-index") and not (self.folder / path).exists():
+                raise _Failure(SnapshotReason.MISSING_FILE, f"{option} names {path}, which is not there")
+        index = self.module.thinlto_index_path
+        if index is not None and not index.is_file():
+            detail = f"cannot read {index.name}: No such file or directory"
+            raise _Failure(SnapshotReason.MISSING_FILE, detail)
+        return neutralise(edited)
+
+    def _point(self, options: tuple[str, ...]) -> Point | None:
+        """Ask for the passes that a command runs, and find the snapshot's place among them."""
+        kept = join_cc1([option for option in parse_cc1(options) if option.name not in _NOT_OF_PIPELINES])
+        own = self.module.thinlto_index_path is not None or any("thinlto-index" in word for word in kept)
+        key = (self.settings.cc1, kept, self._bitcode() if own else "")
+        text = _PIPELINES.get(key)
+        if text is None:
+            extra = ("-mllvm", "-print-pipeline-passes")
+            text = self._clang(options, self._bitcode(), _OBJECT, extra=extra).stdout.decode(ENCODING).strip()
+            if len(_PIPELINES) >= _MOST_PIPELINES:
+                _PIPELINES.clear()
+            _PIPELINES[key] = text
+        if not text and "-disable-llvm-passes" not in options:
+            raise _Failure(SnapshotReason.NO_PIPELINE, "the compiler printed no pipeline")
+        try:
+            return find_point(parse_pipeline(text), self.settings.snapshot)
+        except UnsupportedError as error:
+            raise _Failure(SnapshotReason.NO_SNAPSHOT, str(error)) from None
+        except FormatError as error:
+            raise _Failure(SnapshotReason.NO_PIPELINE, str(error)) from None
+
+    def _compile(self, options: tuple[str, ...], point: Point | None) -> str:
+        """Make the object, and give what the compiler printed of the module on the way."""
+        if point is None:
+            self._clang(options, self._bitcode(), _INPUT, extra=("-disable-llvm-passes", "-emit-llvm"))
+            self._clang(options, self._bitcode(), _OBJECT)
+            return (self.folder / _INPUT).read_text(ENCODING)
+        self._clang(options, self._bitcode(), _OBJECT, extra=("-mllvm", point.option), stderr=_PRINTED)
+        return (self.folder / _PRINTED).read_text(ENCODING)
+
+    def _clang(
+        self,
+        options: tuple[str, ...],
+        bitcode: str,
+        output: str,
+        extra: Sequence[str] = (),
+        stderr: str | None = None,
+    ) -> ToolResult:
+        index = self.module.thinlto_index_path
+        try:
+            command = replay_command(
+                options,
+                bitcode=bitcode,
+                output=output,
+                thinlto_index=None if index is None else str(index.absolute()),
+                extra=extra,
+                trusted=True,
+            )
+        except UsageError as error:
+            raise _Failure(SnapshotReason.REFUSED_OPTION, str(error)) from None
+        return self._run((*self.settings.cc1, *command), stderr)
+
+    def _object(self, name: str) -> bytes:
+        try:
+            return (self.folder / name).read_bytes()
+        except OSError as error:
+            detail = f"the compiler left no object: {os_reason(error)}"
+            raise _Failure(SnapshotReason.NO_OBJECT, detail) from None
+
+    def _run(self, argv: tuple[str, ...], stderr: str | None = None) -> ToolResult:
+        settings = self.settings
+        try:
+            done = run_tool(
+                argv,
+                cwd=self.folder,
+                env=self.env,
+                timeout=settings.timeout,
+                memory_limit=settings.memory_limit,
+                stderr=None if stderr is None else self.folder / stderr,
+            )
+        except ToolError as error:
+            if error.usage is not None:
+                self.cpu_s += error.usage.cpu_s
+            limited = settings.memory_limit is not None
+            reason, detail = classify(error, limited=limited, timeout=settings.timeout)
+            raise _Failure(SnapshotReason(reason.value), detail) from None
+        self.cpu_s += done.usage.cpu_s
+        return done
+
+    def _functions(self, ir: IrModule, data: bytes, level: str) -> Functions:
+        try:
+            symbols = parse_symbols(data)
+        except FormatError as error:
+            raise _Failure(SnapshotReason.NO_OBJECT, str(error)) from None
+        properties, vectors = self._analyse(ir)
+        names = tuple(function.name for function in ir.functions)
+        linkages = tuple(function.linkage for function in ir.functions)
+        context = Context(
+            ir.triple,
+            ir.data_layout,
+            level,
+            linkages,
+            tuple(function.comdat for function in ir.functions),
+            tuple(function.section for function in ir.functions),
+            tuple({} if f.attributes is None else ir.attributes.get(f.attributes, {}) for f in ir.functions),
+        )
+        labels = label_functions(names, linkages, symbols, ir.data_layout)
+        digests = tuple(body_digest(function) for function in ir.functions)
+        return Functions(names, properties, vectors, context, labels, digests)
+
+    def _analyse(self, ir: IrModule) -> tuple[Properties | None, NDArray[np.int32] | None]:
+        """Ask opt for the functions' properties and the target's costs of them."""
+        count = len(ir.functions)
+        if self.settings.opt is None:
+            return None, None
+        properties = NO_PROPERTIES
+        costs = np.zeros(count, np.int64)
+        for run in analysis_runs(ir, costs=self.settings.ir2native):
+            (self.folder / _MODULE).write_text(run.text, ENCODING)
+            self._run((*self.settings.opt, f"-passes={run.passes}", *OPT_OPTIONS, _MODULE), _ANALYSED)
+            text = (self.folder / _ANALYSED).read_text(ENCODING)
+            if run.properties:
+                properties = parse_properties(text)
+                _check_count("properties", len(properties.values), count)
+            if run.costs:
+                found = parse_costs(text)
+                _check_count("costs", min(len(found), len(run.costs)), len(run.costs))
+                costs[list(run.costs)] = found[: len(run.costs)]
+        if not self.settings.ir2native:
+            return properties, None
+        loops = properties.values[:, properties.names.index("top_level_loop_count")] if count else costs
+        return properties, ir2native_vectors(ir.functions, costs, loops)
+
+
+def _check_count(what: str, found: int, expected: int) -> None:
+    if found != expected:
+        raise FormatError(f"{what} of {found} functions, but {expected} are there")
+
+
+_MOST_PIPELINES = 64
+# What commands run, of this process.
+_PIPELINES: dict[tuple[tuple[str, ...], tuple[str, ...], str], str] = {}
