@@ -227,7 +227,7 @@ def trace_corpus(
     if DatasetPaths.of(output).single:
         raise UsageError(f"{output}: a trace is a folder: name one without .parquet")
     if not force:
-        refuse_difference(output, key)
+        refuse_difference(DatasetPaths.of(output), key)
     folder = DatasetFolder(output, key, force=force)
     _make_places({"--keep-logs": keep_logs, "--keep-objects": keep_objects}, output, opened, make=not folder.is_whole)
     settings = TraceSettings(

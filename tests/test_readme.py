@@ -80,11 +80,11 @@ def test_transcripts_run_and_print_what_they_show(llvm22: Llvm, tmp_path: Path) 
 def test_every_verb_is_documented() -> None:
     verbs = [command.callback.__name__ for command in app.registered_commands if command.callback is not None]
     names = [verb.replace("_", "-") for verb in verbs]
-    assert names == ["demo", "extract", "explain", "trace", "logs-to-parquet", "parquet-to-logs", "dump"]
+    assert names == ["demo", "extract", "explain", "trace", "ir2native", "logs-to-parquet", "parquet-to-logs", "dump"]
     for group in app.registered_groups:
         assert group.typer_instance is not None
         names += [f"{group.name} {command.name}" for command in group.typer_instance.registered_commands]
-    assert names[7:] == ["toolchain list", "toolchain build"]
+    assert names[8:] == ["toolchain list", "toolchain build"]
     for name in names:
         assert f"| `mlgo-corpus {name}" in README
 
@@ -106,6 +106,12 @@ def test_every_option_of_trace_is_documented() -> None:
     from mlgo_corpus.cli.trace import trace
 
     assert undocumented_options(trace) <= {"--corpus"}
+
+
+def test_every_option_of_ir2native_is_documented() -> None:
+    from mlgo_corpus.cli.ir2native import ir2native
+
+    assert undocumented_options(ir2native) <= {"--corpus"}
 
 
 def test_every_option_of_the_toolchain_verbs_is_documented() -> None:

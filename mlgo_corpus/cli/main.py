@@ -11,6 +11,7 @@ from mlgo_corpus.cli.demo import demo
 from mlgo_corpus.cli.dump import dump
 from mlgo_corpus.cli.explain import explain
 from mlgo_corpus.cli.extract import extract
+from mlgo_corpus.cli.ir2native import ir2native
 from mlgo_corpus.cli.logs import logs_to_parquet, parquet_to_logs
 from mlgo_corpus.cli.toolchain import toolchain_app
 from mlgo_corpus.cli.trace import trace
@@ -47,6 +48,7 @@ app.command()(demo)
 app.command()(extract)
 app.command()(explain)
 app.command()(trace)
+app.command()(ir2native)
 app.command()(logs_to_parquet)
 app.command()(parquet_to_logs)
 app.command()(dump)

@@ -1,4 +1,4 @@
-"""Which compiler a trace runs, and by which way it sees the decisions."""
+"""Which compiler a stage runs, and by which way a trace sees the decisions."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from mlgo_corpus.run.toolchain import COMPILER_VARIABLE
 from mlgo_corpus.run.tracing import INTERACTIVE, TRAINING_LOG
 
 AUTO = "auto"
+# The LLVM to install where nothing speaks for another.
+_USUAL = 22
 WAYS = (AUTO, TRAINING_LOG, INTERACTIVE)
 
 
@@ -108,6 +110,55 @@ def _cannot(task: Task, policy: str, via: str) -> str:
             "with any other, name a --policy: first, random or module:attribute"
         )
     return f"{task.name} needs a clang of LLVM 17 or newer"
+
+
+def choose_optimiser(
+    named: str | None,
+    *,
+    producer: int | None,
+    built: Sequence[Path] = (),
+    cache: Path | None = None,
+    jobs: int = 1,
+) -> Toolchain:
+    """Choose a clang that has an opt of the same version, and that reads the corpus's bitcode.
+
+    Args:
+        named: the compiler that the user wants, or None for the best one found.
+        producer: the major version of the LLVM that made the corpus, where it is known.
+        built: folders of toolchains that this package built.
+        cache: where it is known what compilers can do.
+        jobs: how many compilers to look at side by side.
+
+    Raises:
+        UsageError: there is none; the message says what would help.
+    """
+    where = f"--compiler {named}"
+    if named is None and (named := os.environ.get(COMPILER_VARIABLE) or None):
+        where = f"{COMPILER_VARIABLE}={named}"
+    if named is not None:
+        toolchain = probe_compiler(named, cache=cache)
+        if toolchain.opt is None:
+            raise UsageError(
+                f"{where}: there is no opt of LLVM {toolchain.version} for it: install clang-{toolchain.major} and "
+                f"llvm-{toolchain.major}, and name that clang"
+            )
+        return toolchain
+    found = [one for one in probe_toolchains(built=built, cache=cache, jobs=jobs) if one.problem is None]
+    able = [one for one in found if one.opt is not None]
+    if not able:
+        major = producer or next((one.major for one in found), _USUAL)
+        raise UsageError(
+            f"no clang found that has an opt of its version: install clang-{major} and llvm-{major} (zig's clang, from "
+            "pip, comes without)"
+        )
+    readers = [one for one in able if producer is None or _reads(one, producer)]
+    if not readers:
+        versions = ", ".join(sorted({str(one.major) for one in able}))
+        raise UsageError(
+            f"the corpus is made by LLVM {producer}, and opt is here only for {versions}: install llvm-{producer} and "
+            f"clang-{producer}"
+        )
+    return min(readers, key=lambda one: (one.major != producer, one.origin == "built"))
 
 
 def compiler_identity(toolchain: Toolchain) -> str:

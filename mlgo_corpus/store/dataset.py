@@ -51,14 +51,20 @@ _LOCK_NAME = "lock"
 class DatasetPaths:
     """Where the files of a dataset are: in a folder, or beside a single file of observations.
 
-    ``description`` is None for a single file.
+    Attributes:
+        root: the folder, or the single file.
+        single: whether it is a single file.
+        rows: the folder of the files of rows.
+        has_contexts: whether there is a table of contexts.
     """
 
     root: Path
     single: bool
+    rows: str = OBSERVATIONS_FOLDER
+    has_contexts: bool = True
 
     @classmethod
-    def of(cls, output: Path) -> DatasetPaths:
+    def of(cls, output: Path, rows: str = OBSERVATIONS_FOLDER) -> DatasetPaths:
         """Tell by the name: a single file is called ``*.parquet``, unless that is a folder.
 
         Raises:
@@ -70,7 +76,7 @@ class DatasetPaths:
             is_folder = False
         except OSError as error:
             raise UsageError(f"{output}: {os_reason(error)}") from error
-        return cls(output, output.suffix == PARQUET_SUFFIX and not is_folder)
+        return cls(output, output.suffix == PARQUET_SUFFIX and not is_folder, rows, rows == OBSERVATIONS_FOLDER)
 
     @property
     def folder(self) -> Path:
@@ -107,13 +113,13 @@ class DatasetPaths:
         if self.single:
             return self.root
         digits = max(5, len(str(count - 1)))
-        return self.root / OBSERVATIONS_FOLDER / f"part-{number:0{digits}d}{PARQUET_SUFFIX}"
+        return self.root / self.rows / f"part-{number:0{digits}d}{PARQUET_SUFFIX}"
 
     def parts(self) -> tuple[Path, ...]:
         """List the observations' files in their order."""
         if self.single:
             return (self.root,)
-        return tuple(sorted((self.root / OBSERVATIONS_FOLDER).glob(f"part-*{PARQUET_SUFFIX}")))
+        return tuple(sorted((self.root / self.rows).glob(f"part-*{PARQUET_SUFFIX}")))
 
     def _beside(self, name: str) -> Path:
         return self.root.with_suffix(f".{name}") if self.single else self.root / name
@@ -132,15 +138,15 @@ class DatasetFolder:
         MlgoCorpusError: what an interrupted run was about to finish cannot be finished.
     """
 
-    def __init__(self, output: Path, key: Mapping[str, Any], *, force: bool) -> None:
-        self.paths = paths = DatasetPaths.of(output)
+    def __init__(self, output: Path, key: Mapping[str, Any], *, force: bool, rows: str = OBSERVATIONS_FOLDER) -> None:
+        self.paths = paths = DatasetPaths.of(output, rows)
         self.key = json.loads(json.dumps(key))
         self._force = force
         self._lock: int | None = None
         self._made: tuple[Path, ...] = ()
         if not paths.single and output.exists() and not output.is_dir():
             raise UsageError(f"{output}: a file is in the place of the dataset's folder")
-        for folder in (paths.work, output / OBSERVATIONS_FOLDER):
+        for folder in (paths.work, output / rows):
             if folder.is_symlink():
                 raise UsageError(f"{folder}: a symbolic link, expected a folder of the dataset's own; delete it")
         if (paths.work / _MOVES_NAME).exists():
@@ -151,6 +157,8 @@ class DatasetFolder:
                 self.close()
         there = is_dataset(paths)
         self._seen = read_key(paths) if there else None
+        if isinstance(self._seen, dict) and _has_functions(self._seen) != _has_functions(self.key):
+            raise UsageError(f"{output}: {_made_by(self._seen)}: other tables than these; name another output")
         same = there and self._seen == self.key
         self.is_whole = same and not force and _has_all(paths)
         if self.is_whole:
@@ -251,7 +259,8 @@ class DatasetFolder:
         """See to it that nobody's files are where a new dataset is to be."""
         paths = self.paths
         if paths.single:
-            others = [path for path in (paths.contexts, paths.modules) if path.exists()]
+            mine = (paths.contexts, paths.modules) if paths.has_contexts else (paths.modules,)
+            others = [path for path in mine if path.exists()]
             if others and not self._force and read_key(paths) is None:
                 raise UsageError(f"{others[0]}: is in the way, and not ours; --force replaces it")
         elif paths.root.is_dir():
@@ -311,7 +320,7 @@ def _is_description(value: Any) -> bool:
 
 def _has_all(paths: DatasetPaths) -> bool:
     """Tell whether the files of a dataset that is said to be whole are there."""
-    files = [paths.contexts, paths.modules]
+    files = [paths.contexts, paths.modules] if paths.has_contexts else [paths.modules]
     if not paths.single:
         files.append(paths.card)
         try:
@@ -351,13 +360,25 @@ def _read_json(path: Path) -> Any:
         return None
 
 
-def refuse_difference(output: Path, key: Mapping[str, Any]) -> None:
-    """Refuse to go on with, or to replace, a trace that was made otherwise, and say what is different.
+def _has_functions(key: Mapping[str, Any]) -> bool:
+    """Tell by its key whether a dataset is a table of functions."""
+    return "snapshot" in key
+
+
+def _made_by(key: Mapping[str, Any]) -> str:
+    """Say by its key how a dataset was made."""
+    if _has_functions(key):
+        return "made by ir2native"
+    return "made by a trace" if "task" in key else "made from training logs"
+
+
+def refuse_difference(paths: DatasetPaths, key: Mapping[str, Any]) -> None:
+    """Refuse to go on with, or to replace, what was made otherwise by a run of compilers; say what is different.
 
     Raises:
         UsageError: it was.
     """
-    paths = DatasetPaths(output, single=False)
+    output = paths.root
     before = read_key(paths) if is_dataset(paths) else None
     what = "begun" if before is None else "made"
     if before is None:
@@ -365,8 +386,13 @@ def refuse_difference(output: Path, key: Mapping[str, Any]) -> None:
     now = json.loads(json.dumps(key))
     if before is None or before == now:
         return
-    if not isinstance(before, dict) or "task" not in before:
-        raise UsageError(f"{output}: {what} from training logs, not by a trace; name another folder, or add --force")
+    how, wanted = _made_by(before if isinstance(before, dict) else {}), _made_by(now)
+    if how != wanted:
+        force = "" if "ir2native" in how + wanted else ", or add --force"
+        raise UsageError(
+            f"{output}: {what} {how.removeprefix('made ')}, not {wanted.removeprefix('made ')}; name another "
+            f"{'file' if paths.single else 'folder'}{force}"
+        )
     differences = [
         f"{name.replace('_', ' ')} was {_shown(before.get(name))}, is {_shown(now.get(name))}"
         for name in now

@@ -1,0 +1,180 @@
+"""``mlgo-corpus ir2native``: a table of per-function features and native sizes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_bar, table, verb
+from mlgo_corpus.errors import UsageError
+
+if TYPE_CHECKING:
+    from mlgo_corpus.ir2native import SizesReport
+
+
+class Snapshot(StrEnum):
+    """The values of ``--snapshot``."""
+
+    POST = "post-inlining"
+    PRE = "pre-inlining"
+
+
+@verb
+def ir2native(
+    corpus: Annotated[Path | None, typer.Argument(metavar="CORPUS", help="A corpus's folder.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="TABLE", help="The folder to make, or a FILE.parquet.")
+    ] = None,
+    features: Annotated[
+        str, typer.Option(metavar="GROUPS", help="all, or some of llvm, ir2native, context: llvm,context.")
+    ] = "all",
+    vector: Annotated[
+        bool, typer.Option("--vector", help="Add the IR2Native features as one list column, too.")
+    ] = False,
+    snapshot: Annotated[
+        Snapshot, typer.Option(help="When the features are taken: after the last inlining, or before any.")
+    ] = Snapshot.POST,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Compile every module plainly too, and compare the objects.")
+    ] = True,
+    fractions: Annotated[
+        str, typer.Option(metavar="A,B,C", help="How much goes to train, validation and test.")
+    ] = "0.8,0.1,0.1",
+    seed: Annotated[int, typer.Option(help="Of the split and of the sample.")] = 0,
+    compiler: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="The clang to run; it needs an opt of its version.", show_default="the best"),
+    ] = None,
+    add_flag: Annotated[
+        list[str] | None, typer.Option(metavar="FLAG", help="Add an option to every command; repeat for more.")
+    ] = None,
+    delete_flag: Annotated[
+        list[str] | None, typer.Option(metavar="FLAG", help="Take an option out of every command.")
+    ] = None,
+    replace_flag: Annotated[
+        list[str] | None, typer.Option(metavar="FLAG=VALUE", help="Give an option of every command another value.")
+    ] = None,
+    trust_corpus: Annotated[
+        bool, typer.Option("--trust-corpus", help="Run commands also if they could load code or write files.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="What one program may take.")] = 300.0,
+    memory_limit: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="The memory that one program may have, such as 2G.")
+    ] = None,
+    sample: Annotated[
+        str | None, typer.Option(metavar="N|FRACTION", help="Take so many modules, of all sizes: 100, 0.1 or 10%.")
+    ] = None,
+    module_filter: Annotated[str | None, typer.Option(metavar="REGEX", help="Take modules whose name matches.")] = None,
+    modules_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Take the modules that are named in a file, one a line.")
+    ] = None,
+    describe: Annotated[bool, typer.Option("--describe", help="Say what every column means, and exit.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Modules at a time.", show_default="all CPUs")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Start over, and replace a table that was made otherwise.")
+    ] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """Make a table of functions: their features after the last inlining, and their bytes in the object.
+
+    For supervised models of native size, such as LLVM's IR2Native. Every module's own command decides the pipeline;
+    the run that gives the features goes on to the object that gives the sizes. Needs opt besides clang.
+    """
+    from mlgo_corpus.cli.trace import parse_size
+    from mlgo_corpus.ir2native import ir2native_table
+    from mlgo_corpus.store.sizestable import Columns, describe_columns
+    from mlgo_corpus.store.splits import parse_fractions
+
+    columns = Columns.of(features, vector=vector)
+    if describe:
+        meanings = dict(describe_columns(columns))
+        if json_output:
+            print_json(meanings)
+        else:
+            for name, meaning in meanings.items():
+                out().print(f"{name}: {meaning}", markup=False)
+        return
+    if corpus is None or output is None:
+        raise UsageError("expected a CORPUS and --output TABLE (or --describe)")
+    with progress_bar("compiling") as progress:
+        report = ir2native_table(
+            corpus,
+            output,
+            features=features,
+            vector=vector,
+            snapshot=snapshot.value,
+            verify=verify,
+            fractions=parse_fractions(fractions),
+            seed=seed,
+            compiler=compiler,
+            add_flags=tuple(add_flag or ()),
+            delete_flags=tuple(delete_flag or ()),
+            replace_flags=tuple(replace_flag or ()),
+            trust_corpus=trust_corpus,
+            timeout=timeout,
+            memory_limit=None if memory_limit is None else parse_size(memory_limit),
+            sample=sample,
+            module_filter=module_filter,
+            modules_file=modules_file,
+            jobs=jobs,
+            force=force,
+            progress=lambda done, failed, functions, total: progress(
+                done, total, f"{functions} functions" + (f", {failed} failed" if failed else "")
+            ),
+        )
+    if json_output:
+        print_json({**report.as_json(), "exit_code": EXIT_FAILED if report.failed else 0})
+    else:
+        show_report(report)
+    if report.failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def show_report(report: SizesReport) -> None:
+    """Print what was made, and what to do with it."""
+    from rich.markup import escape
+
+    from mlgo_corpus.store.moduletable import printable
+
+    console = out()
+    name = escape(printable(str(report.output)))
+    again = ", made before in the same way" if report.unchanged else ""
+    kept = f", {report.resumed} of them by an earlier run" if report.resumed else ""
+    console.print(
+        f"[bold]{name}[/bold]: {report.functions} functions of {report.sized} modules{kept}{again}, "
+        f"{report.labelled} with a native size, in {report.seconds:.2f} s"
+    )
+    console.print(escape(f"by {report.compiler}"))
+    rows = table("status", "functions")
+    for status, count in report.statuses.items():
+        rows.add_row(status, str(count))
+    console.print(rows)
+    if report.faithful is not None:
+        console.print(f"{report.faithful} of {report.sized} objects equal the plain compile's")
+    if report.code_size:
+        rest = report.code_size - report.explained_size
+        console.print(f"code: {report.code_size} bytes, {rest} of them of no function in the table, or padding")
+    sides = ", ".join(f"{side} {count}" for side, count in report.split.items())
+    console.print(
+        f"split: {sides}; divided at random, {100 * report.leakage:.1f} % of the test rows would have an equal in train"
+    )
+    for module, reason, detail in report.problems:
+        err().print(f"{printable(module)}: {reason}: {printable(detail)}", markup=False)
+    if report.failed > len(report.problems):
+        err().print(f"and {report.failed - len(report.problems)} more; modules.parquet has them all")
+    console.print(f"DuckDB: {example_query(report)}", markup=False)
+
+
+def example_query(report: SizesReport) -> str:
+    """Give a query over the table that can be run as it stands."""
+    from mlgo_corpus.store.dataset import DatasetPaths
+    from mlgo_corpus.store.sizestable import SIZES_FOLDER
+
+    single = DatasetPaths.of(report.output).single
+    files = str(report.output if single else report.output / SIZES_FOLDER / "*.parquet").replace("'", "''")
+    return f"SELECT function, native_size FROM '{files}' ORDER BY native_size DESC LIMIT 10"  # noqa: S608 - shown

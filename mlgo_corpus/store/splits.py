@@ -1,0 +1,85 @@
+"""Dividing rows into train, validation and test so that what is equal never stands on two sides.
+
+A row's group is a digest of its content. Which side a group goes to is decided by a hash of the digest and a seed, and
+by nothing else: it does not change when other rows come or go, and takes no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlgo_corpus.errors import UsageError
+
+SIDES: Final = ("train", "validation", "test")
+"""The names of the sides, in the order of their fractions."""
+
+# The finaliser of MurmurHash3 (Appleby, public domain): any bit of the input changes half of the output's.
+_FIRST = np.uint64(0xFF51AFD7ED558CCD)
+_SECOND = np.uint64(0xC4CEB9FE1A85EC53)
+_SHIFT = np.uint64(33)
+
+
+def parse_fractions(text: str) -> tuple[float, float, float]:
+    """Read the fractions of train, validation and test: ``0.8,0.1,0.1``.
+
+    Raises:
+        UsageError: they are not three numbers from 0 to 1 whose sum is 1.
+    """
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    return check_fractions(numbers, text)
+
+
+def check_fractions(numbers: Sequence[float], shown: object) -> tuple[float, float, float]:
+    """Give the fractions if they are such; ``shown`` is what to call them otherwise.
+
+    Raises:
+        UsageError: they are not three numbers from 0 to 1 whose sum is 1.
+    """
+    if len(numbers) != 3 or not all(0 <= number <= 1 for number in numbers) or abs(sum(numbers) - 1) > 1e-6:
+        raise UsageError(f"--fractions {shown}: expected three numbers whose sum is 1, such as 0.8,0.1,0.1")
+    train, validation, test = map(float, numbers)
+    return train, validation, test
+
+
+def assign_sides(digests: NDArray[np.uint64], fractions: Sequence[float], seed: int) -> NDArray[np.int32]:
+    """Give the number of each row's side, by its group alone.
+
+    Args:
+        digests: of shape (n,): 64 bits of each row's digest.
+        fractions: of the groups that go to each side.
+        seed: other seeds divide otherwise.
+    """
+    mixed = digests ^ np.uint64(_mix(np.uint64((seed + 1) % 2**64)))
+    # Of 53 bits a float64 loses none, and stays below 1: a side whose fraction is 0 gets nothing.
+    uniform = (_mix(mixed) >> np.uint64(11)).astype(np.float64) / 2.0**53
+    sums = np.cumsum(np.asarray(fractions, np.float64))
+    edges = sums[:-1] / sums[-1]
+    return np.searchsorted(edges, uniform, side="right").astype(np.int32)
+
+
+def expected_leakage(digests: NDArray[np.uint64], fractions: Sequence[float]) -> float:
+    """Give the share of test rows that would have an equal row in train, were the rows divided one by one.
+
+    It is what is expected of a random division: a row of ``c`` equal ones has one of the others in train with
+    probability ``1 - (1 - train) ** (c - 1)``.
+    """
+    if not len(digests):
+        return 0.0
+    _, counts = np.unique(digests, return_counts=True)
+    others = 1.0 - (1.0 - fractions[0]) ** (counts - 1)
+    return float((counts * others).sum() / counts.sum())
+
+
+def _mix(values: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:
+    with np.errstate(over="ignore"):
+        mixed = np.asarray(values, np.uint64)
+        mixed = (mixed ^ (mixed >> _SHIFT)) * _FIRST
+        mixed = (mixed ^ (mixed >> _SHIFT)) * _SECOND
+        return np.asarray(mixed ^ (mixed >> _SHIFT), np.uint64)
