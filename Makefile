@@ -32,9 +32,12 @@ test: $(VENV)/.installed-dev llvm devmode ## run ruff, mypy and pytest
 	$(BIN)/python -m mypy
 	MLGO_CORPUS_TEST_TOOLCHAIN="$(TEST_TOOLCHAIN)" $(BIN)/python -m pytest $(PYTEST_ARGS)
 
-bench: $(VENV)/.installed-dev llvm ## compare extraction with llvm-objcopy and cp, logs with LLVM's reader
+bench: $(VENV)/.installed-dev llvm devmode ## compare each stage with the tools that it replaces
 	$(BIN)/python benchmarks/extract.py
 	$(BIN)/python benchmarks/logs.py
+	$(BIN)/python benchmarks/interactive.py
+	$(BIN)/python benchmarks/trace.py
+	$(BIN)/python benchmarks/ir2native.py
 
 llvm: ## install the LLVM tools that tests use, where that is possible
 	@sh scripts/setup-llvm.sh

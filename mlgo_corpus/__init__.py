@@ -14,46 +14,64 @@ if TYPE_CHECKING:
     from mlgo_corpus.extract import ExtractReport, extract_corpus
     from mlgo_corpus.formats.tensorspec import TensorSpec
     from mlgo_corpus.formats.traininglog import LogReader
+    from mlgo_corpus.ir2native import SizesReport, ir2native_table
     from mlgo_corpus.logs import LogsReport, RestoreReport, convert_logs, restore_logs
+    from mlgo_corpus.run.interactive import InteractiveSession
     from mlgo_corpus.store.corpus import Corpus, Module
     from mlgo_corpus.store.loadedlog import TrainingLog, read_log
     from mlgo_corpus.store.logfiles import LogWriter
+    from mlgo_corpus.toolchain import build_toolchain, list_toolchains
+    from mlgo_corpus.trace import TraceReport, trace_corpus
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Corpus",
     "ExtractReport",
+    "InteractiveSession",
     "LogReader",
     "LogWriter",
     "LogsReport",
     "MlgoCorpusError",
     "Module",
     "RestoreReport",
+    "SizesReport",
     "TensorSpec",
+    "TraceReport",
     "TrainingLog",
     "__version__",
+    "build_toolchain",
     "convert_logs",
     "extract_corpus",
+    "ir2native_table",
+    "list_toolchains",
     "read_log",
     "restore_logs",
+    "trace_corpus",
 ]
 
 _HOME = {
     "Corpus": "mlgo_corpus.store.corpus",
     "ExtractReport": "mlgo_corpus.extract",
+    "InteractiveSession": "mlgo_corpus.run.interactive",
     "LogReader": "mlgo_corpus.formats.traininglog",
     "LogWriter": "mlgo_corpus.store.logfiles",
     "LogsReport": "mlgo_corpus.logs",
     "MlgoCorpusError": "mlgo_corpus.errors",
     "Module": "mlgo_corpus.store.corpus",
     "RestoreReport": "mlgo_corpus.logs",
+    "SizesReport": "mlgo_corpus.ir2native",
     "TensorSpec": "mlgo_corpus.formats.tensorspec",
+    "TraceReport": "mlgo_corpus.trace",
     "TrainingLog": "mlgo_corpus.store.loadedlog",
+    "build_toolchain": "mlgo_corpus.toolchain",
     "convert_logs": "mlgo_corpus.logs",
     "extract_corpus": "mlgo_corpus.extract",
+    "ir2native_table": "mlgo_corpus.ir2native",
+    "list_toolchains": "mlgo_corpus.toolchain",
     "read_log": "mlgo_corpus.store.loadedlog",
     "restore_logs": "mlgo_corpus.logs",
+    "trace_corpus": "mlgo_corpus.trace",
 }
 
 
