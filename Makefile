@@ -23,7 +23,7 @@ export PYTHONNOUSERSITE := 1
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
-demo: $(VENV)/.installed ## build real code with a compiler from pip, extract a corpus, convert a training log
+demo: $(VENV)/.installed ## build real code with a compiler from pip, extract a corpus, trace it, convert a training log
 	$(BIN)/mlgo-corpus demo --output $(DEMO)
 
 test: $(VENV)/.installed-dev llvm devmode ## run ruff, mypy and pytest
