@@ -292,6 +292,7 @@ class _Table:
             jobs=self.jobs,
             limit=_PROGRAMS * self.settings.snapshot.timeout + _SLACK_S,
             weigh=lambda _: 1.0,
+            long_items=True,
         )
         failed = functions = 0
         for finished, item in enumerate(items, 1):

@@ -387,7 +387,12 @@ class _Trace:
         missing = [item for item in items if item.number not in done]
         limit = 2 * self.settings.timeout * (self.settings.retries + 1) + _SLACK_S
         made = parallel_map(
-            partial(trace_module, self.settings), missing, jobs=self.jobs, limit=limit, weigh=lambda _: 1.0
+            partial(trace_module, self.settings),
+            missing,
+            jobs=self.jobs,
+            limit=limit,
+            weigh=lambda _: 1.0,
+            long_items=True,
         )
         failed = decisions = 0
         for finished, item in enumerate(items, 1):

@@ -229,3 +229,22 @@ def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path, seconds: float) 
     while any(Path(f"/proc/{worker}").exists() for worker in workers) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert [worker for worker in workers if Path(f"/proc/{worker}").exists()] == []
+
+
+def first_waits_for_all(item: tuple[int, str]) -> int:
+    number, folder = item
+    if number:
+        Path(folder, str(number)).touch()
+        return number
+    end = time.monotonic() + 60
+    while len(list(Path(folder).iterdir())) < 49:  # all others, by the other worker
+        if time.monotonic() > end:
+            return -1
+        time.sleep(0.01)
+    return 0
+
+
+def test_a_long_item_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    items = [(number, str(tmp_path)) for number in range(50)]
+    results = parallel_map(first_waits_for_all, items, jobs=2, limit=120, weigh=lambda _: 1, long_items=True)
+    assert list(results) == list(range(50))

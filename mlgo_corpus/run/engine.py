@@ -34,6 +34,8 @@ Result = TypeVar("Result")
 # A chunk amortises one round trip (about 50 microseconds) over its items, and is what one crash makes us repeat.
 _CHUNK = 32
 _CHUNKS_AHEAD_PER_WORKER = 4
+# One item may take as long as so many others, which must not wait for it.
+_LONG_CHUNKS_AHEAD_PER_WORKER = 1000
 # A worker has its next chunk at hand while we take its answer. That chunk must fit into the pipe (64 KiB): a worker
 # that waits for us to read its answer, while we wait for it to read its next chunk, would wait for ever.
 _CHUNKS_AT_HAND = 2
@@ -61,6 +63,7 @@ def parallel_map(
     jobs: int,
     limit: float,
     weigh: Callable[[Item], float] = lambda _: 0.0,
+    long_items: bool = False,
 ) -> Iterator[Result | Lost]:
     """Yield ``function(item)`` for each item, in order, computed by up to ``jobs`` worker processes.
 
@@ -70,11 +73,15 @@ def parallel_map(
         jobs: the number of workers, at least 1.
         limit: seconds that one item may take.
         weigh: an item's share of a chunk (a chunk ends where the shares reach 1); by default only the count matters.
+        long_items: whether items take long and their results are small: then none waits behind another at a worker,
+            and many more are done before the first of them is yielded.
 
     Raises:
         Exception: what ``function`` raised; the remaining items are abandoned.
     """
     pool: _Pool[Any] = _Pool(function, jobs, limit)
+    if long_items:
+        pool.at_hand, pool.ahead = 1, _LONG_CHUNKS_AHEAD_PER_WORKER
     try:
         yield from pool.run(_chunks(items, weigh))
     finally:
@@ -117,6 +124,8 @@ class _Pool(Generic[Item]):
         self._function = function
         self._jobs = jobs
         self._limit = limit
+        self.at_hand = _CHUNKS_AT_HAND
+        self.ahead = _CHUNKS_AHEAD_PER_WORKER
         self._workers: list[_Worker] = []
         self._selector = selectors.DefaultSelector()
         self._retries: deque[_Task[Item]] = deque()
@@ -129,7 +138,7 @@ class _Pool(Generic[Item]):
         def next_task() -> _Task[Item] | None:
             if self._retries:
                 return self._retries.popleft()
-            if len(slots) >= self._jobs * _CHUNKS_AHEAD_PER_WORKER:
+            if len(slots) >= self._jobs * self.ahead:
                 return None
             chunk = next(chunks, None)
             if chunk is None:
@@ -152,7 +161,7 @@ class _Pool(Generic[Item]):
                 next_out += 1
 
     def _has_room(self) -> bool:
-        return len(self._workers) < self._jobs or any(len(worker.tasks) < _CHUNKS_AT_HAND for worker in self._workers)
+        return len(self._workers) < self._jobs or any(len(worker.tasks) < self.at_hand for worker in self._workers)
 
     def _give(self, task: _Task[Item]) -> bool:
         """Give a task to the worker that has least to do; False where it is too large to lie at hand for a busy one."""
