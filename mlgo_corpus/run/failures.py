@@ -1,4 +1,4 @@
-"""Why a run failed, in the closed vocabulary of `TraceReason`: from errors and from what compilers say."""
+"""Why a run failed, in a closed vocabulary: from errors and from what compilers say."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import re
 
 from mlgo_corpus.errors import ProtocolError, ToolError, os_reason
+from mlgo_corpus.store.snapshots import SnapshotReason
 from mlgo_corpus.store.tracetable import TraceReason
 
 # What may be otherwise the next time: a machine may have been out of memory, or busy.
@@ -37,7 +38,7 @@ _LONGEST = 300
 class RunFailure(Exception):  # noqa: N818 - it becomes a row, not an error
     """A run came to nothing, for this reason; ``may_pass`` if it may do better the next time."""
 
-    def __init__(self, reason: TraceReason, detail: str, *, may_pass: bool | None = None) -> None:
+    def __init__(self, reason: TraceReason | SnapshotReason, detail: str, *, may_pass: bool | None = None) -> None:
         super().__init__(reason, detail)
         self.reason = reason
         self.detail = " ".join(detail.split())

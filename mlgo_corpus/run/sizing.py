@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mlgo_corpus.formats.symbols import LabelStatus
+from mlgo_corpus.run.modulecommand import row_name
 from mlgo_corpus.run.snapshot import SnapshotSettings, snapshot_module
 from mlgo_corpus.store import arrays
 from mlgo_corpus.store.corpus import Module, create_file, write_atomically
@@ -158,11 +159,6 @@ def _context(functions: Functions) -> dict[str, Any]:
 def explained_size(functions: Functions) -> int:
     """Give the bytes of all functions that have a size; those that are one count once."""
     return sum(label.size or 0 for label in functions.labels if label.status == LabelStatus.OK)
-
-
-def row_name(number: int) -> str:
-    """Name the file that tells of a run."""
-    return f"run-{number:07d}.json"
 
 
 def read_sized(work: Path, number: int, module: str) -> SizedModule | None:

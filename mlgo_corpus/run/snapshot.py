@@ -19,7 +19,6 @@ read in small pieces.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,9 +29,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mlgo_corpus.errors import CorpusError, FormatError, ToolError, UnsupportedError, UsageError, os_reason
+from mlgo_corpus.errors import FormatError, ToolError, UnsupportedError, os_reason
 from mlgo_corpus.formats.bitcode import is_bitcode
-from mlgo_corpus.formats.cc1edit import edit_command
 from mlgo_corpus.formats.cc1options import join_cc1, parse_cc1
 from mlgo_corpus.formats.costtext import OPT_OPTIONS, analysis_runs
 from mlgo_corpus.formats.irfeatures import NO_PROPERTIES, Properties, ir2native_vectors, parse_costs, parse_properties
@@ -40,11 +38,12 @@ from mlgo_corpus.formats.irtext import ENCODING, body_digest, parse_module
 from mlgo_corpus.formats.irtext import Module as IrModule
 from mlgo_corpus.formats.objfile import measure_object
 from mlgo_corpus.formats.pipeline import POST_INLINING, Point, find_dump, find_point, optimisation_level, parse_pipeline
-from mlgo_corpus.formats.replay import neutralise, refused_options, replay_command, required_files
+from mlgo_corpus.formats.replay import neutralise
 from mlgo_corpus.formats.symbols import label_functions, parse_symbols
-from mlgo_corpus.run.failures import classify
+from mlgo_corpus.run.failures import RunFailure, classify
+from mlgo_corpus.run.modulecommand import bitcode_path, compiler_environment, module_command, module_options
 from mlgo_corpus.run.process import ToolResult, run_tool
-from mlgo_corpus.store.corpus import UNSPECIFIED_OVERRIDE, Module
+from mlgo_corpus.store.corpus import Module
 from mlgo_corpus.store.snapshots import Context, Functions, ModuleSnapshot, SnapshotReason
 
 _OBJECT: Final = "module.o"
@@ -99,13 +98,6 @@ class SnapshotSettings:
     memory_limit: int | None = None
 
 
-class _Failure(Exception):  # noqa: N818 - it becomes a row, not an error
-    def __init__(self, reason: SnapshotReason, detail: str) -> None:
-        super().__init__(reason, detail)
-        self.reason = reason
-        self.detail = " ".join(detail.split())
-
-
 def snapshot_module(settings: SnapshotSettings, module: Module, *, work: Path | None = None) -> ModuleSnapshot:
     """Run the compiler over one module, and give its functions' features and sizes.
 
@@ -119,8 +111,8 @@ def snapshot_module(settings: SnapshotSettings, module: Module, *, work: Path | 
         run = _Run(settings, module, Path(name))
         try:
             return run.snapshot()
-        except _Failure as failure:
-            return ModuleSnapshot(module.name, failure.reason, failure.detail, cpu_s=run.cpu_s)
+        except RunFailure as failure:
+            return ModuleSnapshot(module.name, SnapshotReason(failure.reason.value), failure.detail, cpu_s=run.cpu_s)
         except OSError as error:
             reason, detail = classify(error)
             return ModuleSnapshot(module.name, SnapshotReason(reason.value), detail, cpu_s=run.cpu_s)
@@ -135,8 +127,7 @@ class _Run:
     env: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        # A compiler that crashes would look for a symbolizer on PATH, and leave files in the temporary folder.
-        self.env = {**os.environ, "TMPDIR": str(self.folder), "LLVM_DISABLE_SYMBOLIZATION": "1"}
+        self.env = compiler_environment(self.folder)
 
     def snapshot(self) -> ModuleSnapshot:
         options = self._options()
@@ -147,12 +138,12 @@ class _Run:
         try:
             functions = self._functions(parse_module(text if point is None else find_dump(text, point)), data, level)
         except FormatError as error:
-            raise _Failure(SnapshotReason.UNREADABLE_IR, str(error)) from None
+            raise RunFailure(SnapshotReason.UNREADABLE_IR, str(error)) from None
         sizes = measure_object(data)
         cpu_s = self.cpu_s
         faithful = replay_cpu_s = None
         if self.settings.verify:
-            self._clang(options, self._bitcode(), _REPLAYED)
+            self._clang(options, bitcode_path(self.module), _REPLAYED)
             faithful = self._object(_REPLAYED) == data
             replay_cpu_s = self.cpu_s - cpu_s
         return ModuleSnapshot(
@@ -167,72 +158,46 @@ class _Run:
             replay_cpu_s=replay_cpu_s,
         )
 
-    def _bitcode(self) -> str:
-        return str(self.module.bitcode_path.absolute())
-
     def _options(self) -> tuple[str, ...]:
         """Give the module's command with the settings' edits, neutralised."""
-        settings = self.settings
         try:
             with self.module.bitcode_path.open("rb") as file:
                 head = file.read(64)
         except OSError as error:
             detail = f"cannot read {self.module.bitcode_path.name}: {os_reason(error)}"
-            raise _Failure(SnapshotReason.MISSING_FILE, detail) from None
+            raise RunFailure(SnapshotReason.MISSING_FILE, detail) from None
         if not is_bitcode(head):
-            raise _Failure(SnapshotReason.UNREADABLE_BITCODE, "expected bitcode, found other data")
-        if self.module.override == UNSPECIFIED_OVERRIDE:
-            detail = "the corpus's manifest leaves the command to be filled in: global_command_override"
-            raise _Failure(SnapshotReason.NO_COMMAND, detail)
-        try:
-            options = self.module.command()
-        except CorpusError as error:
-            raise _Failure(SnapshotReason.NO_COMMAND, error.message) from None
-        if not options:
-            raise _Failure(SnapshotReason.NO_COMMAND, "the command is empty")
-        if options[0] != "-cc1" and self.module.override is not None:
-            options = ("-cc1", *options)
-        edited = edit_command(options, add=settings.add, delete=settings.delete, replace=settings.replace).options
-        if not settings.trusted and (refused := refused_options(edited)):
-            text, why = refused[0]
-            raise _Failure(SnapshotReason.REFUSED_OPTION, f"{text[:200]}: {why}; --trust-corpus runs it")
-        for option, path in required_files(edited):
-            if not option.startswith("-fthinlto-index") and not (self.folder / path).exists():
-                raise _Failure(SnapshotReason.MISSING_FILE, f"{option} names {path}, which is not there")
-        index = self.module.thinlto_index_path
-        if index is not None and not index.is_file():
-            detail = f"cannot read {index.name}: No such file or directory"
-            raise _Failure(SnapshotReason.MISSING_FILE, detail)
-        return neutralise(edited)
+            raise RunFailure(SnapshotReason.UNREADABLE_BITCODE, "expected bitcode, found other data")
+        return neutralise(module_options(self.module, self.settings, self.folder))
 
     def _point(self, options: tuple[str, ...]) -> Point | None:
         """Ask for the passes that a command runs, and find the snapshot's place among them."""
         kept = join_cc1([option for option in parse_cc1(options) if option.name not in _NOT_OF_PIPELINES])
         own = self.module.thinlto_index_path is not None or any("thinlto-index" in word for word in kept)
-        key = (self.settings.cc1, kept, self._bitcode() if own else "")
+        key = (self.settings.cc1, kept, bitcode_path(self.module) if own else "")
         text = _PIPELINES.get(key)
         if text is None:
             extra = ("-mllvm", "-print-pipeline-passes")
-            text = self._clang(options, self._bitcode(), _OBJECT, extra=extra).stdout.decode(ENCODING).strip()
+            text = self._clang(options, bitcode_path(self.module), _OBJECT, extra=extra).stdout.decode(ENCODING).strip()
             if len(_PIPELINES) >= _MOST_PIPELINES:
                 _PIPELINES.clear()
             _PIPELINES[key] = text
         if not text and "-disable-llvm-passes" not in options:
-            raise _Failure(SnapshotReason.NO_PIPELINE, "the compiler printed no pipeline")
+            raise RunFailure(SnapshotReason.NO_PIPELINE, "the compiler printed no pipeline")
         try:
             return find_point(parse_pipeline(text), self.settings.snapshot)
         except UnsupportedError as error:
-            raise _Failure(SnapshotReason.NO_SNAPSHOT, str(error)) from None
+            raise RunFailure(SnapshotReason.NO_SNAPSHOT, str(error)) from None
         except FormatError as error:
-            raise _Failure(SnapshotReason.NO_PIPELINE, str(error)) from None
+            raise RunFailure(SnapshotReason.NO_PIPELINE, str(error)) from None
 
     def _compile(self, options: tuple[str, ...], point: Point | None) -> str:
         """Make the object, and give what the compiler printed of the module on the way."""
         if point is None:
-            self._clang(options, self._bitcode(), _INPUT, extra=("-disable-llvm-passes", "-emit-llvm"))
-            self._clang(options, self._bitcode(), _OBJECT)
+            self._clang(options, bitcode_path(self.module), _INPUT, extra=("-disable-llvm-passes", "-emit-llvm"))
+            self._clang(options, bitcode_path(self.module), _OBJECT)
             return (self.folder / _INPUT).read_text(ENCODING)
-        self._clang(options, self._bitcode(), _OBJECT, extra=("-mllvm", point.option), stderr=_PRINTED)
+        self._clang(options, bitcode_path(self.module), _OBJECT, extra=("-mllvm", point.option), stderr=_PRINTED)
         return (self.folder / _PRINTED).read_text(ENCODING)
 
     def _clang(
@@ -243,18 +208,7 @@ class _Run:
         extra: Sequence[str] = (),
         stderr: str | None = None,
     ) -> ToolResult:
-        index = self.module.thinlto_index_path
-        try:
-            command = replay_command(
-                options,
-                bitcode=bitcode,
-                output=output,
-                thinlto_index=None if index is None else str(index.absolute()),
-                extra=extra,
-                trusted=True,
-            )
-        except UsageError as error:
-            raise _Failure(SnapshotReason.REFUSED_OPTION, str(error)) from None
+        command = module_command(self.module, options, bitcode=bitcode, output=output, extra=extra, trusted=True)
         return self._run((*self.settings.cc1, *command), stderr)
 
     def _object(self, name: str) -> bytes:
@@ -262,7 +216,7 @@ class _Run:
             return (self.folder / name).read_bytes()
         except OSError as error:
             detail = f"the compiler left no object: {os_reason(error)}"
-            raise _Failure(SnapshotReason.NO_OBJECT, detail) from None
+            raise RunFailure(SnapshotReason.NO_OBJECT, detail) from None
 
     def _run(self, argv: tuple[str, ...], stderr: str | None = None) -> ToolResult:
         settings = self.settings
@@ -280,7 +234,7 @@ class _Run:
                 self.cpu_s += error.usage.cpu_s
             limited = settings.memory_limit is not None
             reason, detail = classify(error, limited=limited, timeout=settings.timeout)
-            raise _Failure(SnapshotReason(reason.value), detail) from None
+            raise RunFailure(reason, detail) from None
         self.cpu_s += done.usage.cpu_s
         return done
 
@@ -288,7 +242,7 @@ class _Run:
         try:
             symbols = parse_symbols(data)
         except FormatError as error:
-            raise _Failure(SnapshotReason.NO_OBJECT, str(error)) from None
+            raise RunFailure(SnapshotReason.NO_OBJECT, str(error)) from None
         properties, vectors = self._analyse(ir)
         names = tuple(function.name for function in ir.functions)
         linkages = tuple(function.linkage for function in ir.functions)

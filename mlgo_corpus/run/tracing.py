@@ -21,27 +21,19 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, NoReturn, TypeVar
 
-from mlgo_corpus.errors import (
-    CorpusError,
-    FormatError,
-    ProtocolError,
-    ToolError,
-    Usage,
-    UsageError,
-    os_reason,
-)
+from mlgo_corpus.errors import CorpusError, FormatError, ProtocolError, ToolError, Usage, UsageError, os_reason
 from mlgo_corpus.formats.bitcode import is_bitcode
-from mlgo_corpus.formats.cc1edit import edit_command
 from mlgo_corpus.formats.logblocks import BlockReader, Rows
 from mlgo_corpus.formats.objfile import measure_object
-from mlgo_corpus.formats.replay import refused_options, replay_command, required_files
+from mlgo_corpus.formats.replay import required_files
 from mlgo_corpus.formats.tasks import INLINING, TASKS, Task, for_clang, task_name
 from mlgo_corpus.run.conversation import converse, repair_of
 from mlgo_corpus.run.failures import RunFailure, classify
 from mlgo_corpus.run.interactive import InteractiveSession
+from mlgo_corpus.run.modulecommand import bitcode_path, compiler_environment, module_command, module_options, row_name
 from mlgo_corpus.run.policies import make_policy
 from mlgo_corpus.run.process import ToolResult, run_tool
-from mlgo_corpus.store.corpus import UNSPECIFIED_OVERRIDE, Module, write_atomically
+from mlgo_corpus.store.corpus import Module, write_atomically
 from mlgo_corpus.store.logfiles import open_log
 from mlgo_corpus.store.moduletable import STATUS_OK
 from mlgo_corpus.store.tracetable import TraceReason, TraceRow, reward, status_of, stderr_tail
@@ -141,11 +133,6 @@ class _Decided(NamedTuple):
     has_log: bool
 
 
-def row_name(number: int) -> str:
-    """Name the file that keeps a run's row."""
-    return f"run-{number:07d}.json"
-
-
 def trace_module(settings: TraceSettings, item: TraceItem) -> TracedModule:
     """Run the compiler over one module, keep its log and its row in the work folder, and give the row.
 
@@ -226,8 +213,7 @@ class _Run:
         self.log: Path | None = None
         self.decisions = 0
         self._known: dict[str, Any] = {}
-        # A compiler that crashes would look for a symbolizer on PATH, and leave files in the temporary folder.
-        self._env = {**os.environ, "TMPDIR": str(folder), "LLVM_DISABLE_SYMBOLIZATION": "1"}
+        self._env = compiler_environment(folder)
 
     def row(self) -> TraceRow:
         """Run, and tell of it."""
@@ -235,7 +221,7 @@ class _Run:
             self._trace()
             return self._row(TraceReason.OK, "")
         except RunFailure as failure:
-            return self._row(failure.reason, failure.detail)
+            return self._row(TraceReason(failure.reason.value), failure.detail)
         except OSError as error:
             reason, detail = classify(error)
             if reason is TraceReason.DISK_FULL:  # for the other modules, too
@@ -301,43 +287,17 @@ class _Run:
         return digest
 
     def _options(self) -> tuple[str, ...]:
-        settings = self.settings
-        if self.module.override == UNSPECIFIED_OVERRIDE:
-            detail = "the corpus's manifest leaves the command to be filled in: global_command_override"
-            raise RunFailure(TraceReason.NO_COMMAND, detail)
-        try:
-            options = self.module.command()
-        except CorpusError as error:
-            raise RunFailure(TraceReason.NO_COMMAND, error.message) from None
-        if not options:
-            raise RunFailure(TraceReason.NO_COMMAND, "the command is empty")
-        if options[0] != "-cc1":
-            options = ("-cc1", *options) if self.module.override is not None else options
-        edited = edit_command(options, add=settings.add, delete=settings.delete, replace=settings.replace)
-        if not settings.trusted and (refused := refused_options(edited.options)):
-            text, why = refused[0]
-            raise RunFailure(TraceReason.REFUSED_OPTION, f"{text[:200]}: {why}; --trust-corpus runs it")
-        for option, path in required_files(edited.options):
-            if not option.startswith("-fthinlto-index") and not os.path.exists(self.folder / path):
-                raise RunFailure(TraceReason.MISSING_FILE, f"{option} names {path[:200]}, which is not there")
-        return edited.options
+        return module_options(self.module, self.settings, self.folder)
 
-    def _command(self, options: tuple[str, ...], *extra: str, bitcode: str | None = None) -> tuple[str, ...]:
-        index = self.module.thinlto_index_path
-        if index is not None and not index.is_file():
-            # clang would leave an empty object, and exit with 0. An index that is empty is an ordinary compile's.
-            raise RunFailure(TraceReason.MISSING_FILE, f"cannot read {index.name}: No such file or directory")
-        try:
-            return replay_command(
-                options,
-                bitcode=bitcode or str(self.module.bitcode_path.absolute()),
-                output=OBJECT_NAME,
-                thinlto_index=None if index is None else str(index.absolute()),
-                extra=extra,
-                trusted=self.settings.trusted,
-            )
-        except UsageError as error:
-            raise RunFailure(TraceReason.REFUSED_OPTION, str(error)) from None
+    def _command(self, options: tuple[str, ...], *extra: str) -> tuple[str, ...]:
+        return module_command(
+            self.module,
+            options,
+            bitcode=bitcode_path(self.module),
+            output=OBJECT_NAME,
+            extra=extra,
+            trusted=self.settings.trusted,
+        )
 
     def _baseline(self, command: tuple[str, ...], digest: str) -> _Compiled:
         """Compile without a policy, or remember what came of it."""
@@ -373,7 +333,7 @@ class _Run:
         return compiled
 
     def _command_without_paths(self, command: tuple[str, ...]) -> list[str]:
-        own = {str(self.module.bitcode_path.absolute()): "BITCODE"}
+        own = {bitcode_path(self.module): "BITCODE"}
         if (index := self.module.thinlto_index_path) is not None:
             own[f"-fthinlto-index={index.absolute()}"] = "INDEX"
         return [own.get(word, word) for word in command]
