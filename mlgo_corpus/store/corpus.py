@@ -30,6 +30,7 @@ from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.formats.cmdline import decode_options, split_options
 
 MANIFEST_NAME = "corpus_description.json"
+MANIFEST_STEM = "corpus_description."
 MODULES_NAME = "modules.parquet"
 STATE_FOLDER = ".mlgo-corpus"
 
@@ -84,7 +85,15 @@ class Module:
         """
         if self.override is not None:
             return self.override
-        return decode_options(split_options(self._read(self.command_path)))
+        return decode_options(split_options(self.own_command()))
+
+    def own_command(self) -> bytes:
+        """Read the module's own command as it lies in its file, whether the corpus has an override or not.
+
+        Raises:
+            CorpusError: the file is missing or cannot be read.
+        """
+        return self._read(self.command_path)
 
     def _read(self, path: Path) -> bytes:
         try:
@@ -121,10 +130,15 @@ class Corpus:
     def open(cls, path: Path | str) -> Corpus:
         """Open a corpus made by this tool, by LLVM's mlgo-utils or by ml-compiler-opt.
 
+        A manifest may be named instead of its folder: ``corpus/corpus_description.train.json`` is a corpus of the
+        modules of one side of a split.
+
         Raises:
             CorpusError: there is no manifest, or it is not one.
         """
         path = Path(path)
+        if path.name.startswith(MANIFEST_STEM) and path.suffix == ".json" and not path.is_dir():
+            return cls(path.parent, read_manifest(path))
         return cls(path, read_manifest(path / MANIFEST_NAME))
 
     def __len__(self) -> int:

@@ -20,15 +20,25 @@ column                    meaning
 ``opt_level``             ``0`` to ``3``, ``s`` or ``z``
 ``main_file_name``        the command's ``-main-file-name``
 ``duplicate_of``          the module kept instead of this one
+``functions``             functions that the module defines; null where its bitcode does not say without being read
+``split``                 ``train``, ``validation`` or ``test``; null until ``mlgo-corpus split`` says so
 ========================  ===========================================================================
+
+A million rows are an ordinary corpus's: they are read as columns, and changed a row group at a time.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mlgo_corpus.store.tables import Kind, RowTable
+from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.store.tables import METADATA_KEY, Kind, RowTable, open_parquet, unreadable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 STATUS_OK = "ok"
 STATUS_SKIPPED = "skipped"
@@ -55,9 +65,11 @@ class ModuleRow(NamedTuple):
     opt_level: str | None = None
     main_file_name: str | None = None
     duplicate_of: str | None = None
+    functions: int | None = None
+    split: str | None = None
 
 
-INTEGER_FIELDS = frozenset({"bitcode_bytes", "cmd_bytes"})
+INTEGER_FIELDS = frozenset({"bitcode_bytes", "cmd_bytes", "functions"})
 REQUIRED_FIELDS = frozenset({"module", "source", "status", "reason", "detail"})
 
 
@@ -66,6 +78,87 @@ class ModuleTableWriter(RowTable):
 
     def __init__(self, path: Path, temporary: Path) -> None:
         super().__init__(path, temporary, ModuleRow._fields, dict.fromkeys(INTEGER_FIELDS, Kind.INTEGER))
+
+
+def read_module_columns(path: Path, columns: Sequence[str] = ModuleRow._fields) -> pa.Table:
+    """Read columns of a ``modules.parquet``; one that an older file has not is all null.
+
+    Raises:
+        CorpusError: it is missing, damaged, or no such table.
+    """
+    import pyarrow as pa
+
+    return pa.concat_tables(_iter_groups(path, columns)) if columns else pa.table({})
+
+
+def iter_module_rows(path: Path) -> Iterator[ModuleRow]:
+    """Give the rows of a ``modules.parquet`` one by one, in bounded memory.
+
+    Raises:
+        CorpusError: it is missing, damaged, or no such table.
+    """
+    for group in _iter_groups(path, ModuleRow._fields):
+        yield from map(ModuleRow._make, zip(*(column.to_pylist() for column in group.columns), strict=True))
+
+
+def read_module_metadata(path: Path) -> dict[str, Any]:
+    """Read what a ``modules.parquet`` says of its making; empty where it says nothing.
+
+    Raises:
+        CorpusError: it is missing or damaged.
+    """
+    try:
+        with open_parquet(path) as file:
+            said = json.loads((file.metadata.metadata or {}).get(METADATA_KEY.encode(), b"{}"))
+    except Exception as error:
+        raise unreadable(path, error) from error
+    return said if isinstance(said, dict) else {}
+
+
+def rewrite_modules(path: Path, temporary: Path, change: Callable[[ModuleRow], ModuleRow]) -> None:
+    """Change the rows of a ``modules.parquet``, whose metadata stays; it has its name again when it is whole.
+
+    Raises:
+        CorpusError: it is missing, damaged, or no such table.
+        OSError: it cannot be written.
+    """
+    metadata = read_module_metadata(path)
+    table = ModuleTableWriter(path, temporary)
+    try:
+        for row in iter_module_rows(path):
+            table.append(change(row))
+        table.commit(metadata)
+    except BaseException:
+        table.abandon()
+        raise
+
+
+def _iter_groups(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Give the row groups of a table, with these columns; at least one, which may be empty."""
+    import pyarrow as pa
+
+    try:
+        with open_parquet(path) as file:
+            there = [name for name in columns if name in file.schema_arrow.names]
+            if lacking := sorted(_REQUIRED_COLUMNS & set(columns) - set(there)):
+                raise CorpusError(f"{path}: expected a table of modules, found none: it has no column {lacking[0]!r}")
+            numbers = range(file.metadata.num_row_groups)
+            groups = (file.read_row_group(number, columns=there) for number in numbers) if numbers else [file.read()]
+            for group in groups:
+                made = []
+                for name in columns:
+                    kind = pa.int64() if name in INTEGER_FIELDS else pa.string()
+                    made.append(group[name].cast(kind) if name in there else pa.nulls(len(group), kind))
+                yield pa.Table.from_arrays(made, names=list(columns))
+    except CorpusError:
+        raise
+    except FileNotFoundError as error:
+        raise CorpusError(f"{path}: there is no such table") from error
+    except Exception as error:
+        raise unreadable(path, error) from error
+
+
+_REQUIRED_COLUMNS = frozenset({"module", "status"})
 
 
 def printable(text: str) -> str:
