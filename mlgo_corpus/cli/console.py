@@ -95,6 +95,16 @@ def human_bytes(size: float) -> str:
     return f"{size:.1f} TB"
 
 
+def counted(number: int, noun: str) -> str:
+    """Write a number with its noun: ``1 module``, ``2 modules``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def visible(text: str) -> str:
+    """Make text fit for one line: what does not print, such as a line's end or bytes that are no UTF-8, is escaped."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
 class Update(Protocol):
     """What `progress_bar` gives: tell it how much is done of how much, and a few words on it."""
 
@@ -195,11 +205,4 @@ def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
 def _complain(text: str) -> None:
     """Say one line on stderr, if there is one, whatever bytes a file's name has."""
     if sys.stderr is not None:
-        line = "".join(
-            one if one.isprintable() else _escaped(one) for one in " ".join(f"mlgo-corpus: {text}".split("\n"))
-        )
-        sys.stderr.write(line + "\n")
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()
+        sys.stderr.write(visible(" ".join(f"mlgo-corpus: {text}".split("\n"))) + "\n")

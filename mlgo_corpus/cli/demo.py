@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.options import JsonOutput
 
 if TYPE_CHECKING:
     from mlgo_corpus.extract import ExtractReport
@@ -46,7 +47,7 @@ def demo(
         typer.Option("--jobs", "-j", min=1, help="Compilers to run at a time.", show_default="the CPUs"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Do it all again, over what is there.")] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    json_output: JsonOutput = False,
 ) -> None:
     """Build real C and C++ with the compiler from pip, and extract a corpus from it.
 

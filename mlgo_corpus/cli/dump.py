@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mlgo_corpus.cli.console import EXIT_FAILED, err, human_bytes, out, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import (
+    EXIT_FAILED,
+    counted,
+    err,
+    human_bytes,
+    out,
+    print_json,
+    progress_bar,
+    table,
+    verb,
+    visible,
+)
 from mlgo_corpus.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,9 +112,8 @@ def _note(text: str) -> None:
 
 def _plain(text: str) -> str:
     """Make text fit for one line of any terminal: control characters, and what it has no bytes for, are escaped."""
-    visible = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
     encoding = out().encoding
-    return visible.encode(encoding, "backslashreplace").decode(encoding)
+    return visible(text).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _text(text: str) -> Text:
@@ -139,7 +149,7 @@ def _size(log: str) -> int:
 
 def _show_statistics(log: str, task: str | None, found: LogStatistics) -> None:
     console, header = out(), found.header
-    facts = [_count(found.observations, "observation"), _count(found.contexts, "context")]
+    facts = [counted(found.observations, "observation"), counted(found.contexts, "context")]
     if found.empty_contexts:
         facts[-1] += f" ({'empty' if found.contexts == 1 else f'{found.empty_contexts} of them empty'})"
     if found.log_bytes is not None:
@@ -147,7 +157,7 @@ def _show_statistics(log: str, task: str | None, found: LogStatistics) -> None:
     else:
         facts[0] = f"only the first {facts[0]}"
     console.print(f"{_plain(log)}: {task or 'a training log'}, {', '.join(facts)}", markup=False)
-    parts = [_count(len(header.features), "feature")]
+    parts = [counted(len(header.features), "feature")]
     parts += [f"{what} {spec.name}" for what, spec in (("score", header.score), ("advice", header.advice)) if spec]
     size = header.tensor_bytes + header.score_bytes
     console.print(f"an observation: {_plain(', '.join(parts))}; {human_bytes(size)}", markup=False)
@@ -167,10 +177,6 @@ def _show_statistics(log: str, task: str | None, found: LogStatistics) -> None:
     constant = [_plain(column.name) for column in found.columns if column.is_constant]
     if constant:
         console.print(f"* constant: {', '.join(constant)}", markup=False)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlgo_corpus.cli.console import EXIT_FAILED, human_bytes, out, print_json, table, verb
+from mlgo_corpus.cli.options import JsonOutput
 
 if TYPE_CHECKING:
     from mlgo_corpus.explain import ExplainedModule, Explanation
@@ -24,7 +25,7 @@ def explain(
     ],
     bitcode_section: Annotated[str | None, typer.Option(metavar="NAME", help="The section that holds bitcode.")] = None,
     cmd_section: Annotated[str | None, typer.Option(metavar="NAME", help="The section that holds the command.")] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    json_output: JsonOutput = False,
 ) -> None:
     """Say what one file holds, what it lacks for a corpus, and what to do about it."""
     from mlgo_corpus.explain import explain_file

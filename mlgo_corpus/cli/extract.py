@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import counted, err, human_bytes, out, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.options import JsonOutput, jobs_option, module_filter_option
 from mlgo_corpus.errors import UsageError, os_reason
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def extract(
         list[str] | None,
         typer.Option(metavar="REGEX", help="Keep modules with an option that matches; repeat to ask for more."),
     ] = None,
-    module_filter: Annotated[str | None, typer.Option(metavar="REGEX", help="Keep modules whose name matches.")] = None,
+    module_filter: Annotated[str | None, module_filter_option("Keep")] = None,
     bitcode_section: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="The section that holds bitcode (Mach-O: SEGMENT,section)."),
@@ -78,11 +79,9 @@ def extract(
     dedup: Annotated[
         bool, typer.Option("--dedup", help="Keep one of the modules with the same bitcode and command.")
     ] = False,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes.", show_default="all CPUs")
-    ] = None,
+    jobs: Annotated[int | None, jobs_option("Worker processes.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a corpus of other inputs or options.")] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    json_output: JsonOutput = False,
 ) -> None:
     """Extract the bitcode and the exact command line of every module of a build.
 
@@ -126,8 +125,8 @@ def show_report(report: ExtractReport) -> None:
     console = out()
     again = f", {report.unchanged} of them unchanged" if report.unchanged else ""
     console.print(
-        f"[bold]{_escaped(printable(str(report.output)))}[/bold]: {_count(report.modules, 'module')} from "
-        f"{_count(report.objects, 'object')}{again} "
+        f"[bold]{_escaped(printable(str(report.output)))}[/bold]: {counted(report.modules, 'module')} from "
+        f"{counted(report.objects, 'object')}{again} "
         f"in {report.seconds:.2f} s"
     )
     rows = table("reason", "rows", "status")
@@ -145,13 +144,9 @@ def show_report(report: ExtractReport) -> None:
             more = " ..." if report.counts[reason] > len(sources) else ""
             console.print(f"{reason}: {_escaped(', '.join(sources))}{more}")
     if report.removed:
-        console.print(f"{_count(report.removed, 'module')} of the run before left the corpus")
+        console.print(f"{counted(report.removed, 'module')} of the run before left the corpus")
     for hint in report.hints:
         err().print(f"[yellow]hint:[/yellow] {_escaped(hint)}")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _accounted(found: int, explained: int) -> str:

@@ -9,6 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.options import (
+    AddFlags,
+    DeleteFlags,
+    JsonOutput,
+    ReplaceFlags,
+    TrustCorpus,
+    jobs_option,
+    memory_limit_option,
+    module_filter_option,
+    modules_file_option,
+    parse_size,
+    sample_option,
+)
 from mlgo_corpus.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,44 +61,27 @@ def ir2native(
         str | None,
         typer.Option(metavar="PATH", help="The clang to run; it needs an opt of its version.", show_default="the best"),
     ] = None,
-    add_flag: Annotated[
-        list[str] | None, typer.Option(metavar="FLAG", help="Add an option to every command; repeat for more.")
-    ] = None,
-    delete_flag: Annotated[
-        list[str] | None, typer.Option(metavar="FLAG", help="Take an option out of every command.")
-    ] = None,
-    replace_flag: Annotated[
-        list[str] | None, typer.Option(metavar="FLAG=VALUE", help="Give an option of every command another value.")
-    ] = None,
-    trust_corpus: Annotated[
-        bool, typer.Option("--trust-corpus", help="Run commands also if they could load code or write files.")
-    ] = False,
+    add_flag: AddFlags = None,
+    delete_flag: DeleteFlags = None,
+    replace_flag: ReplaceFlags = None,
+    trust_corpus: TrustCorpus = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="What one program may take.")] = 300.0,
-    memory_limit: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="The memory that one program may have, such as 2G.")
-    ] = None,
-    sample: Annotated[
-        str | None, typer.Option(metavar="N|FRACTION", help="Take so many modules, of all sizes: 100, 0.1 or 10%.")
-    ] = None,
-    module_filter: Annotated[str | None, typer.Option(metavar="REGEX", help="Take modules whose name matches.")] = None,
-    modules_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Take the modules that are named in a file, one a line.")
-    ] = None,
+    memory_limit: Annotated[str | None, memory_limit_option("program")] = None,
+    sample: Annotated[str | None, sample_option("Take")] = None,
+    module_filter: Annotated[str | None, module_filter_option("Take")] = None,
+    modules_file: Annotated[Path | None, modules_file_option("Take")] = None,
     describe: Annotated[bool, typer.Option("--describe", help="Say what every column means, and exit.")] = False,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Modules at a time.", show_default="all CPUs")
-    ] = None,
+    jobs: Annotated[int | None, jobs_option("Modules at a time.")] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Start over, and replace a table that was made otherwise.")
     ] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    json_output: JsonOutput = False,
 ) -> None:
     """Make a table of functions: their features after the last inlining, and their bytes in the object.
 
     For supervised models of native size, such as LLVM's IR2Native. Every module's own command decides the pipeline;
     the run that gives the features goes on to the object that gives the sizes. Needs opt besides clang.
     """
-    from mlgo_corpus.cli.trace import parse_size
     from mlgo_corpus.ir2native import ir2native_table
     from mlgo_corpus.store.sizestable import Columns, describe_columns
     from mlgo_corpus.store.splits import parse_fractions
@@ -117,7 +113,7 @@ def ir2native(
             replace_flags=tuple(replace_flag or ()),
             trust_corpus=trust_corpus,
             timeout=timeout,
-            memory_limit=None if memory_limit is None else parse_size(memory_limit),
+            memory_limit=parse_size(memory_limit),
             sample=sample,
             module_filter=module_filter,
             modules_file=modules_file,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import counted, err, human_bytes, out, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.options import JsonOutput, jobs_option
 
 if TYPE_CHECKING:
     from mlgo_corpus.logs import LogsReport
@@ -50,11 +51,9 @@ def logs_to_parquet(
     allow_truncated: Annotated[
         bool, typer.Option("--allow-truncated", help="Keep the whole observations of damaged logs.")
     ] = False,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes.", show_default="all CPUs")
-    ] = None,
+    jobs: Annotated[int | None, jobs_option("Worker processes.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a dataset of other logs or options.")] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    json_output: JsonOutput = False,
 ) -> None:
     """Convert training logs to Parquet: one row per decision, one column per feature.
 
@@ -88,7 +87,7 @@ def parquet_to_logs(
     dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="What logs-to-parquet made.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write the logs to.")],
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    json_output: JsonOutput = False,
 ) -> None:
     """Give the training logs back that a dataset was made of, byte for byte."""
     from mlgo_corpus.logs import restore_logs
@@ -100,17 +99,17 @@ def parquet_to_logs(
         print_json(report.as_json())
         return
     out().print(
-        f"{printable(str(report.output))}: {_count(report.logs, 'log')}, {_count(report.observations, 'observation')}, "
-        f"{human_bytes(report.log_bytes)} in {report.seconds:.2f} s",
+        f"{printable(str(report.output))}: {counted(report.logs, 'log')}, "
+        f"{counted(report.observations, 'observation')}, {human_bytes(report.log_bytes)} in {report.seconds:.2f} s",
         markup=False,
     )
     if report.missing:
-        err().print(f"hint: {_count(report.missing, 'log')} could not be read when the dataset was made", markup=False)
+        err().print(f"hint: {counted(report.missing, 'log')} could not be read when the dataset was made", markup=False)
     if report.renamed:
-        err().print(f"hint: {_count(report.renamed, 'log')} could not be given the name it had", markup=False)
+        err().print(f"hint: {counted(report.renamed, 'log')} could not be given the name it had", markup=False)
     if report.incomplete:
         err().print(
-            f"hint: {_count(report.incomplete, 'log')} not as it was: the dataset was made with --allow-truncated or "
+            f"hint: {counted(report.incomplete, 'log')} not as it was: the dataset was made with --allow-truncated or "
             "--context-regex",
             markup=False,
         )
@@ -120,7 +119,7 @@ def _hints(report: LogsReport, *, allow_truncated: bool, context_regex: str | No
     """Say what the numbers mean and what to do about it."""
     if report.failed:
         advice = "" if allow_truncated else "; --allow-truncated keeps the whole observations of damaged ones"
-        yield f"{_count(report.failed, 'log')} of {report.logs} not converted{advice}"
+        yield f"{counted(report.failed, 'log')} of {report.logs} not converted{advice}"
     for group in report.groups or (report,):
         if context_regex is not None and not group.observations:
             yield (
@@ -129,7 +128,7 @@ def _hints(report: LogsReport, *, allow_truncated: bool, context_regex: str | No
             )
     if report.renamed:
         yield (
-            f"{_count(report.renamed, 'log')} under another module name (NAME~2), because another log has its name: "
+            f"{counted(report.renamed, 'log')} under another module name (NAME~2), because another log has its name: "
             "is one a copy of the other, such as x.log and x.log.gz?"
         )
 
@@ -156,10 +155,10 @@ def _show(report: LogsReport, hints: Iterable[str]) -> None:
         err().print(f"{source}: {detail}", markup=False)
     more = report.failed + report.damaged - len(report.problems)
     if more > 0:
-        err().print(f"and {_count(more, 'more log')}; modules.parquet tells of each", markup=False)
+        err().print(f"and {counted(more, 'more log')}; modules.parquet tells of each", markup=False)
     if report.damaged:
         err().print(
-            f"{_count(report.damaged, 'damaged log')}: whole observations kept, {human_bytes(report.dropped_bytes)} "
+            f"{counted(report.damaged, 'damaged log')}: whole observations kept, {human_bytes(report.dropped_bytes)} "
             "dropped",
             markup=False,
         )
@@ -176,7 +175,3 @@ def example_query(report: LogsReport) -> str:
     paths = DatasetPaths.of(report.output)
     files = str(report.output if paths.single else paths.part(0).parent / "*.parquet").replace("'", "''")
     return f"SELECT module, count(*) FROM '{files}' GROUP BY module ORDER BY 2 DESC"  # noqa: S608 - shown, not run
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

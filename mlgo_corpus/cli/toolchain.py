@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_bar, table, verb, visible
+from mlgo_corpus.cli.options import JsonOutput, jobs_option
 
 if TYPE_CHECKING:
     from mlgo_corpus.run.probe import Toolchain
@@ -35,10 +36,8 @@ def list_command(
         typer.Option(metavar="PATH", help="Look at this one first: a program, a command or a toolchain's folder."),
     ] = None,
     refresh: Annotated[bool, typer.Option("--refresh", help="Try again what was found out before.")] = False,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Compilers to try side by side.", show_default="all CPUs")
-    ] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    jobs: Annotated[int | None, jobs_option("Compilers to try side by side.")] = None,
+    json_output: JsonOutput = False,
 ) -> None:
     """List the compilers found, and what each can do: tried on ten lines of C, not told from its version.
 
@@ -81,7 +80,7 @@ def _show_toolchains(found: Sequence[Toolchain]) -> None:
         console.print(rows)
     for toolchain in found:
         if toolchain.problem is not None:
-            err().print(f"cannot use {escape(_command(toolchain))}: {escape(_shown(toolchain.problem))}")
+            err().print(f"cannot use {escape(_command(toolchain))}: {escape(visible(toolchain.problem))}")
     if not working:
         what = "can be used" if found else "was found"
         out().print(f"no compiler {what}: install clang, or pip install ziglang, or name one with --compiler")
@@ -93,12 +92,7 @@ def _command(toolchain: Toolchain) -> str:
     """Show what to type: zig's clang lies deep in a folder of Python packages."""
     if toolchain.origin == "ziglang":
         return "python -m ziglang cc"
-    return _shown(shlex.join(toolchain.driver))
-
-
-def _shown(text: str) -> str:
-    """Show what is not printable, such as a line's end or bytes that are no UTF-8, by its escape."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    return visible(shlex.join(toolchain.driver))
 
 
 def _tasks(names: Sequence[str]) -> str:
@@ -138,11 +132,9 @@ def build_command(
         typer.Option(metavar="DIR", help="LLVM's sources, of the same version: a tree, an archive of one, or apt."),
     ] = "apt",
     install: Annotated[bool, typer.Option("--install", help="Install the packages that are missing.")] = False,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Compilers to run at a time.", show_default="all CPUs")
-    ] = None,
+    jobs: Annotated[int | None, jobs_option("Compilers to run at a time.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what else is in the folder.")] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    json_output: JsonOutput = False,
 ) -> None:
     """Build a development-mode clang, opt and llc: compilers that write training logs, in about a minute.
 
@@ -194,12 +186,12 @@ def _show_build(report: BuildReport) -> None:
     rows = table("phase", "seconds", "")
     rows.columns[2].justify = "left"
     for name, seconds, detail in report.phases:
-        rows.add_row(name, f"{seconds:.1f}", escape(_shown(detail)))
+        rows.add_row(name, f"{seconds:.1f}", escape(visible(detail)))
     console.print(rows)
     toolchain = report.toolchain
     logs = " and ".join(filter(None, (", ".join(toolchain.training_logs[:-1]), *toolchain.training_logs[-1:])))
     console.print(
-        f"{escape(_shown(str(report.output)))}: clang, opt and llc {toolchain.version} in {report.seconds:.1f} s; "
+        f"{escape(visible(str(report.output)))}: clang, opt and llc {toolchain.version} in {report.seconds:.1f} s; "
         f"training logs of {logs} were made and read"
     )
-    console.print(f"use it: mlgo-corpus toolchain list, or {escape(_shown(str(report.output / 'bin' / 'clang')))}")
+    console.print(f"use it: mlgo-corpus toolchain list, or {escape(visible(str(report.output / 'bin' / 'clang')))}")

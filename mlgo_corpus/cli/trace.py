@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-import math
-import re
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_bar, stdout_is_ours, table, verb
+from mlgo_corpus.cli.console import (
+    EXIT_FAILED,
+    counted,
+    err,
+    out,
+    print_json,
+    progress_bar,
+    stdout_is_ours,
+    table,
+    verb,
+)
+from mlgo_corpus.cli.options import (
+    AddFlags,
+    DeleteFlags,
+    JsonOutput,
+    ReplaceFlags,
+    TrustCorpus,
+    jobs_option,
+    memory_limit_option,
+    module_filter_option,
+    modules_file_option,
+    parse_size,
+    sample_option,
+)
 from mlgo_corpus.errors import CorpusError, UsageError
 
 if TYPE_CHECKING:
     from mlgo_corpus.trace import TraceReport
-
-_MEMORY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 class TaskName(StrEnum):
@@ -57,47 +75,29 @@ def trace(
         typer.Option(metavar="PATH", help="The clang to run.", show_default="the best one that 'toolchain list' shows"),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of random policies and of the sample.")] = 0,
-    add_flag: Annotated[
-        list[str] | None, typer.Option(metavar="FLAG", help="Add an option to every command; repeat for more.")
-    ] = None,
-    delete_flag: Annotated[
-        list[str] | None, typer.Option(metavar="FLAG", help="Take an option out of every command.")
-    ] = None,
-    replace_flag: Annotated[
-        list[str] | None, typer.Option(metavar="FLAG=VALUE", help="Give an option of every command another value.")
-    ] = None,
-    trust_corpus: Annotated[
-        bool, typer.Option("--trust-corpus", help="Run commands also if they could load code or write files.")
-    ] = False,
+    add_flag: AddFlags = None,
+    delete_flag: DeleteFlags = None,
+    replace_flag: ReplaceFlags = None,
+    trust_corpus: TrustCorpus = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="What one compile may take.")] = 60.0,
-    memory_limit: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="The memory that one compile may have, such as 2G.")
-    ] = None,
+    memory_limit: Annotated[str | None, memory_limit_option("compile")] = None,
     retries: Annotated[
         int, typer.Option(min=0, metavar="N", help="Try a compile again that crashed or took too long.")
     ] = 0,
-    sample: Annotated[
-        str | None, typer.Option(metavar="N|FRACTION", help="Trace so many modules, of all sizes: 100, 0.1 or 10%.")
-    ] = None,
-    module_filter: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="Trace modules whose name matches.")
-    ] = None,
-    modules_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Trace the modules that are named in a file, one a line.")
-    ] = None,
+    sample: Annotated[str | None, sample_option("Trace")] = None,
+    module_filter: Annotated[str | None, module_filter_option("Trace")] = None,
+    modules_file: Annotated[Path | None, modules_file_option("Trace")] = None,
     verify_default: Annotated[
         bool,
         typer.Option("--verify-default", help="Fail unless every object equals the plain compile's."),
     ] = False,
     keep_logs: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the training logs there, too.")] = None,
     keep_objects: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the objects there.")] = None,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Compilers at a time.", show_default="all CPUs")
-    ] = None,
+    jobs: Annotated[int | None, jobs_option("Compilers at a time.")] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Start over, and replace a dataset that was made otherwise.")
     ] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    json_output: JsonOutput = False,
 ) -> None:
     """Run a compiler over a corpus, and make a dataset of its decisions and of the sizes they led to.
 
@@ -126,7 +126,7 @@ def trace(
                 replace_flags=tuple(replace_flag or ()),
                 trust_corpus=trust_corpus,
                 timeout=timeout,
-                memory_limit=None if memory_limit is None else parse_size(memory_limit),
+                memory_limit=parse_size(memory_limit),
                 retries=retries,
                 sample=sample,
                 module_filter=module_filter,
@@ -152,19 +152,6 @@ def trace(
         raise typer.Exit(EXIT_FAILED)
 
 
-def parse_size(text: str) -> int:
-    """Read a number of bytes as people write it: ``500M``, ``2G``, in powers of 1024.
-
-    Raises:
-        UsageError: it is none.
-    """
-    match = _MEMORY.fullmatch(text.strip())
-    size = 0.0 if match is None else float(match[1]) * _UNITS[match[2].upper()]
-    if not 1 <= size < math.inf:
-        raise UsageError(f"--memory-limit {text}: expected a size such as 500M or 2G")
-    return int(size)
-
-
 def show_report(report: TraceReport) -> None:
     """Print what a trace did, and what to do with it."""
     from rich.markup import escape
@@ -176,7 +163,7 @@ def show_report(report: TraceReport) -> None:
     again = ", made before in the same way" if report.unchanged else ""
     kept = f", {report.resumed} of them by an earlier run" if report.resumed else ""
     console.print(
-        f"[bold]{name}[/bold]: {report.observations} {report.task} decisions of {_count(report.traced, 'module')}"
+        f"[bold]{name}[/bold]: {report.observations} {report.task} decisions of {counted(report.traced, 'module')}"
         f"{kept}{again} in {report.seconds:.2f} s"
     )
     console.print(
@@ -190,7 +177,7 @@ def show_report(report: TraceReport) -> None:
         change = 100 * (report.text_size / report.baseline_text_size - 1)
         console.print(
             f"text: {report.text_size} bytes, {report.baseline_text_size} by the plain compile ({change:+.2f} %); "
-            f"{report.faithful} of {_count(report.traced, 'object')} {_equal(report.traced)} the plain compile's"
+            f"{report.faithful} of {counted(report.traced, 'object')} {_equal(report.traced)} the plain compile's"
         )
     if report.modules > len(report.slowest) > 0:  # of a few modules, modules.parquet tells all
         slow = table("slowest modules", "seconds", "decisions")
@@ -218,13 +205,9 @@ def example_query(report: TraceReport) -> str:
 
 
 def _unfaithful(report: TraceReport) -> str:
-    differ = f"{report.traced - report.faithful} of {_count(report.traced, 'object')} differ from the plain compile's"
+    differ = f"{report.traced - report.faithful} of {counted(report.traced, 'object')} differ from the plain compile's"
     return f"{differ}: what decided was not LLVM's own heuristic; modules.parquet says of which: faithful is false"
 
 
 def _equal(number: int) -> str:
     return "equals" if number == 1 else "equal"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
