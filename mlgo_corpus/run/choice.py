@@ -33,6 +33,21 @@ def ways_of(toolchain: Toolchain, task: Task, policy: str) -> tuple[str, ...]:
     return tuple(ways)
 
 
+def user_compiler(named: str | None, *, cache: Path | None = None) -> tuple[Toolchain, str] | None:
+    """Look at the compiler that the user wants: ``named``, else the one that `COMPILER_VARIABLE` names.
+
+    Gives it with the words that errors about it begin with, or None where the user leaves the choice to us.
+
+    Raises:
+        UsageError: there is no such program, or it is no clang that works.
+    """
+    if named is not None:
+        return probe_compiler(named, cache=cache), f"--compiler {named}"
+    if named := os.environ.get(COMPILER_VARIABLE):
+        return probe_compiler(named, cache=cache), f"{COMPILER_VARIABLE}={named}"
+    return None
+
+
 def choose_compiler(
     named: str | None,
     task: Task,
@@ -59,11 +74,8 @@ def choose_compiler(
     Raises:
         UsageError: there is none; the message says what would help.
     """
-    where = f"--compiler {named}"
-    if named is None and (named := os.environ.get(COMPILER_VARIABLE) or None):
-        where = f"{COMPILER_VARIABLE}={named}"
-    if named is not None:
-        toolchain = probe_compiler(named, cache=cache)
+    if (wanted := user_compiler(named, cache=cache)) is not None:
+        toolchain, where = wanted
         ways = _wanted(ways_of(toolchain, task, policy), via)
         if not ways:
             raise UsageError(f"{where}: {_cannot(task, policy, via)}")
@@ -123,7 +135,7 @@ def choose_optimiser(
     """Choose a clang that has an opt of the same version, and that reads the corpus's bitcode.
 
     Args:
-        named: the compiler that the user wants, or None for the best one found.
+        named: the compiler that the user wants, or None for `COMPILER_VARIABLE`'s, else the best one found.
         producer: the major version of the LLVM that made the corpus, where it is known.
         built: folders of toolchains that this package built.
         cache: where it is known what compilers can do.
@@ -132,11 +144,8 @@ def choose_optimiser(
     Raises:
         UsageError: there is none; the message says what would help.
     """
-    where = f"--compiler {named}"
-    if named is None and (named := os.environ.get(COMPILER_VARIABLE) or None):
-        where = f"{COMPILER_VARIABLE}={named}"
-    if named is not None:
-        toolchain = probe_compiler(named, cache=cache)
+    if (wanted := user_compiler(named, cache=cache)) is not None:
+        toolchain, where = wanted
         if toolchain.opt is None:
             raise UsageError(
                 f"{where}: there is no opt of LLVM {toolchain.version} for it: install clang-{toolchain.major} and "
@@ -157,6 +166,41 @@ def choose_optimiser(
         raise UsageError(
             f"the corpus is made by LLVM {producer}, and opt is here only for {versions}: install llvm-{producer} and "
             f"clang-{producer}"
+        )
+    return min(readers, key=lambda one: (one.major != producer, one.origin == "built"))
+
+
+def choose_clang(
+    named: str | None,
+    *,
+    producer: int | None,
+    built: Sequence[Path] = (),
+    cache: Path | None = None,
+    jobs: int = 1,
+) -> Toolchain:
+    """Choose a clang that reads the corpus's bitcode: if there is one, of the LLVM that made it.
+
+    Args:
+        named: the compiler that the user wants, or None for `COMPILER_VARIABLE`'s, else the best one found.
+        producer: the major version of the LLVM that made the corpus, where it is known.
+        built: folders of toolchains that this package built.
+        cache: where it is known what compilers can do.
+        jobs: how many compilers to look at side by side.
+
+    Raises:
+        UsageError: there is none; the message says what would help.
+    """
+    if (wanted := user_compiler(named, cache=cache)) is not None:
+        return wanted[0]
+    found = [one for one in probe_toolchains(built=built, cache=cache, jobs=jobs) if one.problem is None]
+    if not found:
+        raise UsageError(f"no clang found: install clang-{producer or _USUAL}, or name one with --compiler")
+    readers = [one for one in found if producer is None or _reads(one, producer)]
+    if not readers:
+        versions = sorted({version for one in found for version in one.reads_bitcode})
+        raise UsageError(
+            f"the corpus is made by LLVM {producer}, and the compilers found read only bitcode of "
+            f"{', '.join(map(str, versions))}: install clang-{producer}, or name a newer one with --compiler"
         )
     return min(readers, key=lambda one: (one.major != producer, one.origin == "built"))
 
