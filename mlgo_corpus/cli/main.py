@@ -7,12 +7,14 @@ from typing import Annotated
 import typer
 
 from mlgo_corpus import __version__
+from mlgo_corpus.cli.combine import combine, make
 from mlgo_corpus.cli.demo import demo
 from mlgo_corpus.cli.dump import dump
 from mlgo_corpus.cli.explain import explain
 from mlgo_corpus.cli.extract import extract
 from mlgo_corpus.cli.ir2native import ir2native
 from mlgo_corpus.cli.logs import logs_to_parquet, parquet_to_logs
+from mlgo_corpus.cli.stats import stats
 from mlgo_corpus.cli.toolchain import toolchain_app
 from mlgo_corpus.cli.trace import trace
 
@@ -47,6 +49,9 @@ def _options(
 app.command()(demo)
 app.command()(extract)
 app.command()(explain)
+app.command()(stats)
+app.command()(combine)
+app.command()(make)
 app.command()(trace)
 app.command()(ir2native)
 app.command()(logs_to_parquet)

@@ -189,13 +189,18 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def write_manifest(path: Path, modules: Sequence[str], *, has_thinlto: bool, override: Sequence[str] | None) -> None:
-    """Write a manifest byte for byte as upstream's ``json.dump(…, indent=2)`` does, whole or not at all."""
+    """Write a manifest, whole or not at all; see `manifest_bytes`."""
+    write_atomically(path, manifest_bytes(modules, has_thinlto=has_thinlto, override=override))
+
+
+def manifest_bytes(modules: Sequence[str], *, has_thinlto: bool, override: Sequence[str] | None) -> bytes:
+    """Give a manifest byte for byte as upstream's ``json.dump(…, indent=2)`` writes it."""
     manifest: dict[str, Any] = {}
     if override is not None:
         manifest["global_command_override"] = list(override)
     manifest["has_thinlto"] = has_thinlto
     manifest["modules"] = list(modules)
-    write_atomically(path, json.dumps(manifest, indent=2).encode("ascii"))
+    return json.dumps(manifest, indent=2).encode("ascii")
 
 
 def create_file(path: Path) -> IO[bytes]:

@@ -6,7 +6,7 @@ for what was left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -14,10 +14,20 @@ from mlgo_corpus.errors import CorpusError, FormatError
 from mlgo_corpus.formats.bitcode import is_bitcode, read_module_header
 from mlgo_corpus.formats.cmdline import CommandFacts, read_facts, split_options
 from mlgo_corpus.store.corpus import MODULES_NAME, Corpus, Module
-from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, ModuleRow, iter_module_rows, printable
+from mlgo_corpus.store.moduletable import (
+    INTEGER_FIELDS,
+    STATUS_FAILED,
+    STATUS_OK,
+    ModuleRow,
+    iter_module_rows,
+    printable,
+    read_module_columns,
+)
 from mlgo_corpus.store.objects import Reason
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from mlgo_corpus.formats.bitcode import ModuleHeader
 
 
@@ -42,6 +52,40 @@ def iter_rows(corpus: Corpus) -> Iterator[ModuleRow]:
     for module in corpus:  # a manifest that somebody edited
         if printable(module.name) not in seen:
             yield scan_module(module)
+
+
+def read_rows_as_columns(corpus: Corpus, columns: Sequence[str]) -> pa.Table:
+    """Give the same rows as `iter_rows`, as columns: a million in a second where the corpus has a table.
+
+    Raises:
+        CorpusError: the table is damaged.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    path = corpus.path / MODULES_NAME
+    wanted = tuple(dict.fromkeys(("module", "status", *columns)))
+    rest: Sequence[str] = corpus.names
+    tables = []
+    if path.is_file():
+        table = read_module_columns(path, wanted)
+        names = pa.array(map(printable, corpus.names), pa.string())
+        there = pc.equal(table["status"], STATUS_OK)
+        table = table.filter(pc.or_(pc.invert(there), pc.is_in(table["module"], value_set=names)))
+        tables.append(table)
+        if pc.sum(pc.equal(table["status"], STATUS_OK)).as_py() == len(rest):
+            rest = ()
+        else:  # a manifest that somebody edited
+            known = frozenset(table.filter(pc.equal(table["status"], STATUS_OK))["module"].to_pylist())
+            rest = [name for name in corpus.names if printable(name) not in known]
+    if rest or not tables:
+        rows = [scan_module(corpus[name]) for name in rest]
+        kinds = [pa.int64() if name in INTEGER_FIELDS else pa.string() for name in wanted]
+        arrays = [
+            pa.array([getattr(row, name) for row in rows], kind) for name, kind in zip(wanted, kinds, strict=True)
+        ]
+        tables.append(pa.Table.from_arrays(arrays, names=list(wanted)))
+    return pa.concat_tables(tables)
 
 
 def scan_module(module: Module) -> ModuleRow:

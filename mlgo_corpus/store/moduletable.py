@@ -30,7 +30,7 @@ A million rows are an ordinary corpus's: they are read as columns, and changed a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -122,11 +122,19 @@ def rewrite_modules(path: Path, temporary: Path, change: Callable[[ModuleRow], M
         CorpusError: it is missing, damaged, or no such table.
         OSError: it cannot be written.
     """
-    metadata = read_module_metadata(path)
+    write_module_rows(path, temporary, map(change, iter_module_rows(path)), read_module_metadata(path))
+
+
+def write_module_rows(path: Path, temporary: Path, rows: Iterable[ModuleRow], metadata: Mapping[str, Any]) -> None:
+    """Write a ``modules.parquet`` that has its name when it is whole.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     table = ModuleTableWriter(path, temporary)
     try:
-        for row in iter_module_rows(path):
-            table.append(change(row))
+        for row in rows:
+            table.append(row)
         table.commit(metadata)
     except BaseException:
         table.abandon()

@@ -1,0 +1,105 @@
+"""``mlgo-corpus stats``: what is in a corpus."""
+
+from __future__ import annotations
+
+import shlex
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlgo_corpus.cli.console import counted, human_bytes, out, print_json, table, verb, visible
+from mlgo_corpus.cli.options import JsonOutput
+
+if TYPE_CHECKING:
+    from mlgo_corpus.stats import CorpusStats
+
+_BAR = 32
+_GROUPS_SHOWN = 20
+
+
+class GroupedBy(StrEnum):
+    """The values of ``--by``."""
+
+    FOLDER = "folder"
+    OPT_LEVEL = "opt-level"
+    TRIPLE = "triple"
+    PRODUCER = "producer"
+    LANGUAGE = "language"
+
+
+@verb
+def stats(
+    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="A corpus folder.")],
+    by: Annotated[GroupedBy | None, typer.Option(help="Also sum up by this.")] = None,
+    depth: Annotated[int, typer.Option(min=1, help="With --by folder: so many folders of a module's name.")] = 1,
+    json_output: JsonOutput = False,
+) -> None:
+    """Say what is in a corpus: modules, bytes, functions, sizes, duplicates, what was left out and why.
+
+    Everything comes from modules.parquet, at once; only a corpus that has none is read.
+    """
+    from mlgo_corpus.stats import corpus_stats
+
+    found = corpus_stats(corpus, by=by, depth=depth)
+    if json_output:
+        print_json(found.as_json())
+    else:
+        show_stats(found)
+
+
+def show_stats(found: CorpusStats) -> None:
+    """Print what is in a corpus."""
+    console = out()
+    console.print(f"[bold]{visible(str(found.corpus))}[/bold]: {counted(found.modules, 'module')}{_functions(found)}")
+    console.print(f"{human_bytes(found.bitcode_bytes)} of bitcode, {human_bytes(found.cmd_bytes)} of commands")
+    if found.has_thinlto or found.override is not None:
+        command = "" if found.override is None else f"one command for all: {visible(shlex.join(found.override))}"
+        console.print(
+            ", ".join(text for text in ("with ThinLTO indexes" if found.has_thinlto else "", command) if text)
+        )
+    if found.duplicates:
+        console.print(
+            f"{counted(found.duplicates, 'module')} the same as an earlier one ({human_bytes(found.duplicate_bytes)})"
+        )
+    if found.splits:
+        console.print("split: " + ", ".join(f"{name} {count}" for name, count in found.splits.items()))
+    rows = table("reason", "rows", "status")
+    for reason, status, count in found.reasons:
+        rows.add_row(reason, str(count), status)
+    console.print(rows)
+    if found.histogram:
+        console.print(
+            "a module's bitcode: " + ", ".join(f"{name} {human_bytes(size)}" for name, size in found.sizes.items())
+        )
+        bars = table("from", "modules", "", left=0)
+        most = max(count for _, count in found.histogram)
+        for size, count in found.histogram:
+            bars.add_row(human_bytes(size), str(count), "█" * -(-count * _BAR // most))
+        bars.columns[-1].justify = "left"
+        console.print(bars)
+        console.print("largest: " + ", ".join(f"{visible(name)} {human_bytes(size)}" for name, size in found.largest))
+    if found.by is not None:
+        groups = table(found.by, "modules", "bitcode", "functions", "duplicates")
+        for group in found.groups[:_GROUPS_SHOWN]:
+            functions = "" if group.functions is None else str(group.functions)
+            groups.add_row(
+                visible(group.label),
+                str(group.modules),
+                human_bytes(group.bitcode_bytes),
+                functions,
+                str(group.duplicates),
+            )
+        console.print(groups)
+        if len(found.groups) > _GROUPS_SHOWN:
+            console.print(f"... and {len(found.groups) - _GROUPS_SHOWN} more; --json has all")
+    if not found.from_table:
+        console.print("(there is no modules.parquet: every module was read; mlgo-corpus make writes one)")
+
+
+def _functions(found: CorpusStats) -> str:
+    if found.functions is None:
+        return ""
+    unknown = f" (not known of {counted(found.functions_unknown, 'module')})" if found.functions_unknown else ""
+    return f", {counted(found.functions, 'function')}{unknown}"

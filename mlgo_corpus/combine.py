@@ -1,0 +1,229 @@
+"""The combine stage: one corpus from many, or a manifest for a folder of corpora as LLVM's mlgo-utils makes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.store.corpus import (
+    MANIFEST_NAME,
+    Corpus,
+    Module,
+    NameRegistry,
+    read_manifest,
+    safe_module_name,
+    write_atomically,
+)
+from mlgo_corpus.store.modulescan import iter_rows
+from mlgo_corpus.store.moduletable import STATUS_OK, printable
+from mlgo_corpus.store.newcorpus import Placing, check_apart, digest_of_request, is_whole, new_corpus
+from mlgo_corpus.store.selection import corpus_digest
+
+_LONGEST_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class CombineReport:
+    """What combining did.
+
+    Attributes:
+        output: the corpus, or the folder of corpora.
+        corpora: for each corpus, the folder its modules are in now, and how many they are.
+        modules: modules in all.
+        left_out: rows of what the corpora had left out themselves.
+        failed: the modules whose files could not be had: name and why.
+        copied: files that were copied because they could not be linked.
+        unchanged: whether it was there already, made from the same corpora.
+        seconds: how long it took.
+    """
+
+    output: Path
+    corpora: tuple[tuple[str, int], ...]
+    modules: int
+    left_out: int
+    failed: tuple[tuple[str, str], ...]
+    copied: int
+    unchanged: bool
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the report as plain values."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**values, "output": str(self.output), "corpora": dict(self.corpora)}
+
+
+def combine_corpora(
+    corpora: Sequence[Path | str],
+    output: Path | str,
+    *,
+    placing: Placing | str = Placing.LINK,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> CombineReport:
+    """Make one corpus of several; a module's name gets its corpus's name in front.
+
+    Args:
+        corpora: their folders, in the order in which their modules will stand; ``NAME=FOLDER`` names one. Otherwise
+            a corpus has the name of its folder, or of the first folder above that tells it from the others.
+        output: the new corpus's folder.
+        placing: how files come there, see `Placing`.
+        force: replace another corpus.
+        progress: is told (modules done, modules in all).
+
+    Raises:
+        UsageError: settings that hold for a whole corpus differ, or the output cannot be used; nothing was written.
+        CorpusError: one of them is no corpus.
+        MlgoCorpusError: the output cannot be written.
+    """
+    started = time.perf_counter()
+    output = Path(output)
+    placing = Placing(placing)
+    opened = [_named(str(item)) for item in corpora]
+    if not opened:
+        raise UsageError("expected the folders of corpora, found none")
+    folders = _names([name for name, _ in opened], [corpus.path for _, corpus in opened])
+    sources = dict(zip(folders, (corpus for _, corpus in opened), strict=True))
+    check_apart(output, sources.values())
+    _check_agreement(
+        (name, {"has_thinlto": one.has_thinlto, "global_command_override": one.global_command_override})
+        for name, one in sources.items()
+    )
+    digests = [(name, os.path.abspath(one.path), corpus_digest(one, one.names)) for name, one in sources.items()]
+    request = digest_of_request("combine", str(placing), digests)
+    counts = tuple((name, len(corpus)) for name, corpus in sources.items())
+    total = sum(count for _, count in counts)
+    if is_whole(output, request, force=force):
+        modules = len(Corpus.open(output))
+        return CombineReport(output, counts, modules, 0, (), 0, True, time.perf_counter() - started)
+    left_out = done = 0
+    with new_corpus(output, placing) as made:
+        for name, corpus in sources.items():
+            by_name = {printable(module): module for module in corpus.names}
+            if placing is Placing.REFERENCE:
+                made.refer(name, corpus.path)
+            for row in iter_rows(corpus):
+                row = row._replace(
+                    duplicate_of=None if row.duplicate_of is None else f"{name}/{row.duplicate_of}", split=None
+                )
+                own = by_name.get(row.module)
+                if row.status != STATUS_OK or own is None:
+                    left_out += 1
+                    made.add_row(row, f"{name}/{row.module}")
+                    continue
+                module: Module | None = corpus[own] if placing is not Placing.REFERENCE else None
+                made.add(row, f"{name}/{own}", module)
+                done += 1
+                if progress is not None:
+                    progress(done, total)
+        some = next(iter(sources.values()))
+        made.finish(
+            has_thinlto=some.has_thinlto,
+            override=some.global_command_override,
+            about={"made_by": "combine", "request": request, "placing": str(placing), "corpora": list(sources)},
+        )
+    return CombineReport(
+        output,
+        counts,
+        len(made.modules),
+        left_out,
+        tuple(made.failed),
+        made.copied,
+        False,
+        time.perf_counter() - started,
+    )
+
+
+def combine_in_place(root: Path | str, *, force: bool = False) -> CombineReport:
+    """Write a manifest for all corpora that are sub-folders of ``root``: LLVM's ``combine_training_corpus``.
+
+    The manifest is the one that mlgo-utils writes for the same order of folders, byte for byte; here the folders are
+    sorted by name. Keys that this tool does not know are kept.
+
+    Raises:
+        UsageError: there are no corpora, they differ in what is not modules, or another manifest is there.
+        CorpusError: a manifest is none.
+        MlgoCorpusError: the manifest cannot be written.
+    """
+    started = time.perf_counter()
+    root = Path(root)
+    try:
+        folders = sorted(folder for folder in root.iterdir() if (folder / MANIFEST_NAME).is_file())
+    except OSError as error:
+        raise UsageError(f"{root}: {os_reason(error)}") from error
+    if not folders:
+        raise UsageError(f"{root}: no folder in it has a {MANIFEST_NAME}; --root wants the folder that holds corpora")
+    manifests = {folder.name: read_manifest(folder / MANIFEST_NAME) for folder in folders}
+    modules = {name: manifest.pop("modules") for name, manifest in manifests.items()}
+    _check_agreement(manifests.items())
+    combined = dict(next(iter(manifests.values())))
+    combined["modules"] = [os.path.join(name, module) for name, names in modules.items() for module in names]
+    data = json.dumps(combined, indent=2).encode("ascii")
+    place = root / MANIFEST_NAME
+    try:
+        unchanged = place.is_file() and place.read_bytes() == data
+        if place.exists() and not unchanged and not force:
+            raise UsageError(f"{place}: another manifest is there; --force replaces it")
+        if not unchanged:
+            write_atomically(place, data)
+    except OSError as error:
+        raise MlgoCorpusError(f"cannot write {place}: {os_reason(error)}") from error
+    counts = tuple((name, len(names)) for name, names in modules.items())
+    total = sum(count for _, count in counts)
+    return CombineReport(root, counts, total, 0, (), 0, unchanged, time.perf_counter() - started)
+
+
+def _named(text: str) -> tuple[str | None, Corpus]:
+    name, equals, folder = text.partition("=")
+    if equals and name and not Path(text).exists():
+        return name, Corpus.open(folder)
+    return None, Corpus.open(text)
+
+
+def _names(given: Sequence[str | None], paths: Sequence[Path]) -> list[str]:
+    """Give each corpus a name of its own: the one it was given, or the last part of its path that is not everybody's.
+
+    ``one/corpus`` and ``two/corpus`` are ``one`` and ``two``.
+    """
+    parts = [list(path.resolve().parts[1:]) for path in paths]
+    while len(parts) > 1 and all(len(part) > 1 for part in parts) and len({part[-1] for part in parts}) == 1:
+        for part in parts:
+            part.pop()
+    registry = NameRegistry()
+    return [
+        registry.claim(safe_module_name(name if name is not None else part[-1] if part else "corpus"))
+        for name, part in zip(given, parts, strict=True)
+    ]
+
+
+def _check_agreement(settings: Iterable[tuple[str, dict[str, Any]]]) -> None:
+    """Raise if corpora differ in what a manifest says of all modules, and tell who says what."""
+    said = list(settings)
+    conflicts = []
+    for key in dict.fromkeys(key for _, values in said for key in values):
+        found = [(name, key in values, values.get(key)) for name, values in said]
+        if any(one[1:] != found[0][1:] for one in found):
+            shown = ", ".join(f"{name} has {_shown(value)}" for name, _, value in found)
+            conflicts.append(f"{key}: {shown}")
+    if conflicts:
+        raise UsageError(
+            f"the corpora do not agree on what one manifest says of all its modules: {'; '.join(conflicts)}; "
+            "combine those that agree"
+        )
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple | list):
+        text = shlex.join(map(str, value)) or "an empty command"
+        return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
+    return json.dumps(value)[:_LONGEST_SHOWN]

@@ -1,0 +1,208 @@
+"""The make stage: a corpus from loose bitcode files, with one command for all of them or each with its own."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlgo_corpus import __version__
+from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.store.corpus import (
+    BITCODE_SUFFIX,
+    COMMAND_SUFFIX,
+    MANIFEST_NAME,
+    MODULE_SUFFIXES,
+    MODULES_NAME,
+    STATE_FOLDER,
+    THINLTO_INDEX_SUFFIX,
+    Module,
+    NameRegistry,
+    manifest_bytes,
+    safe_module_name,
+    write_atomically,
+)
+from mlgo_corpus.store.modulescan import scan_module
+from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, ModuleRow, write_module_rows
+from mlgo_corpus.store.newcorpus import Placing, digest_of_request, is_whole, new_corpus
+from mlgo_corpus.store.objects import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class MakeReport:
+    """What making a corpus did.
+
+    Attributes:
+        output: the corpus.
+        modules: modules in it.
+        has_thinlto: whether they have ThinLTO indexes.
+        without_command: modules that neither have a command nor are covered by default arguments.
+        failed: files that are no modules: name, reason and detail.
+        unchanged: whether it was there already, made of the same files.
+        seconds: how long it took.
+    """
+
+    output: Path
+    modules: int
+    has_thinlto: bool
+    without_command: int
+    failed: tuple[tuple[str, str, str], ...]
+    unchanged: bool
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the report as plain values."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**values, "output": str(self.output)}
+
+
+def make_corpus(
+    folder: Path | str,
+    output: Path | str | None = None,
+    *,
+    default_args: Sequence[str] | None = None,
+    placing: Placing | str = Placing.LINK,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> MakeReport:
+    """Make a corpus of the ``*.bc`` files in a folder and below it; a module's name is its path without ``.bc``.
+
+    ``*.thinlto.bc`` files are the modules' ThinLTO indexes. A ``*.cmd`` file beside a module is its own command.
+
+    Args:
+        folder: where the files are.
+        output: the new corpus; by default the folder itself becomes one, and gets a manifest and a table.
+        default_args: one command for all modules, for the manifest's ``global_command_override``.
+        placing: how files come to ``output``, see `Placing`.
+        force: replace another corpus, or another manifest in the folder.
+        progress: is told (files read, files in all).
+
+    Raises:
+        UsageError: there are no bitcode files, there is no command for them, or the output cannot be used.
+        MlgoCorpusError: the corpus cannot be written.
+    """
+    started = time.perf_counter()
+    folder = Path(folder)
+    placing = Placing(placing)
+    names = _find_modules(folder)
+    override = None if default_args is None else tuple(default_args)
+    if override is not None and not override:
+        raise UsageError("--default-args: expected a command, found nothing")
+    with_index = frozenset(name for name in names if os.path.isfile(folder / (name + THINLTO_INDEX_SUFFIX)))
+    if override is None and not any(os.path.isfile(folder / (name + COMMAND_SUFFIX)) for name in names):
+        raise UsageError(f"{folder}: no module has a command of its own, a .cmd file; --default-args gives one for all")
+    modules = [Module(folder, name, bool(with_index), override) for name in names]
+
+    def scanned() -> Iterator[tuple[Module, ModuleRow]]:
+        for number, module in enumerate(modules, 1):
+            row = scan_module(module)
+            if module.has_thinlto and row.status == STATUS_OK and module.name not in with_index:
+                detail = "other modules have a ThinLTO index, and this one has none"
+                row = row._replace(status=STATUS_FAILED, reason=str(Reason.MISSING_THINLTO_INDEX), detail=detail)
+            yield module, row
+            if progress is not None:
+                progress(number, len(modules))
+
+    if output is None:
+        rows, unchanged = _in_place(folder, scanned(), bool(with_index), override, force=force)
+        return _report(folder, rows, bool(with_index), unchanged, started)
+    output = Path(output)
+    if output.resolve().is_relative_to(folder.resolve()):
+        raise UsageError(f"--output {output}: is in {folder}; without --output that folder itself becomes a corpus")
+    stamps = [_stamps(folder, name) for name in names]
+    request = digest_of_request("make", str(placing), os.path.abspath(folder), override, names, stamps)
+    if is_whole(output, request, force=force):
+        return _report(output, [row for _, row in scanned()], bool(with_index), True, started)
+    rows = []
+    registry = NameRegistry()
+    with new_corpus(output, placing) as made:
+        for module, row in scanned():
+            name = registry.claim(safe_module_name(module.name))
+            if row.status == STATUS_OK:
+                rows.append(made.add(row, name, module))
+            else:
+                rows.append(made.add_row(row, name))
+        _check_any(folder, rows)
+        about = {"made_by": "make", "request": request, "placing": str(placing)}
+        made.finish(has_thinlto=bool(with_index), override=override, about=about)
+    return _report(output, rows, bool(with_index), False, started)
+
+
+def _find_modules(folder: Path) -> list[str]:
+    """Give the paths of all bitcode files, without their suffix, in the order of their bytes; links are not entered."""
+    names = []
+
+    def refuse(error: OSError) -> None:
+        raise UsageError(f"{error.filename}: {os_reason(error)}") from error
+
+    for where, folders, files in os.walk(folder, onerror=refuse):
+        folders[:] = sorted(name for name in folders if name != STATE_FOLDER)
+        for file in files:
+            if file.endswith(BITCODE_SUFFIX) and not file.endswith(THINLTO_INDEX_SUFFIX) and file != BITCODE_SUFFIX:
+                path = os.path.relpath(os.path.join(where, file), folder)
+                names.append(path.removesuffix(BITCODE_SUFFIX))
+    if not names:
+        raise UsageError(f"{folder}: no *{BITCODE_SUFFIX} files in it; mlgo-corpus extract takes a build's objects")
+    return sorted(names, key=os.fsencode)
+
+
+def _stamps(folder: Path, name: str) -> tuple[tuple[int, int] | None, ...]:
+    found: list[tuple[int, int] | None] = []
+    for suffix in MODULE_SUFFIXES:
+        try:
+            status = os.stat(folder / (name + suffix))
+            found.append((status.st_size, status.st_mtime_ns))
+        except OSError:
+            found.append(None)
+    return tuple(found)
+
+
+def _in_place(
+    folder: Path,
+    scanned: Iterator[tuple[Module, ModuleRow]],
+    has_thinlto: bool,
+    override: Sequence[str] | None,
+    *,
+    force: bool,
+) -> tuple[list[ModuleRow], bool]:
+    """Give a folder a manifest and a table; tell whether the manifest was there."""
+    manifest = folder / MANIFEST_NAME
+    if (folder / STATE_FOLDER).exists():
+        raise UsageError(f"{folder}: is a corpus that extract keeps up to date; name another --output")
+    found = list(scanned)
+    rows = [row for _, row in found]
+    _check_any(folder, rows)
+    names = [module.name for module, row in found if row.status == STATUS_OK]
+    data = manifest_bytes(names, has_thinlto=has_thinlto, override=override)
+    try:
+        unchanged = manifest.is_file() and manifest.read_bytes() == data
+        if manifest.exists() and not unchanged and not force:
+            raise UsageError(f"{manifest}: another manifest is there; --force replaces it")
+        about = {"tool": "mlgo-corpus", "version": __version__, "made_by": "make"}
+        write_module_rows(folder / MODULES_NAME, folder / f".{MODULES_NAME}.tmp", rows, about)
+        write_atomically(manifest, data)
+    except OSError as error:
+        raise MlgoCorpusError(f"cannot write {error.filename or folder}: {os_reason(error)}") from error
+    return rows, unchanged
+
+
+def _check_any(folder: Path, rows: Sequence[ModuleRow]) -> None:
+    if not any(row.status == STATUS_OK for row in rows):
+        first = rows[0]
+        raise UsageError(f"{folder}: none of {len(rows)} files is a module: {first.module}.bc: {first.detail}")
+
+
+def _report(output: Path, rows: Sequence[ModuleRow], has_thinlto: bool, unchanged: bool, started: float) -> MakeReport:
+    there = [row for row in rows if row.status == STATUS_OK]
+    return MakeReport(
+        output=output,
+        modules=len(there),
+        has_thinlto=has_thinlto,
+        without_command=sum(row.reason == Reason.NO_COMMAND for row in there),
+        failed=tuple((row.module, row.reason, row.detail) for row in rows if row.status != STATUS_OK),
+        unchanged=unchanged,
+        seconds=time.perf_counter() - started,
+    )
