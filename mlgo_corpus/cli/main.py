@@ -14,6 +14,7 @@ from mlgo_corpus.cli.explain import explain
 from mlgo_corpus.cli.extract import extract
 from mlgo_corpus.cli.ir2native import ir2native
 from mlgo_corpus.cli.logs import logs_to_parquet, parquet_to_logs
+from mlgo_corpus.cli.split import dedup, split
 from mlgo_corpus.cli.stats import stats
 from mlgo_corpus.cli.toolchain import toolchain_app
 from mlgo_corpus.cli.trace import trace
@@ -52,6 +53,8 @@ app.command()(explain)
 app.command()(stats)
 app.command()(combine)
 app.command()(make)
+app.command()(split)
+app.command()(dedup)
 app.command()(trace)
 app.command()(ir2native)
 app.command()(logs_to_parquet)

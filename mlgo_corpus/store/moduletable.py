@@ -35,6 +35,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.store import arrays
+from mlgo_corpus.store.corpus import create_file
 from mlgo_corpus.store.tables import METADATA_KEY, Kind, RowTable, open_parquet, unreadable
 
 if TYPE_CHECKING:
@@ -115,14 +117,45 @@ def read_module_metadata(path: Path) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def rewrite_modules(path: Path, temporary: Path, change: Callable[[ModuleRow], ModuleRow]) -> None:
-    """Change the rows of a ``modules.parquet``, whose metadata stays; it has its name again when it is whole.
+def rewrite_column(
+    path: Path,
+    temporary: Path,
+    column: str,
+    give: Callable[[pa.Table], Sequence[str | None]],
+    metadata: Mapping[str, Any],
+) -> None:
+    """Give a column of text of a ``modules.parquet`` other values; the file has its name again when it is whole.
+
+    Args:
+        path: the table.
+        temporary: its name until then.
+        column: the column's name.
+        give: the values, for some of the rows with all their columns.
+        metadata: what the table says of its making from now on.
 
     Raises:
         CorpusError: it is missing, damaged, or no such table.
         OSError: it cannot be written.
     """
-    write_module_rows(path, temporary, map(change, iter_module_rows(path)), read_module_metadata(path))
+    import pyarrow.parquet as pq
+
+    names = ModuleRow._fields
+    try:
+        with create_file(temporary) as file:
+            writer = None
+            for group in _iter_groups(path, names):
+                values = arrays.texts(group.schema.field(column).type, give(group))
+                group = group.set_column(names.index(column), column, values)
+                if writer is None:  # without a stored Arrow schema, as `RowTable` does
+                    writer = pq.ParquetWriter(file, group.schema, compression="zstd", store_schema=False)
+                writer.write_table(group)
+            if writer is not None:
+                writer.add_key_value_metadata({METADATA_KEY: json.dumps(metadata, sort_keys=True)})
+                writer.close()
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def write_module_rows(path: Path, temporary: Path, rows: Iterable[ModuleRow], metadata: Mapping[str, Any]) -> None:

@@ -71,6 +71,10 @@ class BatchTable:
         """Add a row group."""
         self._writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
 
+    def say(self, metadata: Mapping[str, str]) -> None:
+        """Add to the file's metadata what is known only at its end."""
+        self._writer.add_key_value_metadata(dict(metadata))
+
     def commit(self) -> None:
         """Write what is left, and give the file its name."""
         self._writer.close()

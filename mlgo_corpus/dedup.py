@@ -1,0 +1,176 @@
+"""The dedup stage: leave out modules that another one makes superfluous, and tell which."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.run.engine import available_cpus
+from mlgo_corpus.run.functionindex import function_index
+from mlgo_corpus.store.corpus import Corpus
+from mlgo_corpus.store.duplicates import Duplicate, find_equal, find_near
+from mlgo_corpus.store.functiontable import read_function_columns
+from mlgo_corpus.store.modulescan import iter_rows, read_rows_as_columns
+from mlgo_corpus.store.moduletable import STATUS_OK, STATUS_SKIPPED, ModuleRow, printable
+from mlgo_corpus.store.newcorpus import Placing, check_apart, digest_of_request, is_whole, new_corpus
+from mlgo_corpus.store.objects import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class DedupReport:
+    """What was found to be superfluous.
+
+    Attributes:
+        corpus: where.
+        output: the corpus without it, or None if there is none.
+        modules: modules before.
+        kept: modules left.
+        bitcode_bytes: of all modules.
+        dropped_bytes: of the dropped ones.
+        dropped: see `Duplicate`; the exact ones first.
+        problems: modules that cannot be read, and so were not compared or are not in the output: name and why.
+        unchanged: whether the output was there already.
+        seconds: how long it took.
+    """
+
+    corpus: Path
+    output: Path | None
+    modules: int
+    kept: int
+    bitcode_bytes: int
+    dropped_bytes: int
+    dropped: tuple[Duplicate, ...]
+    problems: tuple[tuple[str, str], ...]
+    unchanged: bool
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the report as plain values."""
+        values = {**asdict(self), "dropped": [one._asdict() for one in self.dropped], "corpus": str(self.corpus)}
+        return {**values, "output": None if self.output is None else str(self.output)}
+
+
+def dedup_corpus(
+    corpus: Path | str,
+    output: Path | str | None = None,
+    *,
+    near: float | None = None,
+    ignore_commands: bool = False,
+    min_instructions: int = 0,
+    placing: Placing | str = Placing.LINK,
+    jobs: int | None = None,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> DedupReport:
+    """Find modules that are the same as an earlier one and, if wanted, those nearly contained in a larger one.
+
+    Args:
+        corpus: its folder; it is not changed.
+        output: a corpus without them; by default none is made.
+        near: also drop modules of whose instructions at least this share is in functions that a kept module has, too,
+            by their bodies (see `mlgo_corpus.formats.functionhash`).
+        ignore_commands: modules are the same if their bitcode is, whatever their commands.
+        min_instructions: functions of fewer do not count for ``near``.
+        placing: how files come to ``output``, see `Placing`.
+        jobs: processes that read modules; by default the CPUs this process may use.
+        force: replace another corpus at ``output``.
+        progress: is told (modules read, modules in all).
+
+    Raises:
+        UsageError: the request cannot be carried out as it stands.
+        CorpusError: it is no corpus, or its table is damaged.
+        MlgoCorpusError: the output cannot be written.
+    """
+    started = time.perf_counter()
+    if near is not None and not 0 < near <= 1:
+        raise UsageError(f"--near {near:g}: expected more than 0, and at most 1")
+    if min_instructions < 0:
+        raise UsageError(f"--min-instructions {min_instructions}: expected at least 0")
+    opened = Corpus.open(corpus)
+    if len(opened) == 0:
+        raise UsageError(f"{opened.path}: has no modules")
+    if output is not None:
+        check_apart(Path(output), [opened])
+    names, sizes, contents = _modules(opened, commands=not ignore_commands)
+    found = find_equal(zip(names, contents, strict=True))
+    problems: tuple[tuple[str, str], ...] = ()
+    if near is not None:
+        equal = frozenset(one.module for one in found)
+        others = [name for name in opened.names if printable(name) not in equal]
+        try:
+            with function_index(opened, jobs=jobs or available_cpus(), progress=progress) as index:
+                columns = read_function_columns(index.path, others).of_at_least(min_instructions)
+                problems = index.problems
+        except OSError as error:
+            raise MlgoCorpusError(f"cannot write {error.filename or opened.path}: {os_reason(error)}") from error
+        nearly = find_near([printable(name) for name in others], columns, near)
+        gone = {one.module: one.kept for one in nearly}
+        # What is equal to one that is dropped is dropped for the sake of what that one was dropped for.
+        found = [one._replace(kept=gone.get(one.kept, one.kept)) for one in found] + nearly
+    dropped = frozenset(one.module for one in found)
+    unchanged = False
+    if output is not None:
+        options = [str(placing), near, ignore_commands, min_instructions]
+        request = digest_of_request("dedup", options, [names, contents])
+        unchanged = is_whole(Path(output), request, force=force)
+        if not unchanged:
+            problems += _write(opened, Path(output), Placing(placing), {one.module: one for one in found}, request)
+    return DedupReport(
+        corpus=opened.path,
+        output=None if output is None else Path(output),
+        modules=len(names),
+        kept=len(names) - len(found),
+        bitcode_bytes=sum(sizes),
+        dropped_bytes=sum(size for name, size in zip(names, sizes, strict=True) if name in dropped),
+        dropped=tuple(found),
+        problems=problems,
+        unchanged=unchanged,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _modules(opened: Corpus, *, commands: bool) -> tuple[list[str], list[int], list[str | None]]:
+    """Give the modules' names, their bytes of bitcode, and what is equal where the modules are."""
+    import pyarrow.compute as pc
+
+    table = read_rows_as_columns(opened, ("bitcode_bytes", "bitcode_sha256", "cmd_sha256"))
+    table = table.filter(pc.equal(table["status"], STATUS_OK))
+    contents = table["bitcode_sha256"]
+    if commands:
+        contents = pc.binary_join_element_wise(contents, pc.fill_null(table["cmd_sha256"], "none"), " ")
+    return table["module"].to_pylist(), pc.fill_null(table["bitcode_bytes"], 0).to_pylist(), contents.to_pylist()
+
+
+def _write(
+    opened: Corpus, output: Path, placing: Placing, dropped: dict[str, Duplicate], request: str
+) -> tuple[tuple[str, str], ...]:
+    """Make the corpus; give the modules whose files could not be had."""
+    known = {printable(name): name for name in opened.names}
+    with new_corpus(output, placing) as made:
+        for row in iter_rows(opened):
+            row = row._replace(split=None)
+            duplicate = dropped.get(row.module) if row.status == STATUS_OK else None
+            if row.status != STATUS_OK:
+                made.add_row(row, row.module)
+            elif duplicate is not None:
+                made.add_row(_dropped(row, duplicate), row.module)
+            else:
+                made.add(row, known[row.module], opened[known[row.module]])
+        made.finish(
+            has_thinlto=opened.has_thinlto,
+            override=opened.global_command_override,
+            about={"made_by": "dedup", "request": request},
+        )
+    return tuple(made.failed)
+
+
+def _dropped(row: ModuleRow, duplicate: Duplicate) -> ModuleRow:
+    if duplicate.exact:
+        detail = f"the same as {duplicate.kept}"
+    else:
+        detail = f"{100 * duplicate.share:.1f} % of its instructions are in functions of {duplicate.kept}, too"
+    return row._replace(status=STATUS_SKIPPED, reason=str(Reason.DUPLICATE), detail=detail, duplicate_of=duplicate.kept)

@@ -1,0 +1,157 @@
+"""Making a corpus's table of functions: every module is read once, by workers, and again only if it changes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from mlgo_corpus import __version__
+from mlgo_corpus.errors import CorpusError, FormatError
+from mlgo_corpus.formats.functionhash import read_functions
+from mlgo_corpus.run.engine import Lost, parallel_map
+from mlgo_corpus.store.corpus import Corpus, Module
+from mlgo_corpus.store.functiontable import (
+    FUNCTIONS_NAME,
+    FunctionTableWriter,
+    ModuleFunctions,
+    iter_known,
+    read_function_metadata,
+)
+from mlgo_corpus.store.moduletable import printable
+from mlgo_corpus.store.selection import corpus_digest
+
+_MODULE_SECONDS = 600.0
+# Raised when the hash of a body changes: tables of another one are made anew.
+_RULES = 1
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionIndex:
+    """A corpus's table of functions.
+
+    Attributes:
+        path: where it is.
+        read: modules that were read for it now.
+        problems: modules that cannot be read: name and why.
+    """
+
+    path: Path
+    read: int
+    problems: tuple[tuple[str, str], ...]
+
+
+@contextmanager
+def function_index(
+    corpus: Corpus, *, jobs: int, progress: Callable[[int, int], None] | None = None
+) -> Iterator[FunctionIndex]:
+    """Give a corpus's table of functions for the length of the block, and make it if it is not there.
+
+    It stays in the corpus's folder as ``functions.parquet``; where that cannot be written, it is a temporary file.
+
+    Raises:
+        OSError: it cannot be written anywhere.
+    """
+    place = corpus.path / FUNCTIONS_NAME
+    digest = corpus_digest(corpus, corpus.names)
+    about = read_function_metadata(place)
+    if about.get("rules") == _RULES and about.get("corpus") == digest:
+        yield FunctionIndex(place, 0, tuple((name, why) for name, why in about.get("problems", ())))
+        return
+    temporary = None
+    try:
+        known = place if about.get("rules") == _RULES else None
+        if not os.access(corpus.path, os.W_OK):
+            temporary = tempfile.mkdtemp(prefix="mlgo-functions-")
+            place = Path(temporary) / FUNCTIONS_NAME
+        yield _make(corpus, place, known, digest, jobs, progress)
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _make(
+    corpus: Corpus,
+    place: Path,
+    known: Path | None,
+    digest: str,
+    jobs: int,
+    progress: Callable[[int, int], None] | None,
+) -> FunctionIndex:
+    old = {} if known is None else _read_known(known)
+    read = 0
+    problems: list[tuple[str, str]] = []
+    table = FunctionTableWriter(place)
+    try:
+        items = ((module, before.bitcode_sha256 if (before := _of(old, module)) else None) for module in corpus)
+        made = parallel_map(_index_module, items, jobs=jobs, limit=_MODULE_SECONDS, weigh=_share_of_chunk)
+        for done, (module, found) in enumerate(zip(corpus, made, strict=True), 1):
+            if isinstance(found, Lost):
+                problems.append((printable(module.name), found.detail))
+            elif found is None:
+                table.append(old[printable(module.name)])
+            else:
+                read += 1
+                table.append(found)
+                if found.problem:
+                    problems.append((found.module, found.problem))
+            if progress is not None:
+                progress(done, len(corpus))
+        table.commit(
+            {"tool": "mlgo-corpus", "version": __version__, "rules": _RULES, "corpus": digest, "problems": problems}
+        )
+    except BaseException:
+        table.abandon()
+        raise
+    return FunctionIndex(place, read, tuple(problems))
+
+
+def _read_known(path: Path) -> dict[str, ModuleFunctions]:
+    try:
+        return {made.module: made for made in iter_known(path)}
+    except CorpusError:  # damaged: it is made anew
+        return {}
+
+
+def _of(known: dict[str, ModuleFunctions], module: Module) -> ModuleFunctions | None:
+    return known.get(printable(module.name))
+
+
+def _index_module(item: tuple[Module, str | None]) -> ModuleFunctions | None:
+    """Read a module's functions; None if its bitcode is the one that is known."""
+    module, known = item
+    name = printable(module.name)
+    try:
+        data = module.bitcode()
+    except CorpusError as error:
+        return ModuleFunctions(name, "", problem=printable(error.message))
+    digest = sha256(data).hexdigest()
+    if digest == known:
+        return None
+    try:
+        functions = read_functions(data)
+    except FormatError as error:
+        return ModuleFunctions(name, digest, problem=printable(str(error.at(None))))
+    return ModuleFunctions(
+        name,
+        digest,
+        tuple(printable(function.name) for function in functions),
+        tuple(function.linkage for function in functions),
+        np.array([function.instructions for function in functions], np.int32),
+        np.array([function.body_hash for function in functions], np.uint64),
+    )
+
+
+def _share_of_chunk(item: tuple[Module, str | None]) -> float:
+    try:
+        return os.stat(item[0].bitcode_path).st_size / _CHUNK_BYTES
+    except (OSError, CorpusError):
+        return 0.0

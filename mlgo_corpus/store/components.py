@@ -1,0 +1,183 @@
+"""Which modules belong together because they share function bodies, and how to divide such groups between sides.
+
+All of it is arrays: a million modules with ten functions each take seconds, and some tens of bytes for each function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """The bodies that several modules have: for each such body, the modules in ascending order, body after body.
+
+    Attributes:
+        modules: of shape (n,): the modules' numbers.
+        body: of shape (n,): the body's number, ascending from 0.
+        copies: of shape (n,): the module's functions that have the body.
+        spread: of shape (shared bodies,): how many modules have the body; at least 2.
+        bodies: how many different bodies there are, shared or not.
+    """
+
+    modules: Integers
+    body: Integers
+    copies: Integers
+    spread: Integers
+    bodies: int
+
+    def edges(self, at_most: int | None = None) -> tuple[Integers, Integers]:
+        """Give pairs of modules that connect all modules of each body, of those that no more than so many have."""
+        same = self.body[1:] == self.body[:-1]
+        if at_most is not None:
+            same &= self.spread[self.body[1:]] <= at_most
+        return self.modules[:-1][same], self.modules[1:][same]
+
+
+def find_sharing(modules: NDArray[np.integer], hashes: NDArray[np.uint64]) -> Sharing:
+    """Find the bodies that several modules have.
+
+    Args:
+        modules: of shape (n,): each function's module, ascending.
+        hashes: of shape (n,): each function's body.
+    """
+    order = np.argsort(hashes, kind="stable")  # so modules stay ascending for each body
+    hashes, modules = hashes[order], modules[order]
+    is_body = _changes(hashes)
+    pairs = np.flatnonzero(is_body | _changes(modules))
+    copies = np.diff(np.append(pairs, len(hashes)))
+    starts = np.flatnonzero(is_body[pairs])
+    spread = np.diff(np.append(starts, len(pairs)))
+    several = spread > 1
+    kept = np.repeat(several, spread)
+    spread = spread[several]
+    body = np.repeat(np.arange(len(spread)), spread)
+    return Sharing(modules[pairs][kept].astype(np.int64), body, copies[kept], spread, len(starts))
+
+
+def _changes(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Tell of each value whether it is another than the one before it."""
+    changes = np.ones(len(values), np.bool_)
+    np.not_equal(values[1:], values[:-1], out=changes[1:])
+    return changes
+
+
+def connected_components(count: int, left: Integers, right: Integers) -> Integers:
+    """Give each of ``count`` nodes the number of the least node it is connected with, by edges from left to right."""
+    label = np.arange(count)
+    while len(left):
+        left, right = label[left], label[right]
+        apart = left != right
+        left, right = left[apart], right[apart]
+        np.minimum.at(label, np.maximum(left, right), np.minimum(left, right))
+        while True:  # to each node's root
+            further = label[label]
+            if np.array_equal(further, label):
+                break
+            label = further
+    return label
+
+
+def largest_share(labels: Integers) -> float:
+    """Give the share of the nodes that are in the largest component."""
+    return float(np.bincount(labels).max() / len(labels)) if len(labels) else 0.0
+
+
+def find_limit(count: int, sharing: Sharing, most: float) -> int | None:
+    """Give how many modules may have a body that still connects them, so that no component has more than a share.
+
+    None where all bodies may connect; 1 where none may.
+
+    Args:
+        count: of modules.
+        sharing: the bodies that they share.
+        most: the share of the modules that a component may have.
+    """
+    if largest_share(connected_components(count, *sharing.edges())) <= most:
+        return None
+    spreads = np.unique(sharing.spread)
+    low, high = 0, len(spreads) - 1  # all spreads before ``low`` are fine together, the one at ``high`` is not
+    while low < high:
+        middle = (low + high) // 2
+        if largest_share(connected_components(count, *sharing.edges(int(spreads[middle])))) <= most:
+            low = middle + 1
+        else:
+            high = middle
+    return int(spreads[low - 1]) if low else 1
+
+
+def divide(labels: Integers, fractions: Sequence[float], seed: int) -> NDArray[np.int8]:
+    """Give the side of each node, such that a component is on one side and the sides get their fractions.
+
+    The largest components come first, each to the side that lacks the most; where the seed decides is the order of
+    those of equal size, and so everything about the smallest.
+    """
+    count = len(labels)
+    sizes = np.bincount(labels, minlength=count)
+    roots = np.flatnonzero(sizes)
+    sizes = sizes[roots]
+    generator = np.random.default_rng(seed)
+    order = np.lexsort((generator.random(len(roots)), -sizes))
+    lacking = np.asarray(fractions, np.float64) / float(sum(fractions)) * count
+    sides = np.zeros(len(roots), np.int8)
+    several = int((sizes > 1).sum())
+    for place in order[:several].tolist():
+        side = int(np.argmax(lacking))
+        sides[place] = side
+        lacking[side] -= sizes[place]
+    singles = order[several:]
+    quotas = _quotas(lacking, len(singles))
+    sides[singles] = np.repeat(np.arange(len(quotas), dtype=np.int8), quotas)
+    side_of = np.zeros(count, np.int8)
+    side_of[roots] = sides
+    return np.asarray(side_of[labels], np.int8)
+
+
+def _quotas(lacking: NDArray[np.float64], count: int) -> Integers:
+    """Divide ``count`` single nodes so that every side gets what it lacks, as nearly as whole numbers can."""
+    wanted = np.maximum(lacking, 0)
+    total = wanted.sum()
+    shares = wanted * (count / total) if total > 0 else np.full(len(lacking), count / len(lacking))
+    quotas = np.floor(shares).astype(np.int64)
+    rest = count - int(quotas.sum())
+    quotas[np.argsort(quotas - shares, kind="stable")[:rest]] += 1
+    return np.asarray(quotas, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Leakage:
+    """Of the modules and functions held back from training, the share that was seen in it.
+
+    Attributes:
+        modules: share of the modules not in train that have a body which a module in train has.
+        functions: share of the functions not in train whose body a module in train has.
+    """
+
+    modules: float
+    functions: float
+
+
+def measure_leakage(sharing: Sharing, functions: Integers, sides: NDArray[np.int8]) -> Leakage:
+    """Measure what a division lets through.
+
+    Args:
+        sharing: the bodies that modules share.
+        functions: of each module: how many it has.
+        sides: of each module; 0 is train.
+    """
+    held = sides != 0
+    outside = int(held.sum())
+    inside = int(functions[held].sum())
+    in_train = np.bincount(sharing.body, sides[sharing.modules] == 0, minlength=len(sharing.spread)) > 0
+    leaking = in_train[sharing.body] & held[sharing.modules]
+    modules = np.zeros(len(sides), np.bool_)
+    modules[sharing.modules[leaking]] = True
+    seen = int(sharing.copies[leaking].sum())
+    return Leakage(int(modules.sum()) / outside if outside else 0.0, seen / inside if inside else 0.0)
