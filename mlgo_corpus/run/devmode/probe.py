@@ -4,32 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from mlgo_corpus.errors import FormatError, ToolError
 from mlgo_corpus.formats.tasks import TASKS, Task, for_clang
 from mlgo_corpus.formats.traininglog import LogReader, Observation
+from mlgo_corpus.run.probe import PROBE_DATA
 from mlgo_corpus.run.process import ToolResult, run_tool
 
 # Each of the probe's programs takes a tenth of a second.
 PROBE_TIMEOUT_S = 120.0
-
-# There is something to inline, and more values live at a time than there are registers.
-PROBE_SOURCE = """\
-int sink(int);
-static int leaf(int x) { return sink(x) * 3 + sink(x + 1); }
-int caller(int x) { return leaf(x) + leaf(x + 2); }
-long pressure(const long *p, int n) {
-  long a = p[0], b = p[1], c = p[2], d = p[3], e = p[4], f = p[5], g = p[6], h = p[7], i = p[8];
-  long j = p[9], k = p[10], l = p[11], m = p[12], o = p[13], q = p[14], r = p[15], s = p[16], t = p[17];
-  for (int z = 0; z < n; ++z) {
-    a += b ^ z; b += c * a; c += d ^ b; d += e * c; e += f ^ d; f += g * e; g += h ^ f; h += i * g; i += j ^ h;
-    j += k * i; k += l ^ j; l += m * k; m += o ^ l; o += q * m; q += r ^ o; r += s * q; s += t ^ r; t += a * s;
-  }
-  return a + b + c + d + e + f + g + h + i + j + k + l + m + o + q + r + s + t;
-}
-"""
 
 INLINING, EVICTION, PRIORITY = TASKS
 
@@ -51,7 +37,8 @@ def probe_tools(tools: Path, *, version: str, stock_clang: Path, scratch: Path) 
     for tool in ("clang", "opt", "llc"):
         if version not in probe.run(tool, "--version").stdout.decode(errors="replace"):
             raise probe.wrong(tool, f"expected LLVM {version}, --version names another")
-    (scratch / "probe.c").write_text(PROBE_SOURCE, encoding="utf-8")
+    # There is something to inline, and more values live at a time than there are registers.
+    shutil.copyfile(PROBE_DATA / "probe.c", scratch / "probe.c")
     found = probe.clang_logs(stock_clang)
     probe.run("clang", "-O2", "-c", "probe.c", "-emit-llvm", "-Xclang", "-disable-llvm-passes", "-o", "probe.bc")
     found["opt inlining"] = probe.log(
