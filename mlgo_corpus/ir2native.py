@@ -27,19 +27,20 @@ from mlgo_corpus.run.snapshot import SnapshotSettings
 from mlgo_corpus.run.toolchain import built_toolchains, cache_folder
 from mlgo_corpus.store.corpus import Corpus, write_atomically
 from mlgo_corpus.store.dataset import DatasetFolder, DatasetPaths, refuse_difference
-from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, printable
+from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK
 from mlgo_corpus.store.selection import corpus_digest, newest_producer, select_modules
 from mlgo_corpus.store.sizescard import sizes_card
 from mlgo_corpus.store.sizestable import (
-    MODULE_KINDS,
     SIZES_FOLDER,
     SIZES_KIND,
     Columns,
     ModuleSizes,
+    read_module_sizes,
     with_split,
+    write_module_sizes,
 )
 from mlgo_corpus.store.splits import SIDES, assign_sides, check_fractions, expected_leakage
-from mlgo_corpus.store.tables import BatchTable, RowTable, open_parquet
+from mlgo_corpus.store.tables import BatchTable, open_parquet, read_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -223,16 +224,10 @@ def ir2native_table(
     )
     made = _Table(folder, settings, toolchain, opened, names, jobs, fractions, seed, progress)
     try:
-        rows = _read_modules(folder.paths.modules) if folder.is_whole else made.run()
+        rows = read_module_sizes(folder.paths.modules) if folder.is_whole else made.run()
     finally:
         folder.close()
     return made.report(rows, time.perf_counter() - started)
-
-
-def _read_modules(path: Path) -> tuple[ModuleSizes, ...]:
-    with open_parquet(path) as file:
-        columns = [file.read([name]).column(0).to_pylist() for name in ModuleSizes._fields]
-    return tuple(map(ModuleSizes._make, zip(*columns, strict=True)))
 
 
 class _Table:
@@ -325,14 +320,7 @@ class _Table:
         files = self._write_rows([one.part for one in sized if one.part is not None])
         moves = [(work / name, paths.part(number, len(files))) for number, (name, _) in enumerate(files)]
         modules = work / "modules.parquet"
-        table = RowTable(modules, work / ".modules.parquet.tmp", ModuleSizes._fields, MODULE_KINDS)
-        try:
-            for row in rows:
-                table.append([printable(value) if isinstance(value, str) else value for value in row])
-            table.commit({"tool": "mlgo-corpus", "version": __version__, "key": self.folder.key})
-        except BaseException:
-            table.abandon()
-            raise
+        write_module_sizes(modules, rows, {"tool": "mlgo-corpus", "version": __version__, "key": self.folder.key})
         tables = [(modules, paths.modules)]
         if paths.single:
             self.folder.finish([*tables, *moves])
@@ -454,7 +442,7 @@ def _read_back(paths: DatasetPaths) -> tuple[dict[str, int], dict[str, int], NDA
     sides: Counter[str] = Counter()
     digests = [np.zeros(0, np.uint64)]
     for path in paths.parts():
-        with open_parquet(path) as file:
+        with read_parquet(path) as file:
             for batch in file.iter_batches(columns=["status", "split", "body_digest"]):
                 statuses.update(batch.column("status").to_pylist())
                 sides.update(batch.column("split").to_pylist())

@@ -37,7 +37,16 @@ from mlgo_corpus.run import choice
 from mlgo_corpus.run.choice import choose_optimiser
 from mlgo_corpus.run.probe import Toolchain
 from mlgo_corpus.run.sizing import SizedModule, SizingItem, SizingSettings
-from mlgo_corpus.store.sizestable import IR2NATIVE_COLUMNS, PROPERTIES, VECTOR, Columns, describe_columns
+from mlgo_corpus.store.sizestable import (
+    IR2NATIVE_COLUMNS,
+    PROPERTIES,
+    VECTOR,
+    Columns,
+    ModuleSizes,
+    describe_columns,
+    read_module_sizes,
+    write_module_sizes,
+)
 
 REFERENCE = DATA / "ir2native"
 MODULE_TIMES = ["cpu_s", "replay_cpu_s"]
@@ -385,6 +394,36 @@ def test_the_same_again_does_nothing_and_anything_else_is_refused(make: Make, ll
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "table").rglob("*")} == before
     assert not make(features="llvm", force=True).unchanged
     assert "blocks" not in read(tmp_path / "table").column_names
+
+
+def test_a_table_whose_rows_of_modules_are_damaged_is_told_of(make: Make, tmp_path: Path) -> None:
+    make()
+    path = tmp_path / "table/modules.parquet"
+    rows = read_module_sizes(path)
+    assert [(row.module, row.status) for row in rows] == [(f"{name}.o", "ok") for name in sorted(SMALL)]
+    good = path.read_bytes()
+    path.write_bytes(good[:4] + bytes(64) + good[68:])  # not its end, which says that it is whole and of what
+    with pytest.raises(CorpusError, match=r"^.*/table/modules\.parquet: cannot be read: [^\n]*$"):
+        make()
+    for length in range(len(good)):
+        path.write_bytes(good[:length])
+        with pytest.raises(CorpusError, match=r"modules\.parquet: cannot be read: "):
+            read_module_sizes(path)
+
+
+@pytest.mark.parametrize("hole", [{"module": None}, {"reason": None}, {"functions": None}, {"labelled": -1}])
+def test_rows_of_modules_without_holes(tmp_path: Path, hole: dict[str, Any]) -> None:
+    path = tmp_path / "modules.parquet"
+    good = ModuleSizes("a\udcff", "failed", "timeout", "")
+    write_module_sizes(path, [good, good, good], {"key": 1})
+    assert read_module_sizes(path) == (good._replace(module="a%FF"),) * 3
+    write_module_sizes(path, [good, good._replace(**hole), good], {"key": 1})
+    with pytest.raises(CorpusError, match=r"modules\.parquet: row 1: a value is missing, or less than 0$"):
+        read_module_sizes(path)
+    table = pq.read_table(path)
+    pq.write_table(table.drop_columns(["cpu_s"]), path)
+    with pytest.raises(CorpusError, match=r"modules\.parquet: not a table of sizes: its columns are "):
+        read_module_sizes(path)
 
 
 def test_tables_of_other_kinds_are_not_mixed(make: Make, tmp_path: Path) -> None:

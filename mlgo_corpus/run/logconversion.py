@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -23,11 +22,11 @@ from mlgo_corpus.store.card import dataset_card
 from mlgo_corpus.store.corpus import write_atomically
 from mlgo_corpus.store.dataset import DatasetFolder, keep_result
 from mlgo_corpus.store.logfiles import LogFile, open_log
-from mlgo_corpus.store.logtable import KINDS, LogReason, LogRow
+from mlgo_corpus.store.logtable import LogReason, LogRow, write_log_rows
 from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, printable
 from mlgo_corpus.store.observations import observation_schema
 from mlgo_corpus.store.parts import ObservationsWriter, Part, StartOverError, WriteOptions, contexts_schema
-from mlgo_corpus.store.tables import BatchTable, RowTable, open_parquet
+from mlgo_corpus.store.tables import BatchTable, open_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -281,9 +280,12 @@ class ConvertedLogs:
             MlgoCorpusError: a file cannot be written.
         """
         try:
-            _finish(self, about or {}, write_modules or partial(_write_modules, self.rows), card)
+            _finish(self, about or {}, write_modules or self._write_modules, card)
         except OSError as error:
             raise _cannot_write(self.folder, error) from error
+
+    def _write_modules(self, path: Path, metadata: Mapping[str, Any]) -> None:
+        write_log_rows(path, self.rows, metadata)
 
 
 def convert_logs_into(
@@ -414,17 +416,6 @@ def _finish(converted: ConvertedLogs, more: Mapping[str, Any], write_modules: Wr
     for path, _, text in texts:
         write_atomically(path, text.encode())
     folder.finish([*moves, *tables, *((path, place) for path, place, _ in texts)])
-
-
-def _write_modules(rows: Sequence[LogRow], path: Path, metadata: Mapping[str, Any]) -> None:
-    table = RowTable(path, path.with_name(f".{path.name}.tmp"), LogRow._fields, KINDS)
-    try:
-        for row in rows:
-            table.append(row)
-        table.commit(metadata)
-    except BaseException:
-        table.abandon()
-        raise
 
 
 def _merge_contexts(work: Path, results: Sequence[TaskResult], path: Path) -> None:

@@ -22,15 +22,14 @@ The table of a dataset that was made by running a compiler (`mlgo_corpus.store.t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.store.logfiles import LOG_SUFFIX
 from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK
-from mlgo_corpus.store.tables import Kind, open_parquet, unreadable
+from mlgo_corpus.store.tables import Kind, read_columns, share_equal, write_rows
 
 
 class LogReason(StrEnum):
@@ -61,13 +60,16 @@ class LogRow(NamedTuple):
 
 
 _REQUIRED = frozenset({"module", "source", "status", "reason", "detail", "contexts", "observations"})
-_SOURCE = LogRow._fields.index("source")
-_HEADER = LogRow._fields.index("header")
 KINDS: Final[Mapping[str, Kind]] = {
     "module": Kind.LABEL,  # as in the tables of observations and contexts, so that all can be joined
     **dict.fromkeys(("contexts", "observations", "log_bytes", "dropped_bytes"), Kind.INTEGER),
 }
 """The columns that hold something else than text."""
+
+
+def write_log_rows(path: Path, rows: Iterable[LogRow], metadata: Mapping[str, Any]) -> None:
+    """Write the table; ``metadata`` goes into its schema as JSON, and has to name the dataset's ``key``."""
+    write_rows(path, LogRow._fields, KINDS, rows, metadata)
 
 
 def read_log_rows(path: Path) -> tuple[LogRow, ...]:
@@ -79,27 +81,13 @@ def read_log_rows(path: Path) -> tuple[LogRow, ...]:
     Raises:
         CorpusError: it is none.
     """
-    import pyarrow as pa
-
-    expected = [(name, KINDS.get(name, Kind.TEXT).arrow_type) for name in LogRow._fields]
-    try:
-        with open_parquet(path) as file:
-            found = [(field.name, field.type) for field in file.schema_arrow]
-            of_traces = not any(name == "source" for name, _ in found)
-            wanted = [item for item in expected if not (of_traces and item[0] == "source")]
-            if [item for item in found if item in wanted] != wanted:
-                raise CorpusError(f"{path}: not a table of logs: its columns are {found}, expected {expected}")
-            columns = [column.to_pylist() for column in file.read([name for name, _ in wanted]).columns]
-    except (pa.ArrowException, OSError, ValueError) as error:  # a ValueError: text that is not UTF-8
-        raise unreadable(path, error) from error
-    if of_traces:
-        columns.insert(_SOURCE, [f"{module}{LOG_SUFFIX}" for module in columns[0]])
-    headers: dict[str | None, str | None] = {}  # large, and mostly the same
-    columns[_HEADER] = [headers.setdefault(header, header) for header in columns[_HEADER]]
-    rows = tuple(map(LogRow._make, zip(*columns, strict=True)))
-    for number, row in enumerate(rows):
-        if any(getattr(row, name) is None for name in _REQUIRED) or row.contexts < 0 or row.observations < 0:
-            raise CorpusError(f"{path}: row {number}: a value is missing, or less than 0")
+    columns = read_columns(
+        path, LogRow._fields, KINDS, what="logs", required=_REQUIRED, optional={"source"}, others=True
+    )
+    if of_traces := "source" not in columns:
+        columns["source"] = [f"{module}{LOG_SUFFIX}" for module in columns["module"]]
+    columns["header"] = share_equal(columns["header"])
+    rows = tuple(map(LogRow._make, zip(*(columns[name] for name in LogRow._fields), strict=True)))
     return tuple(map(_log_of_trace, rows)) if of_traces else rows
 
 

@@ -16,7 +16,7 @@ from mlgo_corpus.store.logfiles import LogWriter
 from mlgo_corpus.store.logtable import LogRow
 from mlgo_corpus.store.observations import Array, iter_runs, observation_schema, rows_of_batch
 from mlgo_corpus.store.parts import ROW_GROUP_BYTES, contexts_schema
-from mlgo_corpus.store.tables import open_parquet, unreadable
+from mlgo_corpus.store.tables import read_parquet, unreadable
 
 _CONTEXTS_AT_A_TIME = 1 << 16
 
@@ -162,32 +162,22 @@ class _Observations:
         return False
 
     def _iter_batches(self) -> Iterator[Any]:
-        import pyarrow as pa
-
         size = max(1, ROW_GROUP_BYTES // max(1, self.header.tensor_bytes + self.header.score_bytes))
         expected = observation_schema(self.header)
         for path in self.paths.parts():
-            try:
-                with open_parquet(path) as file:
-                    if not file.schema_arrow.equals(expected):
-                        raise CorpusError(f"{path}: its columns are not those of the header in modules.parquet")
-                    yield from file.iter_batches(batch_size=size)
-            except (pa.ArrowException, OSError, ValueError) as error:
-                raise unreadable(path, error) from error
+            with read_parquet(path) as file:
+                if not file.schema_arrow.equals(expected):
+                    raise CorpusError(f"{path}: its columns are not those of the header in modules.parquet")
+                yield from file.iter_batches(batch_size=size)
 
 
 def _iter_contexts(paths: DatasetPaths) -> Iterator[ContextRow]:
-    import pyarrow as pa
-
-    try:
-        with open_parquet(paths.contexts) as file:
-            if not file.schema_arrow.equals(contexts_schema()):
-                raise CorpusError(f"{paths.contexts}: its columns are not those of a table of contexts")
-            for batch in file.iter_batches(batch_size=_CONTEXTS_AT_A_TIME):
-                columns = [column.to_pylist() for column in batch.columns]
-                yield from map(ContextRow._make, zip(*columns, strict=True))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise unreadable(paths.contexts, error) from error
+    with read_parquet(paths.contexts) as file:
+        if not file.schema_arrow.equals(contexts_schema()):
+            raise CorpusError(f"{paths.contexts}: its columns are not those of a table of contexts")
+        for batch in file.iter_batches(batch_size=_CONTEXTS_AT_A_TIME):
+            columns = [column.to_pylist() for column in batch.columns]
+            yield from map(ContextRow._make, zip(*columns, strict=True))
 
 
 def _header_of(row: LogRow) -> LogHeader:

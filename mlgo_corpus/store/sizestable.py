@@ -16,14 +16,16 @@ always         ``module`` and ``function``, the key; the labels; ``body_digest``
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.irfeatures import IR2NATIVE_NAMES, NAMED, OPCODES, PAIRS
 from mlgo_corpus.store import arrays
-from mlgo_corpus.store.tables import Kind
+from mlgo_corpus.store.moduletable import printable
+from mlgo_corpus.store.tables import Kind, read_columns, write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,6 +144,26 @@ MODULE_KINDS: Final[Mapping[str, Kind]] = {
     "faithful": Kind.BOOLEAN,
     "module": Kind.LABEL,
 }
+_REQUIRED = frozenset({"module", "status", "reason", "detail", "functions", "labelled"})
+
+
+def write_module_sizes(path: Path, rows: Iterable[ModuleSizes], metadata: Mapping[str, Any]) -> None:
+    """Write ``modules.parquet``; ``metadata`` goes into its schema as JSON, and has to name the table's ``key``.
+
+    Text that is not Unicode is made so (`printable`).
+    """
+    stored = ([printable(value) if isinstance(value, str) else value for value in row] for row in rows)
+    write_rows(path, ModuleSizes._fields, MODULE_KINDS, stored, metadata)
+
+
+def read_module_sizes(path: Path) -> tuple[ModuleSizes, ...]:
+    """Read ``modules.parquet``.
+
+    Raises:
+        CorpusError: it is none.
+    """
+    columns = read_columns(path, ModuleSizes._fields, MODULE_KINDS, what="sizes", required=_REQUIRED)
+    return tuple(map(ModuleSizes._make, zip(*columns.values(), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

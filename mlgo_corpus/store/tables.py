@@ -6,10 +6,10 @@ import base64
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.store import arrays
@@ -17,6 +17,8 @@ from mlgo_corpus.store.corpus import create_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+Value = TypeVar("Value")
 
 METADATA_KEY: Final = "mlgo_corpus"
 """The key of a schema's metadata under which JSON says what a file is and where it comes from."""
@@ -47,6 +49,22 @@ def open_parquet(path: Path) -> Iterator[Any]:
 def unreadable(path: Path, error: Exception) -> CorpusError:
     """Say that a Parquet file cannot be read, on one line, which Arrow's errors are not."""
     return CorpusError(f"{path}: cannot be read: {' '.join(str(error).split())}")
+
+
+@contextlib.contextmanager
+def read_parquet(path: Path) -> Iterator[Any]:
+    """Open a Parquet file for reading, as `open_parquet` does.
+
+    Raises:
+        CorpusError: it cannot be opened, or what the block reads of it cannot be read.
+    """
+    import pyarrow as pa
+
+    try:
+        with open_parquet(path) as file:
+            yield file
+    except (pa.ArrowException, OSError, ValueError) as error:  # a ValueError: text that is not UTF-8
+        raise unreadable(path, error) from error
 
 
 class BatchTable:
@@ -207,3 +225,81 @@ class RowTable:
         ]
         self._writer.write_table(pa.Table.from_arrays(made, schema=schema))
         self._rows.clear()
+
+
+def write_rows(
+    path: Path,
+    columns: Sequence[str],
+    kinds: Mapping[str, Kind],
+    rows: Iterable[Sequence[Any]],
+    metadata: Mapping[str, Any],
+) -> None:
+    """Write a `RowTable` of ``rows``; it is there when it is whole, and where it cannot be written nothing is."""
+    table = RowTable(path, path.with_name(f".{path.name}.tmp"), columns, kinds)
+    try:
+        for row in rows:
+            table.append(row)
+        table.commit(metadata)
+    except BaseException:
+        table.abandon()
+        raise
+
+
+def read_columns(
+    path: Path,
+    columns: Sequence[str],
+    kinds: Mapping[str, Kind],
+    *,
+    what: str,
+    required: Collection[str],
+    optional: Collection[str] = (),
+    others: bool = False,
+) -> dict[str, list[Any]]:
+    """Read the columns of a `RowTable`, by name and in order; lists of text are tuples.
+
+    Args:
+        path: the file.
+        columns: the columns' names, in order.
+        kinds: what those of them hold that do not hold text.
+        what: what the table is of, for errors.
+        required: the columns without nulls, and without numbers less than 0.
+        optional: columns that need not be there; those that are not there are not in the result either.
+        others: whether there may be more columns; they are not read.
+
+    Raises:
+        CorpusError: it is no such table.
+    """
+    expected = [(name, kinds.get(name, Kind.TEXT).arrow_type) for name in columns]
+    with read_parquet(path) as file:
+        found = [(field.name, field.type) for field in file.schema_arrow]
+        absent = set(optional).difference(name for name, _ in found)
+        wanted = [item for item in expected if item[0] not in absent]
+        if [item for item in found if not others or item in wanted] != wanted:
+            raise CorpusError(f"{path}: not a table of {what}: its columns are {found}, expected {expected}")
+        names = [name for name, _ in wanted]
+        values = dict(zip(names, (column.to_pylist() for column in file.read(names).columns), strict=True))
+    for name in names:
+        if kinds.get(name) is Kind.TEXTS:
+            values[name] = [None if texts is None else tuple(texts) for texts in values[name]]
+    checked = [name for name in names if name in required or kinds.get(name) is Kind.TEXTS]
+    holes = (
+        number
+        for name in checked
+        for number, value in enumerate(values[name])
+        if _is_hole(value, required=name in required)
+    )
+    if (first := min(holes, default=None)) is not None:
+        raise CorpusError(f"{path}: row {first}: a value is missing, or less than 0")
+    return values
+
+
+def _is_hole(value: Any, *, required: bool) -> bool:
+    if isinstance(value, tuple):
+        return None in value
+    return required and (value is None or (isinstance(value, int) and value < 0))
+
+
+def share_equal(values: Iterable[Value]) -> list[Value]:
+    """Make one object of those that are equal: of large values that are mostly the same."""
+    known: dict[Value, Value] = {}
+    return [known.setdefault(value, value) for value in values]

@@ -48,10 +48,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.store.logtable import LogRow
 from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, printable
-from mlgo_corpus.store.tables import Kind, RowTable, open_parquet, unreadable
+from mlgo_corpus.store.tables import Kind, read_columns, share_equal, write_rows
 
 TRACE_KIND: Final = "trace"
 """What ``kind`` in ``dataset.json`` says of such a dataset."""
@@ -203,8 +202,6 @@ KINDS: Final[Mapping[str, Kind]] = {
 """The columns that hold something else than text."""
 
 _REQUIRED = frozenset({"module", "status", "reason", "detail", "contexts", "observations"})
-_HEADER = TraceRow._fields.index("header")
-_ARGV = TraceRow._fields.index("argv")
 
 
 def reward(size: int | None, baseline: int | None, *, epsilon: float = REWARD_EPSILON) -> float | None:
@@ -245,14 +242,7 @@ def write_trace_rows(path: Path, rows: Iterable[TraceRow], metadata: Mapping[str
 
     Text that is not Unicode, of names and of commands, is made so (`printable`).
     """
-    table = RowTable(path, path.with_name(f".{path.name}.tmp"), TraceRow._fields, KINDS)
-    try:
-        for row in rows:
-            table.append([_storable(value) for value in row])
-        table.commit(metadata)
-    except BaseException:
-        table.abandon()
-        raise
+    write_rows(path, TraceRow._fields, KINDS, ([_storable(value) for value in row] for row in rows), metadata)
 
 
 def _storable(value: Any) -> Any:
@@ -267,23 +257,6 @@ def read_trace_rows(path: Path) -> tuple[TraceRow, ...]:
     Raises:
         CorpusError: it is none.
     """
-    import pyarrow as pa
-
-    expected = [(name, KINDS.get(name, Kind.TEXT).arrow_type) for name in TraceRow._fields]
-    try:
-        with open_parquet(path) as file:
-            found = [(field.name, field.type) for field in file.schema_arrow]
-            if found != expected:
-                raise CorpusError(f"{path}: not a table of traces: its columns are {found}, expected {expected}")
-            columns = [column.to_pylist() for column in file.read().columns]
-    except (pa.ArrowException, OSError, ValueError) as error:  # a ValueError: text that is not UTF-8
-        raise unreadable(path, error) from error
-    headers: dict[str | None, str | None] = {}  # large, and mostly the same
-    columns[_HEADER] = [headers.setdefault(header, header) for header in columns[_HEADER]]
-    columns[_ARGV] = [None if argv is None else tuple(argv) for argv in columns[_ARGV]]
-    rows = tuple(map(TraceRow._make, zip(*columns, strict=True)))
-    for number, row in enumerate(rows):
-        missing = any(getattr(row, name) is None for name in _REQUIRED) or None in (row.argv or ())
-        if missing or row.contexts < 0 or row.observations < 0:
-            raise CorpusError(f"{path}: row {number}: a value is missing, or less than 0")
-    return rows
+    columns = read_columns(path, TraceRow._fields, KINDS, what="traces", required=_REQUIRED)
+    columns["header"] = share_equal(columns["header"])
+    return tuple(map(TraceRow._make, zip(*columns.values(), strict=True)))
