@@ -20,7 +20,7 @@ from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.formats.cc1edit import edit_command
 from mlgo_corpus.formats.pipeline import POST_INLINING, SNAPSHOTS
 from mlgo_corpus.run.choice import choose_optimiser, compiler_identity
-from mlgo_corpus.run.engine import Lost, available_cpus, parallel_map
+from mlgo_corpus.run.engine import Lost, available_cpus, resumed_map
 from mlgo_corpus.run.probe import Toolchain
 from mlgo_corpus.run.sizing import SizedModule, SizingItem, SizingSettings, read_sized, size_module
 from mlgo_corpus.run.snapshot import SnapshotSettings
@@ -275,34 +275,23 @@ class _Table:
 
     def _sized(self) -> Iterator[SizedModule]:
         items = [SizingItem(number, self.corpus[name]) for number, name in enumerate(self.names)]
-        done = {
-            item.number: known
-            for item in items
-            if (known := read_sized(self.settings.work, item.number, item.module.name)) is not None
-        }
-        self.resumed = len(done)
-        made = parallel_map(
+        known = [read_sized(self.settings.work, item.number, item.module.name) for item in items]
+        self.resumed = sum(one is not None for one in known)
+        made = resumed_map(
             partial(size_module, self.settings),
-            [item for item in items if item.number not in done],
+            items,
+            known,
             jobs=self.jobs,
             limit=_PROGRAMS * self.settings.snapshot.timeout + _SLACK_S,
-            weigh=lambda _: 1.0,
-            long_items=True,
+            lost=_lost,
         )
         failed = functions = 0
-        for finished, item in enumerate(items, 1):
-            outcome = done.get(item.number) or next(made)
-            if isinstance(outcome, Lost):
-                reason = "timeout" if outcome.timed_out else "worker_died"
-                row = ModuleSizes(item.module.name, STATUS_FAILED, reason, outcome.detail)
-                outcome = SizedModule(row, None, ())
+        for finished, outcome in enumerate(made, 1):
             failed += outcome.row.status != STATUS_OK
             functions += outcome.row.functions
             if self.progress is not None:
                 self.progress(finished, failed, functions, len(items))
             yield outcome
-        for _ in made:
-            raise AssertionError("as many results as items")
 
     def _nothing(self, rows: Sequence[ModuleSizes]) -> str:
         failed = [row for row in rows if row.status != STATUS_OK]
@@ -429,6 +418,12 @@ class _Table:
             problems=tuple((row.module, row.reason, row.detail) for row in failed[:_PROBLEMS]),
             seconds=seconds,
         )
+
+
+def _lost(item: SizingItem, lost: Lost) -> SizedModule:
+    """Say of a module that its worker died."""
+    reason = "timeout" if lost.timed_out else "worker_died"
+    return SizedModule(ModuleSizes(item.module.name, STATUS_FAILED, reason, lost.detail), None, ())
 
 
 def read_digests(column: pa.Array) -> NDArray[np.uint64]:

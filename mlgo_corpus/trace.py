@@ -19,7 +19,7 @@ from mlgo_corpus.formats.tasks import INLINING, TASKS, Task
 from mlgo_corpus.formats.traininglog import LogHeader
 from mlgo_corpus.run.choice import WAYS, choose_compiler, compiler_identity
 from mlgo_corpus.run.conversation import MISPLACED_DEFAULT
-from mlgo_corpus.run.engine import Lost, available_cpus, parallel_map
+from mlgo_corpus.run.engine import Lost, available_cpus, resumed_map
 from mlgo_corpus.run.logconversion import ConvertedLogs, convert_logs_into
 from mlgo_corpus.run.policies import make_policy, policy_digest
 from mlgo_corpus.run.probe import Toolchain
@@ -332,6 +332,12 @@ def _without_effect(
     )
 
 
+def _lost(item: TraceItem, lost: Lost) -> TracedModule:
+    """Say of a module that its worker died."""
+    reason = TraceReason.TIMEOUT if lost.timed_out else TraceReason.WORKER_DIED
+    return TracedModule(TraceRow(item.module.name, status_of(reason), reason.value, lost.detail), None, 0)
+
+
 class _NothingTracedError(MlgoCorpusError):
     """No module is left to make a dataset of; nothing of the trace is kept, so that the next one begins anew."""
 
@@ -377,37 +383,28 @@ class _Trace:
     def _traced(self) -> Iterator[TracedModule]:
         """Give what came of each module, in order."""
         items = [TraceItem(number, self.corpus[name]) for number, name in enumerate(self.names)]
-        done = {
-            item.number: known
-            for item in items
-            if (known := read_traced(self.settings, item.number, item.module.name)) is not None
-            and known.row.status == STATUS_OK  # a failure may be over by now: a full disk, a busy machine
-        }
-        self.resumed = len(done)
-        missing = [item for item in items if item.number not in done]
-        limit = 2 * self.settings.timeout * (self.settings.retries + 1) + _SLACK_S
-        made = parallel_map(
+        known = [self._known(item) for item in items]
+        self.resumed = sum(one is not None for one in known)
+        made = resumed_map(
             partial(trace_module, self.settings),
-            missing,
+            items,
+            known,
             jobs=self.jobs,
-            limit=limit,
-            weigh=lambda _: 1.0,
-            long_items=True,
+            limit=2 * self.settings.timeout * (self.settings.retries + 1) + _SLACK_S,
+            lost=_lost,
         )
         failed = decisions = 0
-        for finished, item in enumerate(items, 1):
-            outcome = done.get(item.number) or next(made)
-            if isinstance(outcome, Lost):
-                reason = TraceReason.TIMEOUT if outcome.timed_out else TraceReason.WORKER_DIED
-                row = TraceRow(item.module.name, status_of(reason), reason.value, outcome.detail)
-                outcome = TracedModule(row, None, 0)
+        for finished, outcome in enumerate(made, 1):
             failed += outcome.row.status != STATUS_OK
             decisions += outcome.decisions
             if self.progress is not None:
                 self.progress(finished, failed, decisions, len(items))
             yield outcome
-        for _ in made:
-            raise AssertionError("as many results as items")
+
+    def _known(self, item: TraceItem) -> TracedModule | None:
+        """Give what an earlier run kept; not of a failure, which may be over by now: a full disk, a busy machine."""
+        known = read_traced(self.settings, item.number, item.module.name)
+        return None if known is None or known.row.status != STATUS_OK else known
 
     def _finish(self, traced: Sequence[TracedModule]) -> tuple[TraceRow, ...]:
         """Make a dataset of the runs' logs and rows."""

@@ -20,7 +20,7 @@ import sys
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -86,6 +86,39 @@ def parallel_map(
         yield from pool.run(_chunks(items, weigh))
     finally:
         pool.close()
+
+
+def resumed_map(
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    known: Sequence[Result | None],
+    *,
+    jobs: int,
+    limit: float,
+    lost: Callable[[Item, Lost], Result],
+) -> Iterator[Result]:
+    """Yield a result for each item, in order: the one that is known already, else ``function(item)``, computed.
+
+    For items that take long and whose results are small: runs of a compiler, each of one module.
+
+    Args:
+        function: as for `parallel_map`, and ``jobs`` and ``limit`` too.
+        items: all of them.
+        known: the result that each has from an earlier run, or None.
+        jobs: the number of workers, at least 1.
+        limit: seconds that one item may take.
+        lost: makes a result of an item whose worker died.
+
+    Raises:
+        Exception: what ``function`` raised; the remaining items are abandoned.
+    """
+    missing = [item for item, result in zip(items, known, strict=True) if result is None]
+    made = parallel_map(function, missing, jobs=jobs, limit=limit, weigh=lambda _: 1.0, long_items=True)
+    for item, there in zip(items, known, strict=True):
+        result = next(made) if there is None else there
+        yield lost(item, result) if isinstance(result, Lost) else result
+    for _ in made:
+        raise AssertionError("as many results as items")
 
 
 def _chunks(items: Iterable[Item], weigh: Callable[[Item], float]) -> Iterator[list[Item]]:
