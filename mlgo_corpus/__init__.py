@@ -10,13 +10,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mlgo_corpus.combine import CombineReport, combine_corpora
+    from mlgo_corpus.dedup import DedupReport, dedup_corpus
     from mlgo_corpus.errors import MlgoCorpusError
     from mlgo_corpus.extract import ExtractReport, extract_corpus
     from mlgo_corpus.formats.tensorspec import TensorSpec
     from mlgo_corpus.formats.traininglog import LogReader
     from mlgo_corpus.ir2native import SizesReport, ir2native_table
     from mlgo_corpus.logs import LogsReport, RestoreReport, convert_logs, restore_logs
+    from mlgo_corpus.make import MakeReport, make_corpus
     from mlgo_corpus.run.interactive import InteractiveSession
+    from mlgo_corpus.split import SplitReport, split_corpus
+    from mlgo_corpus.stats import CorpusStats, corpus_stats
     from mlgo_corpus.store.corpus import Corpus, Module
     from mlgo_corpus.store.loadedlog import TrainingLog, read_log
     from mlgo_corpus.store.logfiles import LogWriter
@@ -26,51 +31,71 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CombineReport",
     "Corpus",
+    "CorpusStats",
+    "DedupReport",
     "ExtractReport",
     "InteractiveSession",
     "LogReader",
     "LogWriter",
     "LogsReport",
+    "MakeReport",
     "MlgoCorpusError",
     "Module",
     "RestoreReport",
     "SizesReport",
+    "SplitReport",
     "TensorSpec",
     "TraceReport",
     "TrainingLog",
     "__version__",
     "build_toolchain",
+    "combine_corpora",
     "convert_logs",
+    "corpus_stats",
+    "dedup_corpus",
     "extract_corpus",
     "ir2native_table",
     "list_toolchains",
+    "make_corpus",
     "read_log",
     "restore_logs",
+    "split_corpus",
     "trace_corpus",
 ]
 
 _HOME = {
+    "CombineReport": "mlgo_corpus.combine",
     "Corpus": "mlgo_corpus.store.corpus",
+    "CorpusStats": "mlgo_corpus.stats",
+    "DedupReport": "mlgo_corpus.dedup",
     "ExtractReport": "mlgo_corpus.extract",
     "InteractiveSession": "mlgo_corpus.run.interactive",
     "LogReader": "mlgo_corpus.formats.traininglog",
     "LogWriter": "mlgo_corpus.store.logfiles",
     "LogsReport": "mlgo_corpus.logs",
+    "MakeReport": "mlgo_corpus.make",
     "MlgoCorpusError": "mlgo_corpus.errors",
     "Module": "mlgo_corpus.store.corpus",
     "RestoreReport": "mlgo_corpus.logs",
     "SizesReport": "mlgo_corpus.ir2native",
+    "SplitReport": "mlgo_corpus.split",
     "TensorSpec": "mlgo_corpus.formats.tensorspec",
     "TraceReport": "mlgo_corpus.trace",
     "TrainingLog": "mlgo_corpus.store.loadedlog",
     "build_toolchain": "mlgo_corpus.toolchain",
+    "combine_corpora": "mlgo_corpus.combine",
     "convert_logs": "mlgo_corpus.logs",
+    "corpus_stats": "mlgo_corpus.stats",
+    "dedup_corpus": "mlgo_corpus.dedup",
     "extract_corpus": "mlgo_corpus.extract",
     "ir2native_table": "mlgo_corpus.ir2native",
     "list_toolchains": "mlgo_corpus.toolchain",
+    "make_corpus": "mlgo_corpus.make",
     "read_log": "mlgo_corpus.store.loadedlog",
     "restore_logs": "mlgo_corpus.logs",
+    "split_corpus": "mlgo_corpus.split",
     "trace_corpus": "mlgo_corpus.trace",
 }
 

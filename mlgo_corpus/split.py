@@ -28,6 +28,7 @@ from mlgo_corpus.store.corpus import (
     MODULES_NAME,
     Corpus,
     manifest_bytes,
+    remove_leftovers,
     write_atomically,
 )
 from mlgo_corpus.store.functiontable import read_function_columns
@@ -255,6 +256,7 @@ class _Split:
         }
         sizes = dict.fromkeys(SIDES, 0)
         try:
+            remove_leftovers(folder)
             there = {path: path.read_bytes() for path in wanted if path.is_file()}
             if there and there != wanted and not force:
                 raise UsageError(f"{folder}: has been split otherwise; --force divides it anew")

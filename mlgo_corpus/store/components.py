@@ -100,6 +100,7 @@ def find_limit(count: int, sharing: Sharing, most: float) -> int | None:
         sharing: the bodies that they share.
         most: the share of the modules that a component may have.
     """
+    most = max(most, 1 / count)  # a module alone is no more than itself
     if largest_share(connected_components(count, *sharing.edges())) <= most:
         return None
     spreads = np.unique(sharing.spread)

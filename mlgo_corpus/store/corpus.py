@@ -221,6 +221,23 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Delete what killed processes had under way in a folder: ``.NAME.PID.tmp`` of those that are no more."""
+    for path in folder.glob(".*.tmp"):
+        process = _LEFTOVER.fullmatch(path.name)
+        if process is None or path.is_dir():
+            continue
+        try:
+            os.kill(int(process[1]), 0)
+        except ProcessLookupError:
+            path.unlink(missing_ok=True)
+        except (OSError, OverflowError):  # somebody else's, or no process's number
+            pass
+
+
+_LEFTOVER = re.compile(r"\..+\.([1-9][0-9]{0,8})\.tmp")
+
+
 def remove_module_files(root: Path, name: str) -> None:
     """Delete a module's files, and the folders that this leaves empty.
 
