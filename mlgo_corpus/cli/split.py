@@ -96,7 +96,7 @@ def show_split(report: SplitReport) -> None:
     there = ", as before" if report.unchanged else ""
     console.print(
         f"[bold]{visible(str(report.corpus))}[/bold]: {counted(total, 'module')} in {counted(report.groups, 'group')} "
-        f"that share no function, in {report.seconds:.2f} s{there}"
+        f"that have no function in common, in {report.seconds:.2f} s{there}"
     )
     rows = table("side", "modules", "share", "wanted", "bitcode")
     for (side, modules), wanted in zip(report.modules.items(), report.fractions, strict=True):
