@@ -28,6 +28,10 @@ _MODULE_BLOCK_ID, _FUNCTION_BLOCK_ID, _TYPE_BLOCK_ID, _STRTAB_BLOCK_ID, _SYMTAB_
 _VERSION, _GLOBALVAR, _FUNCTION, _ALIAS_OLD, _ALIAS, _IFUNC = 1, 7, 8, 9, 14, 18
 _BLOB = 1
 
+_INTRINSIC = b"llvm."
+_DEBUG_INTRINSICS = (b"llvm.dbg.", b"llvm.pseudoprobe")
+_MAX_OVERLAP = 16  # how often the names of a string table may share it
+
 _LINKAGES: Final = {
     **dict.fromkeys((1, 16), "weak"),
     **dict.fromkeys((10, 17), "weak_odr"),
@@ -87,9 +91,9 @@ def read_functions(data: Buffer) -> tuple[DefinedFunction, ...]:
         elif block.block_id == _STRTAB_BLOCK_ID:
             # A string table is that of the modules before it which have none yet.
             start, stop = _find_blob(content, block, origin)
-            strings = content[start:stop]
+            names = _Names(content[start:stop])
             for module in modules:
-                functions += _read_module(content, module, origin, strings)
+                functions += _read_module(content, module, origin, names)
             modules = []
     if modules:
         raise UnsupportedError("a module without a string table", offset=modules[0].start)
@@ -142,7 +146,7 @@ def _count_symbols(data: bytes, start: int, stop: int) -> int | None:
     return int(np.count_nonzero((flags == _EXECUTABLE) & (symbols[:, _IR_NAME_SIZE] != 0)))
 
 
-def _read_module(data: bytes, module: Block, origin: int, strings: bytes) -> list[DefinedFunction]:
+def _read_module(data: bytes, module: Block, origin: int, names: _Names) -> list[DefinedFunction]:
     types = Types()
     values = Values(types)
     reader = FunctionReader(data, origin, types, values)
@@ -170,7 +174,7 @@ def _read_module(data: bytes, module: Block, origin: int, strings: bytes) -> lis
                 elif block_id in (BUNDLE_TAGS_BLOCK_ID, SYNC_SCOPES_BLOCK_ID):
                     reader.lists[block_id] = block
             elif code in (_GLOBALVAR, _FUNCTION, _ALIAS, _ALIAS_OLD, _IFUNC):
-                _add_global(code, record, strings, reader, defined)
+                _add_global(code, record, names, reader, defined)
             elif code == _VERSION and record[:1] < [2]:
                 raise UnsupportedError("a module whose names are not in a string table")
         if len(functions) < len(defined):
@@ -183,25 +187,44 @@ def _read_module(data: bytes, module: Block, origin: int, strings: bytes) -> lis
 
 
 def _add_global(
-    code: int, record: list[int], strings: bytes, reader: FunctionReader, defined: list[tuple[str, str, int]]
+    code: int, record: list[int], names: _Names, reader: FunctionReader, defined: list[tuple[str, str, int]]
 ) -> None:
     """Take a global value: its number is the next one."""
     if len(record) < 6:
         raise FormatError(f"a global value with {len(record)} numbers, expected 6 or more")
-    start, size, kind = record[:3]
-    if start + size > len(strings):
-        raise FormatError(f"a name at {start} to {start + size}, but the string table has {len(strings)} bytes")
-    name = strings[start : start + size]
+    name = b""
+    if names.is_intrinsic(record[0]) or (code == _FUNCTION and not record[4]):
+        name = names.read(*record[:2])
     if code == _FUNCTION:
         space = record[18] if len(record) > 18 else 0
-        if name.startswith((b"llvm.dbg.", b"llvm.pseudoprobe")):
+        if name.startswith(_DEBUG_INTRINSICS):
             reader.skipped.add(len(reader.values))
         if not record[4]:
             linkage = _LINKAGES.get(record[5], "external")
-            defined.append((name.decode("utf-8", "surrogateescape"), linkage, kind))
+            defined.append((name.decode("utf-8", "surrogateescape"), linkage, record[2]))
     elif code == _GLOBALVAR:
         space = record[3] >> 2 if record[3] & 2 else 0
     else:
         space = record[3] if code != _ALIAS_OLD else 0
     # The names of intrinsics, and of the like, say what they are.
-    reader.values.add_global(digest(name) if name.startswith(b"llvm.") else 0, space)
+    reader.values.add_global(digest(name) if name.startswith(_INTRINSIC) else 0, space)
+
+
+class _Names:
+    """A string table. Names in it may overlap, which hostile ones might all do at full length."""
+
+    def __init__(self, strings: bytes) -> None:
+        self._strings = strings
+        self._left = _MAX_OVERLAP * len(strings) + (1 << 16)
+
+    def is_intrinsic(self, start: int) -> bool:
+        return self._strings.startswith(_INTRINSIC, start)
+
+    def read(self, start: int, size: int) -> bytes:
+        if start + size > len(self._strings):
+            message = f"a name at {start} to {start + size}, but the string table has {len(self._strings)} bytes"
+            raise FormatError(message)
+        self._left -= size
+        if self._left < 0:
+            raise FormatError(f"names that share the {len(self._strings)} bytes of a string table too often")
+        return self._strings[start : start + size]

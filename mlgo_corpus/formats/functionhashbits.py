@@ -19,7 +19,7 @@ _END_BLOCK, _DEFINE_ABBREV, _UNABBREV_RECORD = 0, 2, 3
 _FIXED, _VBR, _ARRAY, _CHAR6, _BLOB = range(1, 6)
 _CHAR6_ALPHABET = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._"
 
-_MAX_LITERALS = 8  # of one abbreviation; LLVM writes the code, and up to three zeros
+_MAX_LITERALS = 24  # of one abbreviation; LLVM writes the code and up to three zeros, others a few more
 _MAX_OPERANDS = 1 << 12  # of all abbreviations of a block; LLVM writes about 40
 _MAX_FIELD = 64  # bits of a field that is not variable: some writers have 64
 
@@ -107,23 +107,24 @@ def iter_records(data: bytes, block: Block, known: list[Abbreviation], origin: i
             window >>= 6
             left -= 6
             if code & 32:
-                code, used = _finish(code, window, _CHUNKS_OF_SIX, byte)
+                code, used = _finish(code, window, _CHUNKS_OF_SIX, byte - (left >> 3))
                 window >>= used
                 left -= used
             values: list[int] = []
             elements = _CHUNKS_OF_SIX
         elif kind > _UNABBREV_RECORD:
             if kind - 4 >= len(known):
-                raise FormatError(f"a record has abbreviation {kind}, but {len(known)} are defined", offset=byte)
-            abbreviation = known[kind - 4]
+                message = f"a record has abbreviation {kind}, but {len(known)} are defined"
+                raise FormatError(message, offset=byte - (left >> 3))
+            fields, array, is_char6, is_blob = known[kind - 4]
             values = []
-            for field in abbreviation.fields:
+            for field in fields:
                 width, mask, continuation, literal = field
                 value = window & mask | literal
                 window >>= width
                 left -= width
                 if value & continuation:
-                    value, used = _finish(value, window, field, byte)
+                    value, used = _finish(value, window, field, byte - (left >> 3))
                     window >>= used
                     left -= used
                 if left < _LONGEST:
@@ -132,10 +133,10 @@ def iter_records(data: bytes, block: Block, known: list[Abbreviation], origin: i
                     left += _FILL
                 values.append(value)
             code = values.pop(0)
-            if abbreviation.elements is None:
+            if array is None:
                 yield code, values
                 continue
-            elements = abbreviation.elements
+            elements = array
         elif kind == _END_BLOCK:
             if 8 * byte - left > end:
                 raise _ended(stop)
@@ -169,14 +170,14 @@ def iter_records(data: bytes, block: Block, known: list[Abbreviation], origin: i
         window >>= 6
         left -= 6
         if count & 32:
-            count, used = _finish(count, window, _CHUNKS_OF_SIX, byte)
+            count, used = _finish(count, window, _CHUNKS_OF_SIX, byte - (left >> 3))
             window >>= used
             left -= used
         width, mask, continuation, _ = elements
         if count > _FEW and count * width > end - (8 * byte - left):
             raise _ended(stop)
         if not continuation:
-            if abbreviation.is_blob:
+            if is_blob:
                 start = origin + (8 * (byte - origin) - left + 31) // 32 * 4
                 byte = start + (count + 3) // 4 * 4
                 if byte > stop:
@@ -195,10 +196,9 @@ def iter_records(data: bytes, block: Block, known: list[Abbreviation], origin: i
                 window >>= bits_of_some
                 left -= bits_of_some
                 count -= some
-            if abbreviation.is_char6:
-                values[len(abbreviation.fields) - 1 :] = [
-                    _CHAR6_ALPHABET[value] for value in values[len(abbreviation.fields) - 1 :]
-                ]
+            if is_char6:
+                behind = len(fields) - 1
+                values[behind:] = [_CHAR6_ALPHABET[value] for value in values[behind:]]
         else:
             for _ in range(count):
                 if left < _LONGEST:
@@ -209,14 +209,14 @@ def iter_records(data: bytes, block: Block, known: list[Abbreviation], origin: i
                 window >>= width
                 left -= width
                 if value & continuation:
-                    value, used = _finish(value, window, elements, byte)
+                    value, used = _finish(value, window, elements, byte - (left >> 3))
                     window >>= used
                     left -= used
                 values.append(value)
         yield code, values
 
 
-def _finish(value: int, window: int, field: Field, byte: int) -> tuple[int, int]:
+def _finish(value: int, window: int, field: Field, offset: int) -> tuple[int, int]:
     """Read the further chunks of a number whose first one is ``value``; also give how many bits they took."""
     width, mask, continuation, _ = field
     step = width - 1
@@ -232,7 +232,7 @@ def _finish(value: int, window: int, field: Field, byte: int) -> tuple[int, int]
         used += width
         shift += step
         if shift >= 64:
-            raise FormatError("reading a bitstream, expected a number of at most 64 bits", offset=byte)
+            raise FormatError("reading a bitstream, expected a number of at most 64 bits", offset=offset)
         chunk = window & mask
     return (value | chunk << shift) & (1 << 64) - 1, used + width
 
@@ -253,11 +253,9 @@ def _read_header(bits: BitReader, stop: int) -> Block:
 
 
 def iter_top_level(data: bytes, start: int, stop: int) -> Iterator[Block]:
-    """Yield the blocks of the bitcode file whose magic is at ``start``."""
+    """Yield the blocks of the bitcode file whose magic is at ``start``; stop where none begins."""
     bits = BitReader(data, start + 4, stop, start, TruncatedError)
-    while bits.position < 8 * stop:
-        if bits.fixed(2) != ENTER_SUBBLOCK:
-            raise bits.error("reading bitcode, expected a block")
+    while bits.position < 8 * stop and bits.fixed(2) == ENTER_SUBBLOCK:
         block = _read_header(bits, stop)
         bits.position = 8 * block.stop
         yield block

@@ -185,8 +185,9 @@ class FunctionReader:
                 local += 1
                 next_value += 1
             elif code == _ALLOCA:
-                kind, size_kind, size, *rest = record
-                out += (types[kind], types[size_kind], find(next_value - size), *rest)
+                # Here the number of elements is not relative.
+                out += (types[record[0]], types[record[1]], find(next_value - record[2]))
+                out += record[3:]
                 local += 1
                 next_value += 1
             elif code == _SWITCH:
@@ -253,6 +254,7 @@ class FunctionReader:
             if kind is None:
                 token, used = values.constant(number)
                 if used:
+                    values.spend(len(used))
                     parts = [tokens.get(each) or self._make_token(each, tokens, numbered) for each in used]
                     token = digest(token, parts)
             else:

@@ -48,9 +48,9 @@ _CONSTANTS: Final = {
     33: "*c",  # PTRAUTH
     34: "*c",  # PTRAUTH2
 }
-_SMALL = 4  # operands of a constant whose digest is kept for other modules
 
-# Digests put together for one constant out of those of others: far more than any real module has.
+# Global values named while a module's constants are put together, each as often as it is named: far above anything
+# real, where it is few constants of functions that have any.
 _MAX_GLOBALS = 1 << 22
 
 
@@ -61,6 +61,11 @@ def digest(*content: object) -> int:
 
 # The types and small constants of different modules are much the same, and a look-up takes a fifth of the time.
 _kept_digest = lru_cache(maxsize=1 << 14)(digest)
+_LARGE = 16  # what has more parts is hardly met twice
+
+
+def _digest_of(content: Sequence[object]) -> int:
+    return _kept_digest(*content) if len(content) < _LARGE else digest(*content)
 
 
 class Signature(NamedTuple):
@@ -116,7 +121,7 @@ class Types:
         parts = [found[value] for value in values[first:]]
         if None in parts:
             return False
-        found[number] = _kept_digest(code, *values[:first], *parts)
+        found[number] = _digest_of([code, *values[:first], *parts])
         if code == _FUNCTION and len(values) > 1:
             special = [
                 position for position, value in enumerate(values[2:]) if self._rows[value][0] in (_LABEL, _METADATA)
@@ -134,9 +139,7 @@ class Constant(NamedTuple):
 
 
 _Row = tuple[int, int, Sequence[int]]
-"""A constant's type, its code and its operands; of a function's argument the code `ARGUMENT`."""
-
-ARGUMENT: Final = -1
+"""A constant's type, its code and its operands."""
 
 
 class Values:
@@ -154,16 +157,17 @@ class Values:
         self._kept: dict[int, Constant] = {}
         self._local: dict[int, Constant] = {}
         self._base = 0
+        self._parameters: Sequence[int] = ()
         self._work = 0
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._rows) + len(self._parameters)
 
     def add_global(self, name_digest: int, space: int) -> None:
         """Add a global value: the digest of a name that counts, 0 for others; and its address space."""
         self.names.append(name_digest)
         self.spaces.append(space)
-        self._rows.append((0, ARGUMENT, ()))
+        self._rows.append((0, _NULL, ()))
         self._base = len(self._rows)
 
     def add_constants(self, records: Iterable[Record]) -> None:
@@ -186,12 +190,22 @@ class Values:
         """Forget what belongs to the last function, and begin with a function's arguments."""
         del self._rows[self._base :]
         self._local = {}
-        self._rows += [(parameter, ARGUMENT, ()) for parameter in parameters]
+        self._parameters = parameters  # not a row each: a few bits may be a function of many parameters
 
     def argument_type(self, number: int) -> int | None:
         """Return the digest of an argument's type, None for what is no argument."""
-        kind, code, _ = self._rows[number]
-        return self._types.digests[kind] if code == ARGUMENT else None
+        place = number - self._base
+        return self._types.digests[self._parameters[place]] if 0 <= place < len(self._parameters) else None
+
+    def spend(self, count: int) -> None:
+        """Account for naming so many global values.
+
+        Raises:
+            FormatError: more than any real module's constants name.
+        """
+        self._work += count
+        if self._work > _MAX_GLOBALS:
+            raise FormatError(f"constants that name more than {_MAX_GLOBALS} global values")
 
     def constant(self, number: int) -> Constant:
         """Return a constant's content, without recursion: constants are made of constants, however deep.
@@ -226,7 +240,10 @@ class Values:
 
     def _split(self, number: int) -> tuple[list[object], list[int]]:
         """Return a constant's own content, and the constants that it is made of."""
-        kind, code, values = self._rows[number]
+        if self.argument_type(number) is not None:
+            raise FormatError(f"value {number} is an argument, expected a constant")
+        local = number >= self._base
+        kind, code, values = self._rows[number - len(self._parameters) if local else number]
         types = self._types.digests
         content: list[object] = [types[kind], code, len(values)]
         children: list[int] = []
@@ -238,8 +255,6 @@ class Values:
             if len(values) > 3 and values[2] > 64:
                 words = 4 + (values[3] & 0xFFFFFFFF) + (values[3] >> 32)
             layout = "Tn" + "n" * min(words - 1, len(values)) + "*Tc"
-        elif code == ARGUMENT:
-            raise FormatError(f"value {number} is an argument, expected a constant")
         elif code == _INTEGER and values == [0]:
             content[1:] = [_NULL, 0]  # as LLVM itself writes it
             values = ()
@@ -248,7 +263,7 @@ class Values:
             layout = _CONSTANTS.get(code, "*n")
         head, _, tail = layout.partition("*")
         signs = head + tail * (-(-(len(values) - len(head)) // len(tail)) if tail else 0)
-        limit = len(self._rows) if number >= self._base else self._base
+        limit = len(self) if local else self._base
         for sign, value in zip(signs, values, strict=False):
             if sign == "n":
                 content.append(value)
@@ -270,9 +285,6 @@ class Values:
                 raise FormatError(f"value {child} is no constant")
             content.append(part.digest)
             if part.globals:
-                self._work += len(part.globals)
-                if self._work > _MAX_GLOBALS:
-                    raise FormatError("constants are made of too many global values")
+                self.spend(len(part.globals))
                 content.append(tuple([places.setdefault(used, len(places)) for used in part.globals]))
-        made = _kept_digest(*content) if len(content) < _SMALL + 3 else digest(*content)
-        return Constant(made, tuple(places))
+        return Constant(_digest_of(content), tuple(places))
