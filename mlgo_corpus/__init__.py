@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mlgo_corpus.store.logfiles import LogWriter
     from mlgo_corpus.toolchain import build_toolchain, list_toolchains
     from mlgo_corpus.trace import TraceReport, trace_corpus
+    from mlgo_corpus.verify import VerifyReport, verify_corpus
 
 __version__ = "0.1.0"
 
@@ -49,6 +50,7 @@ __all__ = [
     "TensorSpec",
     "TraceReport",
     "TrainingLog",
+    "VerifyReport",
     "__version__",
     "build_toolchain",
     "combine_corpora",
@@ -63,6 +65,7 @@ __all__ = [
     "restore_logs",
     "split_corpus",
     "trace_corpus",
+    "verify_corpus",
 ]
 
 _HOME = {
@@ -84,6 +87,7 @@ _HOME = {
     "TensorSpec": "mlgo_corpus.formats.tensorspec",
     "TraceReport": "mlgo_corpus.trace",
     "TrainingLog": "mlgo_corpus.store.loadedlog",
+    "VerifyReport": "mlgo_corpus.verify",
     "build_toolchain": "mlgo_corpus.toolchain",
     "combine_corpora": "mlgo_corpus.combine",
     "convert_logs": "mlgo_corpus.logs",
@@ -97,6 +101,7 @@ _HOME = {
     "restore_logs": "mlgo_corpus.logs",
     "split_corpus": "mlgo_corpus.split",
     "trace_corpus": "mlgo_corpus.trace",
+    "verify_corpus": "mlgo_corpus.verify",
 }
 
 

@@ -20,6 +20,7 @@ from mlgo_corpus.store.logtable import LogReason, LogRow
 from mlgo_corpus.store.moduletable import ModuleRow
 from mlgo_corpus.store.objects import Reason
 from mlgo_corpus.store.parts import contexts_schema
+from mlgo_corpus.store.verification import VerifyReason, VerifyRow
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -80,11 +81,12 @@ def test_transcripts_run_and_print_what_they_show(llvm22: Llvm, tmp_path: Path) 
 def test_every_verb_is_documented() -> None:
     verbs = [command.callback.__name__ for command in app.registered_commands if command.callback is not None]
     names = [verb.replace("_", "-") for verb in verbs]
-    assert names == ["demo", "extract", "explain", "trace", "ir2native", "logs-to-parquet", "parquet-to-logs", "dump"]
+    assert names[:4] == ["demo", "extract", "explain", "verify"]
+    assert names[4:] == ["trace", "ir2native", "logs-to-parquet", "parquet-to-logs", "dump"]
     for group in app.registered_groups:
         assert group.typer_instance is not None
         names += [f"{group.name} {command.name}" for command in group.typer_instance.registered_commands]
-    assert names[8:] == ["toolchain list", "toolchain build"]
+    assert names[9:] == ["toolchain list", "toolchain build"]
     for name in names:
         assert f"| `mlgo-corpus {name}" in README
 
@@ -100,6 +102,14 @@ def test_every_option_of_extract_is_documented() -> None:
 
     # needed when content does not tell, and then an error names it
     assert undocumented_options(extract) == {"--input-type"}
+
+
+def test_every_option_and_reason_of_verify_is_documented() -> None:
+    from mlgo_corpus.cli.verify import verify
+
+    assert undocumented_options(verify) <= {"--corpus"}
+    for word in (*VerifyReason, *VerifyRow._fields):
+        assert f"`{word}`" in README, word
 
 
 def test_every_option_of_trace_is_documented() -> None:

@@ -18,6 +18,7 @@ from mlgo_corpus.cli.split import dedup, split
 from mlgo_corpus.cli.stats import stats
 from mlgo_corpus.cli.toolchain import toolchain_app
 from mlgo_corpus.cli.trace import trace
+from mlgo_corpus.cli.verify import verify
 
 # Plain help: with rich's, --help alone would take 150 ms.
 app = typer.Typer(
@@ -55,6 +56,7 @@ app.command()(combine)
 app.command()(make)
 app.command()(split)
 app.command()(dedup)
+app.command()(verify)
 app.command()(trace)
 app.command()(ir2native)
 app.command()(logs_to_parquet)

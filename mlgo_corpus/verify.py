@@ -1,0 +1,234 @@
+"""The verify stage: whether a corpus is what it says it is."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from mlgo_corpus import __version__
+from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.run.engine import Lost, available_cpus, parallel_map
+from mlgo_corpus.store.corpus import MANIFEST_NAME, Corpus
+from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK
+from mlgo_corpus.store.selection import corpus_digest, select_modules
+from mlgo_corpus.store.verification import (
+    STATUS_WARNING,
+    Check,
+    ModuleLookup,
+    VerifyReason,
+    VerifyRow,
+    check_module,
+    iter_checks,
+    iter_folder_rows,
+    problem_row,
+    write_verify_rows,
+)
+
+# Reading and hashing a module takes milliseconds; a file system may hang.
+_LIMIT_S = 600.0
+# Of bitcode: what is worth a round trip to a worker.
+_CHUNK_BYTES = 8 << 20
+_PROBLEMS = 10
+VERIFY_KIND: Final = "verify"
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """What was found.
+
+    Attributes:
+        corpus: what was checked.
+        modules: modules checked.
+        counts: rows by reason; a row that is not about a module counts, too.
+        failed: rows that say that something is wrong, ``warnings`` that something may be.
+        producers: modules by what made their bitcode; empty text for those that do not say.
+        readable_by: the least major version of LLVM that is sure to read all of them, None if that is not known.
+        bitcode_bytes, cmd_bytes: bytes found.
+        has_table: whether there was a table to compare the files with.
+        problems: the first of them, failures first: module, reason, detail.
+        output: the file with all rows, None if none was asked for.
+        seconds: how long it took.
+    """
+
+    corpus: Path
+    modules: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    failed: int = 0
+    warnings: int = 0
+    producers: dict[str, int] = field(default_factory=dict)
+    readable_by: int | None = None
+    bitcode_bytes: int = 0
+    cmd_bytes: int = 0
+    has_table: bool = False
+    problems: tuple[tuple[str, str, str], ...] = ()
+    output: Path | None = None
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """0 if nothing is wrong, else 1."""
+        return 1 if self.failed else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the report as plain values."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        output = None if self.output is None else str(self.output)
+        return {**values, "corpus": str(self.corpus), "output": output, "exit_code": self.exit_code}
+
+
+def verify_corpus(
+    corpus: Path | str,
+    *,
+    output: Path | str | None = None,
+    sample: str | None = None,
+    module_filter: str | None = None,
+    modules_file: Path | None = None,
+    seed: int = 0,
+    jobs: int | None = None,
+    force: bool = False,
+    progress: Callable[[int, int, int], None] | None = None,
+) -> VerifyReport:
+    """Check that every file of a corpus is there and is what the corpus's table says.
+
+    Args:
+        corpus: the corpus's folder, or a manifest in it.
+        output: a Parquet file for the rows, one of each module.
+        sample: check only so many modules, or this fraction of them, of all sizes.
+        module_filter: check only modules in whose names this regular expression is found.
+        modules_file: check only the modules whose names are in this file.
+        seed: of the sample.
+        jobs: worker processes; by default the CPUs this process may use.
+        force: replace a file that is there.
+        progress: is told (modules done, of them failed, modules in all).
+
+    Raises:
+        UsageError: the request cannot be carried out as it stands; nothing was written.
+        CorpusError: there is no corpus.
+        MlgoCorpusError: the output cannot be written.
+    """
+    started = time.perf_counter()
+    output = None if output is None else Path(output)
+    jobs = available_cpus() if jobs is None else jobs
+    if jobs < 1:
+        raise UsageError(f"--jobs {jobs}: expected at least 1")
+    opened = Corpus.open(corpus)
+    names = select_modules(opened, name_regex=module_filter, modules_file=modules_file, sample=sample, seed=seed)
+    if output is not None:
+        _check_output(output, force=force)
+    everything = sample is None and module_filter is None and modules_file is None
+    verification = _Verification(opened, names, jobs, progress)
+    is_side = Path(corpus).name != MANIFEST_NAME and not Path(corpus).is_dir()
+    rows = verification.rows(everything=everything, whole=everything and not is_side)
+    if output is None:
+        for row in rows:
+            verification.see(row)
+    else:
+        about = {"tool": "mlgo-corpus", "version": __version__, "kind": VERIFY_KIND}
+        try:
+            write_verify_rows(
+                output, rows, lambda: {**about, "corpus_sha256": corpus_digest(opened, names)}, verification.see
+            )
+        except OSError as error:
+            raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
+    return verification.report(output, time.perf_counter() - started)
+
+
+def _check_output(path: Path, *, force: bool) -> None:
+    """Refuse a file that cannot be made, or is there already."""
+    if path.is_dir():
+        raise UsageError(f"{path}: expected a Parquet file to write, found a folder")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.parent}")
+    if path.exists() and not force:
+        raise UsageError(f"{path}: is there already; --force replaces it")
+
+
+class _Verification:
+    """One verification under way: it makes the rows, and counts them as they are seen."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        names: Sequence[str],
+        jobs: int,
+        progress: Callable[[int, int, int], None] | None,
+    ) -> None:
+        self._corpus = corpus
+        self._names = names
+        self._jobs = jobs
+        self._progress = progress
+        self._lookup = ModuleLookup(corpus)
+        self._checked = 0
+        self._reasons: Counter[str] = Counter()
+        self._statuses: Counter[str] = Counter()
+        self._producers: Counter[str] = Counter()
+        self._readable_by: set[int | None] = set()
+        self._bytes = [0, 0]
+        self._problems: dict[str, list[tuple[str, str, str]]] = {STATUS_FAILED: [], STATUS_WARNING: []}
+
+    def rows(self, *, everything: bool, whole: bool) -> Iterator[VerifyRow]:
+        """Check, and give a row for each module, in order, and then for what else is wrong."""
+        made = parallel_map(
+            check_module,
+            iter_checks(self._corpus, self._names, self._lookup),
+            jobs=self._jobs,
+            limit=_LIMIT_S,
+            weigh=_weight,
+        )
+        failed = 0
+        for name, row in zip(self._names, made, strict=True):
+            if isinstance(row, Lost):
+                row = problem_row(name, VerifyReason.WORKER_DIED, row.detail)
+            self._checked += 1
+            self._producers[row.producer or ""] += row.bitcode_bytes is not None
+            if row.bitcode_bytes is not None:
+                self._readable_by.add(row.readable_by)
+            failed += row.status == STATUS_FAILED
+            if self._progress is not None:
+                self._progress(self._checked, failed, len(self._names))
+            yield row
+        if everything:
+            listed = Counter(self._corpus.names)
+            for name, times in listed.items():
+                if times > 1:
+                    yield problem_row(name, VerifyReason.LISTED_TWICE, f"the manifest names it {times} times")
+        yield from iter_folder_rows(self._corpus, self._lookup, whole=whole)
+
+    def see(self, row: VerifyRow) -> None:
+        """Count a row."""
+        self._reasons[row.reason] += 1
+        self._statuses[row.status] += 1
+        self._bytes[0] += row.bitcode_bytes or 0
+        self._bytes[1] += row.cmd_bytes or 0
+        if row.status != STATUS_OK and len(known := self._problems[row.status]) < _PROBLEMS:
+            known.append((row.module, row.reason, row.detail))
+
+    def report(self, output: Path | None, seconds: float) -> VerifyReport:
+        """Sum up."""
+        majors = [major for major in self._readable_by if major is not None]
+        known = bool(majors) and None not in self._readable_by
+        return VerifyReport(
+            corpus=self._corpus.path,
+            modules=self._checked,
+            counts=dict(self._reasons.most_common()),
+            failed=self._statuses[STATUS_FAILED],
+            warnings=self._statuses[STATUS_WARNING],
+            producers={name: count for name, count in self._producers.most_common() if count},
+            readable_by=max(majors) if known else None,
+            bitcode_bytes=self._bytes[0],
+            cmd_bytes=self._bytes[1],
+            has_table=self._lookup.exists,
+            problems=tuple((self._problems[STATUS_FAILED] + self._problems[STATUS_WARNING])[:_PROBLEMS]),
+            output=output,
+            seconds=seconds,
+        )
+
+
+def _weight(check: Check) -> float:
+    """Give a module's share of a chunk; without a table its size is not known before it is read."""
+    size = None if check.expected is None else check.expected.bitcode_bytes
+    return 0.0 if size is None else size / _CHUNK_BYTES
