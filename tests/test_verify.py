@@ -12,13 +12,16 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from conftest import Llvm, run_checked, unpack
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from mlgo_corpus import VerifyReport, extract_corpus, verify_corpus
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.formats.replay import refused_options
 from mlgo_corpus.store.corpus import Module, write_manifest
-from mlgo_corpus.store.verification import Check, VerifyReason, check_module, status_of
+from mlgo_corpus.store.verification import Check, VerifyReason, check_module, check_options, status_of
 
 MODULES = 34
 
@@ -331,3 +334,30 @@ def test_the_verb(corpus: Path, tmp_path: Path) -> None:
     none = runner.invoke(app, ["verify", str(tmp_path)])
     assert (none.exit_code, none.stdout) == (2, "")
     assert none.stderr.startswith("mlgo-corpus: error: ")
+
+
+words = st.sampled_from(
+    [
+        "-MT",
+        "-D",
+        "-main-file-name",
+        "-load",
+        "a.so",
+        "@f",
+        "-mllvm",
+        "-plugin",
+        "x/y",
+        "",
+        "-dumpdir",
+        "-emit-pch",
+        "-o",
+    ]
+)
+
+
+@given(st.lists(words, max_size=8))
+def test_leaving_out_names_changes_no_verdict(command: list[str]) -> None:
+    options = ("-cc1", *command)
+    assert [reason for reason, _ in check_options(options)] == [
+        VerifyReason.REFUSED_OPTION for _ in refused_options(options)[:1]
+    ]

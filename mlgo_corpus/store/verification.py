@@ -25,6 +25,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -290,10 +291,30 @@ def check_options(options: tuple[str, ...]) -> list[Problem]:
     if options[0] != "-cc1":
         detail = f"expected -cc1 as the command's first word, found {options[0][:_LONGEST_OPTION]!r}"
         return [(VerifyReason.COMMAND_NOT_CC1, detail)]
-    if refused := refused_options(options):
-        text, why = refused[0]
+    if (refused := _first_refused(_without_names(options))) is not None:
+        text, why = refused
         return [(VerifyReason.REFUSED_OPTION, f"{text[:_LONGEST_OPTION]}: {why}; --trust-corpus runs it")]
     return []
+
+
+# What is another file's name in each command of a build, and never a reason to refuse one.
+_NAMING = frozenset({"-main-file-name", "-dependency-file", "-MT", "-MQ", "-coverage-notes-file", "-dumpdir"})
+
+
+def _without_names(options: tuple[str, ...]) -> tuple[str, ...]:
+    """Make the commands of a build equal, of which then one is looked at.
+
+    A word that begins with a dash stays: it may be an option, where what is before it is another option's value.
+    """
+    return tuple(
+        "" if before in _NAMING and word[:1] not in ("-", "@") and word else word
+        for before, word in zip(("", *options), options, strict=False)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _first_refused(options: tuple[str, ...]) -> tuple[str, str] | None:
+    return next(iter(refused_options(options)), None)
 
 
 def _check_thinlto_index(module: Module) -> list[Problem]:
