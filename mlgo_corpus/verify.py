@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -10,10 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.run.certification import RebuildReport, certify, rebuild_compilers
 from mlgo_corpus.run.engine import Lost, available_cpus, parallel_map
-from mlgo_corpus.store.corpus import MANIFEST_NAME, Corpus
-from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK
+from mlgo_corpus.run.rebuilding import RebuildSettings
+from mlgo_corpus.run.toolchain import cache_folder
+from mlgo_corpus.store.certificate import CERTIFICATE_NAME
+from mlgo_corpus.store.corpus import MANIFEST_NAME, MODULES_NAME, Corpus
+from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, read_module_metadata
+from mlgo_corpus.store.objects import SectionNames
 from mlgo_corpus.store.selection import corpus_digest, select_modules
 from mlgo_corpus.store.verification import (
     STATUS_WARNING,
@@ -33,6 +39,8 @@ _LIMIT_S = 600.0
 # Of bitcode: what is worth a round trip to a worker.
 _CHUNK_BYTES = 8 << 20
 _PROBLEMS = 10
+_LONGEST_TIMEOUT_S = 1e6
+_MOST_MEMORY = 1 << 62  # what fits into the system's limits
 VERIFY_KIND: Final = "verify"
 
 
@@ -51,7 +59,8 @@ class VerifyReport:
         has_table: whether there was a table to compare the files with.
         problems: the first of them, failures first: module, reason, detail.
         output: the file with all rows, None if none was asked for.
-        seconds: how long it took.
+        rebuild: what came of compiling the modules again, None if that was not asked for.
+        seconds: how long the checks took.
     """
 
     corpus: Path
@@ -66,44 +75,66 @@ class VerifyReport:
     has_table: bool = False
     problems: tuple[tuple[str, str, str], ...] = ()
     output: Path | None = None
+    rebuild: RebuildReport | None = None
     seconds: float = 0.0
 
     @property
     def exit_code(self) -> int:
         """0 if nothing is wrong, else 1."""
-        return 1 if self.failed else 0
+        return 1 if self.failed or (self.rebuild is not None and self.rebuild.bad) else 0
 
     def as_json(self) -> dict[str, Any]:
         """Give the report as plain values."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        output = None if self.output is None else str(self.output)
-        return {**values, "corpus": str(self.corpus), "output": output, "exit_code": self.exit_code}
+        values["output"] = None if self.output is None else str(self.output)
+        values["rebuild"] = None if self.rebuild is None else self.rebuild.as_json()
+        return {**values, "corpus": str(self.corpus), "exit_code": self.exit_code}
 
 
 def verify_corpus(
     corpus: Path | str,
     *,
     output: Path | str | None = None,
+    rebuild: bool = False,
+    build_dirs: Sequence[Path | str] = (),
+    compiler: str | None = None,
+    trust_corpus: bool = False,
+    timeout: float = 300.0,
+    memory_limit: int | None = None,
     sample: str | None = None,
     module_filter: str | None = None,
     modules_file: Path | None = None,
     seed: int = 0,
     jobs: int | None = None,
     force: bool = False,
+    cache: Path | None = None,
     progress: Callable[[int, int, int], None] | None = None,
+    rebuild_progress: Callable[[int, int, int], None] | None = None,
 ) -> VerifyReport:
-    """Check that every file of a corpus is there and is what the corpus's table says.
+    """Check that every file of a corpus is there and is what the corpus's table says; compile it again if asked to.
+
+    A rebuild that is interrupted goes on when it is called again: modules that came out the same are not compiled
+    again.
 
     Args:
         corpus: the corpus's folder, or a manifest in it.
-        output: a Parquet file for the rows, one of each module.
+        output: a Parquet file for the rows, one of each module; with ``rebuild``, for the certificate, which by default
+            is ``rebuild.parquet`` in the corpus.
+        rebuild: compile each module with its own command, and compare with the object it was extracted from.
+        build_dirs: the folders of the builds that the objects are in; by default the current one.
+        compiler: the clang to rebuild with; by default each module's own version if it is found, else the next newer.
+        trust_corpus: run commands also if they could load code or write files.
+        timeout: seconds that one compile may take.
+        memory_limit: bytes of address space that one compile may have.
         sample: check only so many modules, or this fraction of them, of all sizes.
         module_filter: check only modules in whose names this regular expression is found.
         modules_file: check only the modules whose names are in this file.
         seed: of the sample.
         jobs: worker processes; by default the CPUs this process may use.
         force: replace a file that is there.
+        cache: where it is known what compilers can do; the user's cache by default.
         progress: is told (modules done, of them failed, modules in all).
+        rebuild_progress: likewise, of the rebuild.
 
     Raises:
         UsageError: the request cannot be carried out as it stands; nothing was written.
@@ -117,24 +148,69 @@ def verify_corpus(
         raise UsageError(f"--jobs {jobs}: expected at least 1")
     opened = Corpus.open(corpus)
     names = select_modules(opened, name_regex=module_filter, modules_file=modules_file, sample=sample, seed=seed)
-    if output is not None:
+    settings = None
+    if rebuild:
+        output = opened.path / CERTIFICATE_NAME if output is None else output
+        _check_output(output, force=force)
+        settings = RebuildSettings(
+            compilers=rebuild_compilers(compiler, cache=cache_folder() if cache is None else cache, jobs=jobs),
+            build_dirs=tuple(map(_build_dir, build_dirs or (".",))),
+            work=output.absolute().with_name(f".{output.name}.work"),
+            names=_section_names(opened),
+            trusted=trust_corpus,
+            timeout=_limited("--timeout", timeout, _LONGEST_TIMEOUT_S),
+            memory_limit=None if memory_limit is None else int(_limited("--memory-limit", memory_limit, _MOST_MEMORY)),
+        )
+    elif output is not None:
         _check_output(output, force=force)
     everything = sample is None and module_filter is None and modules_file is None
     verification = _Verification(opened, names, jobs, progress)
     is_side = Path(corpus).name != MANIFEST_NAME and not Path(corpus).is_dir()
     rows = verification.rows(everything=everything, whole=everything and not is_side)
-    if output is None:
+    about: dict[str, Any] = {
+        "tool": "mlgo-corpus",
+        "version": __version__,
+        "corpus_sha256": corpus_digest(opened, names),
+    }
+    if output is None or settings is not None:
         for row in rows:
             verification.see(row)
     else:
-        about = {"tool": "mlgo-corpus", "version": __version__, "kind": VERIFY_KIND}
         try:
-            write_verify_rows(
-                output, rows, lambda: {**about, "corpus_sha256": corpus_digest(opened, names)}, verification.see
-            )
+            write_verify_rows(output, rows, {**about, "kind": VERIFY_KIND}, verification.see)
         except OSError as error:
             raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
-    return verification.report(output, time.perf_counter() - started)
+    report = verification.report(output, time.perf_counter() - started)
+    if settings is not None and output is not None:
+        about["trust_corpus"] = trust_corpus
+        about["compilers"] = [{"version": one.vendor, "sha256": one.identity} for one in settings.compilers]
+        report.rebuild = certify(opened, names, output, settings, about, jobs=jobs, progress=rebuild_progress)
+    return report
+
+
+def _build_dir(path: Path | str) -> str:
+    if not os.path.isdir(path):
+        raise UsageError(
+            f"--build-dir {path}: expected the build's folder, found {'a file' if os.path.exists(path) else 'none'}"
+        )
+    return os.path.abspath(path)
+
+
+def _limited(option: str, value: float, most: float) -> float:
+    if not 0 < value <= most:
+        raise UsageError(f"{option} {value:g}: expected more than 0, and at most {most:g}")
+    return value
+
+
+def _section_names(corpus: Corpus) -> SectionNames:
+    """Give the sections that the corpus was extracted from, which its table may tell."""
+    try:
+        options = read_module_metadata(corpus.path / MODULES_NAME).get("options")
+    except CorpusError:
+        options = None
+    known = options if isinstance(options, dict) else {}
+    given = [known.get(option) for option in ("--bitcode-section", "--cmd-section")]
+    return SectionNames.of(*(name if isinstance(name, str) else None for name in given))
 
 
 def _check_output(path: Path, *, force: bool) -> None:

@@ -11,6 +11,7 @@ from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_
 from mlgo_corpus.errors import CorpusError, UsageError
 
 if TYPE_CHECKING:
+    from mlgo_corpus.run.certification import RebuildReport
     from mlgo_corpus.verify import VerifyReport
 
 # A rate says something only of what took a while.
@@ -22,7 +23,33 @@ def verify(
     corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="A corpus's folder, or a manifest in it.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="A Parquet file for the rows, one of each module."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="A Parquet file for the rows, one of each module; of a rebuild by default rebuild.parquet in CORPUS.",
+        ),
+    ] = None,
+    rebuild: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild", help="Compile every module again, and compare with the object it was extracted from."
+        ),
+    ] = False,
+    build_dir: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="Where the objects are; repeat for more.", show_default="the current folder"),
+    ] = None,
+    compiler: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="The clang to rebuild with.", show_default="each module's own version"),
+    ] = None,
+    trust_corpus: Annotated[
+        bool, typer.Option("--trust-corpus", help="Run commands also if they could load code or write files.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="What one compile may take.")] = 300.0,
+    memory_limit: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="The memory that one compile may have, such as 2G.")
     ] = None,
     sample: Annotated[
         str | None, typer.Option(metavar="N|FRACTION", help="Check so many modules, of all sizes: 100, 0.1 or 10%.")
@@ -44,14 +71,27 @@ def verify(
 
     Bitcode is walked to its end, and which LLVM reads it is told from the file itself: no LLVM is needed. Corpora made
     by upstream's tools have no table, and are checked for what their files tell.
+
+    With --rebuild, every module is compiled with its own command, and the object compared with the one in the build.
+    Interrupted, the same command goes on.
     """
+    from mlgo_corpus.cli.trace import parse_size
     from mlgo_corpus.verify import verify_corpus
 
+    only = {"--build-dir": build_dir, "--compiler": compiler, "--memory-limit": memory_limit}
+    if not rebuild and (given := next((option for option, value in only.items() if value is not None), None)):
+        raise UsageError(f"{given}: belongs to --rebuild")
     try:
         with progress_bar("checking") as progress:
             report = verify_corpus(
                 corpus,
                 output=output,
+                rebuild=rebuild,
+                build_dirs=tuple(build_dir or ()),
+                compiler=compiler,
+                trust_corpus=trust_corpus,
+                timeout=timeout,
+                memory_limit=None if memory_limit is None else parse_size(memory_limit),
                 sample=sample,
                 seed=seed,
                 module_filter=module_filter,
@@ -59,6 +99,9 @@ def verify(
                 jobs=jobs,
                 force=force,
                 progress=lambda done, failed, total: progress(done, total, f"{failed} failed" if failed else ""),
+                rebuild_progress=lambda done, bad, total: progress(
+                    done, total, "rebuilt" + (f", {bad} bad" if bad else "")
+                ),
             )
     except CorpusError as error:  # nothing was written
         raise UsageError(str(error)) from error
@@ -98,7 +141,43 @@ def show_report(report: VerifyReport) -> None:
         err().print(f"{module}: {reason}: {detail}", markup=False)
     rest = report.failed + report.warnings - len(report.problems)
     if rest > 0:
-        err().print(f"and {rest} more; {report.output or '--output FILE.parquet'} has them all", markup=False)
+        place = "--output FILE.parquet" if report.output is None or report.rebuild is not None else report.output
+        err().print(f"and {rest} more; {place} has them all", markup=False)
+    if report.rebuild is not None:
+        show_certificate(report.rebuild)
+
+
+def show_certificate(report: RebuildReport) -> None:
+    """Print what came of compiling the modules again."""
+    from rich.markup import escape
+
+    from mlgo_corpus.store.moduletable import printable
+
+    console = out()
+    kept = f", {report.resumed} of them by an earlier run" if report.resumed else ""
+    console.print(
+        f"[bold]{escape(printable(str(report.output)))}[/bold]: rebuilt {_count(report.modules, 'module')}{kept} "
+        f"in {report.seconds:.2f} s"
+    )
+    rows = table("outcome", "modules")
+    for outcome, count in report.outcomes.items():
+        rows.add_row(outcome, str(count))
+    console.print(rows)
+    for vendor, count in report.compilers.items():
+        console.print(f"{_count(count, 'module')} by {escape(vendor)}")
+    if report.same_bytes:
+        console.print(f"of {_count(report.same_bytes, 'object')}, every byte came again")
+    for module, outcome, detail in (*report.problems, *report.notes):
+        err().print(f"{module}: {outcome}: {detail}", markup=False)
+    if report.bad > len(report.problems):
+        err().print(f"and {report.bad - len(report.problems)} more; {report.output} has them all", markup=False)
+    if report.other_version and report.bad:
+        err().print(
+            f"hint: {_count(report.other_version, 'module')} made by an LLVM that is not here: "
+            "--compiler names the clang that made them"
+        )
+    if report.reasons.get("object_missing"):
+        err().print("hint: --build-dir DIR names the folder of the build, which the objects' paths are relative to")
 
 
 def _count(number: int, noun: str) -> str:

@@ -306,6 +306,35 @@ def replay_command(
     return (*command, "-x", "ir", _as_path(bitcode), *extra, "-o", _as_path(output))
 
 
+# Of what is dropped: what writes nothing when the input is IR. It is in the embedded command of nearly every build.
+_SILENT = _words("-fembed-bitcode= -dependency-file -sys-header-deps -MT -MQ -MP -MG -emit-obj")
+
+
+def verbatim_command(options: Sequence[str], *, bitcode: str, output: str) -> tuple[str, ...] | None:
+    """Give a command that compiles a module again just as it is embedded, so that it embeds itself again.
+
+    The object is then the original's, byte for byte, with the bitcode and the command in it. None where the command has
+    something that a replay leaves out because it writes more than the object; what is refused is not looked at.
+    """
+    parsed = parse_cc1(options)
+    kept = join_cc1(option for option in parsed if option.name not in _SILENT)
+    if not any(option.name == "-emit-obj" for option in parsed) or parsed[-1].lacks_value:
+        return None
+    if neutralise(kept) != neutralise(options) or len(neutralise(kept)) != len(kept) + 1:
+        return None
+    return (*options, "-x", "ir", _as_path(bitcode), "-o", _as_path(output))
+
+
+def embedding_options(options: Sequence[str]) -> tuple[str, ...]:
+    """Give the words by which a command embeds bitcode, which a replay leaves out; they can be added again."""
+    parsed = parse_cc1(options)
+    words = [word for option in parsed if option.name == "-fembed-bitcode=" for word in option.words]
+    for option in llvm_options(parsed):
+        if option.name == "lto-embed-bitcode" and len(option.positions) == 1:
+            words += parsed[option.positions[0]].words
+    return tuple(words)
+
+
 def _with_thinlto_index(command: Sequence[str], index: str) -> tuple[str, ...]:
     name = "-fthinlto-index="
     new = Cc1Option(name, (index,), (name + index,))

@@ -462,15 +462,15 @@ def iter_bitcode_files(root: Path) -> Iterator[str]:
 
 
 def write_verify_rows(
-    path: Path, rows: Iterable[VerifyRow], metadata: Callable[[], Mapping[str, Any]], seen: Callable[[VerifyRow], None]
+    path: Path, rows: Iterable[VerifyRow], metadata: Mapping[str, Any], seen: Callable[[VerifyRow], None]
 ) -> None:
-    """Write rows as they come, each of which ``seen`` is told; ``metadata`` is asked for when all are there."""
+    """Write rows as they come, each of which ``seen`` is told; the file has its name when it is whole."""
     table = RowTable(path, path.with_name(f".{path.name}.{os.getpid()}.tmp"), VerifyRow._fields, _KINDS)
     try:
         for row in rows:
             seen(row)
             table.append(row)
-        table.commit(metadata())
+        table.commit(metadata)
     except BaseException:
         table.abandon()
         raise
