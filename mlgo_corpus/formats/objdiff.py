@@ -113,14 +113,16 @@ class _Object:
 
 
 def _compare(first: Sequence[_Part], second: Sequence[_Part]) -> Difference | None:
-    names = [[part.name for part in parts] for parts in (first, second)]
+    """Find the first difference: which sections there are comes before what is in them, as they refer to each other."""
+    names = {part.name for part in second}
     for mine, other in zip_longest(first, second):
         if mine is None:
             return Difference(other.name, None, "only the rebuilt object has this section")
-        if other is None or mine.name != other.name:
-            if mine.name in names[1]:
-                return Difference(other.name, None, f"this section stands where {mine.name} was")
+        if other is None or (mine.name != other.name and mine.name not in names):
             return Difference(mine.name, None, "the rebuilt object has no such section")
+        if mine.name != other.name:
+            return Difference(other.name, None, f"this section stands where {mine.name} was")
+    for mine, other in zip(first, second, strict=True):
         if mine.kind != other.kind:
             detail = f"type, flags, alignment: expected {_told(mine.kind)}, found {_told(other.kind)}"
             return Difference(mine.name, None, detail)
@@ -318,7 +320,7 @@ class _ElfReader:
         flags = sh_flags & ~_SHF_INFO_LINK
         kind: tuple[Any, ...] = (sh_type, flags, sh_addralign, sh_entsize, "" if linked is None else linked)
         content = self._content(number)
-        if sh_type in (_SHT_REL, _SHT_RELA) and not (self._machine == _EM_MIPS and self._wide):
+        if sh_type in (_SHT_REL, _SHT_RELA):
             target = self._headers[sh_info] if sh_info < len(self._headers) else (0,) * 10
             is_code = target[2] & executable == executable
             relocations = list(self._relocations(number))
@@ -349,7 +351,10 @@ class _ElfReader:
         if len(content) % entry.size:
             raise FormatError(f"relocations of {len(content)} bytes", offset=self._headers[number][4])
         shift = 32 if self._wide else 8
+        swapped = self._machine == _EM_MIPS and self._wide and self._order == "<"
         for r_offset, r_info, *addend in entry.iter_unpack(content):
+            if swapped:  # MIPS has the symbol first, in either byte order
+                r_info = (r_info & 0xFFFF_FFFF) << 32 | r_info >> 32
             r_type = r_info & ((1 << shift) - 1)
             yield r_offset, r_type, addend[0] if addend else 0, self._symbol(r_info >> shift)
 
@@ -386,16 +391,13 @@ def _read_macho(data: Buffer, ignored: frozenset[str]) -> _Object:
     flag = lief.MachO.Section.FLAGS.PURE_INSTRUCTIONS
     sections = list(binary.sections)
     names = [f"{item.segment_name},{item.name}" for item in sections]
+    symbol_names = [_text(one.name) for one in binary.symbols]
     parts = []
     for item, name in zip(sections, names, strict=True):
         if name in ignored:
             continue
         content = _slice(data, item.offset, item.size) if (name, item.offset) in stored else b""
-        # lief's address of a relocation counts from the file's start; one without a symbol is relative to a section.
-        relocations = tuple(
-            (one.address - item.offset, _number(one.type), one.size, _text(one.symbol.name) if one.has_symbol else "")
-            for one in item.relocations
-        )
+        relocations = tuple(_macho_relocations(data, item, names, symbol_names))
         kind = (_number(item.type), item.alignment)
         parts.append(_Part(name, bool(item.has(flag)), kind, item.size, content, relocations, relocations))
     symbols = []
@@ -409,6 +411,21 @@ def _read_macho(data: Buffer, ignored: frozenset[str]) -> _Object:
             symbols.append((name, number, value, one.description))
     header = (_number(binary.header.cpu_type), _number(binary.header.cpu_subtype))
     return _Object(header, tuple(parts), tuple(symbols))
+
+
+def _macho_relocations(data: Buffer, item: Any, sections: list[str], symbols: list[str]) -> Iterator[_Reference]:
+    """Read a section's relocations (``mach-o/reloc.h``), of which lief gives some addresses from another origin."""
+    order = ">" if data[0] == 0xFE else "<"
+    for r_address, r_info in struct.iter_unpack(
+        f"{order}II", _slice(data, item.relocation_offset, 8 * item.numberof_relocations)
+    ):
+        if r_address >> 31:  # a scattered one, which has an address for a symbol
+            yield r_address, r_info
+            continue
+        r_symbolnum, rest = (r_info & 0xFFFFFF, r_info >> 24) if order == "<" else (r_info >> 8, r_info & 0xFF)
+        is_extern = rest & (0x08 if order == "<" else 0x10)
+        table = symbols if is_extern else ["", *sections]
+        yield r_address, rest, table[r_symbolnum] if r_symbolnum < len(table) else r_symbolnum
 
 
 def _read_coff(data: Buffer, ignored: frozenset[str]) -> _Object:
