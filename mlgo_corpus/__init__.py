@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mlgo_corpus.ir2native import SizesReport, ir2native_table
     from mlgo_corpus.logs import LogsReport, RestoreReport, convert_logs, restore_logs
     from mlgo_corpus.make import MakeReport, make_corpus
+    from mlgo_corpus.pack import PackReport, pack_corpus, unpack_corpus
     from mlgo_corpus.run.interactive import InteractiveSession
     from mlgo_corpus.split import SplitReport, split_corpus
     from mlgo_corpus.stats import CorpusStats, corpus_stats
@@ -44,6 +45,7 @@ __all__ = [
     "MakeReport",
     "MlgoCorpusError",
     "Module",
+    "PackReport",
     "RestoreReport",
     "SizesReport",
     "SplitReport",
@@ -61,10 +63,12 @@ __all__ = [
     "ir2native_table",
     "list_toolchains",
     "make_corpus",
+    "pack_corpus",
     "read_log",
     "restore_logs",
     "split_corpus",
     "trace_corpus",
+    "unpack_corpus",
     "verify_corpus",
 ]
 
@@ -81,6 +85,7 @@ _HOME = {
     "MakeReport": "mlgo_corpus.make",
     "MlgoCorpusError": "mlgo_corpus.errors",
     "Module": "mlgo_corpus.store.corpus",
+    "PackReport": "mlgo_corpus.pack",
     "RestoreReport": "mlgo_corpus.logs",
     "SizesReport": "mlgo_corpus.ir2native",
     "SplitReport": "mlgo_corpus.split",
@@ -97,10 +102,12 @@ _HOME = {
     "ir2native_table": "mlgo_corpus.ir2native",
     "list_toolchains": "mlgo_corpus.toolchain",
     "make_corpus": "mlgo_corpus.make",
+    "pack_corpus": "mlgo_corpus.pack",
     "read_log": "mlgo_corpus.store.loadedlog",
     "restore_logs": "mlgo_corpus.logs",
     "split_corpus": "mlgo_corpus.split",
     "trace_corpus": "mlgo_corpus.trace",
+    "unpack_corpus": "mlgo_corpus.pack",
     "verify_corpus": "mlgo_corpus.verify",
 }
 

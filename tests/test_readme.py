@@ -81,12 +81,14 @@ def test_transcripts_run_and_print_what_they_show(llvm22: Llvm, tmp_path: Path) 
 def test_every_verb_is_documented() -> None:
     verbs = [command.callback.__name__ for command in app.registered_commands if command.callback is not None]
     names = [verb.replace("_", "-") for verb in verbs]
-    assert names[:4] == ["demo", "extract", "explain", "verify"]
-    assert names[4:] == ["trace", "ir2native", "logs-to-parquet", "parquet-to-logs", "dump"]
+    assert names == [
+        *("demo", "extract", "explain", "stats", "combine", "make", "split", "dedup", "verify", "pack", "unpack"),
+        *("trace", "ir2native", "logs-to-parquet", "parquet-to-logs", "dump"),
+    ]
     for group in app.registered_groups:
         assert group.typer_instance is not None
         names += [f"{group.name} {command.name}" for command in group.typer_instance.registered_commands]
-    assert names[9:] == ["toolchain list", "toolchain build"]
+    assert names[16:] == ["toolchain list", "toolchain build"]
     for name in names:
         assert f"| `mlgo-corpus {name}" in README
 
@@ -110,6 +112,10 @@ def test_every_option_and_reason_of_verify_is_documented() -> None:
     assert undocumented_options(verify) <= {"--corpus"}
     for word in (*VerifyReason, *VerifyRow._fields):
         assert f"`{word}`" in README, word
+def test_every_option_of_pack_is_documented() -> None:
+    from mlgo_corpus.cli.pack import pack, unpack
+
+    assert undocumented_options(pack) | undocumented_options(unpack) <= {"--corpus", "--packed"}
 
 
 def test_every_option_of_trace_is_documented() -> None:

@@ -155,7 +155,7 @@ def test_the_newest_producer(tmp_path: Path) -> None:
 )
 def test_producers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, producer: str | None, major: int | None) -> None:
     """Apple counts in another way: its numbers do not say which LLVM it was."""
-    monkeypatch.setattr("mlgo_corpus.store.selection.read_producer", lambda _: producer)
+    monkeypatch.setattr("mlgo_corpus.store.corpus.read_producer", lambda _: producer)
     assert newest_producer(make_corpus(tmp_path, ["a"]), ["a"]) == major
 
 

@@ -16,6 +16,7 @@ from mlgo_corpus.cli.ir2native import ir2native
 from mlgo_corpus.cli.logs import logs_to_parquet, parquet_to_logs
 from mlgo_corpus.cli.split import dedup, split
 from mlgo_corpus.cli.stats import stats
+from mlgo_corpus.cli.pack import pack, unpack
 from mlgo_corpus.cli.toolchain import toolchain_app
 from mlgo_corpus.cli.trace import trace
 from mlgo_corpus.cli.verify import verify
@@ -57,6 +58,8 @@ app.command()(make)
 app.command()(split)
 app.command()(dedup)
 app.command()(verify)
+app.command()(pack)
+app.command()(unpack)
 app.command()(trace)
 app.command()(ir2native)
 app.command()(logs_to_parquet)

@@ -55,6 +55,17 @@ def texts(kind: pa.DataType, values: Sequence[str | bytes | None]) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), buffers)
 
 
+def large_binaries(values: Sequence[bytes | None]) -> pa.Array:
+    """Give bytes, of which any may be None, that may be more than 2 GiB together."""
+    import pyarrow as pa
+
+    there = np.fromiter((value is not None for value in values), np.bool_, len(values))
+    offsets = np.fromiter(accumulate((len(value or b"") for value in values), initial=0), np.int64, len(values) + 1)
+    data = values[0] if len(values) == 1 else b"".join(value or b"" for value in values)
+    buffers = [_bits(there), pa.py_buffer(offsets), pa.py_buffer(data or b"")]
+    return pa.Array.from_buffers(pa.large_binary(), len(values), buffers)
+
+
 def lists_of_text(kind: pa.DataType, values: Sequence[Sequence[str] | None]) -> pa.Array:
     """Give lists of text, of which any may be None."""
     import pyarrow as pa

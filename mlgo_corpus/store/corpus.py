@@ -8,10 +8,13 @@
       lua/lvm.o.cmd             its cc1 options, separated by NUL
       lua/lvm.o.thinlto.bc      its ThinLTO index, in a ThinLTO corpus
       modules.parquet           one row per input object or member, also for those left out
+      functions.parquet         one row per function, where that was asked for
       .mlgo-corpus/             what the next ``extract`` needs to know; without it, that one starts over
 
 Modules, manifests and names may come from anybody: a name that would leave the folder is refused when it is read,
 and mapped inside when it is written.
+
+A corpus may also be packed (`mlgo_corpus.store.packed`): then its modules are rows, and all else is the same.
 """
 
 from __future__ import annotations
@@ -26,12 +29,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
-from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, os_reason
+from mlgo_corpus.formats.bitcode import read_producer
 from mlgo_corpus.formats.cmdline import decode_options, split_options
+from mlgo_corpus.store.remote import Place, RemotePath, parse_place
 
 MANIFEST_NAME = "corpus_description.json"
 MANIFEST_STEM = "corpus_description."
 MODULES_NAME = "modules.parquet"
+FUNCTIONS_NAME = "functions.parquet"
 STATE_FOLDER = ".mlgo-corpus"
 
 BITCODE_SUFFIX = ".bc"
@@ -51,6 +57,20 @@ class Module:
     name: str
     has_thinlto: bool = False
     override: tuple[str, ...] | None = None
+
+    @property
+    def location(self) -> str:
+        """What the corpus is called in a table's row: its absolute path, or its URL."""
+        return str(self.root.absolute())
+
+    def on_disk(self, folder: Path) -> Module:  # noqa: ARG002 - it is there already
+        """Give the module with its files on disk: this one, or one whose files are made for it in ``folder``.
+
+        Raises:
+            CorpusError: they cannot be read.
+            OSError: they cannot be written.
+        """
+        return self
 
     @property
     def bitcode_path(self) -> Path:
@@ -112,7 +132,8 @@ class Corpus:
     """A corpus folder opened for reading: the manifest's settings, and its modules in order.
 
     Attributes:
-        path: the folder.
+        path: the folder; of a corpus behind a URL only its name means something.
+        location: the path or the URL, to be shown.
         names: the modules' names, in the manifest's order.
         has_thinlto: whether modules have a ThinLTO index.
         global_command_override: one command for all modules instead of their own, or None.
@@ -120,6 +141,7 @@ class Corpus:
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
         self.path = path
+        self.location = str(path)
         self.names: tuple[str, ...] = tuple(manifest["modules"])
         self.has_thinlto: bool = manifest["has_thinlto"]
         override = manifest.get("global_command_override")
@@ -131,15 +153,24 @@ class Corpus:
         """Open a corpus made by this tool, by LLVM's mlgo-utils or by ml-compiler-opt.
 
         A manifest may be named instead of its folder: ``corpus/corpus_description.train.json`` is a corpus of the
-        modules of one side of a split.
+        modules of one side of a split. A packed corpus may be behind a URL.
 
         Raises:
-            CorpusError: there is no manifest, or it is not one.
+            CorpusError: there is no manifest, or it is not one, or the packed corpus is damaged.
+            UsageError: the URL is none that is known.
         """
-        path = Path(path)
-        if path.name.startswith(MANIFEST_STEM) and path.suffix == ".json" and not path.is_dir():
-            return cls(path.parent, read_manifest(path))
-        return cls(path, read_manifest(path / MANIFEST_NAME))
+        from mlgo_corpus.store.packed import PackedCorpus, is_packed
+
+        place = parse_place(path)
+        manifest = place / MANIFEST_NAME
+        named = place.name.startswith(MANIFEST_STEM) and place.name.endswith(".json")
+        if named and (isinstance(place, RemotePath) or not place.is_dir()):
+            manifest, place = place, place.parent
+        if is_packed(place):
+            return PackedCorpus(place, manifest.name)
+        if isinstance(place, RemotePath):
+            raise CorpusError(f"{place}: not a packed corpus; mlgo-corpus pack makes one")
+        return cls(place, read_manifest(place / manifest.name))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -155,13 +186,59 @@ class Corpus:
         return self._module(name)
 
     def __repr__(self) -> str:
-        return f"Corpus({str(self.path)!r}, modules={len(self.names)})"
+        return f"Corpus({self.location!r}, modules={len(self.names)})"
 
     def _module(self, name: str) -> Module:
         return Module(self.path, name, self.has_thinlto, self.global_command_override)
 
+    def sizes(self, names: Sequence[str]) -> dict[str, int]:
+        """Give the bytes of some modules' bitcode; 0 for one that is not there."""
+        found = {}
+        for name in names:
+            try:
+                found[name] = os.stat(self[name].bitcode_path).st_size
+            except (OSError, CorpusError):
+                found[name] = 0
+        return found
 
-def read_manifest(path: Path) -> dict[str, Any]:
+    def iter_producers(self, names: Sequence[str]) -> Iterator[str | None]:
+        """Tell which LLVM made each of some modules, as their bitcode says; None where it does not say so."""
+        for name in names:
+            try:
+                yield read_producer(self[name].bitcode())
+            except MlgoCorpusError:
+                yield None
+
+    def own_digest(self) -> str | None:
+        """Give the digest of all that was extracted, as `MODULES_NAME` tells it, or None."""
+        from mlgo_corpus.store.tables import METADATA_KEY, open_parquet
+
+        try:
+            with open_parquet(self.path / MODULES_NAME) as file:
+                digest = json.loads(file.metadata.metadata[METADATA_KEY.encode()])["corpus_digest"]
+        except Exception:  # a corpus of other tools has no such table, a damaged one no digest
+            return None
+        return digest if isinstance(digest, str) else None
+
+    def iter_stamps(self, names: Sequence[str]) -> Iterator[bytes]:
+        """Tell some modules' files from other files of the same names: by their sizes and times."""
+        for name in names:
+            said = b""
+            try:
+                for path in (self[name].bitcode_path, self[name].command_path):
+                    status = os.stat(path)
+                    said += file_stamp(status.st_size, status.st_mtime_ns)
+            except (OSError, CorpusError) as error:  # a row of the module's will tell of it
+                said += os_reason(error).encode("utf-8", "backslashreplace")
+            yield said
+
+
+def file_stamp(size: int, mtime_ns: int) -> bytes:
+    """Tell a file from another of the same name."""
+    return repr((size, mtime_ns)).encode()
+
+
+def read_manifest(path: Place) -> dict[str, Any]:
     """Read and check a ``corpus_description.json``; unknown keys are kept.
 
     Raises:
@@ -173,7 +250,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise CorpusError(f"{path.parent}: not a corpus: it has no {path.name}") from error
     except OSError as error:
         raise CorpusError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorpusError(f"{path}: not JSON: {error}") from error
     if not isinstance(manifest, dict):
         raise CorpusError(f"{path}: expected a JSON object, found {type(manifest).__name__}")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
 import re
 from collections.abc import Sequence
 from hashlib import sha256
+from itertools import repeat
 from pathlib import Path
 
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
-from mlgo_corpus.formats.bitcode import read_producer
-from mlgo_corpus.store.corpus import MODULES_NAME, Corpus
-from mlgo_corpus.store.tables import METADATA_KEY, open_parquet
+from mlgo_corpus.errors import UsageError, os_reason
+from mlgo_corpus.store.corpus import Corpus
 
 # A sample is drawn from so many layers of modules of like size.
 _LAYERS = 10
@@ -56,9 +53,11 @@ def select_modules(
             raise UsageError(f"--module-filter {name_regex}: not a regular expression: {error}") from error
         names = [name for name in names if pattern.search(name)]
     if sample is not None:
-        names = draw_sample({name: _size(corpus, name) for name in names}, _count(sample, len(names)), seed)
+        names = draw_sample(corpus.sizes(names), _count(sample, len(names)), seed)
     if not names:
-        raise UsageError(f"{corpus.path}: no module is left" if len(corpus) else f"{corpus.path}: has no modules")
+        raise UsageError(
+            f"{corpus.location}: no module is left" if len(corpus) else f"{corpus.location}: has no modules"
+        )
     return tuple(names)
 
 
@@ -104,44 +103,24 @@ def _read_names(path: Path) -> list[str]:
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
-def _size(corpus: Corpus, name: str) -> int:
-    try:
-        return os.stat(corpus[name].bitcode_path).st_size
-    except (OSError, CorpusError):
-        return 0
-
-
 def newest_producer(corpus: Corpus, names: Sequence[str]) -> int | None:
     """Tell which LLVM made a corpus: the newest one among some modules; None where it is not LLVM's own numbers."""
-    found = []
     step = max(1, len(names) // _PRODUCERS)
-    for name in names[::step][:_PRODUCERS]:
-        try:
-            producer = read_producer(corpus[name].bitcode())
-        except MlgoCorpusError:
-            continue
-        if match := re.match(r"LLVM(\d+)\.", producer or ""):
-            found.append(int(match[1]))
+    producers = corpus.iter_producers(names[::step][:_PRODUCERS])
+    found = [int(match[1]) for producer in producers if (match := re.match(r"LLVM(\d+)\.", producer or ""))]
     return max(found, default=None)
 
 
 def corpus_digest(corpus: Corpus, names: Sequence[str]) -> str:
-    """Tell the chosen modules from any others: by the corpus's own digest, else by the files' sizes and times."""
+    """Tell the chosen modules from any others: by the corpus's own digest, else by the files' sizes and times.
+
+    It is the same for a corpus and for what `mlgo_corpus.pack` makes of it.
+    """
     digest = sha256()
-    own = None
-    try:
-        with open_parquet(corpus.path / MODULES_NAME) as file:
-            own = json.loads(file.metadata.metadata[METADATA_KEY.encode()])["corpus_digest"]
-    except Exception:  # noqa: S110 - a corpus of other tools has no such table, a damaged one no digest
-        pass
+    own = corpus.own_digest()
     digest.update(repr((own, corpus.has_thinlto, corpus.global_command_override)).encode("utf-8", "replace"))
-    for name in names:
+    stamps = repeat(b"") if own is not None else corpus.iter_stamps(names)
+    for name, stamp in zip(names, stamps, strict=False):
         digest.update(name.encode("utf-8", "surrogatepass") + b"\0")
-        if own is None:
-            try:
-                for path in (corpus[name].bitcode_path, corpus[name].command_path):
-                    status = os.stat(path)
-                    digest.update(repr((status.st_size, status.st_mtime_ns)).encode())
-            except (OSError, CorpusError) as error:  # a row of the module's will tell of it
-                digest.update(os_reason(error).encode("utf-8", "backslashreplace"))
+        digest.update(stamp)
     return digest.hexdigest()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.store import arrays
 from mlgo_corpus.store.corpus import create_file
+from mlgo_corpus.store.remote import Place, RemotePath
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,19 +35,20 @@ _BUFFER_BYTES = 4 << 20
 
 
 @contextlib.contextmanager
-def open_parquet(path: Path) -> Iterator[Any]:
-    """Open a Parquet file for reading, as a ``pyarrow.parquet.ParquetFile``.
+def open_parquet(path: Place, **options: Any) -> Iterator[Any]:
+    """Open a Parquet file for reading, as a ``pyarrow.parquet.ParquetFile`` with these options.
 
     Its name may have any bytes: pyarrow would take text for a URL, and ``key=value`` in it for a column.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pa.OSFile(os.fsencode(path)) as source, pq.ParquetFile(source) as file:
+    opened = path.open() if isinstance(path, RemotePath) else pa.OSFile(os.fsencode(path))
+    with opened as source, pq.ParquetFile(source, **options) as file:
         yield file
 
 
-def unreadable(path: Path, error: Exception) -> CorpusError:
+def unreadable(path: Place, error: Exception) -> CorpusError:
     """Say that a Parquet file cannot be read, on one line, which Arrow's errors are not."""
     return CorpusError(f"{path}: cannot be read: {' '.join(str(error).split())}")
 

@@ -1,0 +1,87 @@
+"""``mlgo-corpus pack`` and ``unpack``: a corpus as Parquet files, and back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_bar, verb
+from mlgo_corpus.errors import CorpusError, UsageError
+
+# Text, not paths: a path would make s3:/ of s3://.
+Output = Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="The folder to make, or an s3:// URL.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes.", show_default="all CPUs")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+
+
+@verb
+def pack(
+    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A corpus's folder.")],
+    output: Output,
+    jobs: Jobs = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace another packed corpus.")] = False,
+    json_output: Json = False,
+) -> None:
+    """Pack a corpus into Parquet files: one row per module, with its bitcode and its command.
+
+    For corpora of a million small files, for object storage, and for Hugging Face datasets. trace and ir2native take
+    the result as it is; unpack gives the corpus back, byte for byte.
+    """
+    from mlgo_corpus.pack import pack_corpus
+
+    try:
+        with progress_bar("packing") as progress:
+            report = pack_corpus(corpus, output, jobs=jobs, force=force, progress=progress)
+    except CorpusError as error:  # nothing was written
+        raise UsageError(str(error)) from error
+    if json_output:
+        print_json(report.as_json())
+    else:
+        again = ", packed before" if report.unchanged else ""
+        files = f"{report.files} file{'' if report.files == 1 else 's'}"
+        _show(report.output, report.modules, f"{again}, {human_bytes(report.bitcode_bytes)} of bitcode", report.seconds)
+        out().print(f"{human_bytes(report.parquet_bytes)} of Parquet in {files}")
+        _show_problems(report.problems, report.lacking)
+    raise typer.Exit(report.exit_code)
+
+
+@verb
+def unpack(
+    packed: Annotated[str, typer.Argument(metavar="PACKED", help="What pack made: a folder or an s3:// URL.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to make.")],
+    jobs: Jobs = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace another corpus.")] = False,
+    json_output: Json = False,
+) -> None:
+    """Make a corpus's folder of a packed corpus again, byte for byte as it was."""
+    from mlgo_corpus.pack import unpack_corpus
+
+    with progress_bar("unpacking") as progress:
+        report = unpack_corpus(packed, output, jobs=jobs, force=force, progress=progress)
+    if json_output:
+        print_json(report.as_json())
+    else:
+        again = ", unpacked before" if report.unchanged else ""
+        _show(report.output, report.modules, f"{again}, {human_bytes(report.bitcode_bytes)} of bitcode", report.seconds)
+        _show_problems(report.problems, report.lacking)
+    raise typer.Exit(report.exit_code)
+
+
+def _show(output: object, modules: int, rest: str, seconds: float) -> None:
+    from rich.markup import escape
+
+    from mlgo_corpus.store.moduletable import printable
+
+    name = escape(printable(str(output)))
+    count = f"{modules} module{'' if modules == 1 else 's'}"
+    out().print(f"[bold]{name}[/bold]: {count}{rest} in {seconds:.2f} s")
+
+
+def _show_problems(problems: tuple[tuple[str, str], ...], lacking: int) -> None:
+    from mlgo_corpus.store.moduletable import printable
+
+    for module, problem in problems:
+        err().print(f"{printable(module)}: {printable(problem)}", markup=False)
+    if lacking > len(problems):
+        err().print(f"and {lacking - len(problems)} more; the column problem has them all")

@@ -1,0 +1,484 @@
+"""The pack stage: a corpus as Parquet files of bounded size, and the corpus's folder back, byte for byte."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from dataclasses import replace as dataclass_replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from mlgo_corpus import __version__
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.run.engine import Lost, available_cpus, parallel_map
+from mlgo_corpus.store.corpus import (
+    FUNCTIONS_NAME,
+    MANIFEST_NAME,
+    MANIFEST_STEM,
+    MODULES_NAME,
+    STATE_FOLDER,
+    Corpus,
+    write_atomically,
+)
+from mlgo_corpus.store.moduletable import STATUS_OK, printable, read_module_columns
+from mlgo_corpus.store.packed import (
+    CARD_NAME,
+    DATA_FOLDER,
+    PACKED_FORMAT,
+    PACKED_KIND,
+    PACKED_NAME,
+    PackedCorpus,
+    command_files,
+    is_packed,
+    read_description,
+)
+from mlgo_corpus.store.packedcard import packed_card
+from mlgo_corpus.store.packing import (
+    PART_BYTES,
+    GroupTask,
+    PartTask,
+    write_modules,
+    write_part,
+)
+from mlgo_corpus.store.remote import Place, RemotePath, parse_place
+from mlgo_corpus.store.selection import corpus_digest
+from mlgo_corpus.store.wholefolder import find_stranger, undo_replacement, whole_folder
+
+# One piece of work may take as long as a slow network needs.
+_LIMIT_S = 24 * 3600.0
+_PROBLEMS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PackReport:
+    """What was packed, or unpacked.
+
+    Attributes:
+        output: the folder, or what is behind the URL.
+        modules: modules of the corpus; ``lacking`` of them lack a file.
+        bitcode_bytes: bytes of bitcode; ``command_bytes`` of commands, ``index_bytes`` of ThinLTO indexes.
+        parquet_bytes: bytes of the files of rows, which are ``files`` many.
+        unchanged: whether it was there already, made of the same corpus.
+        problems: the first modules that lack a file: name and reason.
+        seconds: how long it took.
+    """
+
+    output: Path | str
+    modules: int
+    lacking: int
+    bitcode_bytes: int
+    command_bytes: int
+    index_bytes: int
+    parquet_bytes: int
+    files: int
+    unchanged: bool
+    problems: tuple[tuple[str, str], ...]
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """1 where a module lacks a file, else 0."""
+        return 1 if self.lacking else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the report as plain values."""
+        return {**asdict(self), "output": str(self.output), "exit_code": self.exit_code}
+
+
+def pack_corpus(
+    corpus: Path | str,
+    output: Path | str,
+    *,
+    jobs: int | None = None,
+    force: bool = False,
+    cache: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> PackReport:
+    """Pack a corpus: one row per module, in Parquet files that Hugging Face ``datasets`` loads.
+
+    Nothing is lost: `unpack_corpus` gives the folder back. What the next extraction needs to know is not packed.
+
+    Args:
+        corpus: the corpus's folder, or the manifest of one side of a split.
+        output: the folder to make, or an ``s3://`` or ``gs://`` URL.
+        jobs: worker processes; by default the CPUs this process may use.
+        force: replace another packed corpus.
+        cache: where files are made that go to a URL; the user's cache by default.
+        progress: is told (modules done, modules in all).
+
+    Raises:
+        UsageError: there is something else, or no module is there to be packed; nothing was written.
+        CorpusError: there is no corpus.
+        MlgoCorpusError: the files cannot be written.
+    """
+    started = time.perf_counter()
+    place = parse_place(output)
+    jobs = _checked_jobs(jobs)
+    opened = Corpus.open(corpus)
+    if isinstance(opened, PackedCorpus):
+        raise UsageError(f"{opened.location}: is packed already")
+    if not len(opened):
+        raise UsageError(f"{opened.location}: has no modules")
+    packing = _Packing(opened, _manifest_of(opened, corpus), jobs, progress)
+    if isinstance(place, Path):
+        undo_replacement(place)
+        _check_apart(place, opened.path)
+    there = read_description(place) if is_packed(place) else None
+    if there is not None and there.get("key") == packing.key and not force and _has_files(place, there):
+        return _report_of(place, there, started)
+    if there is not None and not force:
+        raise UsageError(f"{place}: packed of another corpus, or not whole; --force replaces it")
+    if isinstance(place, RemotePath):
+        raise UsageError(f"{place}: not yet")
+    _check_place(place, there)
+    with _told_errors(place), whole_folder(place, replace=there is not None) as folder:
+        about = packing.run(folder, None)
+        write_atomically(folder / PACKED_NAME, _json(about))
+    return _report_of(place, read_description(place), started, unchanged=False)
+
+
+class _Packing:
+    """A corpus on its way into a folder of rows."""
+
+    def __init__(self, corpus: Corpus, manifest: Path, jobs: int, progress: Callable[[int, int], None] | None) -> None:
+        self.corpus = corpus
+        self.names = tuple(dict.fromkeys(corpus.names))  # a manifest may name a module twice
+        self.jobs = jobs
+        self.progress = progress
+        self.others = _other_files(corpus.path, manifest)
+        self.digests = {name: _digest(path) for name, path in self.others.items()}
+        self.key = {
+            "version": __version__,
+            "corpus": corpus_digest(corpus, self.names),
+            "others": self.digests,
+        }
+        self.own_digest = corpus.own_digest()
+
+    def run(self, folder: Path, target: RemotePath | None) -> dict[str, Any]:
+        """Write all but ``corpus.json`` to a folder, from where it goes to ``target``; give what that says."""
+        (folder / DATA_FOLDER).mkdir(exist_ok=True)
+        tasks = list(self._tasks(folder, target))
+        done = 0
+        total: Counter[str] = Counter()
+        files: list[dict[str, Any]] = []
+        problems: list[tuple[str, str]] = []
+        parts = parallel_map(write_part, tasks, jobs=self.jobs, limit=_LIMIT_S, weigh=lambda _: 1.0)
+        for task, part in zip(tasks, parts, strict=True):
+            if isinstance(part, Lost):
+                raise MlgoCorpusError(f"cannot write {task.path.name}: {part.detail}")
+            files.append(
+                {"name": f"{DATA_FOLDER}/{task.path.name}", "bytes": part.size, "row_groups": list(part.row_groups)}
+            )
+            total.update({name: getattr(part, name) for name in _SUMMED})
+            problems += part.problems
+            done += len(task.names)
+            if self.progress is not None:
+                self.progress(done, len(self.names))
+        about = {
+            "kind": PACKED_KIND,
+            "format": PACKED_FORMAT,
+            "tool": "mlgo-corpus",
+            "version": __version__,
+            "modules": len(self.names),
+            "lacking": len(problems),
+            **{name: total[name] for name in _SUMMED},
+            "has_thinlto": self.corpus.has_thinlto,
+            "stamped": self.own_digest is None,
+            "corpus_digest": self.own_digest,
+            "key": self.key,
+            "files": files,
+            "others": [{"name": name, "sha256": digest} for name, digest in self.digests.items()],
+            "problems": [[printable(name), problem] for name, problem in problems[:_PROBLEMS]],
+        }
+        write_atomically(folder / CARD_NAME, packed_card(about, self.others).encode())
+        for name, path in self.others.items():
+            shutil.copyfile(path, folder / name)
+        return about
+
+    def _tasks(self, folder: Path, target: RemotePath | None) -> Iterator[PartTask]:
+        """Cut the modules into files, by their bytes and by nothing else: the same corpus gives the same files."""
+        rows = self._rows()
+        sizes = self.corpus.sizes(self.names)
+        first = size = number = 0
+        for after, name in enumerate(self.names, 1):
+            size += sizes[name]
+            if size < PART_BYTES and after < len(self.names):
+                continue
+            part = f"part-{number:05d}.parquet"
+            yield PartTask(
+                root=self.corpus.path.absolute(),
+                names=self.names[first:after],
+                rows=None if rows is None else rows[first:after],
+                has_thinlto=self.corpus.has_thinlto,
+                override=self.corpus.global_command_override,
+                stamped=self.own_digest is None,
+                path=folder.absolute() / DATA_FOLDER / part,
+                upload=None if target is None else target / DATA_FOLDER / part,
+            )
+            first, size, number = after, 0, number + 1
+
+    def _rows(self) -> tuple[int, ...] | None:
+        """Find each module's row in the table of modules."""
+        path = self.corpus.path / MODULES_NAME
+        if MODULES_NAME not in self.others:
+            return None
+        try:
+            table = read_module_columns(path, ["module", "status"])
+        except CorpusError:  # damaged: it is packed as it is, and the rows are made of the modules
+            return None
+        modules, statuses = (table[name].to_pylist() for name in ("module", "status"))
+        known: dict[str, int] = {}
+        for row, (module, status) in enumerate(zip(modules, statuses, strict=True)):
+            if status == STATUS_OK and module is not None:
+                known.setdefault(module, row)
+        return tuple(known.get(printable(name), -1) for name in self.names)
+
+
+def unpack_corpus(
+    packed: Path | str,
+    output: Path | str,
+    *,
+    jobs: int | None = None,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> PackReport:
+    """Make a corpus's folder of a packed corpus, byte for byte as it was.
+
+    Args:
+        packed: the packed corpus: a folder, or an ``s3://`` or ``gs://`` URL.
+        output: the folder to make.
+        jobs: worker processes; by default the CPUs this process may use.
+        force: replace another corpus.
+        progress: is told (modules done, modules in all).
+
+    Raises:
+        UsageError: there is no packed corpus, or something else is in the folder's place; nothing was written.
+        CorpusError: the packed corpus is damaged.
+        MlgoCorpusError: the files cannot be written.
+    """
+    started = time.perf_counter()
+    place = parse_place(output)
+    jobs = _checked_jobs(jobs)
+    if isinstance(place, RemotePath):
+        raise UsageError(f"{place}: a corpus of many files is not made behind a URL; name a folder")
+    source = parse_place(packed)
+    if not is_packed(source):
+        raise UsageError(f"{source}: not a packed corpus: it has no {PACKED_NAME} of one")
+    opened = PackedCorpus(source)
+    if isinstance(source, Path):
+        _check_apart(place, source)
+    undo_replacement(place)
+    if not force and _is_unpacked(place, opened.description["others"]):
+        return _report_of(place, opened.description, started)
+    replace = _check_corpus_place(place, force=force)
+    with _told_errors(place), whole_folder(place, replace=replace) as folder:
+        _copy_others(opened, folder)
+        total, lacking = _write_all(opened, folder, jobs, progress)
+        report = _report_of(place, opened.description, started, unchanged=False)
+        if any(total[name] != getattr(report, name) for name in _SUMMED) or lacking != report.lacking:
+            raise CorpusError(f"{opened.location}: its files contradict each other: {PACKED_NAME} tells of other sizes")
+    return dataclass_replace(report, seconds=time.perf_counter() - started)
+
+
+_SUMMED = ("bitcode_bytes", "command_bytes", "index_bytes")
+
+
+def _write_all(
+    opened: PackedCorpus, folder: Path, jobs: int, progress: Callable[[int, int], None] | None
+) -> tuple[Counter[str], int]:
+    """Write the files of all modules; give what was written, and how many modules lack a file."""
+    names = tuple(dict.fromkeys(opened.names))
+    tasks = []
+    first = 0
+    for file in opened.files:
+        for number, rows in enumerate(file.row_groups):
+            part = names[first : first + rows]
+            tasks.append(
+                GroupTask(opened.place / file.name, number, part, folder.absolute(), opened.description["stamped"])
+            )
+            first += rows
+    total: Counter[str] = Counter()
+    lacking = done = 0
+    results = parallel_map(write_modules, tasks, jobs=jobs, limit=_LIMIT_S, weigh=lambda _: 1.0)
+    for task, written in zip(tasks, results, strict=True):
+        if isinstance(written, Lost):
+            raise CorpusError(f"{task.file}: row group {task.number} cannot be read: {written.detail}")
+        total.update({name: getattr(written, name) for name in _SUMMED})
+        lacking += written.lacking
+        done += len(task.names)
+        if progress is not None:
+            progress(done, len(names))
+    return total, lacking
+
+
+@contextmanager
+def _told_errors(place: Place) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise MlgoCorpusError(f"cannot write {error.filename or place}: {os_reason(error)}") from error
+
+
+def _checked_jobs(jobs: int | None) -> int:
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"--jobs {jobs}: expected at least 1")
+    return jobs or available_cpus()
+
+
+def _manifest_of(corpus: Corpus, named: Path | str) -> Path:
+    """Give the manifest that was opened: the folder's, or the one that was named."""
+    place = parse_place(named)
+    is_file = isinstance(place, Path) and place.name.startswith(MANIFEST_STEM) and place.is_file()
+    return corpus.path / (place.name if is_file else MANIFEST_NAME)
+
+
+def _other_files(folder: Path, manifest: Path) -> dict[str, Path]:
+    """Give the corpus's files that are not of modules: names in the packed folder, and where they are.
+
+    Of one side of a split, the others' manifests name what is not there.
+    """
+    found = {MANIFEST_NAME: manifest}
+    if manifest.name == MANIFEST_NAME:
+        found |= {path.name: path for path in sorted(folder.glob(f"{MANIFEST_STEM}*.json")) if path.is_file()}
+    found |= {name: folder / name for name in (MODULES_NAME, FUNCTIONS_NAME) if (folder / name).is_file()}
+    return {name: path for name, path in found.items() if name.isprintable()}
+
+
+def _digest(path: Path) -> str:
+    digest = sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise CorpusError(f"{path}: {os_reason(error)}") from error
+    return digest.hexdigest()
+
+
+def _copy_others(packed: PackedCorpus, folder: Path) -> None:
+    """Copy the files that are not of modules.
+
+    Raises:
+        CorpusError: one is missing, or not what it was.
+        OSError: one cannot be written.
+    """
+    others = packed.description["others"]
+    if MANIFEST_NAME not in others:
+        raise CorpusError(f"{packed.location}: {PACKED_NAME} tells of no {MANIFEST_NAME}")
+    for name, digest in others.items():
+        path = packed.place / name
+        try:
+            if isinstance(path, RemotePath):
+                path.download(folder / name)
+            else:
+                shutil.copyfile(path, folder / name)
+        except FileNotFoundError as error:
+            raise CorpusError(f"{path}: is missing; the packed corpus is not whole") from error
+        if _digest(folder / name) != digest:
+            raise CorpusError(f"{path}: is not what was packed: its SHA-256 is another")
+
+
+def _check_apart(output: Path, source: Path) -> None:
+    """Refuse to write into what is read, or around it."""
+    try:
+        one, other = output.resolve(), source.resolve()
+    except (OSError, RuntimeError) as error:
+        raise UsageError(f"{output}: {os_reason(error)}") from error
+    if one.is_relative_to(other) or other.is_relative_to(one):
+        raise UsageError(f"{output}: is in the way of {source}; name another folder")
+
+
+def _has_files(place: Place, about: dict[str, Any]) -> bool:
+    """Tell whether the files of a packed corpus are there, each with the bytes it had."""
+    wanted = {file.name: file.size for file in about["files"]}
+    others = (*about["others"], CARD_NAME)
+    if isinstance(place, RemotePath):
+        there = place.files()
+        return all(there.get(name) == size for name, size in wanted.items()) and all(name in there for name in others)
+    try:
+        sizes = all((place / name).stat().st_size == size for name, size in wanted.items())
+    except OSError:
+        return False
+    return sizes and all((place / name).is_file() for name in others)
+
+
+def _check_place(output: Path, there: dict[str, Any] | None) -> None:
+    """See to it that nobody's files are where a packed corpus is to be; its own may be replaced."""
+    if there is not None:
+        known = frozenset({PACKED_NAME, CARD_NAME, *there["others"], *(file.name for file in there["files"])})
+        stranger = find_stranger(output, known)
+        if stranger is not None:
+            raise UsageError(f"{output}: holds {stranger}, which is not of the packed corpus; name another folder")
+        return
+    _check_empty(output, "packed corpus")
+
+
+def _check_empty(output: Path, what: str) -> None:
+    try:
+        held = next(iter(sorted(path.name for path in output.iterdir())), None) if output.exists() else None
+    except NotADirectoryError:
+        raise UsageError(f"{output}: a file is in the place of the folder") from None
+    except OSError as error:
+        raise UsageError(f"{output}: {os_reason(error)}") from error
+    if held is not None:
+        raise UsageError(f"{output}: is not empty, and not a {what}: it holds {held}; name another folder")
+
+
+def _is_unpacked(output: Path, others: dict[str, str]) -> bool:
+    """Tell whether a folder is this corpus: a folder gets its name when all is in it."""
+    try:
+        return all(_digest(output / name) == digest for name, digest in others.items())
+    except CorpusError:
+        return False
+
+
+def _check_corpus_place(output: Path, *, force: bool) -> bool:
+    """Tell whether there is a corpus that may be replaced.
+
+    Raises:
+        UsageError: something else is there.
+    """
+    if not (output / MANIFEST_NAME).is_file():
+        _check_empty(output, "corpus")
+        return False
+    if not force:
+        raise UsageError(f"{output}: another corpus; --force replaces it")
+    old = Corpus.open(output)
+    known = {path for name in old.names for path in command_files(name)}
+    others = [path.name for path in output.glob(f"{MANIFEST_STEM}*.json")]
+    known |= {MANIFEST_NAME, MODULES_NAME, FUNCTIONS_NAME, *others}
+    if (stranger := find_stranger(output, frozenset(known), below=frozenset({STATE_FOLDER}))) is not None:
+        raise UsageError(f"{output}: holds {stranger}, which is not of the corpus; name another folder")
+    return True
+
+
+def _json(about: dict[str, Any]) -> bytes:
+    return (json.dumps(about, indent=2) + "\n").encode()
+
+
+def _report_of(place: Place, about: dict[str, Any], started: float, *, unchanged: bool = True) -> PackReport:
+    def number(name: str) -> int:
+        value = about.get(name)
+        return value if isinstance(value, int) else 0
+
+    listed = about.get("problems")
+    problems = listed if isinstance(listed, list) else []
+    return PackReport(
+        output=place if isinstance(place, Path) else str(place),
+        modules=number("modules"),
+        lacking=number("lacking"),
+        bitcode_bytes=number("bitcode_bytes"),
+        command_bytes=number("command_bytes"),
+        index_bytes=number("index_bytes"),
+        parquet_bytes=sum(file.size for file in about["files"]),
+        files=len(about["files"]),
+        unchanged=unchanged,
+        problems=tuple((str(item[0]), str(item[1])) for item in problems if isinstance(item, list) and len(item) == 2),
+        seconds=time.perf_counter() - started,
+    )

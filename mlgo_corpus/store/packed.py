@@ -1,0 +1,479 @@
+"""A packed corpus: the folder of a corpus whose modules are rows of Parquet files, not files of their own.
+
+::
+
+    packed/
+      corpus_description.json   the corpus's manifest, byte for byte; those of the sides of a split, too
+      data/part-00000.parquet   one row per module, in the manifest's order (`packed_schema`)
+      modules.parquet           the corpus's own table, also of what was left out, where it has one
+      functions.parquet         the same
+      README.md                 what it is, for people and for Hugging Face ``datasets``
+      corpus.json               what the files hold; written last: where it is, the packed corpus is whole
+
+========================  ===========================================================================
+column                    meaning
+========================  ===========================================================================
+``module``                the module's name in the corpus
+``bitcode``               its bitcode; null if there is none, and then ``problem`` says why
+``command``               its cc1 options; null if it has no command of its own
+``command_bytes``         the file of its command where that is not ``command`` with a NUL after each option
+``thinlto_index``         its ThinLTO index; null if it has none
+``problem``               why a file of the module could not be packed; null if all is there
+``bitcode_bytes``         bytes of bitcode
+``cmd_bytes``             bytes of the command's file
+``bitcode_mtime_ns``      when the files were changed, in a corpus that no digest of its own tells from others
+``command_mtime_ns``      the same of the command
+========================  ===========================================================================
+
+The other columns are those of ``modules.parquet`` (`mlgo_corpus.store.moduletable`).
+
+A row group holds a few megabytes of bitcode (`ROW_GROUP_BYTES`), or one module that is larger. A reader that takes the
+modules in order decodes each once; ``corpus.json`` says how many rows each has, so that a module's place is known
+without looking into the files. Nothing read here is taken on trust: names, numbers and sizes are checked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.store.corpus import (
+    BITCODE_SUFFIX,
+    COMMAND_SUFFIX,
+    MANIFEST_NAME,
+    THINLTO_INDEX_SUFFIX,
+    Corpus,
+    Module,
+    checked_name,
+    create_file,
+    file_stamp,
+    read_manifest,
+)
+from mlgo_corpus.store.moduletable import INTEGER_FIELDS, ModuleRow, printable
+from mlgo_corpus.store.remote import Place, RemotePath
+from mlgo_corpus.store.tables import open_parquet, unreadable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PACKED_NAME: Final = "corpus.json"
+PACKED_KIND: Final = "packed-corpus"
+PACKED_FORMAT: Final = 1
+DATA_FOLDER: Final = "data"
+CARD_NAME: Final = "README.md"
+
+ROW_GROUP_BYTES: Final = 8 << 20
+"""The most bytes of modules in a row group of several: what one module costs a reader who wants no other."""
+
+MAX_FILE_BYTES: Final = (1 << 31) - (1 << 20)
+"""The most bytes of one of a module's files: Parquet counts a value's bytes, and a page's, with 31 bits."""
+
+# What a row group may claim to be: a foreign one of many rows, and one of a single row.
+_MOST_GROUP_BYTES = 32 * ROW_GROUP_BYTES
+_MOST_ROW_BYTES = 3 * (1 << 31)
+
+# Of a table of modules, what goes into the rows; the module's status is told by `problem`.
+METADATA_COLUMNS: Final = tuple(
+    name
+    for name in ModuleRow._fields
+    if name not in ("module", "status", "detail", "duplicate_of", "bitcode_bytes", "cmd_bytes")
+)
+STAMP_COLUMNS: Final = ("bitcode_mtime_ns", "command_mtime_ns")
+_CONTENT_COLUMNS = ("module", "bitcode", "command", "command_bytes", "thinlto_index", "problem")
+_FILE_NAME = re.compile(rf"{DATA_FOLDER}/part-[0-9]{{5,}}\.parquet")
+
+
+def packed_schema(*, stamped: bool) -> pa.Schema:
+    """Give the columns; ``stamped``: with the times of files."""
+    import pyarrow as pa
+
+    integers = INTEGER_FIELDS
+    return pa.schema(
+        [
+            pa.field("module", pa.string(), nullable=False),
+            pa.field("bitcode", pa.large_binary()),
+            pa.field("command", pa.list_(pa.field("element", pa.string()))),
+            pa.field("command_bytes", pa.binary()),
+            pa.field("thinlto_index", pa.large_binary()),
+            pa.field("problem", pa.string()),
+            pa.field("bitcode_bytes", pa.int64()),
+            pa.field("cmd_bytes", pa.int64()),
+            *(pa.field(name, pa.int64() if name in integers else pa.string()) for name in METADATA_COLUMNS),
+            *(pa.field(name, pa.int64()) for name in STAMP_COLUMNS if stamped),
+        ]
+    )
+
+
+def is_packed(place: Place) -> bool:
+    """Tell whether this is the folder of a packed corpus, whole or damaged.
+
+    Raises:
+        CorpusError: nothing can be told of what is behind a URL.
+    """
+    try:
+        said = json.loads((place / PACKED_NAME).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(said, dict) and said.get("kind") == PACKED_KIND
+
+
+@dataclass(frozen=True, slots=True)
+class PackedFile:
+    """One file of rows: its name in the folder, its bytes, and how many rows each of its row groups has."""
+
+    name: str
+    size: int
+    row_groups: tuple[int, ...]
+
+
+def read_description(place: Place) -> dict[str, Any]:
+    """Read ``corpus.json``; ``files`` are `PackedFile`.
+
+    Raises:
+        CorpusError: it is missing, or not one.
+    """
+    path = place / PACKED_NAME
+    try:
+        said = json.loads(path.read_bytes())
+    except OSError as error:
+        raise CorpusError(f"{place}: not a packed corpus: it has no {PACKED_NAME}") from error
+    except (ValueError, RecursionError) as error:
+        raise CorpusError(f"{path}: not JSON: {error}") from error
+    if not isinstance(said, dict) or said.get("kind") != PACKED_KIND:
+        raise CorpusError(f"{path}: not of a packed corpus")
+    if said.get("format") != PACKED_FORMAT:
+        raise CorpusError(f"{path}: expected format {PACKED_FORMAT}, found {str(said.get('format'))[:20]}")
+    files = said.get("files")
+    try:
+        if not isinstance(files, list):
+            raise TypeError
+        said["files"] = tuple(
+            PackedFile(_file_name(item["name"]), _count(item["bytes"]), tuple(map(_count, item["row_groups"])))
+            for item in files
+        )
+        if not all(isinstance(said.get(key), bool) for key in ("stamped",)):
+            raise TypeError
+        if not isinstance(said.get("corpus_digest"), str | None):
+            raise TypeError
+        said["others"] = {_other_name(item["name"]): str(item["sha256"]) for item in said["others"]}
+    except (TypeError, KeyError, ValueError):
+        raise CorpusError(f"{path}: expected files, their rows and a digest, found something else") from None
+    return said
+
+
+def _file_name(name: Any) -> str:
+    if not isinstance(name, str) or not _FILE_NAME.fullmatch(name):
+        raise ValueError(name)
+    return name
+
+
+def _other_name(name: Any) -> str:
+    if not isinstance(name, str) or "/" in name or "\0" in name or name in ("", ".", "..") or not name.isprintable():
+        raise ValueError(name)
+    return name
+
+
+def _count(number: Any) -> int:
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << 62:
+        raise ValueError(number)
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlace:
+    """Where a module is: the file, the row group, how many rows that has, and which of them it is."""
+
+    file: Place
+    group: int
+    rows: int
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackedModule(Module):
+    """One module of a packed corpus, which reads its row when it is asked; it pickles small.
+
+    Attributes:
+        root: the folder that its files would be in; for one behind a URL, see ``shown``.
+        place: its row; None if there is none.
+        shown: the corpus's path or URL.
+    """
+
+    place: RowPlace | None = None
+    shown: str = ""
+
+    @property
+    def location(self) -> str:
+        """The corpus's absolute path, or its URL."""
+        return self.shown
+
+    def bitcode(self) -> bytes:
+        """Read the bitcode.
+
+        Raises:
+            CorpusError: there is none, or it cannot be read.
+        """
+        data, problem = self._values("bitcode", "problem")
+        if data is None:
+            raise CorpusError(problem or missing_file(self.name + BITCODE_SUFFIX), self.name)
+        return bytes(data)
+
+    def own_command(self) -> bytes:
+        """Read the module's own command, byte for byte as it lay in its file.
+
+        Raises:
+            CorpusError: there is none, or it cannot be read.
+        """
+        command = self._own_command()
+        if command is None:
+            raise CorpusError(missing_file(self.name + COMMAND_SUFFIX), self.name)
+        return command
+
+    def on_disk(self, folder: Path) -> Module:
+        """Write the module's files into ``folder``, under the names that they have in a corpus.
+
+        Raises:
+            CorpusError: it has no bitcode, or its row cannot be read.
+            OSError: a file cannot be written.
+        """
+        module = Module(folder, self.name, self.has_thinlto, self.override)
+        path = module.bitcode_path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files: list[tuple[Path, Any]] = [(path, self.bitcode()), (module.command_path, self._own_command())]
+        if module.thinlto_index_path is not None:
+            files.append((module.thinlto_index_path, self._values("thinlto_index")[0]))
+        for path, data in files:
+            if data is not None:
+                with create_file(path) as file:
+                    file.write(data)
+        return module
+
+    def _own_command(self) -> bytes | None:
+        return join_command(*self._values("command", "command_bytes"))
+
+    def _values(self, *columns: str) -> tuple[Any, ...]:
+        if self.place is None:
+            raise CorpusError("is not in the packed corpus", self.name)
+        try:
+            group = read_content(self.place.file, self.place.group, self.place.rows)
+        except CorpusError as error:
+            raise CorpusError(str(error), self.name) from error
+        row = self.place.row
+        if group["module"][row].as_py() != printable(self.name):
+            raise CorpusError(f"{self.place.file}: another module is in its row", self.name)
+        checked_name(self.name)
+        return tuple(value_of(group[column], row) for column in columns)
+
+
+def value_of(column: pa.ChunkedArray, row: int) -> Any:
+    """Give one value; bytes are given without a copy, as a buffer."""
+    import pyarrow as pa
+
+    scalar = column[row]
+    if pa.types.is_large_binary(column.type):
+        return scalar.as_buffer() if scalar.is_valid else None
+    return scalar.as_py()
+
+
+def missing_file(name: str) -> str:
+    """Say that a file of a module is not there, as `Module` does."""
+    return f"cannot read {name.rpartition('/')[2]}: {os.strerror(2)}"
+
+
+def cut_command(data: bytes | None) -> tuple[list[str] | None, bytes | None]:
+    """Give ``command`` and ``command_bytes`` of a command's file."""
+    if data is None:
+        return None, None
+    try:
+        text, exact = data.decode(), data.endswith(b"\0") or not data
+    except UnicodeDecodeError:
+        text, exact = printable(data.decode("utf-8", "surrogateescape")), False
+    options = text.removesuffix("\0").split("\0") if text else []
+    return options, None if exact else data
+
+
+def join_command(options: Sequence[str] | None, data: bytes | None) -> bytes | None:
+    """Give the command's file back, None if there was none."""
+    if data is not None or options is None:
+        return data
+    return b"".join((option or "").encode() + b"\0" for option in options)
+
+
+@lru_cache(maxsize=1)
+def read_content(file: Place, number: int, rows: int) -> pa.Table:
+    """Read what a row group holds of its modules' files. The last one is kept: modules are read in order.
+
+    Raises:
+        CorpusError: it is damaged, or not what ``corpus.json`` says.
+    """
+    return read_group(file, number, rows, _CONTENT_COLUMNS)
+
+
+def read_group(file: Place, number: int, rows: int, columns: Sequence[str]) -> pa.Table:
+    """Read some columns of a row group.
+
+    Raises:
+        CorpusError: it is damaged, or not what ``corpus.json`` says.
+    """
+    try:
+        remote = isinstance(file, RemotePath)
+        with open_parquet(file, page_checksum_verification=True, pre_buffer=remote) as opened:
+            _check_group(file, opened, number, rows, columns)
+            table = opened.read_row_group(number, columns=list(columns), use_threads=False)
+            return table.select(list(columns)).cast(_fields(columns))
+    except CorpusError:
+        raise
+    except FileNotFoundError as error:
+        raise CorpusError(f"{file}: is missing; the packed corpus is not whole") from error
+    except Exception as error:
+        raise unreadable(file, error) from error
+
+
+def _check_group(file: Place, opened: Any, number: int, rows: int, columns: Sequence[str]) -> None:
+    schema = opened.schema_arrow
+    for expected in _fields(columns):
+        index = schema.get_field_index(expected.name)
+        if index < 0:
+            raise CorpusError(f"{file}: expected one column {expected.name!r}, found none or several")
+        if not _is_like(schema.field(index).type, expected.type):
+            raise CorpusError(f"{file}: {expected.name} is {schema.field(index).type}, expected {expected.type}")
+    if number >= opened.metadata.num_row_groups:
+        raise CorpusError(f"{file}: has no row group {number}; it is not the one that {PACKED_NAME} tells of")
+    group = opened.metadata.row_group(number)
+    if group.num_rows != rows:
+        raise CorpusError(f"{file}: row group {number} has {group.num_rows} rows, {PACKED_NAME} says {rows}")
+    most = _MOST_ROW_BYTES if rows <= 1 else _MOST_GROUP_BYTES
+    if not 0 <= group.total_byte_size <= most:
+        raise CorpusError(f"{file}: row group {number} claims {group.total_byte_size} bytes, expected at most {most}")
+
+
+def _fields(columns: Sequence[str]) -> pa.Schema:
+    import pyarrow as pa
+
+    schema = packed_schema(stamped=True)
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def _is_like(found: pa.DataType, expected: pa.DataType) -> bool:
+    """Tell whether a column can be read as another type without a loss: other programs widen text and bytes."""
+    import pyarrow as pa
+
+    if pa.types.is_list(expected) or pa.types.is_large_list(expected):
+        listed = pa.types.is_list(found) or pa.types.is_large_list(found)
+        return listed and _is_like(found.value_type, expected.value_type)
+    for kinds in (
+        (pa.types.is_string, pa.types.is_large_string),
+        (pa.types.is_binary, pa.types.is_large_binary),
+    ):
+        if any(kind(expected) for kind in kinds):
+            return any(kind(found) for kind in kinds)
+    return bool(found == expected)
+
+
+class PackedCorpus(Corpus):
+    """A packed corpus opened for reading: all that `Corpus` is, with modules that are rows.
+
+    Args:
+        place: the folder.
+        manifest_name: which of the manifests: of all modules, or of one side of a split.
+
+    Attributes:
+        place: the folder, or what is behind the URL.
+        description: what ``corpus.json`` says.
+
+    Raises:
+        CorpusError: it is damaged.
+    """
+
+    def __init__(self, place: Place, manifest_name: str = MANIFEST_NAME) -> None:
+        self.place = place
+        self.description = read_description(place)
+        manifest = read_manifest(place / manifest_name)
+        super().__init__(Path(place.name) if isinstance(place, RemotePath) else place, manifest)
+        self.location = str(place)
+        all_names = self.names if manifest_name == MANIFEST_NAME else read_manifest(place / MANIFEST_NAME)["modules"]
+        self.files: tuple[PackedFile, ...] = self.description["files"]
+        # Where each row group begins, counted over all files.
+        sizes = [rows for file in self.files for rows in file.row_groups]
+        self._starts = [0, *accumulate(sizes)]
+        self._groups = [(file, number) for file in self.files for number in range(len(file.row_groups))]
+        self._positions = {name: number for number, name in enumerate(dict.fromkeys(all_names))}
+        if self._starts[-1] != len(self._positions):
+            raise CorpusError(
+                f"{place}: its files contradict each other: {PACKED_NAME} tells of {self._starts[-1]} modules, "
+                f"{MANIFEST_NAME} of {len(self._positions)}"
+            )
+        absolute = str(place) if isinstance(place, RemotePath) else str(place.absolute())
+        self._shown = absolute
+
+    def _module(self, name: str) -> PackedModule:
+        position = self._positions.get(name)
+        place = None
+        if position is not None:
+            group = bisect_right(self._starts, position) - 1
+            file, number = self._groups[group]
+            first = self._starts[group]
+            place = RowPlace(self.place / file.name, number, self._starts[group + 1] - first, position - first)
+        return PackedModule(self.path, name, self.has_thinlto, self.global_command_override, place, self._shown)
+
+    def sizes(self, names: Sequence[str]) -> dict[str, int]:
+        """Give the bytes of some modules' bitcode; 0 for one that is not there."""
+        return {
+            name: size or 0 for name, (size,) in zip(names, self.iter_values(names, ["bitcode_bytes"]), strict=True)
+        }
+
+    def iter_producers(self, names: Sequence[str]) -> Iterator[str | None]:
+        """Tell which LLVM made each of some modules."""
+        return (producer for (producer,) in self.iter_values(names, ["producer"]))
+
+    def own_digest(self) -> str | None:
+        """Give the digest that the corpus had of its own, or None."""
+        return self.description["corpus_digest"]  # type: ignore[no-any-return]  # checked when it was read
+
+    def iter_stamps(self, names: Sequence[str]) -> Iterator[bytes]:
+        """Tell some modules' files from other files of the same names: by the sizes and times they had."""
+        missing = os.strerror(2).encode()
+        columns = ["bitcode_bytes", "bitcode_mtime_ns", "cmd_bytes", "command_mtime_ns"]
+        for size, mtime, command_size, command_mtime in self.iter_values(names, columns):
+            if size is None or mtime is None:
+                yield missing
+            elif command_size is None or command_mtime is None:
+                yield file_stamp(size, mtime) + missing
+            else:
+                yield file_stamp(size, mtime) + file_stamp(command_size, command_mtime)
+
+    def iter_values(self, names: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """Give some columns of some modules; of a module that is not there, nulls.
+
+        Raises:
+            CorpusError: a file is damaged.
+        """
+        nulls = (None,) * len(columns)
+        last = -1
+        values: list[tuple[Any, ...]] = []
+        for name in names:
+            position = self._positions.get(name)
+            if position is None:
+                yield nulls
+                continue
+            group = bisect_right(self._starts, position) - 1
+            if group != last:
+                file, number = self._groups[group]
+                rows = self._starts[group + 1] - self._starts[group]
+                table = read_group(self.place / file.name, number, rows, columns)
+                last, values = group, list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+            yield values[position - self._starts[group]]
+
+
+def command_files(module: str) -> tuple[str, str, str]:
+    """Name the files of a module: bitcode, command and index."""
+    return module + BITCODE_SUFFIX, module + COMMAND_SUFFIX, module + THINLTO_INDEX_SUFFIX

@@ -1,0 +1,285 @@
+"""Where a URL leads: files behind ``s3://`` and ``gs://``, read and written through pyarrow's filesystems.
+
+``file://`` is a local path. What a filesystem needs to know is in the URL's query (``s3://bucket/corpus?region=eu-west-1``,
+``?endpoint_override=http://127.0.0.1:5000``, ``?anonymous=true``) and in the environment (``AWS_ACCESS_KEY_ID``,
+``AWS_SECRET_ACCESS_KEY``, ``AWS_PROFILE``, ...; for Google ``GOOGLE_APPLICATION_CREDENTIALS``).
+
+An object there is whole or not there: nothing is ever seen half written. There is no renaming, so what says that all is
+whole goes last.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from mlgo_corpus.errors import CorpusError, UsageError
+
+SCHEMES: Final = ("s3", "gs", "file")
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+# What the query of a URL may say.
+_OPTIONS = {
+    "s3": frozenset({"region", "endpoint_override", "scheme", "anonymous"}),
+    "gs": frozenset({"endpoint_override", "scheme", "anonymous", "project_id"}),
+}
+_CONNECT_S = 10.0
+_REQUEST_S = 60.0
+_BLOCK_BYTES = 4 << 20
+_CREDENTIALS = {
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; ?anonymous=true for a public bucket",
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS to the file of a key; ?anonymous=true for a public bucket",
+}
+
+_Done = TypeVar("_Done")
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePath:
+    """A place behind a URL; it pickles small, and each process connects by itself.
+
+    Attributes:
+        scheme: ``s3`` or ``gs``.
+        key: the bucket and the path in it.
+        query: what the URL says after ``?``; it is not shown.
+    """
+
+    scheme: str
+    key: str
+    query: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.key}"
+
+    def __truediv__(self, name: str) -> RemotePath:
+        return RemotePath(self.scheme, f"{self.key}/{name}", self.query)
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.key.rpartition("/")[2]
+
+    @property
+    def parent(self) -> RemotePath:
+        """The folder that it is in."""
+        return RemotePath(self.scheme, self.key.rpartition("/")[0], self.query)
+
+    def with_name(self, name: str) -> RemotePath:
+        """Give another file of the same folder."""
+        return self.parent / name
+
+    def read_bytes(self) -> bytes:
+        """Read a small file.
+
+        Raises:
+            FileNotFoundError: it is not there.
+            CorpusError: it cannot be read.
+        """
+        with self.open() as file:
+            return self._tried(lambda _: bytes(file.read()))
+
+    def open(self) -> Any:
+        """Open a file for reading anywhere in it, as a ``pyarrow.NativeFile``.
+
+        Raises:
+            FileNotFoundError: it is not there.
+            CorpusError: it cannot be read.
+        """
+        return self._tried(lambda filesystem: filesystem.open_input_file(self.key))
+
+    def is_file(self) -> bool:
+        """Tell whether a file is there.
+
+        Raises:
+            CorpusError: nothing can be told.
+        """
+        return bool(self._tried(lambda filesystem: filesystem.get_file_info(self.key)).is_file)
+
+    def files(self) -> dict[str, int]:
+        """List the files below, each with its size in bytes; none where there is nothing.
+
+        Raises:
+            CorpusError: nothing can be told.
+        """
+        from pyarrow.fs import FileSelector
+
+        selector = FileSelector(self.key, recursive=True, allow_not_found=True)
+        found = self._tried(lambda filesystem: filesystem.get_file_info(selector))
+        return {info.path.removeprefix(f"{self.key}/"): info.size for info in found if info.is_file}
+
+    def upload(self, path: Path) -> None:
+        """Put a local file there; what was there stays until all of it has arrived.
+
+        Raises:
+            CorpusError: it cannot be written.
+            OSError: the local file cannot be read.
+        """
+        with path.open("rb") as source:
+            self._tried(lambda filesystem: _send(filesystem, source, self.key))
+
+    def download(self, path: Path) -> None:
+        """Get a file.
+
+        Raises:
+            FileNotFoundError: it is not there.
+            CorpusError: it cannot be read.
+            OSError: it cannot be written.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as target, self.open() as source:
+            while block := self._tried(lambda _: source.read(_BLOCK_BYTES)):
+                target.write(block)
+
+    def unlink(self) -> None:
+        """Delete a file, if there is one.
+
+        Raises:
+            CorpusError: it cannot be deleted.
+        """
+        if self.is_file():
+            self._tried(lambda filesystem: filesystem.delete_file(self.key))
+
+    def _tried(self, work: Callable[[Any], _Done]) -> _Done:
+        try:
+            return work(_filesystem(self.scheme, self.query))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise CorpusError(f"{self}: {_explained(self, error)}") from error
+
+
+Place = Path | RemotePath
+"""Where something is: on this machine, or behind a URL."""
+
+
+def is_url(text: Path | str) -> bool:
+    """Tell a URL from a path; a `Path` is never one."""
+    return isinstance(text, str) and _URL.match(text) is not None
+
+
+def parse_place(text: Path | str) -> Place:
+    """Tell where a path or a URL leads.
+
+    Raises:
+        UsageError: it is a URL of a kind that is not known, or without a bucket, or its query asks for what is not
+            known.
+    """
+    if isinstance(text, Path) or (match := _URL.match(text)) is None:
+        return Path(text)
+    scheme = match[1].lower()
+    if scheme not in SCHEMES:
+        raise UsageError(f"{text}: expected a path, or a URL of {', '.join(f'{name}://' for name in SCHEMES)}")
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise UsageError(f"{text}: not a URL: {error}") from None
+    if scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise UsageError(f"{text}: expected file:///PATH, a path of this machine")
+        return Path(unquote(parts.path))
+    key = "/".join(part for part in f"{parts.netloc}/{unquote(parts.path)}".split("/") if part)
+    if not parts.netloc or "@" in parts.netloc or ".." in key.split("/"):
+        raise UsageError(f"{text}: expected {scheme}://BUCKET/PATH")
+    known = _OPTIONS[scheme]
+    for name, _ in parse_qsl(parts.query, keep_blank_values=True):
+        if name not in known:
+            raise UsageError(f"{scheme}://{key}: {name} is not known; expected ?{', ?'.join(sorted(known))}")
+    return RemotePath(scheme, key, parts.query)
+
+
+def in_use() -> bool:
+    """Tell whether this process has connected: then its threads and sockets must not be shared with a fork of it."""
+    return _filesystem.cache_info().currsize > 0
+
+
+@contextmanager
+def local_copy(place: RemotePath, folder: Path) -> Iterator[Path]:
+    """Give a copy of a file or of a folder, which is below ``folder`` and gone after the block.
+
+    Raises:
+        CorpusError: it is not there, or cannot be read.
+    """
+    copy = folder / (place.name or "copy")
+    try:
+        download_all(place, copy)
+        yield copy
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def download_all(place: RemotePath, path: Path) -> None:
+    """Get a file, or all that is below a folder.
+
+    Raises:
+        CorpusError: there is nothing, or it cannot be read.
+    """
+    if place.is_file():
+        place.download(path)
+        return
+    files = place.files()
+    if not files:
+        raise CorpusError(f"{place}: there is nothing")
+    for name in files:
+        if name.startswith("/") or ".." in name.split("/"):
+            raise CorpusError(f"{place}: {name} would leave the folder")
+        (place / name).download(path / name)
+
+
+def _send(filesystem: Any, source: Any, key: str) -> None:
+    with filesystem.open_output_stream(key) as target:
+        shutil.copyfileobj(source, target, _BLOCK_BYTES)
+
+
+@lru_cache(maxsize=8)
+def _filesystem(scheme: str, query: str) -> Any:
+    from pyarrow import fs
+
+    options: dict[str, Any] = dict(parse_qsl(query))
+    if "anonymous" in options:
+        options["anonymous"] = options["anonymous"].lower() in ("1", "true", "yes")
+    endpoint = options.pop("endpoint_override", None)
+    if endpoint is not None:
+        match = _URL.match(endpoint)
+        if match is not None:
+            options.setdefault("scheme", match[1])
+        options["endpoint_override"] = _URL.sub("", endpoint).rstrip("/")
+    kind = getattr(fs, {"s3": "S3FileSystem", "gs": "GcsFileSystem"}[scheme], None)
+    if kind is None:
+        raise UsageError(f"{scheme}://: this pyarrow is built without it; pip install pyarrow brings one with it")
+    if scheme == "s3":
+        options |= {"connect_timeout": _CONNECT_S, "request_timeout": _REQUEST_S}
+    try:
+        return kind(**options)
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(f"{scheme}://: {_one_line(error)}") from error
+
+
+def _explained(place: RemotePath, error: OSError) -> str:
+    """Say what is wrong on one line, which Arrow's errors are not, and what to do."""
+    said = _one_line(error)
+    bucket = place.key.partition("/")[0]
+    if re.search(r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist", said, re.IGNORECASE):
+        return f"there is no bucket {bucket}; make it, or name another"
+    if re.search(
+        r"ACCESS_DENIED|INVALID_ACCESS_KEY|INVALID_CLIENT_TOKEN|SIGNATURE_DOES_NOT_MATCH|credential|HTTP status 40[13]"
+        r"|HTTP response code: 40[13]|UNAUTHENTICATED|PERMISSION_DENIED",
+        said,
+        re.IGNORECASE,
+    ):
+        return f"access is refused: {_CREDENTIALS[place.scheme]}"
+    if re.search(
+        r"NETWORK_CONNECTION|resolve host|Couldn't connect|Failed to connect|timed? ?out", said, re.IGNORECASE
+    ):
+        return "no connection; is the network there, and is ?endpoint_override right?"
+    return said
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:500]
