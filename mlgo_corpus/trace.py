@@ -33,7 +33,7 @@ from mlgo_corpus.run.tracing import (
     read_traced,
     trace_module,
 )
-from mlgo_corpus.store.corpus import Corpus
+from mlgo_corpus.store.corpus import BITCODE_SUFFIX, THINLTO_INDEX_SUFFIX, Corpus
 from mlgo_corpus.store.dataset import DatasetFolder, DatasetPaths, refuse_difference
 from mlgo_corpus.store.logfiles import HeaderReader, LogFile, log_name
 from mlgo_corpus.store.moduletable import STATUS_OK, printable
@@ -493,9 +493,9 @@ class _Trace:
         if row is None or row.argv is None:
             return None
         module = self.corpus[row.module]
-        names = {str(module.bitcode_path.absolute()): str(module.bitcode_path.relative_to(module.root))}
-        if (index := module.thinlto_index_path) is not None:
-            names[f"-fthinlto-index={index.absolute()}"] = f"-fthinlto-index={index.relative_to(module.root)}"
+        bitcode, index = module.name + BITCODE_SUFFIX, module.name + THINLTO_INDEX_SUFFIX
+        names = {f"{module.location}/{bitcode}": bitcode}
+        names[f"-fthinlto-index={module.location}/{index}"] = f"-fthinlto-index={index}"
         return [names.get(word, word) for word in (Path(row.argv[0]).name, *row.argv[1:])]
 
     def caveats(self) -> tuple[str, ...]:

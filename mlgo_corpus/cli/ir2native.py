@@ -37,9 +37,12 @@ class Snapshot(StrEnum):
 
 @verb
 def ir2native(
-    corpus: Annotated[Path | None, typer.Argument(metavar="CORPUS", help="A corpus's folder.")] = None,
+    corpus: Annotated[
+        str | None, typer.Argument(metavar="CORPUS", help="A corpus's folder; packed, or an s3:// URL.")
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="TABLE", help="The folder to make, or a FILE.parquet.")
+        str | None,
+        typer.Option("--output", "-o", metavar="TABLE", help="The folder to make, or a FILE.parquet; or an s3:// URL."),
     ] = None,
     features: Annotated[
         str, typer.Option(metavar="GROUPS", help="all, or some of llvm, ir2native, context: llvm,context.")

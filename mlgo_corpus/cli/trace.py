@@ -56,8 +56,10 @@ class Via(StrEnum):
 
 @verb
 def trace(
-    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="A corpus's folder.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DATASET", help="The folder to make.")],
+    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A corpus's folder; packed, or an s3:// URL.")],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DATASET", help="The folder to make, or an s3:// URL.")
+    ],
     task: Annotated[TaskName, typer.Option(help="Whose decisions.")] = TaskName.INLINING,
     policy: Annotated[
         str,

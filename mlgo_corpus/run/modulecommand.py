@@ -6,9 +6,9 @@ What is wrong with a module is a `RunFailure`, whichever stage runs it.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.formats.cc1edit import edit_command
@@ -88,6 +88,24 @@ def module_command(
         )
     except UsageError as error:
         raise RunFailure(TraceReason.REFUSED_OPTION, str(error)) from None
+
+
+CORPUS_FOLDER: Final = "corpus"
+"""In a run's folder, where the files of a packed corpus's module are put for the compiler."""
+
+
+def on_disk(module: Module, folder: Path) -> tuple[Module, Callable[[str], str]]:
+    """Give a module with its files on disk, if need be in ``folder``, and what says paths as they are in the corpus.
+
+    Raises:
+        RunFailure: its files cannot be read.
+    """
+    try:
+        made = module.on_disk(folder / CORPUS_FOLDER)
+    except CorpusError as error:
+        raise RunFailure(TraceReason.MISSING_FILE, error.message) from None
+    here, there = f"{made.root}{os.sep}", f"{module.location}/"
+    return made, str if made is module else lambda text: text.replace(here, there)
 
 
 def bitcode_path(module: Module) -> str:

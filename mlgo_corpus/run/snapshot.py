@@ -20,7 +20,7 @@ read in small pieces.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -41,7 +41,7 @@ from mlgo_corpus.formats.pipeline import POST_INLINING, Point, find_dump, find_p
 from mlgo_corpus.formats.replay import neutralise
 from mlgo_corpus.formats.symbols import label_functions, parse_symbols
 from mlgo_corpus.run.failures import RunFailure, classify
-from mlgo_corpus.run.modulecommand import bitcode_path, compiler_environment, module_command, module_options
+from mlgo_corpus.run.modulecommand import bitcode_path, compiler_environment, module_command, module_options, on_disk
 from mlgo_corpus.run.process import ToolResult, run_tool
 from mlgo_corpus.store.corpus import Module
 from mlgo_corpus.store.snapshots import Context, Functions, ModuleSnapshot, SnapshotReason
@@ -109,13 +109,16 @@ def snapshot_module(settings: SnapshotSettings, module: Module, *, work: Path | 
     """
     with tempfile.TemporaryDirectory(prefix="mlgo-snapshot-", dir=work, ignore_cleanup_errors=True) as name:
         run = _Run(settings, module, Path(name))
+        shown: Callable[[str], str] = str
         try:
+            run.module, shown = on_disk(module, run.folder)
             return run.snapshot()
         except RunFailure as failure:
-            return ModuleSnapshot(module.name, SnapshotReason(failure.reason.value), failure.detail, cpu_s=run.cpu_s)
+            reason, detail = SnapshotReason(failure.reason.value), shown(failure.detail)
         except OSError as error:
-            reason, detail = classify(error)
-            return ModuleSnapshot(module.name, SnapshotReason(reason.value), detail, cpu_s=run.cpu_s)
+            told, detail = classify(error)
+            reason = SnapshotReason(told.value)
+        return ModuleSnapshot(module.name, reason, detail, cpu_s=run.cpu_s)
 
 
 @dataclass(slots=True)

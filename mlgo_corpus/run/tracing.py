@@ -30,7 +30,14 @@ from mlgo_corpus.formats.tasks import INLINING, TASKS, Task, for_clang, task_nam
 from mlgo_corpus.run.conversation import converse, repair_of
 from mlgo_corpus.run.failures import RunFailure, classify
 from mlgo_corpus.run.interactive import InteractiveSession
-from mlgo_corpus.run.modulecommand import bitcode_path, compiler_environment, module_command, module_options, row_name
+from mlgo_corpus.run.modulecommand import (
+    bitcode_path,
+    compiler_environment,
+    module_command,
+    module_options,
+    on_disk,
+    row_name,
+)
 from mlgo_corpus.run.policies import make_policy
 from mlgo_corpus.run.process import ToolResult, run_tool
 from mlgo_corpus.store.corpus import Module, write_atomically
@@ -214,10 +221,12 @@ class _Run:
         self.decisions = 0
         self._known: dict[str, Any] = {}
         self._env = compiler_environment(folder)
+        self._shown: Callable[[str], str] = str
 
     def row(self) -> TraceRow:
         """Run, and tell of it."""
         try:
+            self.module, self._shown = on_disk(self.module, self.folder)
             self._trace()
             return self._row(TraceReason.OK, "")
         except RunFailure as failure:
@@ -246,6 +255,8 @@ class _Run:
         # What a compiler says may be meant for a terminal, and a path in it may have a megabyte.
         detail = stderr_tail(" ".join(detail.split())[:_LONGEST_DETAIL].encode("utf-8", "surrogateescape"))
         row = TraceRow(self.module.name, status_of(reason), reason.value, detail)._replace(**self._known)
+        if row.argv is not None:
+            row = row._replace(argv=tuple(map(self._shown, row.argv)))
         return row if reason is TraceReason.OK else row.failed(reason, detail)
 
     def _trace(self) -> None:
@@ -362,7 +373,7 @@ class _Run:
         self._known |= {
             "exit_code": code if code is not None and code >= 0 else None,
             "signal": -code if code is not None and code < 0 else None,
-            "stderr_tail": stderr_tail(stderr.encode()),
+            "stderr_tail": stderr_tail(self._shown(stderr).encode()),
             "wall_s": usage.wall_s,
             "cpu_s": usage.cpu_s,
             "max_rss_bytes": usage.max_rss_bytes,
@@ -373,7 +384,7 @@ class _Run:
         self._ended(getattr(error, "returncode", None), error.stderr, error.usage)
         reason, detail = classify(error, limited=self.settings.memory_limit is not None, timeout=self.settings.timeout)
         # The folder is called otherwise each time.
-        raise RunFailure(reason, detail.replace(f"{self.folder}{os.sep}", "")) from None
+        raise RunFailure(reason, self._shown(detail).replace(f"{self.folder}{os.sep}", "")) from None
 
     def _measure(self, usage: Usage) -> _Compiled:
         try:
