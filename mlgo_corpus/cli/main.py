@@ -8,6 +8,7 @@ import typer
 
 from mlgo_corpus import __version__
 from mlgo_corpus.cli.combine import combine, make
+from mlgo_corpus.cli.build import build
 from mlgo_corpus.cli.demo import demo
 from mlgo_corpus.cli.dump import dump
 from mlgo_corpus.cli.explain import explain
@@ -50,6 +51,7 @@ def _options(
 
 
 app.command()(demo)
+app.command()(build)
 app.command()(extract)
 app.command()(explain)
 app.command()(stats)

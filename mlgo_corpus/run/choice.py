@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.formats.tasks import INLINING, Task
 from mlgo_corpus.run.probe import Toolchain, probe_compiler, probe_toolchains
-from mlgo_corpus.run.toolchain import COMPILER_VARIABLE
+from mlgo_corpus.run.toolchain import (
+    COMPILER_VARIABLE,
+    Candidate,
+    Compiler,
+    find_compilers,
+    identify,
+    named_compiler,
+    one_line,
+)
 from mlgo_corpus.run.tracing import INTERACTIVE, TRAINING_LOG
 
 AUTO = "auto"
@@ -214,3 +224,38 @@ def compiler_identity(toolchain: Toolchain) -> str:
             while block := file.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()
+
+
+def choose_for_build(named: str | None, cc: str | None = None) -> Compiler:
+    """Choose the clang that a build is to be made with. All since LLVM 4 embed bitcode, so none is tried.
+
+    Args:
+        named: the compiler that the user wants, or None.
+        cc: what the environment's CC names, if that is a clang; asked where nothing else is named.
+
+    Raises:
+        UsageError: there is none, or the one that is named cannot be used.
+    """
+    by_variable = os.environ.get(COMPILER_VARIABLE) or None
+    with tempfile.TemporaryDirectory(prefix="mlgo-corpus-") as scratch:
+        (Path(scratch) / "probe.c").touch()  # which `identify` asks about
+        folder = Path(scratch) / "folder"
+        folder.mkdir()
+        for wanted, origin in ((named, "option"), (by_variable, "environment"), (cc, "CC")):
+            if wanted is not None:
+                try:
+                    return identify(named_compiler(wanted, origin), folder)
+                except (ToolError, UsageError) as error:
+                    where = "--compiler" if origin == "option" else COMPILER_VARIABLE if origin != "CC" else origin
+                    raise UsageError(f"{where} {wanted}: {one_line(error)}") from None
+        # A plain clang is the one that is meant; else the newest. zig's is another compiler around it.
+        found = sorted(find_compilers(), key=_as_for_builds)
+        for candidate in found:
+            with suppress(ToolError, UsageError):
+                return identify(candidate, folder)
+    raise UsageError("no clang found: install one (pip install ziglang does), or name it with --compiler")
+
+
+def _as_for_builds(candidate: Candidate) -> tuple[bool, bool, int]:
+    _, _, version = os.path.basename(candidate.words[0]).partition("-")
+    return candidate.origin != "PATH", version != "", -int(version) if version.isdigit() else 0

@@ -1,0 +1,247 @@
+"""The build stage: runs a build with compilers that embed bitcode and leave records, then extracts what it compiled."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlgo_corpus import __version__
+from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.run.choice import choose_for_build
+from mlgo_corpus.run.engine import available_cpus
+from mlgo_corpus.run.extraction import ExtractionRun, ExtractReport, digest_of
+from mlgo_corpus.run.shims import build_environment, compiler_in, drivers_of, make_shims, run_build
+from mlgo_corpus.run.toolchain import Compiler
+from mlgo_corpus.store.compiles import COMPILE_COMMANDS_NAME, Compile, CompileCounts, CompileStore
+from mlgo_corpus.store.extraction import Settings
+from mlgo_corpus.store.journal import Journal, open_journal
+from mlgo_corpus.store.objects import Reason
+
+__all__ = ["BuildReport", "build_corpus"]
+
+
+@dataclass(slots=True)
+class BuildReport:
+    """What a build did, and the extraction after it.
+
+    Attributes:
+        output: the corpus.
+        command: the build's.
+        compiler: the words that run the clang it was made with.
+        vendor: what that says of itself.
+        build_exit_code: the build's own; 128 and a signal's number where one ended it.
+        build_seconds: its wall time.
+        counts: the compiles of this build.
+        compile_commands: the compilation database of this build and those before; None where there was no compile.
+        extract: what came of the objects; None where there are none.
+        hints: what a user may want to do, most important first.
+    """
+
+    output: Path
+    command: tuple[str, ...]
+    compiler: tuple[str, ...]
+    vendor: str
+    build_exit_code: int = 0
+    build_seconds: float = 0.0
+    counts: CompileCounts = field(default_factory=CompileCounts)
+    compile_commands: Path | None = None
+    extract: ExtractReport | None = None
+    hints: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """The build's own where it failed; else 1 where an object failed or there is no module, else 0."""
+        if self.build_exit_code:
+            return self.build_exit_code
+        return 1 if self.extract is None else self.extract.exit_code
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the report as plain values."""
+        counts = self.counts
+        return {
+            "output": str(self.output),
+            "command": list(self.command),
+            "compiler": list(self.compiler),
+            "vendor": self.vendor,
+            "build_exit_code": self.build_exit_code,
+            "build_seconds": self.build_seconds,
+            "compiles": counts.compiles,
+            "failed_compiles": counts.failed,
+            "checks": counts.checks,
+            "kept_objects": counts.kept,
+            "kept_bytes": counts.kept_bytes,
+            "gone_objects": counts.gone,
+            "compile_commands": None if self.compile_commands is None else str(self.compile_commands),
+            "extract": None if self.extract is None else self.extract.as_json(),
+            "hints": list(self.hints),
+            "exit_code": self.exit_code,
+        }
+
+
+def build_corpus(
+    command: Sequence[str],
+    output: Path | str,
+    *,
+    compiler: str | None = None,
+    build_dir: Path | str | None = None,
+    keep_checks: bool = False,
+    jobs: int | None = None,
+    force: bool = False,
+    stdout: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> BuildReport:
+    """Run a build with a clang that embeds bitcode, record its compiles, and extract a corpus from its objects.
+
+    The build is run in the current folder, with our stdin and stderr. What it compiled is extracted when it fails,
+    too. Run again after a partial rebuild, it brings the corpus up to date.
+
+    Args:
+        command: the build's, such as ``("make", "-j8")``; no shell reads it.
+        output: the corpus.
+        compiler: a clang, with options perhaps; by default that of ``MLGO_CORPUS_COMPILER``, of CC, or the best found.
+        build_dir: what the names of modules are relative to; the current folder by default.
+        keep_checks: extract also what configure, CMake and the like compile to find out about the compiler.
+        jobs: worker processes of the extraction; by default the CPUs this process may use.
+        force: replace what is in ``output``.
+        stdout: a descriptor for the build's stdout instead of ours.
+        progress: is told (objects extracted, objects in all).
+
+    Raises:
+        UsageError: the build cannot be run, or the corpus cannot be used; nothing was run.
+        MlgoCorpusError: the corpus cannot be written.
+        KeyboardInterrupt: the build has ended; the next one takes over what was compiled.
+    """
+    if not command:
+        raise UsageError("expected a build's command behind --, such as -- make -j8")
+    if shutil.which(command[0]) is None:
+        raise UsageError(f"{command[0]}: no such program; name the build's command behind --")
+    output = Path(output)
+    folder = os.path.realpath("." if build_dir is None else build_dir)
+    if not os.path.isdir(folder):
+        raise UsageError(f"{build_dir}: expected the folder that modules' names are relative to, found none")
+    chosen = choose_for_build(compiler, _named_by_environment())
+    header = {
+        "version": __version__,
+        "options": {"--keep-checks": keep_checks},
+        "inputs": digest_of(("build", folder)),
+    }
+    journal = open_journal(output, header, force=force)  # also keeps others off the corpus while the build runs
+    try:
+        report = BuildReport(output, tuple(command), chosen.driver, chosen.vendor)
+        _build_and_extract(report, chosen, journal, header, folder, keep_checks, jobs, force, stdout, progress)
+    except OSError as error:
+        what = f"cannot write {error.filename or output}: {os_reason(error)}"
+        raise MlgoCorpusError(f"{what}; what is whole is kept, and the same command goes on") from error
+    finally:
+        journal.close()
+    return report
+
+
+def _build_and_extract(
+    report: BuildReport,
+    compiler: Compiler,
+    journal: Journal,
+    header: dict[str, Any],
+    folder: str,
+    keep_checks: bool,
+    jobs: int | None,
+    force: bool,
+    stdout: int | None,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    output = report.output
+    store = CompileStore(output, force=force)
+    drivers = drivers_of(compiler)
+    make_shims(store.shims, store.run, drivers, keep_checks=keep_checks)
+    begin = time.perf_counter()
+    store.open_run()
+    try:
+        environment = build_environment(store.shims, store.run, os.environ)
+        report.build_exit_code = run_build(report.command, environment, stdout=stdout)
+    finally:
+        store.close_run()
+    report.build_seconds = time.perf_counter() - begin
+
+    compiles, report.counts = store.update(
+        lambda driver: drivers.cxx if driver == "c++" else drivers.c, keep_checks=keep_checks
+    )
+    if compiles:
+        report.compile_commands = store.write_compile_commands(compiles)
+    else:
+        (output / COMPILE_COMMANDS_NAME).unlink(missing_ok=True)
+    objects = sum(one.digest is not None for one in compiles)
+    if objects:
+        report.extract = _extract(output, journal, header, store, compiles, folder, jobs, objects, progress)
+    report.hints = tuple(_hints(report))
+
+
+def _extract(
+    output: Path,
+    journal: Journal,
+    header: dict[str, Any],
+    store: CompileStore,
+    compiles: Sequence[Compile],
+    folder: str,
+    jobs: int | None,
+    objects: int,
+    progress: Callable[[int, int], None] | None,
+) -> ExtractReport:
+    begin = time.perf_counter()
+    # A program holds the modules of the objects it was linked from once more: those are not wanted twice.
+    run = ExtractionRun(output, journal, Settings(), dedup=True, jobs=jobs or available_cpus())
+    try:
+        run.extract(
+            store.iter_objects(compiles, folder),
+            (lambda done: progress(done, objects)) if progress is not None else lambda _: None,
+        )
+        run.finish(header, lambda _: None)
+    finally:
+        run.close()
+    run.report.seconds = time.perf_counter() - begin
+    return run.report
+
+
+def _named_by_environment() -> str | None:
+    """Give the clang that CC names, if it is one."""
+    found = compiler_in(os.environ.get("CC", ""))
+    if found is None:
+        return None
+    words, index = found
+    word = words[index]
+    return word if os.path.basename(word).startswith("clang") and shutil.which(word) else None
+
+
+def _hints(report: BuildReport) -> Iterator[str]:
+    counts = report.counts
+    extract = report.extract
+    if counts.compiles == 0:
+        was = "the build compiled nothing that could be seen" if not counts.checks else "only checks were compiled"
+        yield (
+            f"{was}: was it up to date (clean it first), or does it call a compiler by its path? Name none, or the "
+            "plain name: make CC=cc CXX=c++; for CMake and Meson, configure a fresh build folder under this command"
+        )
+    if report.build_exit_code and extract is not None:
+        yield (
+            f"the build failed (exit code {report.build_exit_code}); what it compiled until then is in the corpus, "
+            "and the same command goes on"
+        )
+    if counts.gone:
+        yield f"{counts.gone} objects of earlier builds are deleted, and their modules have left the corpus"
+    if extract is None:
+        return
+    found = extract.counts
+    if found.get(Reason.RAW_LTO):
+        yield (
+            f"{found[Reason.RAW_LTO]} objects are bitcode of an LTO build, which have no command: "
+            "build without -flto for a corpus that can be replayed"
+        )
+    if found.get(Reason.POST_OPT_IR):
+        yield f"{found[Reason.POST_OPT_IR]} modules are optimised IR: take -fembed-bitcode out of the build's own flags"
+    if any(found.get(reason) for reason in (Reason.TRUNCATED, Reason.MALFORMED, Reason.UNPAIRED_COMMAND)):
+        yield "mlgo-corpus explain OBJECT says more about a single file"
+

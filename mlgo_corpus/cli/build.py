@@ -1,0 +1,95 @@
+"""``mlgo-corpus build``: any build, with compilers that embed bitcode in front, and the corpus that comes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_bar, verb
+
+if TYPE_CHECKING:
+    from mlgo_corpus.build import BuildReport
+
+
+@verb
+def build(
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The build, behind --: -- make -j8.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to write.")],
+    compiler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="The clang to build with.",
+            show_default="$MLGO_CORPUS_COMPILER, a clang that $CC names, or the newest found",
+        ),
+    ] = None,
+    build_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="What modules' names are relative to.", show_default="the current folder"),
+    ] = None,
+    keep_checks: Annotated[
+        bool,
+        typer.Option("--keep-checks", help="Also what configure and CMake compile to find out about the compiler."),
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Workers of the extraction.", show_default="all CPUs")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is in the corpus.")] = False,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print the result as one JSON object; the build's output goes to stderr.")
+    ] = False,
+) -> None:
+    """Run a build with a clang that embeds bitcode, and extract a corpus from what it compiles.
+
+    mlgo-corpus build --output corpus -- make -j8
+
+    The exit code is the build's own where it fails; else 1 if an object could not be extracted or there is no module.
+    """
+    from mlgo_corpus.build import build_corpus
+
+    with progress_bar("extracting") as progress:
+        report = build_corpus(
+            command,
+            output,
+            compiler=compiler,
+            build_dir=build_dir,
+            keep_checks=keep_checks,
+            jobs=jobs,
+            force=force,
+            stdout=2 if json_output else None,
+            progress=progress,
+        )
+    if json_output:
+        print_json(report.as_json())
+    else:
+        show_report(report)
+    raise typer.Exit(report.exit_code)
+
+
+def show_report(report: BuildReport) -> None:
+    """Print what a build did, and what was extracted."""
+    from mlgo_corpus.cli.extract import show_report as show_extraction
+
+    counts = report.counts
+    said = [f"{_count(counts.compiles, 'compile')} by {report.vendor}"]
+    if counts.failed:
+        said.append(f"{counts.failed} of them failed")
+    if counts.checks:
+        said.append(f"{_count(counts.checks, 'check')} of the compiler left out (--keep-checks)")
+    if counts.kept:
+        kept = _count(counts.kept, "object")
+        said.append(f"{kept} that the build deleted or changed are kept ({human_bytes(counts.kept_bytes)})")
+    console = out()
+    console.print("; ".join(said), markup=False)
+    if report.compile_commands is not None:
+        console.print(f"commands: {report.compile_commands}", markup=False)
+    if report.extract is not None:
+        show_extraction(report.extract)
+    for hint in report.hints:
+        err().print("hint:", hint, markup=False)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,116 @@
+r"""What a shim writes about one compile.
+
+Words, each ended by NUL, so that any argument survives:
+
+- ``mlgo-compile-1``;
+- ``c`` or ``c++``: which of the compiler's two drivers ran;
+- ``object``, or ``program`` where the command compiled and linked in one step;
+- the compiler's exit code;
+- the folder it ran in;
+- the number of its arguments, and the arguments, without the program and without what the shim added;
+- entries, in any number: ``source``, NAME; ``object``, NAME, COPY; ``words``, @NAME, COPY;
+- ``end``. A record without it was not finished.
+
+NAME is as the command has it, relative to the folder. COPY is what to append to the record's own file name, after a
+dot, for the copy that was taken; it is empty where there is none. ``words`` is a parameter file among the arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from mlgo_corpus.errors import FormatError, TruncatedError
+
+_MAGIC = "mlgo-compile-1"
+_DRIVERS = ("c", "c++")
+_KINDS = ("object", "program")
+
+
+@dataclass(frozen=True, slots=True)
+class CompileRecord:
+    """One compile.
+
+    Attributes:
+        driver: ``c`` or ``c++``.
+        links: whether the command went on to link, so that what it made is a program.
+        status: the compiler's exit code, 128 and a signal's number as shells count.
+        directory: where it ran.
+        arguments: what the build gave it.
+        sources: what it compiled.
+        objects: what it made, each with the number of its copy or an empty string.
+        responses: likewise the parameter files among the arguments, with their ``@``.
+    """
+
+    driver: str
+    links: bool
+    status: int
+    directory: str
+    arguments: tuple[str, ...]
+    sources: tuple[str, ...]
+    objects: tuple[tuple[str, str], ...]
+    responses: tuple[tuple[str, str], ...]
+
+    def expanded(self, words: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+        """Give the arguments with the words of parameter files in their place, as far as they are known."""
+        return tuple(inner for word in self.arguments for inner in words.get(word, (word,)))
+
+
+def parse_compile_record(data: bytes) -> CompileRecord:
+    """Read a record.
+
+    Raises:
+        TruncatedError: the shim was ended before it had written all.
+        FormatError: it is no record.
+    """
+    text = data.decode("utf-8", "surrogateescape")
+    if not text.endswith("end\0"):
+        raise TruncatedError(f"reading a compile's record, expected its end, found {text[-16:]!r}")
+    words = iter(text.split("\0")[:-1])
+    try:
+        _one_of((_MAGIC,), next(words))
+        driver = _one_of(_DRIVERS, next(words))
+        links = _one_of(_KINDS, next(words)) == "program"
+        status = _number(next(words))
+        directory = next(words)
+        arguments = tuple(next(words) for _ in range(_number(next(words))))
+        record = CompileRecord(driver, links, status, directory, arguments, (), (), ())
+        return _with_entries(record, words)
+    except (StopIteration, RuntimeError):  # a generator turns the one into the other
+        raise TruncatedError("reading a compile's record, expected more words") from None
+
+
+def _with_entries(record: CompileRecord, words: Iterator[str]) -> CompileRecord:
+    sources: list[str] = []
+    objects: list[tuple[str, str]] = []
+    responses: list[tuple[str, str]] = []
+    while (entry := next(words)) != "end":
+        if entry == "source":
+            sources.append(next(words))
+        elif entry == "object":
+            objects.append((next(words), _copy(next(words))))
+        elif entry == "words":
+            responses.append((next(words), _copy(next(words))))
+        else:
+            raise FormatError(f"expected an entry of a compile's record, found {entry[:40]!r}")
+    if next(words, None) is not None:
+        raise FormatError("a compile's record goes on after its end")
+    return replace(record, sources=tuple(sources), objects=tuple(objects), responses=tuple(responses))
+
+
+def _one_of(expected: tuple[str, ...], word: str) -> str:
+    if word not in expected:
+        raise FormatError(f"expected {' or '.join(expected)}, found {word[:40]!r}")
+    return word
+
+
+def _number(word: str) -> int:
+    if not word.isascii() or not word.isdigit() or len(word) > 9:
+        raise FormatError(f"expected a number, found {word[:40]!r}")
+    return int(word)
+
+
+def _copy(word: str) -> str:
+    if word:
+        _number(word)
+    return word
