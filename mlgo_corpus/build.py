@@ -244,4 +244,3 @@ def _hints(report: BuildReport) -> Iterator[str]:
         yield f"{found[Reason.POST_OPT_IR]} modules are optimised IR: take -fembed-bitcode out of the build's own flags"
     if any(found.get(reason) for reason in (Reason.TRUNCATED, Reason.MALFORMED, Reason.UNPAIRED_COMMAND)):
         yield "mlgo-corpus explain OBJECT says more about a single file"
-

@@ -112,6 +112,8 @@ def test_every_option_and_reason_of_verify_is_documented() -> None:
     assert undocumented_options(verify) <= {"--corpus"}
     for word in (*VerifyReason, *VerifyRow._fields):
         assert f"`{word}`" in README, word
+
+
 def test_every_option_of_pack_is_documented() -> None:
     from mlgo_corpus.cli.pack import pack, unpack
 

@@ -7,17 +7,17 @@ from typing import Annotated
 import typer
 
 from mlgo_corpus import __version__
-from mlgo_corpus.cli.combine import combine, make
 from mlgo_corpus.cli.build import build
+from mlgo_corpus.cli.combine import combine, make
 from mlgo_corpus.cli.demo import demo
 from mlgo_corpus.cli.dump import dump
 from mlgo_corpus.cli.explain import explain
 from mlgo_corpus.cli.extract import extract
 from mlgo_corpus.cli.ir2native import ir2native
 from mlgo_corpus.cli.logs import logs_to_parquet, parquet_to_logs
+from mlgo_corpus.cli.pack import pack, unpack
 from mlgo_corpus.cli.split import dedup, split
 from mlgo_corpus.cli.stats import stats
-from mlgo_corpus.cli.pack import pack, unpack
 from mlgo_corpus.cli.toolchain import toolchain_app
 from mlgo_corpus.cli.trace import trace
 from mlgo_corpus.cli.verify import verify

@@ -75,7 +75,7 @@ def verify(
     With --rebuild, every module is compiled with its own command, and the object compared with the one in the build.
     Interrupted, the same command goes on.
     """
-    from mlgo_corpus.cli.trace import parse_size
+    from mlgo_corpus.cli.options import parse_size
     from mlgo_corpus.verify import verify_corpus
 
     only = {"--build-dir": build_dir, "--compiler": compiler, "--memory-limit": memory_limit}

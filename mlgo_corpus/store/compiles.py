@@ -257,9 +257,7 @@ class CompileStore:
             sources = record.sources[index : index + 1] if several else record.sources
             yield Compile(directory, arguments, sources, output, record.links, order, digest)
 
-    def _settle(
-        self, known: Iterable[Compile], copies: dict[str, Path], counts: CompileCounts
-    ) -> tuple[Compile, ...]:
+    def _settle(self, known: Iterable[Compile], copies: dict[str, Path], counts: CompileCounts) -> tuple[Compile, ...]:
         """Find out who has each object, and keep those that the build has no longer."""
         settled: list[Compile] = []
         for one in known:
