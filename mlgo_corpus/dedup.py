@@ -11,6 +11,7 @@ from typing import Any
 from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.functionindex import function_index
+from mlgo_corpus.store.components import MIN_INSTRUCTIONS
 from mlgo_corpus.store.corpus import Corpus
 from mlgo_corpus.store.duplicates import Duplicate, find_equal, find_near
 from mlgo_corpus.store.functiontable import read_function_columns
@@ -60,7 +61,7 @@ def dedup_corpus(
     *,
     near: float | None = None,
     ignore_commands: bool = False,
-    min_instructions: int = 0,
+    min_instructions: int = MIN_INSTRUCTIONS,
     placing: Placing | str = Placing.LINK,
     jobs: int | None = None,
     force: bool = False,
@@ -74,7 +75,7 @@ def dedup_corpus(
         near: also drop modules of whose instructions at least this share is in functions that a kept module has, too,
             by their bodies (see `mlgo_corpus.formats.functionhash`).
         ignore_commands: modules are the same if their bitcode is, whatever their commands.
-        min_instructions: functions of fewer do not count for ``near``.
+        min_instructions: functions of fewer are not compared for ``near``: unrelated modules have them, too.
         placing: how files come to ``output``, see `Placing`.
         jobs: processes that read modules; by default the CPUs this process may use.
         force: replace another corpus at ``output``.
@@ -103,11 +104,11 @@ def dedup_corpus(
         others = [name for name in opened.names if printable(name) not in equal]
         try:
             with function_index(opened, jobs=jobs or available_cpus(), progress=progress) as index:
-                columns = read_function_columns(index.path, others).of_at_least(min_instructions)
+                columns = read_function_columns(index.path, others)
                 problems = index.problems
         except OSError as error:
             raise MlgoCorpusError(f"cannot write {error.filename or opened.path}: {os_reason(error)}") from error
-        nearly = find_near([printable(name) for name in others], columns, near)
+        nearly = find_near([printable(name) for name in others], columns, near, min_instructions)
         gone = {one.module: one.kept for one in nearly}
         # What is equal to one that is dropped is dropped for the sake of what that one was dropped for.
         found = [one._replace(kept=gone.get(one.kept, one.kept)) for one in found] + nearly

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.functionindex import function_index
 from mlgo_corpus.store.components import (
+    MIN_INSTRUCTIONS,
     Leakage,
     connected_components,
     divide,
@@ -47,9 +48,6 @@ from mlgo_corpus.store.splits import SIDES, check_fractions
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-MIN_INSTRUCTIONS: Final = 8
-"""Bodies of fewer instructions are in unrelated programs, too: they tell nothing of a common origin."""
 
 # How far a side may be from its fraction before it is worth a word.
 _WORTH_A_WORD = 0.05

@@ -63,6 +63,16 @@ def test_near_duplicates_go_by_bodies_whatever_their_names(corpus: Path) -> None
     assert dedup_corpus(corpus, near=0.95, min_instructions=1000).dropped == report.dropped[:1]
 
 
+def test_small_functions_make_no_module_superfluous(
+    compile_c: Callable[..., Path], llvm22: Llvm, tmp_path: Path
+) -> None:
+    for name in ("a.c", "b.c"):
+        compile_c(llvm22, f"int {name[0]}_one(void) {{ return 1; }}\nchar pad_{name[0]};", "-O1", *EMBED, name=name)
+    extract_corpus([tmp_path], tmp_path / "small")
+    assert dedup_corpus(tmp_path / "small", near=0.5).dropped == ()
+    assert len(dedup_corpus(tmp_path / "small", near=0.5, min_instructions=0).dropped) == 1
+
+
 def test_the_new_corpus_has_the_others_and_rows_of_all(corpus: Path, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in corpus.rglob("*") if path.is_file()}
     report = dedup_corpus(corpus, tmp_path / "out", near=0.95)

@@ -19,16 +19,17 @@ def columns(modules: list[list[tuple[int, int]]]) -> FunctionColumns:
     return FunctionColumns(made[:, 0].astype(np.int32), made[:, 1].astype(np.uint64), made[:, 2].astype(np.int32))
 
 
-def plain_near(modules: list[list[tuple[int, int]]], threshold: float) -> dict[int, float]:
+def plain_near(modules: list[list[tuple[int, int]]], threshold: float, least: int) -> dict[int, float]:
     """Compare each module, from the largest on, with all that are kept; give the dropped ones' shares."""
     totals = [sum(size for _, size in functions) for functions in modules]
+    counted = [[one for one in functions if one[1] >= least] for functions in modules]
     kept: list[int] = []
     dropped = {}
     for module in sorted(range(len(modules)), key=lambda number: (-totals[number], number)):
         if not totals[module]:
             continue
         shares = [
-            sum(size for body, size in modules[module] if body in {other for other, _ in modules[one]}) / totals[module]
+            sum(size for body, size in counted[module] if body in {other for other, _ in counted[one]}) / totals[module]
             for one in kept
         ]
         if max(shares, default=0.0) >= threshold * (1 - 1e-12):
@@ -38,13 +39,13 @@ def plain_near(modules: list[list[tuple[int, int]]], threshold: float) -> dict[i
     return dropped
 
 
-@given(MODULES, st.sampled_from([0.01, 0.3, 0.5, 0.75, 0.9, 1.0]))
+@given(MODULES, st.sampled_from([0.01, 0.3, 0.5, 0.75, 0.9, 1.0]), st.sampled_from([0, 5, 30]))
 def test_near_duplicates_are_those_of_comparing_all_pairs(
-    modules: list[list[tuple[int, int]]], threshold: float
+    modules: list[list[tuple[int, int]]], threshold: float, least: int
 ) -> None:
     names = [f"m{number}" for number in range(len(modules))]
-    found = find_near(names, columns(modules), threshold)
-    wanted = plain_near(modules, threshold)
+    found = find_near(names, columns(modules), threshold, least)
+    wanted = plain_near(modules, threshold, least)
     assert [one.module for one in found] == [names[number] for number in sorted(wanted)]
     for one in found:
         assert one.share == pytest.approx(wanted[names.index(one.module)])

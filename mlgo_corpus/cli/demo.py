@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from mlgo_corpus.extract import ExtractReport
     from mlgo_corpus.logs import LogsReport
     from mlgo_corpus.run.demobuild import DemoBuild
+    from mlgo_corpus.stats import CorpusStats
     from mlgo_corpus.trace import TraceReport
+    from mlgo_corpus.verify import VerifyReport
 
 # A module whose name says something; musl has it in every release.
 _SAMPLE = "musl/regex/regcomp.o"
@@ -59,6 +61,7 @@ def demo(
     from mlgo_corpus.logs import convert_logs
     from mlgo_corpus.run.demobuild import build_demo_objects
     from mlgo_corpus.run.engine import available_cpus
+    from mlgo_corpus.stats import corpus_stats
 
     jobs = jobs or available_cpus()
     with progress_bar("compiling") as progress:
@@ -71,14 +74,35 @@ def demo(
     with progress_bar("extracting") as progress:
         report = extract_corpus([build.compile_commands], corpus, jobs=jobs, force=force, progress=progress)
     logs = convert_logs(TRAINING_LOGS, output / "decisions", jobs=1, force=force)
-    trace = _trace(corpus, output / "inlining", jobs=jobs, force=force) if report.modules else None
+    certificate = trace = None
+    if report.modules:
+        certificate = _certificate(corpus, build.compile_commands.parent, jobs=jobs, force=force)
+        trace = _trace(corpus, output / "inlining", jobs=jobs, force=force)
 
-    summary = DemoSummary(output, build, report, folder_rows(corpus), logs, trace)
+    stats = corpus_stats(corpus, by="language")
+    summary = DemoSummary(output, build, report, folder_rows(corpus), stats, certificate, logs, trace)
     if json_output:
         print_json(summary.as_json())
     else:
         _show(summary)
     raise typer.Exit(summary.exit_code)
+
+
+def _certificate(corpus: Path, build: Path, *, jobs: int, force: bool) -> VerifyReport:
+    """Check the corpus, and compile every module again with its own command."""
+    from mlgo_corpus.run.toolchain import find_zig
+    from mlgo_corpus.verify import verify_corpus
+
+    with progress_bar("rebuilding") as progress:
+        return verify_corpus(
+            corpus,
+            rebuild=True,
+            build_dirs=[build],
+            compiler=shlex.join((*(find_zig() or ()), "cc")),
+            jobs=jobs,
+            force=force,
+            rebuild_progress=lambda done, _, total: progress(done, total),
+        )
 
 
 def _trace(corpus: Path, output: Path, *, jobs: int, force: bool) -> TraceReport:
@@ -120,14 +144,17 @@ class DemoSummary:
     build: DemoBuild
     extract: ExtractReport
     folders: tuple[FolderRow, ...]
+    stats: CorpusStats
+    certificate: VerifyReport | None
     logs: LogsReport
     trace: TraceReport | None
 
     @property
     def exit_code(self) -> int:
-        """1 where a file did not compile, was not extracted or not traced, else 0."""
+        """1 where a file did not compile, was not extracted, does not come out again or not traced, else 0."""
         untraced = self.trace is not None and self.trace.failed
-        return 1 if self.build.failed or untraced else self.extract.exit_code
+        not_again = self.certificate is not None and self.certificate.exit_code
+        return 1 if self.build.failed or untraced or not_again else self.extract.exit_code
 
     def as_json(self) -> dict[str, object]:
         """Give the summary as plain values."""
@@ -137,6 +164,8 @@ class DemoSummary:
             "build": {**asdict(self.build), "compile_commands": str(self.build.compile_commands)},
             "extract": self.extract.as_json(),
             "folders": [asdict(row) for row in self.folders],
+            "stats": self.stats.as_json(),
+            "certificate": None if self.certificate is None else self.certificate.as_json(),
             "decisions": self.logs.as_json(),
             "trace": None if self.trace is None else self.trace.as_json(),
             "exit_code": self.exit_code,
@@ -185,7 +214,9 @@ def shorten_command(options: Sequence[str], width: int = 300) -> str:
 
 
 def _show(summary: DemoSummary) -> None:
+    from mlgo_corpus.cli.stats import show_stats
     from mlgo_corpus.cli.trace import show_report as show_trace
+    from mlgo_corpus.cli.verify import show_certificate
     from mlgo_corpus.store.corpus import MODULES_NAME, Corpus
 
     corpus = summary.output / "corpus"
@@ -215,6 +246,14 @@ def _show(summary: DemoSummary) -> None:
     sample = _SAMPLE if _SAMPLE in modules else min(modules)
     say(f"\nThe command of {sample}, as the compiler embedded it:")
     say(f"  {shorten_command(modules[sample].command())}")
+
+    say("\nWhat is in the corpus (mlgo-corpus stats):")
+    show_stats(summary.stats)
+    if summary.certificate is not None and summary.certificate.rebuild is not None:
+        say(
+            "\nEvery module compiled again by its own command, and compared with its object (mlgo-corpus verify --rebuild):"
+        )
+        show_certificate(summary.certificate.rebuild)
 
     _show_decisions(summary.logs)
     if summary.trace is not None:

@@ -44,9 +44,7 @@ def split(
             "count, as few as possible.",
         ),
     ] = None,
-    min_instructions: Annotated[
-        int | None, typer.Option(min=0, help="Bodies of fewer instructions do not count.", show_default="8")
-    ] = None,
+    min_instructions: Annotated[int, typer.Option(min=0, help="Bodies of fewer instructions do not count.")] = 8,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -66,7 +64,7 @@ def split(
     them. Writes corpus_description.train.json and so on into the corpus, each of them a corpus for every verb, and the
     column split of modules.parquet.
     """
-    from mlgo_corpus.split import MIN_INSTRUCTIONS, split_corpus
+    from mlgo_corpus.split import split_corpus
     from mlgo_corpus.store.splits import parse_fractions
 
     with progress_bar("reading functions") as progress:
@@ -75,7 +73,7 @@ def split(
             fractions=parse_fractions(fractions),
             seed=seed,
             max_component=max_component,
-            min_instructions=MIN_INSTRUCTIONS if min_instructions is None else min_instructions,
+            min_instructions=min_instructions,
             output=output,
             placing=placing(link, copy, reference),
             jobs=jobs,
@@ -151,8 +149,8 @@ def dedup(
         typer.Option("--ignore-commands", help="Modules of the same bitcode are the same, whatever their commands."),
     ] = False,
     min_instructions: Annotated[
-        int, typer.Option(min=0, help="With --near: functions of fewer instructions do not count.")
-    ] = 0,
+        int, typer.Option(min=0, help="With --near: functions of fewer instructions are not compared.")
+    ] = 8,
     link: Link = False,
     copy: Copy = False,
     reference: Reference = False,

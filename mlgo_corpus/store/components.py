@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
+
+MIN_INSTRUCTIONS: Final = 8
+"""Bodies of fewer instructions are in unrelated programs, too: they tell nothing of a common origin."""
 
 
 @dataclass(frozen=True, slots=True)

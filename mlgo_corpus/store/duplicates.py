@@ -34,7 +34,7 @@ def find_equal(contents: Iterable[tuple[str, str | None]]) -> list[Duplicate]:
     return found
 
 
-def find_near(names: Sequence[str], columns: FunctionColumns, threshold: float) -> list[Duplicate]:
+def find_near(names: Sequence[str], columns: FunctionColumns, threshold: float, least: int = 0) -> list[Duplicate]:
     """Find modules of whose instructions at least a share of ``threshold`` is in bodies that one kept module has, too.
 
     The modules with most instructions are looked at first, so that what is dropped is the smaller one; a module
@@ -48,13 +48,15 @@ def find_near(names: Sequence[str], columns: FunctionColumns, threshold: float) 
         names: of the modules, by number.
         columns: their functions.
         threshold: more than 0, and at most 1.
+        least: bodies of fewer instructions are a module's own, whoever else has them.
     """
+    totals = np.bincount(columns.modules, columns.instructions, minlength=len(names))
+    columns = columns.of_at_least(least)
     if not len(columns.modules):
         return []
     modules, bodies, weights = _distinct(columns)
     spread = np.bincount(bodies)
     starts = np.searchsorted(modules, np.arange(len(names) + 1))
-    totals = np.bincount(modules, weights, minlength=len(names))
     holders: defaultdict[int, list[int]] = defaultdict(list)
     own: dict[int, frozenset[int]] = {}
     found: dict[int, Duplicate] = {}

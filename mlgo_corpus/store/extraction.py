@@ -21,6 +21,7 @@ from typing import NamedTuple
 from mlgo_corpus.errors import FormatError, MlgoCorpusError, os_reason
 from mlgo_corpus.formats import bitcode
 from mlgo_corpus.formats.cmdline import CommandFacts, decode_options, split_options
+from mlgo_corpus.formats.functionhash import count_functions
 from mlgo_corpus.store.corpus import (
     BITCODE_SUFFIX,
     COMMAND_SUFFIX,
@@ -216,6 +217,7 @@ class _Job:
             ir_stage="post-opt" if reason is Reason.POST_OPT_IR else "pre-opt" if own_command else None,
             opt_level=_storable(facts.opt_level if facts else None),
             main_file_name=_storable(facts.main_file_name if facts else None),
+            functions=functions_of(item.bitcode),
         )
         if (left_out := self._left_out(name, item)) is not None:
             return row._replace(status=STATUS_SKIPPED, reason=str(Reason.FILTERED), detail=left_out)
@@ -310,6 +312,14 @@ def _facts(item: Embedded) -> tuple[CommandFacts | None, bitcode.ModuleHeader]:
         return item.facts, bitcode.ModuleHeader(bitcode.read_producer(item.bitcode), None, None)
     except FormatError:
         return item.facts, bitcode.ModuleHeader(None, None, None)
+
+
+def functions_of(data: Buffer) -> int | None:
+    """Count the functions that a module defines; None where its bitcode does not say without being read."""
+    try:
+        return count_functions(data)
+    except FormatError:
+        return None
 
 
 @lru_cache(maxsize=4096)

@@ -14,6 +14,7 @@ from mlgo_corpus.errors import CorpusError, FormatError
 from mlgo_corpus.formats.bitcode import is_bitcode, read_module_header
 from mlgo_corpus.formats.cmdline import CommandFacts, read_facts, split_options
 from mlgo_corpus.store.corpus import MODULES_NAME, Corpus, Module
+from mlgo_corpus.store.extraction import functions_of
 from mlgo_corpus.store.moduletable import (
     INTEGER_FIELDS,
     STATUS_FAILED,
@@ -129,6 +130,7 @@ def scan_module(module: Module) -> ModuleRow:
         ir_stage=None if facts is None else "post-opt" if facts.embeds_post_opt else "pre-opt",
         opt_level=_printable(facts.opt_level if facts else None),
         main_file_name=_printable(facts.main_file_name if facts else None),
+        functions=functions_of(data),
     )
 
 
