@@ -254,6 +254,8 @@ def _hints(run: ExtractionRun) -> Iterator[str]:
             f"{_count(report.without_command, 'module')} without a command, and trainers refuse a corpus with such "
             "modules: --command-override 'ARGS' gives one for all, --require-command leaves them out"
         )
+    if report.split_removed:
+        yield "the corpus is another one now, and its split is gone: mlgo-corpus split divides it anew"
     if report.modules == 0 and counts[Reason.FILTERED]:
         yield f"the filters left out all of the modules that were found ({counts[Reason.FILTERED]})"
     if report.duplicates and not counts[Reason.DUPLICATE]:

@@ -44,6 +44,7 @@ from mlgo_corpus.store.moduletable import (
     write_module_rows,
 )
 from mlgo_corpus.store.newcorpus import Placing, check_apart, digest_of_request, is_whole, new_corpus
+from mlgo_corpus.store.splitfiles import side_manifest
 from mlgo_corpus.store.splits import SIDES, check_fractions
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ class _Split:
         """Write a manifest per side and the table's column."""
         folder = self.corpus.path
         wanted = {
-            folder / f"{MANIFEST_STEM}{name}.json": manifest_bytes(
+            side_manifest(folder, name): manifest_bytes(
                 [module for module, on in zip(self.names, self.sides.tolist(), strict=True) if on == side],
                 has_thinlto=self.corpus.has_thinlto,
                 override=self.corpus.global_command_override,

@@ -64,7 +64,7 @@ def corpus(all_three: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def small(compile_c: Callable[..., Path], llvm22: Llvm, tmp_path: Path) -> Path:
     objects = [compile_c(llvm22, text, "-O1", *EMBED, name=f"o/{name}") for name, text in SOURCES.items()]
-    extract_corpus(objects, tmp_path / "small", build_dir=None)
+    extract_corpus(objects, tmp_path / "small")
     return tmp_path / "small"
 
 
@@ -230,6 +230,25 @@ def test_functions_are_read_once_and_again_where_bitcode_changes(small: Path) ->
     assert (
         table["bitcode_sha256"].to_pylist()[0] == pq.read_table(small / "modules.parquet")["bitcode_sha256"][0].as_py()
     )
+
+
+def test_a_split_stays_until_an_extraction_changes_the_corpus(
+    compile_c: Callable[..., Path], llvm22: Llvm, small: Path, tmp_path: Path
+) -> None:
+    objects = [tmp_path / "o" / name.replace(".c", ".o") for name in SOURCES]
+    split_corpus(small, fractions=(0.5, 0.25, 0.25))
+    before = pq.read_table(small / "modules.parquet")
+    assert not extract_corpus(objects, small).split_removed
+    after = pq.read_table(small / "modules.parquet")
+    assert after.equals(before)
+    assert after.schema.metadata[b"mlgo_corpus"] == before.schema.metadata[b"mlgo_corpus"]
+    compile_c(llvm22, "int third(void) { return 0; }", "-O1", *EMBED, name="o/third.c")
+    report = extract_corpus(objects, small)
+    assert report.split_removed
+    assert "its split is gone" in " ".join(report.hints)
+    assert list(small.glob("corpus_description.*.json")) == []
+    assert set(sides_of(small).values()) == {None}
+    assert not extract_corpus(objects, small).split_removed
 
 
 @pytest.mark.parametrize(

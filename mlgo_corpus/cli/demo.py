@@ -250,9 +250,7 @@ def _show(summary: DemoSummary) -> None:
     say("\nWhat is in the corpus (mlgo-corpus stats):")
     show_stats(summary.stats)
     if summary.certificate is not None and summary.certificate.rebuild is not None:
-        say(
-            "\nEvery module compiled again by its own command, and compared with its object (mlgo-corpus verify --rebuild):"
-        )
+        say("\nEvery module compiled again, and compared with its object (mlgo-corpus verify --rebuild):")
         show_certificate(summary.certificate.rebuild)
 
     _show_decisions(summary.logs)

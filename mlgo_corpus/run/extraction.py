@@ -42,6 +42,7 @@ from mlgo_corpus.store.moduletable import (
     ModuleTableWriter,
 )
 from mlgo_corpus.store.objects import MADE_BY_CLANG, Reason
+from mlgo_corpus.store.splitfiles import Split
 
 # One object may take this long; only a parser that hangs or a dead network file system does.
 _OBJECT_SECONDS = 120.0
@@ -70,6 +71,7 @@ class ExtractReport:
         failed: rows with the status ``failed``.
         unchanged: objects not read again.
         removed: modules of the run before that are no longer in the corpus.
+        split_removed: whether there was a split, which is gone because the corpus is another now.
         seconds: wall time.
         hints: what a user may want to do about the result, most important first.
     """
@@ -88,6 +90,7 @@ class ExtractReport:
     failed: int = 0
     unchanged: int = 0
     removed: int = 0
+    split_removed: bool = False
     seconds: float = 0.0
     hints: tuple[str, ...] = ()
 
@@ -287,7 +290,9 @@ class ExtractionRun:
             override: gives the manifest's override for the modules' target triple.
         """
         self.override = override(self._first_triple)
-        self._table.commit({"tool": "mlgo-corpus", **header, "inputs": None, "corpus_digest": self._digest.hexdigest()})
+        split = Split.of(self._output)
+        about = {"tool": "mlgo-corpus", **header, "inputs": None, "corpus_digest": self._digest.hexdigest()}
+        self._table.commit(about)
         write_manifest(
             self._output / MANIFEST_NAME,
             self._modules,
@@ -297,6 +302,8 @@ class ExtractionRun:
         for name in self._journal.names():
             if name not in self._visited and (entry := self._journal.get(name)) is not None:
                 self._leave_behind(entry, frozenset())
+        if split is not None:
+            self.report.split_removed = not split.keep(about)
         current = set(self._modules)
         for module in self._stale:
             if module not in current:
