@@ -15,10 +15,12 @@ from conftest import Llvm
 
 from mlgo_corpus.cli.demo import TRAINING_LOGS
 from mlgo_corpus.cli.main import app
+from mlgo_corpus.store.certificate import Outcome, RebuildRow
 from mlgo_corpus.store.extraction import status_of
 from mlgo_corpus.store.logtable import LogReason, LogRow
 from mlgo_corpus.store.moduletable import ModuleRow
 from mlgo_corpus.store.objects import Reason
+from mlgo_corpus.store.originals import OriginalReason
 from mlgo_corpus.store.parts import contexts_schema
 from mlgo_corpus.store.verification import VerifyReason, VerifyRow
 
@@ -110,7 +112,7 @@ def test_every_option_and_reason_of_verify_is_documented() -> None:
     from mlgo_corpus.cli.verify import verify
 
     assert undocumented_options(verify) <= {"--corpus"}
-    for word in (*VerifyReason, *VerifyRow._fields):
+    for word in (*VerifyReason, *VerifyRow._fields, *Outcome, *OriginalReason, *RebuildRow._fields):
         assert f"`{word}`" in README, word
 
 

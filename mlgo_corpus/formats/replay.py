@@ -314,15 +314,23 @@ def verbatim_command(options: Sequence[str], *, bitcode: str, output: str) -> tu
     """Give a command that compiles a module again just as it is embedded, so that it embeds itself again.
 
     The object is then the original's, byte for byte, with the bitcode and the command in it. None where the command has
-    something that a replay leaves out because it writes more than the object; what is refused is not looked at.
+    something that a replay leaves out because it writes more than the object; what is refused is not looked at. A
+    dependency file is not written where the input is IR, but nobody has to rely on that: it has to be named by a path
+    inside the folder that the command runs in.
     """
     parsed = parse_cc1(options)
+    if any(option.name == "-dependency-file" and not _is_inside("".join(option.values)) for option in parsed):
+        return None
     kept = join_cc1(option for option in parsed if option.name not in _SILENT)
     if not any(option.name == "-emit-obj" for option in parsed) or parsed[-1].lacks_value:
         return None
     if neutralise(kept) != neutralise(options) or len(neutralise(kept)) != len(kept) + 1:
         return None
     return (*options, "-x", "ir", _as_path(bitcode), "-o", _as_path(output))
+
+
+def _is_inside(path: str) -> bool:
+    return not path.startswith("/") and ".." not in path.split("/")
 
 
 def embedding_options(options: Sequence[str]) -> tuple[str, ...]:
