@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import counted, err, human_bytes, out, print_json, progress_bar, table, verb, visible
+from mlgo_corpus.cli.options import (
+    JsonOutput,
+    TrustCorpus,
+    jobs_option,
+    memory_limit_option,
+    module_filter_option,
+    modules_file_option,
+    parse_size,
+    sample_option,
+)
 from mlgo_corpus.errors import CorpusError, UsageError
 
 if TYPE_CHECKING:
@@ -44,28 +54,16 @@ def verify(
         str | None,
         typer.Option(metavar="PATH", help="The clang to rebuild with.", show_default="each module's own version"),
     ] = None,
-    trust_corpus: Annotated[
-        bool, typer.Option("--trust-corpus", help="Run commands also if they could load code or write files.")
-    ] = False,
+    trust_corpus: TrustCorpus = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="What one compile may take.")] = 300.0,
-    memory_limit: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="The memory that one compile may have, such as 2G.")
-    ] = None,
-    sample: Annotated[
-        str | None, typer.Option(metavar="N|FRACTION", help="Check so many modules, of all sizes: 100, 0.1 or 10%.")
-    ] = None,
+    memory_limit: Annotated[str | None, memory_limit_option("compile")] = None,
+    sample: Annotated[str | None, sample_option("Check")] = None,
     seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
-    module_filter: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="Check modules whose name matches.")
-    ] = None,
-    modules_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Check the modules that are named in a file, one a line.")
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Modules at a time.", show_default="all CPUs")
-    ] = None,
+    module_filter: Annotated[str | None, module_filter_option("Check")] = None,
+    modules_file: Annotated[Path | None, modules_file_option("Check")] = None,
+    jobs: Annotated[int | None, jobs_option("Modules at a time.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    json_output: JsonOutput = False,
 ) -> None:
     """Check that every file of a corpus is there, whole, and what the corpus's own table says.
 
@@ -75,7 +73,6 @@ def verify(
     With --rebuild, every module is compiled with its own command, and the object compared with the one in the build.
     Interrupted, the same command goes on.
     """
-    from mlgo_corpus.cli.options import parse_size
     from mlgo_corpus.verify import verify_corpus
 
     only = {"--build-dir": build_dir, "--compiler": compiler, "--memory-limit": memory_limit}
@@ -91,7 +88,7 @@ def verify(
                 compiler=compiler,
                 trust_corpus=trust_corpus,
                 timeout=timeout,
-                memory_limit=None if memory_limit is None else parse_size(memory_limit),
+                memory_limit=parse_size(memory_limit),
                 sample=sample,
                 seed=seed,
                 module_filter=module_filter,
@@ -114,9 +111,6 @@ def verify(
 
 def show_report(report: VerifyReport) -> None:
     """Print what was found."""
-    from rich.markup import escape
-
-    from mlgo_corpus.store.moduletable import printable
     from mlgo_corpus.store.verification import VerifyReason, status_of
 
     console = out()
@@ -125,7 +119,7 @@ def show_report(report: VerifyReport) -> None:
     if report.seconds >= _LONG_ENOUGH_S:
         rate = f" ({human_bytes((report.bitcode_bytes + report.cmd_bytes) / report.seconds)}/s)"
     console.print(
-        f"[bold]{escape(printable(str(report.corpus)))}[/bold]: checked {_count(report.modules, 'module')}, "
+        f"[bold]{visible(str(report.corpus))}[/bold]: checked {counted(report.modules, 'module')}, "
         f"{human_bytes(report.bitcode_bytes)} of bitcode, {human_bytes(report.cmd_bytes)} of commands{compared}, "
         f"in {report.seconds:.2f} s{rate}"
     )
@@ -133,7 +127,7 @@ def show_report(report: VerifyReport) -> None:
     for reason, count in report.counts.items():
         rows.add_row(reason, str(count), status_of(VerifyReason(reason)))
     console.print(rows)
-    made = ", ".join(f"{escape(name or 'no producer named')} ({count})" for name, count in report.producers.items())
+    made = ", ".join(f"{visible(name or 'no producer named')} ({count})" for name, count in report.producers.items())
     if made:
         reads = "" if report.readable_by is None else f": LLVM {report.readable_by} and newer read all of it"
         console.print(f"bitcode of {made}{reads}")
@@ -149,14 +143,10 @@ def show_report(report: VerifyReport) -> None:
 
 def show_certificate(report: RebuildReport) -> None:
     """Print what came of compiling the modules again."""
-    from rich.markup import escape
-
-    from mlgo_corpus.store.moduletable import printable
-
     console = out()
     kept = f", {report.resumed} of them by an earlier run" if report.resumed else ""
     console.print(
-        f"[bold]{escape(printable(str(report.output)))}[/bold]: rebuilt {_count(report.modules, 'module')}{kept} "
+        f"[bold]{visible(str(report.output))}[/bold]: rebuilt {counted(report.modules, 'module')}{kept} "
         f"in {report.seconds:.2f} s"
     )
     rows = table("outcome", "modules")
@@ -164,21 +154,17 @@ def show_certificate(report: RebuildReport) -> None:
         rows.add_row(outcome, str(count))
     console.print(rows)
     for vendor, count in report.compilers.items():
-        console.print(f"{_count(count, 'module')} by {escape(vendor)}")
+        console.print(f"{counted(count, 'module')} by {visible(vendor)}")
     if report.same_bytes:
-        console.print(f"of {_count(report.same_bytes, 'object')}, every byte came again")
+        console.print(f"of {counted(report.same_bytes, 'object')}, every byte came again")
     for module, outcome, detail in (*report.problems, *report.notes):
         err().print(f"{module}: {outcome}: {detail}", markup=False)
     if report.bad > len(report.problems):
         err().print(f"and {report.bad - len(report.problems)} more; {report.output} has them all", markup=False)
     if report.other_version and report.bad:
         err().print(
-            f"hint: {_count(report.other_version, 'module')} made by an LLVM that is not here: "
+            f"hint: {counted(report.other_version, 'module')} made by an LLVM that is not here: "
             "--compiler names the clang that made them"
         )
     if report.reasons.get("object_missing"):
         err().print("hint: --build-dir DIR names the folder of the build, which the objects' paths are relative to")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
