@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mlgo_corpus.combine import CombineReport, combine_corpora
+    from mlgo_corpus.combine import CombineReport, combine_corpora, combine_in_place
     from mlgo_corpus.dedup import DedupReport, dedup_corpus
     from mlgo_corpus.errors import MlgoCorpusError
     from mlgo_corpus.extract import ExtractReport, extract_corpus
@@ -56,6 +56,7 @@ __all__ = [
     "__version__",
     "build_toolchain",
     "combine_corpora",
+    "combine_in_place",
     "convert_logs",
     "corpus_stats",
     "dedup_corpus",
@@ -95,6 +96,7 @@ _HOME = {
     "VerifyReport": "mlgo_corpus.verify",
     "build_toolchain": "mlgo_corpus.toolchain",
     "combine_corpora": "mlgo_corpus.combine",
+    "combine_in_place": "mlgo_corpus.combine",
     "convert_logs": "mlgo_corpus.logs",
     "corpus_stats": "mlgo_corpus.stats",
     "dedup_corpus": "mlgo_corpus.dedup",

@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.store.corpus import (
     MANIFEST_NAME,
+    MODULES_NAME,
     Corpus,
-    Module,
     NameRegistry,
+    checked_name,
     read_manifest,
     safe_module_name,
     write_atomically,
 )
 from mlgo_corpus.store.modulescan import iter_rows
-from mlgo_corpus.store.moduletable import STATUS_OK, printable
+from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, printable, read_module_columns
 from mlgo_corpus.store.newcorpus import Placing, check_apart, digest_of_request, is_whole, new_corpus
 from mlgo_corpus.store.selection import corpus_digest
 
@@ -78,7 +79,7 @@ def combine_corpora(
         progress: is told (modules done, modules in all).
 
     Raises:
-        UsageError: settings that hold for a whole corpus differ, or the output cannot be used; nothing was written.
+        UsageError: settings that hold for a whole corpus differ, or the output cannot be used.
         CorpusError: one of them is no corpus.
         MlgoCorpusError: the output cannot be written.
     """
@@ -101,11 +102,14 @@ def combine_corpora(
     total = sum(count for _, count in counts)
     if is_whole(output, request, force=force):
         modules = len(Corpus.open(output))
-        return CombineReport(output, counts, modules, 0, (), 0, True, time.perf_counter() - started)
+        left_out = len(read_module_columns(output / MODULES_NAME, ["module"])) - modules
+        return CombineReport(output, counts, modules, left_out, (), 0, True, time.perf_counter() - started)
     left_out = done = 0
-    with new_corpus(output, placing) as made:
+    with new_corpus(output, placing, request=request, force=force) as made:
         for name, corpus in sources.items():
             by_name = {printable(module): module for module in corpus.names}
+            begin = len(made.modules)
+            unusable: dict[str, str] = {}
             if placing is Placing.REFERENCE:
                 made.refer(name, corpus.path)
             for row in iter_rows(corpus):
@@ -113,15 +117,23 @@ def combine_corpora(
                     duplicate_of=None if row.duplicate_of is None else f"{name}/{row.duplicate_of}", split=None
                 )
                 own = by_name.get(row.module)
-                if row.status != STATUS_OK or own is None:
-                    left_out += 1
-                    made.add_row(row, f"{name}/{row.module}")
+                if row.status == STATUS_OK and own is not None:
+                    made.add(row, f"{name}/{own}", corpus[own], referred=placing is Placing.REFERENCE)
+                    del by_name[row.module]
+                    done += 1
+                    if progress is not None:
+                        progress(done, total)
                     continue
-                module: Module | None = corpus[own] if placing is not Placing.REFERENCE else None
-                made.add(row, f"{name}/{own}", module)
-                done += 1
-                if progress is not None:
-                    progress(done, total)
+                made.add_row(row, f"{name}/{row.module or ''}")
+                if row.status == STATUS_FAILED and own is not None:
+                    unusable[row.module] = row.detail
+                else:
+                    left_out += 1
+            # Of those that the manifest names, what became of none but a row that says why.
+            made.failed += [(f"{name}/{module}", why) for module, why in unusable.items() if module in by_name]
+            left_out += sum(module not in by_name for module in unusable)
+            places = {f"{name}/{module}": place for place, module in enumerate(corpus.names)}
+            made.modules[begin:] = sorted(made.modules[begin:], key=places.__getitem__)
         some = next(iter(sources.values()))
         made.finish(
             has_thinlto=some.has_thinlto,
@@ -144,23 +156,33 @@ def combine_in_place(root: Path | str, *, force: bool = False) -> CombineReport:
     """Write a manifest for all corpora that are sub-folders of ``root``: LLVM's ``combine_training_corpus``.
 
     The manifest is the one that mlgo-utils writes for the same order of folders, byte for byte; here the folders are
-    sorted by name. Keys that this tool does not know are kept.
+    sorted by name, and those whose name begins with a dot do not count. Keys that this tool does not know are kept.
 
     Raises:
         UsageError: there are no corpora, they differ in what is not modules, or another manifest is there.
-        CorpusError: a manifest is none.
+        CorpusError: a manifest is none, or names a module that is not in its folder.
         MlgoCorpusError: the manifest cannot be written.
     """
     started = time.perf_counter()
     root = Path(root)
     try:
-        folders = sorted(folder for folder in root.iterdir() if (folder / MANIFEST_NAME).is_file())
+        folders = sorted(
+            folder
+            for folder in root.iterdir()
+            if not folder.name.startswith(".") and (folder / MANIFEST_NAME).is_file()
+        )
     except OSError as error:
-        raise UsageError(f"{root}: {os_reason(error)}") from error
+        raise UsageError(f"{error.filename or root}: {os_reason(error)}") from error
     if not folders:
         raise UsageError(f"{root}: no folder in it has a {MANIFEST_NAME}; --root wants the folder that holds corpora")
     manifests = {folder.name: read_manifest(folder / MANIFEST_NAME) for folder in folders}
     modules = {name: manifest.pop("modules") for name, manifest in manifests.items()}
+    for name, names in modules.items():
+        for module in names:
+            try:
+                checked_name(module)
+            except CorpusError as error:
+                raise CorpusError(f"{root / name / MANIFEST_NAME}: {error}") from error
     _check_agreement(manifests.items())
     combined = dict(next(iter(manifests.values())))
     combined["modules"] = [os.path.join(name, module) for name, names in modules.items() for module in names]
@@ -181,7 +203,7 @@ def combine_in_place(root: Path | str, *, force: bool = False) -> CombineReport:
 
 def _named(text: str) -> tuple[str | None, Corpus]:
     name, equals, folder = text.partition("=")
-    if equals and name and not Path(text).exists():
+    if equals and name and "/" not in name and not os.path.lexists(text):
         return name, Corpus.open(folder)
     return None, Corpus.open(text)
 
@@ -191,15 +213,16 @@ def _names(given: Sequence[str | None], paths: Sequence[Path]) -> list[str]:
 
     ``one/corpus`` and ``two/corpus`` are ``one`` and ``two``.
     """
-    parts = [list(path.resolve().parts[1:]) for path in paths]
-    while len(parts) > 1 and all(len(part) > 1 for part in parts) and len({part[-1] for part in parts}) == 1:
-        for part in parts:
-            part.pop()
+    parts = [os.path.abspath(path).split("/")[1:] for path in paths]
+    if len({tuple(part) for part in parts}) > 1:
+        while all(len(part) > 1 for part in parts) and len({part[-1] for part in parts}) == 1:
+            for part in parts:
+                part.pop()
     registry = NameRegistry()
-    return [
-        registry.claim(safe_module_name(name if name is not None else part[-1] if part else "corpus"))
-        for name, part in zip(given, parts, strict=True)
-    ]
+    names = (name if name is not None else part[-1] for name, part in zip(given, parts, strict=True))
+    # Of a folder in a corpus more is asked than of a module: it must not stand where the corpus has its own files.
+    wanted = (safe_module_name(f"{name or 'corpus'}/module").rpartition("/")[0] for name in names)
+    return [registry.claim(name or "corpus") for name in wanted]
 
 
 def _check_agreement(settings: Iterable[tuple[str, dict[str, Any]]]) -> None:

@@ -119,7 +119,9 @@ def dedup_corpus(
         request = digest_of_request("dedup", options, [names, contents])
         unchanged = is_whole(Path(output), request, force=force)
         if not unchanged:
-            problems += _write(opened, Path(output), Placing(placing), {one.module: one for one in found}, request)
+            problems += _write(
+                opened, Path(output), Placing(placing), {one.module: one for one in found}, request, force=force
+            )
     return DedupReport(
         corpus=opened.path,
         output=None if output is None else Path(output),
@@ -147,11 +149,11 @@ def _modules(opened: Corpus, *, commands: bool) -> tuple[list[str], list[int], l
 
 
 def _write(
-    opened: Corpus, output: Path, placing: Placing, dropped: dict[str, Duplicate], request: str
+    opened: Corpus, output: Path, placing: Placing, dropped: dict[str, Duplicate], request: str, *, force: bool
 ) -> tuple[tuple[str, str], ...]:
     """Make the corpus; give the modules whose files could not be had."""
     known = {printable(name): name for name in opened.names}
-    with new_corpus(output, placing) as made:
+    with new_corpus(output, placing, request=request, force=force) as made:
         for row in iter_rows(opened):
             row = row._replace(split=None)
             duplicate = dropped.get(row.module) if row.status == STATUS_OK else None

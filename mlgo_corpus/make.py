@@ -6,11 +6,12 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.store.corpus import (
     BITCODE_SUFFIX,
     COMMAND_SUFFIX,
@@ -20,14 +21,22 @@ from mlgo_corpus.store.corpus import (
     STATE_FOLDER,
     THINLTO_INDEX_SUFFIX,
     Module,
-    NameRegistry,
     manifest_bytes,
+    numbered_name,
+    read_manifest,
     safe_module_name,
     write_atomically,
 )
 from mlgo_corpus.store.modulescan import scan_module
-from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, ModuleRow, write_module_rows
-from mlgo_corpus.store.newcorpus import Placing, digest_of_request, is_whole, new_corpus
+from mlgo_corpus.store.moduletable import (
+    STATUS_FAILED,
+    STATUS_OK,
+    ModuleRow,
+    iter_module_rows,
+    read_module_metadata,
+    write_module_rows,
+)
+from mlgo_corpus.store.newcorpus import Placing, check_apart, digest_of_request, is_whole, locked, new_corpus
 from mlgo_corpus.store.objects import Reason
 
 
@@ -110,17 +119,18 @@ def make_corpus(
         rows, unchanged = _in_place(folder, scanned(), bool(with_index), override, force=force)
         return _report(folder, rows, bool(with_index), unchanged, started)
     output = Path(output)
-    if output.resolve().is_relative_to(folder.resolve()):
-        raise UsageError(f"--output {output}: is in {folder}; without --output that folder itself becomes a corpus")
+    if output.resolve() == folder.resolve():
+        raise UsageError(f"--output {output}: is {folder}; without --output that folder itself becomes a corpus")
+    check_apart(output, [folder])
     stamps = [_stamps(folder, name) for name in names]
     request = digest_of_request("make", str(placing), os.path.abspath(folder), override, names, stamps)
     if is_whole(output, request, force=force):
         return _report(output, [row for _, row in scanned()], bool(with_index), True, started)
     rows = []
-    registry = NameRegistry()
-    with new_corpus(output, placing) as made:
+    taken: set[str] = set()
+    with new_corpus(output, placing, request=request, force=force) as made:
         for module, row in scanned():
-            name = registry.claim(safe_module_name(module.name))
+            name = _free_name(safe_module_name(module.name), taken)
             if row.status == STATUS_OK:
                 rows.append(made.add(row, name, module))
             else:
@@ -129,6 +139,15 @@ def make_corpus(
         about = {"made_by": "make", "request": request, "placing": str(placing)}
         made.finish(has_thinlto=bool(with_index), override=override, about=about)
     return _report(output, rows, bool(with_index), False, started)
+
+
+def _free_name(wanted: str, taken: set[str]) -> str:
+    """Give a module a name that no other has; two paths may differ in bytes that no name has."""
+    name, number = wanted, 2
+    while name in taken:
+        name, number = numbered_name(wanted, number), number + 1
+    taken.add(name)
+    return name
 
 
 def _find_modules(folder: Path) -> list[str]:
@@ -149,12 +168,13 @@ def _find_modules(folder: Path) -> list[str]:
     return sorted(names, key=os.fsencode)
 
 
-def _stamps(folder: Path, name: str) -> tuple[tuple[int, int] | None, ...]:
-    found: list[tuple[int, int] | None] = []
+def _stamps(folder: Path, name: str) -> tuple[tuple[int, int, bool] | None, ...]:
+    found: list[tuple[int, int, bool] | None] = []
     for suffix in MODULE_SUFFIXES:
         try:
-            status = os.stat(folder / (name + suffix))
-            found.append((status.st_size, status.st_mtime_ns))
+            path = folder / (name + suffix)
+            status = os.stat(path)
+            found.append((status.st_size, status.st_mtime_ns, os.access(path, os.R_OK)))
         except OSError:
             found.append(None)
     return tuple(found)
@@ -170,23 +190,57 @@ def _in_place(
 ) -> tuple[list[ModuleRow], bool]:
     """Give a folder a manifest and a table; tell whether the manifest was there."""
     manifest = folder / MANIFEST_NAME
-    if (folder / STATE_FOLDER).exists():
+    if (folder / STATE_FOLDER / "lock").exists():
         raise UsageError(f"{folder}: is a corpus that extract keeps up to date; name another --output")
     found = list(scanned)
     rows = [row for _, row in found]
     _check_any(folder, rows)
     names = [module.name for module, row in found if row.status == STATUS_OK]
-    data = manifest_bytes(names, has_thinlto=has_thinlto, override=override)
     try:
-        unchanged = manifest.is_file() and manifest.read_bytes() == data
-        if manifest.exists() and not unchanged and not force:
-            raise UsageError(f"{manifest}: another manifest is there; --force replaces it")
-        about = {"tool": "mlgo-corpus", "version": __version__, "made_by": "make"}
-        write_module_rows(folder / MODULES_NAME, folder / f".{MODULES_NAME}.tmp", rows, about)
-        write_atomically(manifest, data)
+        with locked(folder / f".{MODULES_NAME}.lock", folder):
+            before = _modules_before(manifest, has_thinlto=has_thinlto, override=override)
+            same = before is not None and len(before) == len(names) and set(before) == set(names)
+            if os.path.lexists(manifest) and not same and not force:
+                raise UsageError(f"{manifest}: another manifest is there; --force replaces it")
+            unchanged = _is_own_table(folder / MODULES_NAME, rows, force=force)
+            if not unchanged:
+                about = {"tool": "mlgo-corpus", "version": __version__, "made_by": "make"}
+                write_module_rows(folder / MODULES_NAME, folder / f".{MODULES_NAME}.tmp", rows, about)
+            if not same:
+                write_atomically(manifest, manifest_bytes(names, has_thinlto=has_thinlto, override=override))
     except OSError as error:
         raise MlgoCorpusError(f"cannot write {error.filename or folder}: {os_reason(error)}") from error
-    return rows, unchanged
+    return rows, same and unchanged
+
+
+def _is_own_table(table: Path, rows: Sequence[ModuleRow], *, force: bool) -> bool:
+    """Tell whether a table is there that says the same, and perhaps what other verbs have found out since.
+
+    Raises:
+        UsageError: another one is there, which may say more than can be read from the modules.
+    """
+    if not os.path.lexists(table):
+        return False
+    try:
+        if read_module_metadata(table).get("made_by") == "make":
+            found = (row._replace(functions=None, split=None) for row in iter_module_rows(table))
+            return all(one == other for one, other in zip_longest(found, rows))
+    except CorpusError:
+        pass
+    if not force:
+        raise UsageError(f"{table}: another table is there; --force replaces it")
+    return False
+
+
+def _modules_before(manifest: Path, *, has_thinlto: bool, override: Sequence[str] | None) -> list[str] | None:
+    """Give the modules of a manifest that says the same of them all; None if there is no such manifest."""
+    try:
+        said = read_manifest(manifest)
+    except CorpusError:
+        return None
+    modules: list[str] = said.pop("modules")
+    other = {"has_thinlto": has_thinlto} | ({} if override is None else {"global_command_override": list(override)})
+    return modules if said == other else None
 
 
 def _check_any(folder: Path, rows: Sequence[ModuleRow]) -> None:

@@ -309,7 +309,7 @@ class _Split:
         }
         due = [name for name in SIDES if not is_whole(output / name, requests[name], force=force)]
         for name in due:
-            with new_corpus(output / name, placing) as made:
+            with new_corpus(output / name, placing, request=requests[name], force=force) as made:
                 for row in rows[name]:
                     made.add(row, known[row.module], self.corpus[known[row.module]])
                 made.finish(

@@ -55,6 +55,8 @@ _LANGUAGES = {
 }
 _QUANTILES = {"least": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95, "most": 1.0}
 _LARGEST = 5
+# A path has at most 4096 bytes; Arrow counts in 64 bits.
+_DEEPEST = 4096
 _UNKNOWN = "unknown"
 
 
@@ -146,12 +148,15 @@ def corpus_stats(corpus: Path | str, *, by: str | None = None, depth: int = 1) -
     columns = ["module", "status", "reason", "bitcode_bytes", "cmd_bytes", "bitcode_sha256", "cmd_sha256"]
     columns += ["functions", "split", *(["producer", _COLUMN_OF[by]] if by is not None else [])]
     rows = read_rows_as_columns(opened, columns)
+    for name in ("reason", "status"):  # a table of others may leave them empty
+        rows = rows.set_column(rows.schema.get_field_index(name), name, pc.fill_null(rows[name], _UNKNOWN))
     reasons = rows.group_by(["reason", "status"]).aggregate([([], "count_all")]).to_pylist()
     modules = rows.filter(pc.equal(rows["status"], STATUS_OK))
     sizes = _integers(modules["bitcode_bytes"])
     functions = modules["functions"]
     bitcode, command = _codes(modules["bitcode_sha256"]), _codes(modules["cmd_sha256"])
-    again = _is_again(bitcode * (int(command.max(initial=0)) + 1) + command)
+    known = np.asarray(modules["bitcode_sha256"].is_valid().to_numpy(), np.bool_)
+    again = known & _is_again(bitcode * (int(command.max(initial=0)) + 1) + command)
     order = np.argsort(-sizes, kind="stable")[:_LARGEST]
     splits = modules["split"].value_counts().to_pylist()
     return CorpusStats(
@@ -163,7 +168,7 @@ def corpus_stats(corpus: Path | str, *, by: str | None = None, depth: int = 1) -
         functions_unknown=functions.null_count,
         reasons=tuple(
             (one["reason"], one["status"], one["count_all"])
-            for one in sorted(reasons, key=lambda one: (-one["count_all"], one["reason"]))
+            for one in sorted(reasons, key=lambda one: (-one["count_all"], one["reason"], one["status"]))
         ),
         sizes={name: int(np.quantile(sizes, at, method="lower")) for name, at in _QUANTILES.items()}
         if len(sizes)
@@ -172,7 +177,7 @@ def corpus_stats(corpus: Path | str, *, by: str | None = None, depth: int = 1) -
         largest=tuple((modules["module"][at].as_py(), int(sizes[at])) for at in order.tolist()),
         duplicates=int(again.sum()),
         duplicate_bytes=int(sizes[again].sum()),
-        same_bitcode=int(_is_again(bitcode).sum()),
+        same_bitcode=int((known & _is_again(bitcode)).sum()),
         splits={one["values"]: one["counts"] for one in splits if one["values"] is not None},
         has_thinlto=opened.has_thinlto,
         override=opened.global_command_override,
@@ -227,11 +232,13 @@ def _labels(modules: pa.Table, by: str, depth: int) -> pa.ChunkedArray:
 
     column = modules[_COLUMN_OF[by]]
     if by == "folder":
-        folders = pc.replace_substring_regex(column, rf"^((?:[^/]*/){{0,{depth}}}).*$", r"\1")
-        return pc.if_else(pc.equal(folders, ""), "./", folders)
+        depth = min(depth, _DEEPEST)
+        folders = pc.replace_substring_regex(column, r"(?s)/?[^/]*$", "")
+        labels = pc.binary_join(pc.list_slice(pc.split_pattern(folders, "/", max_splits=depth), 0, depth), "/")
+        return pc.if_else(pc.equal(folders, ""), "./", pc.binary_join_element_wise(labels, "", "/"))
     if by != "language":
         return pc.fill_null(column, _UNKNOWN)
-    suffixes = pc.replace_substring_regex(pc.fill_null(column, ""), r"^(?:.*\.)?([^.]*)$", r"\1")
+    suffixes = pc.replace_substring_regex(pc.fill_null(column, ""), r"(?s)^(?:.*\.|[^.]*$)", "")
     suffixes = suffixes.combine_chunks().dictionary_encode()
     words = pa.array(
         [_LANGUAGES.get(text, _LANGUAGES.get(text.lower(), _UNKNOWN)) for text in suffixes.dictionary.to_pylist()],

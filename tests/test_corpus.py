@@ -213,3 +213,29 @@ def test_removing_a_module_leaves_no_empty_folder(tmp_path: Path) -> None:
         "main.o.bc",
         "main.o.cmd",
     ]
+
+
+def test_a_manifest_may_be_named_instead_of_its_folder(tmp_path: Path) -> None:
+    upstream_corpus(tmp_path)
+    (tmp_path / "corpus_description.train.json").write_text('{"has_thinlto": false, "modules": ["lib/f.o"]}')
+    side = Corpus.open(tmp_path / "corpus_description.train.json")
+    assert (side.path, side.names) == (tmp_path, ("lib/f.o",))
+    assert side["lib/f.o"].bitcode() == b"BC\xc0\xdelib/f.o"
+    assert Corpus.open(str(tmp_path / "corpus_description.json")).names == Corpus.open(tmp_path).names
+    with pytest.raises(CorpusError) as caught:
+        Corpus.open(tmp_path / "corpus_description.test.json")
+    assert str(caught.value) == f"{tmp_path}: not a corpus: it has no corpus_description.test.json"
+
+
+@pytest.mark.parametrize("name", ["other.json", "corpus_description.json.bak", "corpus_description.txt"])
+def test_another_file_is_no_manifest(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('{"has_thinlto": false, "modules": []}')
+    with pytest.raises(CorpusError, match=rf"/{name}/corpus_description\.json: Not a directory$"):
+        Corpus.open(tmp_path / name)
+
+
+def test_a_folder_may_have_a_manifests_name(tmp_path: Path) -> None:
+    (tmp_path / "corpus_description.x.json").mkdir()
+    corpus = Corpus.open(upstream_corpus(tmp_path / "corpus_description.x.json"))
+    assert corpus.path == tmp_path / "corpus_description.x.json"
+    assert len(corpus) == 2

@@ -84,13 +84,26 @@ def test_every_verb_is_documented() -> None:
     verbs = [command.callback.__name__ for command in app.registered_commands if command.callback is not None]
     names = [verb.replace("_", "-") for verb in verbs]
     assert names == [
-        *("demo", "extract", "explain", "stats", "combine", "make", "split", "dedup", "verify", "pack", "unpack"),
+        *(
+            "demo",
+            "build",
+            "extract",
+            "explain",
+            "stats",
+            "combine",
+            "make",
+            "split",
+            "dedup",
+            "verify",
+            "pack",
+            "unpack",
+        ),
         *("trace", "ir2native", "logs-to-parquet", "parquet-to-logs", "dump"),
     ]
     for group in app.registered_groups:
         assert group.typer_instance is not None
         names += [f"{group.name} {command.name}" for command in group.typer_instance.registered_commands]
-    assert names[16:] == ["toolchain list", "toolchain build"]
+    assert names[17:] == ["toolchain list", "toolchain build"]
     for name in names:
         assert f"| `mlgo-corpus {name}" in README
 
@@ -132,6 +145,16 @@ def test_every_option_of_ir2native_is_documented() -> None:
     from mlgo_corpus.cli.ir2native import ir2native
 
     assert undocumented_options(ir2native) <= {"--corpus"}
+
+
+def test_every_option_of_the_corpus_verbs_is_documented() -> None:
+    from mlgo_corpus.cli.combine import combine, make
+    from mlgo_corpus.cli.stats import GroupedBy, stats
+
+    assert undocumented_options(combine) | undocumented_options(make) <= {"--corpora", "--folder"}
+    assert undocumented_options(stats) <= {"--corpus"}
+    for by in GroupedBy:
+        assert f"`{by}`" in README
 
 
 def test_every_option_of_the_toolchain_verbs_is_documented() -> None:

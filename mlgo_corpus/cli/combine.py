@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import EXIT_FAILED, counted, err, out, print_json, progress_bar, verb, visible
+from mlgo_corpus.cli.console import EXIT_FAILED, counted, err, out, plain, print_json, progress_bar, verb
 from mlgo_corpus.cli.options import JsonOutput
 from mlgo_corpus.errors import UsageError
 
@@ -80,15 +80,17 @@ def combine(
         there = ", as before" if report.unchanged else ""
         corpora_of = "1 corpus" if len(report.corpora) == 1 else f"{len(report.corpora)} corpora"
         console.print(
-            f"[bold]{visible(str(report.output))}[/bold]: {counted(report.modules, 'module')} of {corpora_of} "
+            f"[bold]{plain(str(report.output))}[/bold]: {counted(report.modules, 'module')} of {corpora_of} "
             f"in {report.seconds:.2f} s{there}"
         )
         for name, count in report.corpora:
-            console.print(f"  {visible(name)}/ {counted(count, 'module')}")
+            console.print(f"  {plain(name)}/ {counted(count, 'module')}")
         if report.left_out:
             console.print(f"{counted(report.left_out, 'row')} of what the corpora had left out came along")
         for name, why in report.failed[:5]:
-            err().print(f"[red]failed:[/red] {visible(name)}: {visible(why)}")
+            err().print(f"[red]failed:[/red] {plain(name)}: {plain(why)}")
+        if len(report.failed) > 5:
+            err().print(f"... and {len(report.failed) - 5} more")
         if report.copied:
             err().print(f"[yellow]hint:[/yellow] {counted(report.copied, 'file')} could not be linked and were copied")
     raise typer.Exit(EXIT_FAILED if report.failed else 0)
@@ -122,6 +124,8 @@ def make(
     except ValueError as error:
         raise UsageError(f"--default-args: cannot be split as a shell would: {error}") from error
     how = placing(link, copy, reference)
+    if output is None and (link or copy or reference):
+        raise UsageError(f"--{how}: is of --output, which is not given")
     with progress_bar("reading") as progress:
         report = make_corpus(folder, output, default_args=arguments, placing=how, force=force, progress=progress)
     if json_output:
@@ -130,11 +134,11 @@ def make(
         there = ", as before" if report.unchanged else ""
         with_index = " with ThinLTO indexes" if report.has_thinlto else ""
         out().print(
-            f"[bold]{visible(str(report.output))}[/bold]: {counted(report.modules, 'module')}{with_index} "
+            f"[bold]{plain(str(report.output))}[/bold]: {counted(report.modules, 'module')}{with_index} "
             f"in {report.seconds:.2f} s{there}"
         )
         for name, reason, detail in report.failed[:5]:
-            err().print(f"[red]{reason}:[/red] {visible(name)}: {visible(detail)}")
+            err().print(f"[red]{reason}:[/red] {plain(name)}: {plain(detail)}")
         if len(report.failed) > 5:
             err().print(f"... and {len(report.failed) - 5} more")
         if report.without_command:

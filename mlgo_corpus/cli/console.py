@@ -105,6 +105,13 @@ def visible(text: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
+def plain(text: str) -> str:
+    """Make text that may hold anything fit for a console: `visible`, and not taken for markup."""
+    from rich.markup import escape
+
+    return escape(visible(text))
+
+
 class Update(Protocol):
     """What `progress_bar` gives: tell it how much is done of how much, and a few words on it."""
 

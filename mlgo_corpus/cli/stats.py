@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import counted, human_bytes, out, print_json, table, verb, visible
+from mlgo_corpus.cli.console import counted, human_bytes, out, plain, print_json, table, verb
 from mlgo_corpus.cli.options import JsonOutput
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ def stats(
 def show_stats(found: CorpusStats) -> None:
     """Print what is in a corpus."""
     console = out()
-    console.print(f"[bold]{visible(str(found.corpus))}[/bold]: {counted(found.modules, 'module')}{_functions(found)}")
+    console.print(f"[bold]{plain(str(found.corpus))}[/bold]: {counted(found.modules, 'module')}{_functions(found)}")
     console.print(f"{human_bytes(found.bitcode_bytes)} of bitcode, {human_bytes(found.cmd_bytes)} of commands")
     if found.has_thinlto or found.override is not None:
-        command = "" if found.override is None else f"one command for all: {visible(shlex.join(found.override))}"
+        command = "" if found.override is None else f"one command for all: {plain(shlex.join(found.override))}"
         console.print(
             ", ".join(text for text in ("with ThinLTO indexes" if found.has_thinlto else "", command) if text)
         )
@@ -64,10 +64,10 @@ def show_stats(found: CorpusStats) -> None:
             f"{counted(found.duplicates, 'module')} the same as an earlier one ({human_bytes(found.duplicate_bytes)})"
         )
     if found.splits:
-        console.print("split: " + ", ".join(f"{name} {count}" for name, count in found.splits.items()))
+        console.print("split: " + ", ".join(f"{plain(name)} {count}" for name, count in found.splits.items()))
     rows = table("reason", "rows", "status")
     for reason, status, count in found.reasons:
-        rows.add_row(reason, str(count), status)
+        rows.add_row(plain(reason), str(count), plain(status))
     console.print(rows)
     if found.histogram:
         console.print(
@@ -79,13 +79,13 @@ def show_stats(found: CorpusStats) -> None:
             bars.add_row(human_bytes(size), str(count), "█" * -(-count * _BAR // most))
         bars.columns[-1].justify = "left"
         console.print(bars)
-        console.print("largest: " + ", ".join(f"{visible(name)} {human_bytes(size)}" for name, size in found.largest))
+        console.print("largest: " + ", ".join(f"{plain(name)} {human_bytes(size)}" for name, size in found.largest))
     if found.by is not None:
         groups = table(found.by, "modules", "bitcode", "functions", "duplicates")
         for group in found.groups[:_GROUPS_SHOWN]:
             functions = "" if group.functions is None else str(group.functions)
             groups.add_row(
-                visible(group.label),
+                plain(group.label),
                 str(group.modules),
                 human_bytes(group.bitcode_bytes),
                 functions,

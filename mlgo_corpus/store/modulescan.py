@@ -6,14 +6,15 @@ for what was left out.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from mlgo_corpus.errors import CorpusError, FormatError
+from mlgo_corpus.errors import CorpusError, FormatError, TruncatedError
 from mlgo_corpus.formats.bitcode import is_bitcode, read_module_header
 from mlgo_corpus.formats.cmdline import CommandFacts, read_facts, split_options
-from mlgo_corpus.store.corpus import MODULES_NAME, Corpus, Module
+from mlgo_corpus.store.corpus import MODULES_NAME, Corpus, Module, checked_name
 from mlgo_corpus.store.extraction import functions_of
 from mlgo_corpus.store.moduletable import (
     INTEGER_FIELDS,
@@ -35,24 +36,19 @@ if TYPE_CHECKING:
 def iter_rows(corpus: Corpus) -> Iterator[ModuleRow]:
     """Give the rows of a corpus's table, also of what was left out; where it has none, one of each module's files.
 
+    Each module comes once, however often the manifest or the table names it.
+
     Raises:
         CorpusError: the table is damaged.
     """
     path = corpus.path / MODULES_NAME
-    if not path.is_file():
-        yield from map(scan_module, corpus)
-        return
-    wanted = frozenset(map(printable, corpus.names))
-    seen = set()
-    for row in iter_module_rows(path):
-        if row.status != STATUS_OK:
-            yield row
-        elif row.module in wanted:
-            seen.add(row.module)
-            yield row
-    for module in corpus:  # a manifest that somebody edited
-        if printable(module.name) not in seen:
-            yield scan_module(module)
+    missing = {printable(name): name for name in corpus.names}
+    if path.is_file():
+        for row in iter_module_rows(path):
+            if row.status != STATUS_OK or missing.pop(row.module, None) is not None:
+                yield row
+    for name in missing.values():  # of a corpus without a table, or one whose manifest somebody edited
+        yield scan_module(corpus[name])
 
 
 def read_rows_as_columns(corpus: Corpus, columns: Sequence[str]) -> pa.Table:
@@ -66,27 +62,49 @@ def read_rows_as_columns(corpus: Corpus, columns: Sequence[str]) -> pa.Table:
 
     path = corpus.path / MODULES_NAME
     wanted = tuple(dict.fromkeys(("module", "status", *columns)))
-    rest: Sequence[str] = corpus.names
+    missing = {printable(name): name for name in corpus.names}
     tables = []
     if path.is_file():
         table = read_module_columns(path, wanted)
-        names = pa.array(map(printable, corpus.names), pa.string())
-        there = pc.equal(table["status"], STATUS_OK)
-        table = table.filter(pc.or_(pc.invert(there), pc.is_in(table["module"], value_set=names)))
+        is_named = pc.is_in(table["module"], value_set=pa.array(missing, pa.string()))
+        table = table.filter(pc.or_(pc.invert(_is_ok(table)), is_named))
+        named = table["module"].filter(_is_ok(table))
+        if pc.count_distinct(named).as_py() != len(named):
+            table = table.filter(_first_of_each(table["module"], _is_ok(table)))
+            named = table["module"].filter(_is_ok(table))
         tables.append(table)
-        if pc.sum(pc.equal(table["status"], STATUS_OK)).as_py() == len(rest):
-            rest = ()
+        if len(named) == len(missing):
+            missing = {}
         else:  # a manifest that somebody edited
-            known = frozenset(table.filter(pc.equal(table["status"], STATUS_OK))["module"].to_pylist())
-            rest = [name for name in corpus.names if printable(name) not in known]
-    if rest or not tables:
-        rows = [scan_module(corpus[name]) for name in rest]
+            for name in named.to_pylist():
+                del missing[name]
+    if missing or not tables:
+        rows = [scan_module(corpus[name]) for name in missing.values()]
         kinds = [pa.int64() if name in INTEGER_FIELDS else pa.string() for name in wanted]
         arrays = [
             pa.array([getattr(row, name) for row in rows], kind) for name, kind in zip(wanted, kinds, strict=True)
         ]
         tables.append(pa.Table.from_arrays(arrays, names=list(wanted)))
     return pa.concat_tables(tables)
+
+
+def _is_ok(table: pa.Table) -> pa.ChunkedArray:
+    import pyarrow.compute as pc
+
+    return pc.fill_null(pc.equal(table["status"], STATUS_OK), False)
+
+
+def _first_of_each(names: pa.ChunkedArray, there: pa.ChunkedArray) -> pa.Array:
+    """Tell of each row whether it is the first of its module that is there, or of none that is."""
+    import pyarrow as pa
+
+    seen: set[str] = set()
+    kept = []
+    for name, is_ok in zip(names.to_pylist(), there.to_pylist(), strict=True):
+        kept.append(not is_ok or name not in seen)
+        if is_ok:
+            seen.add(name)
+    return pa.array(kept, pa.bool_())
 
 
 def scan_module(module: Module) -> ModuleRow:
@@ -98,7 +116,7 @@ def scan_module(module: Module) -> ModuleRow:
     try:
         data = module.bitcode()
     except CorpusError as error:
-        return ModuleRow(name, name, None, STATUS_FAILED, str(Reason.MISSING), printable(error.message))
+        return ModuleRow(name, name, None, STATUS_FAILED, str(reason_without(module)), printable(error.message))
     row = ModuleRow(
         module=name,
         source=name,
@@ -110,13 +128,14 @@ def scan_module(module: Module) -> ModuleRow:
         bitcode_sha256=sha256(data).hexdigest(),
     )
     if not is_bitcode(data):
-        detail = "expected bitcode, found other data"
+        detail = "expected bitcode, found other data" if data else "expected bitcode, found an empty file"
         return row._replace(status=STATUS_FAILED, reason=str(Reason.MALFORMED), detail=detail)
     try:
         header: ModuleHeader | None = read_module_header(data)
     except FormatError as error:
         detail = printable(str(error.at(None)))
-        return row._replace(status=STATUS_FAILED, reason=str(Reason.MALFORMED), detail=detail)
+        reason = Reason.TRUNCATED if isinstance(error, TruncatedError) else Reason.MALFORMED
+        return row._replace(status=STATUS_FAILED, reason=str(reason), detail=detail)
     own, facts = _own_command(module)
     overridden = module.override is not None
     triple = (facts.target_triple if facts else None) or (header.target_triple if header else None)
@@ -132,6 +151,21 @@ def scan_module(module: Module) -> ModuleRow:
         main_file_name=_printable(facts.main_file_name if facts else None),
         functions=functions_of(data),
     )
+
+
+def reason_without(module: Module) -> Reason:
+    """Give the reason for a module whose files cannot be had: they are not there, or cannot be read."""
+    paths = (module.bitcode_path, module.thinlto_index_path) if _is_name(module) else ()
+    there = all(path is None or os.path.exists(path) for path in paths)
+    return Reason.UNREADABLE if paths and there else Reason.MISSING
+
+
+def _is_name(module: Module) -> bool:
+    try:
+        checked_name(module.name)
+    except CorpusError:
+        return False
+    return True
 
 
 def _own_command(module: Module) -> tuple[bytes | None, CommandFacts | None]:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from mlgo_corpus import __version__
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
@@ -23,6 +23,8 @@ from mlgo_corpus.store.corpus import (
     BITCODE_SUFFIX,
     COMMAND_SUFFIX,
     MANIFEST_NAME,
+    MANIFEST_STEM,
+    MODULE_SUFFIXES,
     MODULES_NAME,
     STATE_FOLDER,
     THINLTO_INDEX_SUFFIX,
@@ -32,6 +34,7 @@ from mlgo_corpus.store.corpus import (
     create_file,
     write_manifest,
 )
+from mlgo_corpus.store.modulescan import reason_without
 from mlgo_corpus.store.moduletable import (
     STATUS_FAILED,
     ModuleRow,
@@ -39,7 +42,9 @@ from mlgo_corpus.store.moduletable import (
     printable,
     read_module_metadata,
 )
-from mlgo_corpus.store.objects import Reason
+
+# What a file system says that has no hard links, or is another one, or allows no more of them.
+_NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
 
 
 class Placing(StrEnum):
@@ -61,18 +66,22 @@ class NewCorpus:
 
     Attributes:
         path: where it is until it is whole.
+        output: where it will be.
         modules: its modules' names so far.
         failed: modules whose files could not be had.
         copied: files that were copied although links were asked for.
     """
 
-    def __init__(self, path: Path, placing: Placing) -> None:
+    def __init__(self, path: Path, output: Path, placing: Placing) -> None:
         self.path = path
+        self.output = output
         self.modules: list[str] = []
         self.failed: list[tuple[str, str]] = []
         self.copied = 0
         self._placing = placing
-        self._table = ModuleTableWriter(path / MODULES_NAME, path / f".{MODULES_NAME}.tmp")
+        self._replaces = output.exists()
+        # The whole folder is temporary: a name of its own for an unfinished table could be a corpus's.
+        self._table = ModuleTableWriter(path / MODULES_NAME, path / MODULES_NAME)
         self._digest = sha256()
 
     def refer(self, name: str, folder: Path) -> None:
@@ -81,22 +90,27 @@ class NewCorpus:
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(folder.resolve(), target_is_directory=True)
 
-    def add(self, row: ModuleRow, name: str, module: Module | None) -> ModuleRow:
-        """Add a module under a name, and give its row; without a module its files are there already.
+    def add(self, row: ModuleRow, name: str, module: Module, *, referred: bool = False) -> ModuleRow:
+        """Add a module under a name, and give its row.
 
         A module whose files cannot be had becomes a row that says so.
+
+        Args:
+            row: what is said of it, under whatever name.
+            name: its name here.
+            module: where its files are.
+            referred: they are below this name already, by `refer`, and only looked at.
 
         Raises:
             OSError: the corpus cannot be written.
         """
         row = row._replace(module=printable(name))
-        if module is not None:
-            try:
-                self._place(module, name)
-            except CorpusError as error:
-                self.failed.append((row.module, error.message))
-                detail = printable(error.message)
-                return self.add_row(row._replace(status=STATUS_FAILED, reason=str(Reason.MISSING), detail=detail), name)
+        try:
+            self._place(module, name, referred=referred)
+        except CorpusError as error:
+            self.failed.append((row.module, printable(error.message)))
+            reason, detail = reason_without(module), printable(error.message)
+            return self.add_row(row._replace(status=STATUS_FAILED, reason=str(reason), detail=detail), name)
         self.modules.append(name)
         self._digest.update(f"{row.module}\0{row.bitcode_sha256}\0{row.cmd_sha256}\0".encode())
         self._table.append(row)
@@ -110,102 +124,199 @@ class NewCorpus:
 
     def finish(self, *, has_thinlto: bool, override: Sequence[str] | None, about: Mapping[str, Any]) -> None:
         """Write the table and the manifest; ``about`` says in the table's metadata what it was made from."""
-        digest = self._digest.hexdigest()
-        self._table.commit({"tool": "mlgo-corpus", "version": __version__, **about, "corpus_digest": digest})
+        said = {**about, "failed": len(self.failed), "corpus_digest": self._digest.hexdigest()}
+        self._table.commit({"tool": "mlgo-corpus", "version": __version__, **said})
         write_manifest(self.path / MANIFEST_NAME, self.modules, has_thinlto=has_thinlto, override=override)
 
     def abandon(self) -> None:
         """Leave nothing behind."""
         self._table.abandon()
 
-    def _place(self, module: Module, name: str) -> None:
-        """Bring a module's files, as far as it has them, and its bitcode at least."""
+    def _place(self, module: Module, name: str, *, referred: bool) -> None:
+        """Bring a module's files, its bitcode and the index it has to have at least; all of them or none."""
         target = self.path / checked_name(name)
+        placed: list[Path] = []
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-        except FileExistsError as error:
-            raise CorpusError("a file stands where its folder has to be", name) from error
-        for path, suffix, needed in (
-            (module.bitcode_path, BITCODE_SUFFIX, True),
-            (module.command_path, COMMAND_SUFFIX, module.override is None),
-            (module.thinlto_index_path, THINLTO_INDEX_SUFFIX, True),
-        ):
-            if path is None:
-                continue
-            try:
-                regular = path.is_file()
-            except OSError:
-                regular = False
-            if regular:
-                self._place_file(path, target.with_name(target.name + suffix))
-            elif needed and suffix != COMMAND_SUFFIX:  # modules without a command are ordinary
-                raise CorpusError(f"cannot read {path.name}: not a file", name)
+            for path, suffix in (
+                (module.bitcode_path, BITCODE_SUFFIX),
+                (module.command_path, COMMAND_SUFFIX),
+                (module.thinlto_index_path, THINLTO_INDEX_SUFFIX),
+            ):
+                if path is None:
+                    continue
+                if not _is_file(path):
+                    if suffix == COMMAND_SUFFIX:  # modules without one are ordinary
+                        continue
+                    raise CorpusError(f"cannot read {path.name}: {_why_no_file(path)}", name)
+                if self._replaces and self._placing is Placing.REFERENCE and path.resolve().is_relative_to(self.output):
+                    raise UsageError(f"{self.output}: {path} is in it, and would be gone; --link or --copy keeps it")
+                if not referred:
+                    self._place_file(path, target.with_name(target.name + suffix))
+                    placed.append(target.with_name(target.name + suffix))
+        except CorpusError:
+            for item in placed:
+                item.unlink()
+            raise
 
     def _place_file(self, path: Path, target: Path) -> None:
-        if self._placing is Placing.REFERENCE:
-            target.symlink_to(path.resolve())
-            return
-        if self._placing is Placing.LINK:
-            try:
-                os.link(path, target)
-                return
-            except OSError as error:
-                if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
-                    raise
-                self.copied += 1
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if os.path.lexists(target):
+                raise CorpusError(f"{target.name} is a file of another module")
+            if self._placing is Placing.REFERENCE:
+                target.symlink_to(path.resolve())
+            elif self._placing is Placing.COPY or not self._link(path, target):
+                self._copy(path, target)
+        except OSError as error:
+            if isinstance(error, FileExistsError | NotADirectoryError):
+                raise CorpusError("a file stands where its folder has to be") from error
+            if error.errno == errno.ENAMETOOLONG:
+                raise CorpusError(f"cannot make {target.name}: {os_reason(error)}") from error
+            raise
+
+    def _link(self, path: Path, target: Path) -> bool:
+        """Make a hard link, to what a symbolic link leads to; tell whether that is possible."""
+        try:
+            os.link(path.resolve() if path.is_symlink() else path, target)
+        except FileNotFoundError as error:
+            raise CorpusError(f"cannot read {path.name}: {os_reason(error)}") from error
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            return False
+        return True
+
+    def _copy(self, path: Path, target: Path) -> None:
         try:
             source = path.open("rb")
         except OSError as error:
             raise CorpusError(f"cannot read {path.name}: {os_reason(error)}") from error
-        with source, create_file(target) as file:
-            shutil.copyfileobj(source, file, 1 << 20)
+        try:
+            with source, create_file(target) as file:
+                while chunk := _read(source, path.name):
+                    file.write(chunk)
+        except CorpusError:
+            target.unlink()
+            raise
+        self.copied += self._placing is Placing.LINK
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _why_no_file(path: Path) -> str:
+    try:
+        path.stat()
+    except OSError as error:
+        return os_reason(error)
+    return "not a file"
+
+
+def _read(source: IO[bytes], name: str) -> bytes:
+    try:
+        return source.read(1 << 20)
+    except OSError as error:
+        raise CorpusError(f"cannot read {name}: {os_reason(error)}") from error
 
 
 @contextmanager
-def new_corpus(output: Path, placing: Placing) -> Iterator[NewCorpus]:
+def new_corpus(
+    output: Path, placing: Placing, *, request: str | None = None, force: bool = False
+) -> Iterator[NewCorpus]:
     """Make a corpus in the block, whose `NewCorpus.finish` must have been called when it ends.
 
+    With the ``request`` and ``force`` that `is_whole` was asked about, it is asked again when no other process can
+    make one in the same place.
+
     Raises:
-        UsageError: another process makes it at the same time.
+        UsageError: another process makes it at the same time, or has just made it.
         MlgoCorpusError: it cannot be written.
     """
-    output = Path(os.path.abspath(output))
-    staging = output.with_name(f".{output.name}.tmp")
-    lock = None
+    output = output.resolve()
+    staging = _staging(output)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        lock = _lock(output.with_name(f".{output.name}.lock"), output)
-        before = _before(output)
-        if before.exists() and not output.exists():  # of a run that was killed as it changed the two
-            before.replace(output)
-        _remove(staging)
-        staging.mkdir()
-        made = NewCorpus(staging, placing)
-        try:
-            yield made
-        except BaseException:
-            made.abandon()
-            raise
-        _publish(staging, output)
+        with locked(_lock_of(output), output):
+            _restore(output)
+            if request is not None and is_whole(output, request, force=force):
+                raise UsageError(f"{output}: another process has just made it")
+            try:
+                _remove(staging)
+                staging.mkdir()
+                made = NewCorpus(staging, output, placing)
+                try:
+                    yield made
+                except BaseException:
+                    made.abandon()
+                    raise
+                _publish(staging, output)
+            finally:
+                with suppress(OSError):
+                    _remove(staging)
     except OSError as error:
         raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
-    finally:
-        if lock is not None:
-            with suppress(OSError):
-                _remove(staging)
-            with suppress(OSError):
-                output.with_name(f".{output.name}.lock").unlink()
-            os.close(lock)
 
 
-def _lock(path: Path, output: Path) -> int:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+@contextmanager
+def locked(path: Path, output: Path) -> Iterator[None]:
+    """Keep other processes from making the same ``output``, by a file that is there in the meantime.
+
+    Raises:
+        UsageError: another process makes it.
+        OSError: the file cannot be made.
+    """
+    while True:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_same_file(descriptor, path):
+                break
+            os.close(descriptor)  # the one before took it away between our two steps
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise UsageError(f"{output}: another process is making it") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink()
         os.close(descriptor)
-        raise UsageError(f"{output}: another process is making it") from error
-    return descriptor
+
+
+def _is_same_file(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
+
+def _tidy(output: Path) -> None:
+    """Take away what a run that was killed has left beside a corpus, if no run is under way."""
+    output = output.resolve()
+    if not any(map(os.path.lexists, (_lock_of(output), _staging(output), _before(output)))):
+        return
+    with suppress(OSError, UsageError), locked(_lock_of(output), output):
+        _restore(output)
+        _remove(_staging(output))
+        _remove(_before(output))
+
+
+def _restore(output: Path) -> None:
+    """Give back its name to what a run was about to replace when it was killed."""
+    if _before(output).exists() and not output.exists():
+        _before(output).replace(output)
+
+
+def _staging(output: Path) -> Path:
+    return output.with_name(f".{output.name}.tmp")
+
+
+def _lock_of(output: Path) -> Path:
+    return output.with_name(f".{output.name}.lock")
 
 
 def _before(output: Path) -> Path:
@@ -215,9 +326,18 @@ def _before(output: Path) -> Path:
 def _publish(staging: Path, output: Path) -> None:
     before = _before(output)
     _remove(before)
-    if output.exists():
-        output.replace(before)
-    staging.replace(output)
+    try:
+        staging.replace(output)  # also in place of an empty folder
+        return
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+    output.replace(before)
+    try:
+        staging.replace(output)
+    except BaseException:
+        before.replace(output)
+        raise
     _remove(before)
 
 
@@ -236,35 +356,62 @@ def digest_of_request(*parts: object) -> str:
 def is_whole(output: Path, request: str, *, force: bool) -> bool:
     """Tell whether a corpus is there already, made by the same request; anything else needs ``force``.
 
+    One that lacks modules because their files could not be had is not whole, and made again. What a run that was
+    killed has left in the way is taken away.
+
     Raises:
         UsageError: something else is there.
     """
+    _tidy(output)
     if not output.exists() and not output.is_symlink():
         return False
     if not output.is_dir():
-        raise UsageError(f"{output}: expected a folder, found a file")
-    if not (output / MANIFEST_NAME).is_file():
-        if any(output.iterdir()):
-            raise UsageError(f"{output}: is no corpus, and not empty; name another folder")
-        return False
+        found = "a file" if output.exists() else "a link to nothing"
+        raise UsageError(f"{output}: expected a folder, found {found}")
+    try:
+        if not (output / MANIFEST_NAME).is_file():
+            if any(output.iterdir()):
+                raise UsageError(f"{output}: is no corpus, and not empty; name another folder")
+            return False
+    except OSError as error:
+        raise UsageError(f"{error.filename or output}: {os_reason(error)}") from error
     with suppress(CorpusError):
-        if read_module_metadata(output / MODULES_NAME).get("request") == request:
-            return not force
-    if not force:
-        raise UsageError(f"{output}: a corpus made otherwise is there; --force replaces it")
+        said = read_module_metadata(output / MODULES_NAME)
+        if said.get("request") == request:
+            return not force and not said.get("failed")
     if (output / STATE_FOLDER / "lock").exists():
         raise UsageError(f"{output}: is a corpus that extract keeps up to date; name another folder")
+    if not force:
+        raise UsageError(f"{output}: a corpus made otherwise is there; --force replaces it")
+    if (foreign := _find_foreign(output)) is not None:
+        raise UsageError(f"{output}: {foreign} is no part of the corpus, and would be lost; name another folder")
     return False
 
 
-def check_apart(output: Path, inputs: Iterable[Corpus]) -> None:
+def _find_foreign(output: Path) -> str | None:
+    """Give a file that is not a corpus's, if there is one: what --force replaces is a corpus and nothing else."""
+    for where, folders, files in os.walk(output):
+        folders[:] = sorted(folder for folder in folders if folder != STATE_FOLDER or where != str(output))
+        for file in sorted(files):
+            path = Path(where, file)
+            own = file.endswith(MODULE_SUFFIXES) or (
+                path.parent == output
+                and (file == MODULES_NAME or (file.startswith(MANIFEST_STEM) and file.endswith(".json")))
+            )
+            if not own and not path.is_symlink():
+                return str(path.relative_to(output))
+    return None
+
+
+def check_apart(output: Path, inputs: Iterable[Corpus | Path]) -> None:
     """Refuse an output that is one of the inputs, or in one, or around one.
 
     Raises:
         UsageError: it is.
     """
     place = output.resolve()
-    for corpus in inputs:
-        source = corpus.path.resolve()
+    for item in inputs:
+        path = item.path if isinstance(item, Corpus) else item
+        source = path.resolve()
         if place == source or place.is_relative_to(source) or source.is_relative_to(place):
-            raise UsageError(f"--output {output}: overlaps {corpus.path}; name a folder apart from it")
+            raise UsageError(f"--output {output}: overlaps {path}; name a folder apart from it")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import json
 import os
+import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -43,7 +45,12 @@ def open_parquet(path: Place, **options: Any) -> Iterator[Any]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    opened = path.open() if isinstance(path, RemotePath) else pa.OSFile(os.fsencode(path))
+    if isinstance(path, RemotePath):
+        opened = path.open()
+    else:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its other side
+            raise OSError(errno.EINVAL, "not a file", str(path))
+        opened = pa.OSFile(os.fsencode(path))
     with opened as source, pq.ParquetFile(source, **options) as file:
         yield file
 
