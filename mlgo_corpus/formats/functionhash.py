@@ -1,4 +1,32 @@
-"""The functions of a bitcode module, each with a hash of what it does, read without LLVM."""
+"""The functions of a bitcode module, each with a hash of what it does, read without LLVM (17 to 22).
+
+Two functions have the same hash if they have the same body, whatever else is in their modules: other types,
+global values, constants, attributes, debug information, in any order and any encoding. Bodies that differ in an
+instruction, an operand, a constant, a type, a flag or an alignment have different ones (but for collisions of 64
+bits). The rule is that of `irtext.body_digest`, by which what LLVM prints is compared:
+
+- Metadata, debug information and attributes do not count, nor does the function's own header.
+- Locals and blocks have no names here; global values and arguments are numbered by their first use in the body.
+  Names that begin with ``llvm.`` count: intrinsics are told apart.
+
+Four things are not as they are in the text:
+
+- A named struct counts by the types of its fields. In the text its name is numbered, so there functions differ by
+  which of two like structs they use, and not by what is in one. A struct's layout is part of what code does; a
+  name is not, and may get another suffix in the next module.
+- Attributes of a call's arguments (``noundef``, ``dereferenceable(8)``), which the text shows, do not count: a
+  compiler adds them by what it happens to know, as whether a type is complete.
+- A first block that has a name is printed with it; here it is like any first block.
+- Metadata that are arguments, as the rounding mode of ``llvm.experimental.constrained.fadd`` or the name in
+  ``llvm.read_register``, do not count, also where the text has them as strings.
+
+So neither is finer than the other; those that the text calls equal have equal hashes here but for the first of the
+four. A record of a code that is not known (of an LLVM after 22) is hashed as it stands and taken for an
+instruction without a value: then equal bodies may have different hashes.
+
+`functionhashbits` reads records, `functionhashvalues` finds what is behind the numbers in them, and
+`functionhashbodies` has the rule for instructions.
+"""
 
 from __future__ import annotations
 
@@ -101,9 +129,10 @@ def read_functions(data: Buffer) -> tuple[DefinedFunction, ...]:
 
 
 def count_functions(data: Buffer) -> int | None:
-    """Count the functions with bodies by the symbol table of a bitcode file; None if it has none, or another version.
+    """Count the functions with bodies, in all modules of a file, by its symbol table alone.
 
-    Functions that are ``available_externally`` are not counted: to a linker they are undefined.
+    None if it has no symbol table, or one of another version. Functions that are ``available_externally`` are not
+    counted: to a linker they are undefined. Aliases are not counted either, nor are symbols of inline assembly.
 
     Raises:
         FormatError: bytes that are no bitcode, or that end too early, with the offset.

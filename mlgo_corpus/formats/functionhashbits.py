@@ -58,9 +58,13 @@ class Field(NamedTuple):
 
 
 class Abbreviation(NamedTuple):
-    """How a record is stored: its first field is the code; ``elements`` are those of an array, None for none."""
+    """How a record is stored: its first field is the code; ``elements`` are those of an array, None for none.
+
+    ``characters`` are the fields that are one of 64 characters each.
+    """
 
     fields: tuple[Field, ...]
+    characters: tuple[int, ...]
     elements: Field | None
     is_char6: bool
     is_blob: bool
@@ -116,7 +120,7 @@ def iter_records(data: bytes, block: Block, known: list[Abbreviation], origin: i
             if kind - 4 >= len(known):
                 message = f"a record has abbreviation {kind}, but {len(known)} are defined"
                 raise FormatError(message, offset=byte - (left >> 3))
-            fields, array, is_char6, is_blob = known[kind - 4]
+            fields, characters, array, is_char6, is_blob = known[kind - 4]
             values = []
             for field in fields:
                 width, mask, continuation, literal = field
@@ -132,6 +136,8 @@ def iter_records(data: bytes, block: Block, known: list[Abbreviation], origin: i
                     byte += _FILL_BYTES
                     left += _FILL
                 values.append(value)
+            for place in characters:
+                values[place] = _CHAR6_ALPHABET[values[place]]
             code = values.pop(0)
             if array is None:
                 yield code, values
@@ -266,6 +272,7 @@ def _read_abbreviation(bits: BitReader) -> Abbreviation:
     if count > _MAX_OPERANDS:
         raise bits.error(f"an abbreviation with {count} operands, expected at most {_MAX_OPERANDS}")
     fields: list[Field] = []
+    characters: list[int] = []
     literals = 0
     left = count
     while left:
@@ -279,6 +286,8 @@ def _read_abbreviation(bits: BitReader) -> Abbreviation:
             if not fields or left != (encoding == _ARRAY):
                 raise bits.error("an abbreviation without a code, or with an array or a blob out of place")
             break
+        if encoding == _CHAR6:
+            characters.append(len(fields))
         fields.append(_read_field(bits, encoding))
         literals += not fields[-1].width
     else:
@@ -287,15 +296,15 @@ def _read_abbreviation(bits: BitReader) -> Abbreviation:
         encoding = 0
     if literals > _MAX_LITERALS:
         raise bits.error(f"an abbreviation with {literals} literals, expected at most {_MAX_LITERALS}")
+    elements = None
     if encoding == _BLOB:
-        return Abbreviation(tuple(fields), Field(8, 255, 0, 0), is_char6=False, is_blob=True)
-    if encoding != _ARRAY:
-        return Abbreviation(tuple(fields), None, is_char6=False, is_blob=False)
-    literal, encoding = bits.fixed(1), bits.fixed(3)
-    elements = Field(0, 0, 0, 0) if literal or encoding in (_ARRAY, _BLOB) else _read_field(bits, encoding)
-    if not elements.width:
-        raise bits.error("an abbreviation with an array whose elements have no size")
-    return Abbreviation(tuple(fields), elements, is_char6=encoding == _CHAR6, is_blob=False)
+        elements = Field(8, 255, 0, 0)
+    elif encoding == _ARRAY:
+        literal, inner = bits.fixed(1), bits.fixed(3)
+        if literal or inner in (_ARRAY, _BLOB) or not (elements := _read_field(bits, inner)).width:
+            raise bits.error("an abbreviation with an array whose elements have no size")
+        return Abbreviation(tuple(fields), tuple(characters), elements, is_char6=inner == _CHAR6, is_blob=False)
+    return Abbreviation(tuple(fields), tuple(characters), elements, is_char6=False, is_blob=encoding == _BLOB)
 
 
 def _read_field(bits: BitReader, encoding: int) -> Field:

@@ -120,6 +120,8 @@ class FunctionReader:
         except IndexError:
             message = "an instruction that lacks operands, or that refers to a type that is not there"
             raise FormatError(message) from None
+        except OverflowError:
+            raise FormatError("an instruction with a code of more than 32 bits, or a number of more than 64") from None
 
     def _read(self, block: Block, parameters: Sequence[int]) -> tuple[int, int]:
         values = self.values
@@ -200,11 +202,11 @@ class FunctionReader:
                 append(self._name(BUNDLE_TAGS_BLOCK_ID, record[0]))
                 _read_values(record, 1, out, find, local, next_value)
             else:
-                head, tail = _LAYOUTS.get(code, _UNKNOWN)
+                signs, repeated = _LAYOUTS.get(code, _UNKNOWN)
                 index = 0
                 size = len(record)
-                while index < size:
-                    for sign in head:
+                while True:
+                    for sign in signs:
                         value = record[index]
                         index += 1
                         if sign == "V":
@@ -222,9 +224,9 @@ class FunctionReader:
                             append(types[value])
                         else:
                             append(self._name(SYNC_SCOPES_BLOCK_ID, value))
-                    head = tail
-                    if not tail:
+                    if index >= size or not repeated:
                         break
+                    signs = repeated
                 if code in _VALUE:
                     local += 1
                     next_value += 1
