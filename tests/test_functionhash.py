@@ -386,6 +386,30 @@ def test_as_many_bodies_as_functions() -> None:
         read_functions(maker.finish())
 
 
+def test_one_table_of_types() -> None:
+    maker = Maker()
+    maker.writer.enter(TYPES, 4)
+    maker.writer.record(2, [])
+    maker.writer.end()
+    with pytest.raises(FormatError, match="a second table of types"):
+        read_functions(maker.finish())
+
+
+def test_functions_that_name_many_global_values() -> None:
+    maker = Maker(junk=3000)
+    for _ in range(1500):
+        maker.function(0, 1)
+    maker.writer.enter(CONSTANTS, 4)
+    maker.writer.record(SETTYPE, [3000])
+    maker.writer.record(AGGREGATE, range(3000))
+    maker.writer.end()
+    for _ in range(1500):
+        maker.body([], [(BINOP, [3, 3, 0]), (RET, [1])])
+    with pytest.raises(FormatError, match="name more than 4194304 global values") as caught:
+        read_functions(maker.finish())
+    assert caught.value.offset is not None
+
+
 def test_names_that_are_not_there() -> None:
     maker = Maker()
     maker.function(10, 10)

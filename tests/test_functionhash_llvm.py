@@ -309,7 +309,7 @@ i64 %y, i32 1 => i32 %x, i32 1
 %gep, align 4 => %gep, align 2
 load i32, ptr %gep => load volatile i32, ptr %gep
 store volatile => store
-ptr @g, align 4 => ptr @h, align 4
+ptr @g, align 4 => ptr %p, align 4
 icmp slt => icmp sgt
 fadd nnan => fadd ninf
 2.500000e+00 => 2.750000e+00
@@ -356,7 +356,7 @@ DO_NOT_COUNT = r"""
 %s => %another
 entry => start
 @f( => @"f g"(
-noundef  => noundef signext 
+noundef %x => noundef signext %x
 alloca %s, align 8 => alloca %u, align 8
 define i32 => define internal i32
 @callee(i32 %max => @callee(i32 noundef %max
@@ -364,7 +364,7 @@ define i32 => define internal i32
 !"round.dynamic" => !"round.upward"
 %gep, align 4 => %gep, align 4, !tbaa !0
 ptr byval(%s) %p => ptr %p
-declare void @llvm.assume => @more = global i32 3\n%new = type { i8 }\ndeclare %new @unused(%new)\ndeclare void @llvm.assume
+declare void @thrower => @more = global i32 3\n%new = type { i8 }\ndeclare %new @unused(%new)\ndeclare void @thrower
 (ptr %p, i32 %x, => (ptr %p, i16 %unused, i32 %x,
 """
 

@@ -89,7 +89,9 @@ class Types:
         self._rows: list[tuple[int, list[int], int]] = []
 
     def read(self, records: Iterable[Record]) -> None:
-        """Take the types of a TYPE block."""
+        """Take the types of a module's only TYPE block."""
+        if self._rows:
+            raise FormatError("a second table of types")
         rows: list[tuple[int, list[int], int]] = []
         name: list[int] = []
         for code, values in records:
