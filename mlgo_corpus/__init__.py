@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mlgo_corpus.build import BuildReport, build_corpus
     from mlgo_corpus.combine import CombineReport, combine_corpora, combine_in_place
     from mlgo_corpus.dedup import DedupReport, dedup_corpus
     from mlgo_corpus.errors import MlgoCorpusError
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BuildReport",
     "CombineReport",
     "Corpus",
     "CorpusStats",
@@ -54,6 +56,7 @@ __all__ = [
     "TrainingLog",
     "VerifyReport",
     "__version__",
+    "build_corpus",
     "build_toolchain",
     "combine_corpora",
     "combine_in_place",
@@ -74,6 +77,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "BuildReport": "mlgo_corpus.build",
     "CombineReport": "mlgo_corpus.combine",
     "Corpus": "mlgo_corpus.store.corpus",
     "CorpusStats": "mlgo_corpus.stats",
@@ -94,6 +98,7 @@ _HOME = {
     "TraceReport": "mlgo_corpus.trace",
     "TrainingLog": "mlgo_corpus.store.loadedlog",
     "VerifyReport": "mlgo_corpus.verify",
+    "build_corpus": "mlgo_corpus.build",
     "build_toolchain": "mlgo_corpus.toolchain",
     "combine_corpora": "mlgo_corpus.combine",
     "combine_in_place": "mlgo_corpus.combine",

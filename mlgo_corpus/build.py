@@ -219,16 +219,14 @@ def _named_by_environment() -> str | None:
 def _hints(report: BuildReport) -> Iterator[str]:
     counts = report.counts
     extract = report.extract
-    if counts.compiles == 0:
+    if report.build_exit_code:
+        kept = "; what it compiled until then is in the corpus, and the same command goes on" if extract else ""
+        yield f"the build failed (exit code {report.build_exit_code}){kept}"
+    elif counts.compiles == 0:
         was = "the build compiled nothing that could be seen" if not counts.checks else "only checks were compiled"
         yield (
             f"{was}: was it up to date (clean it first), or does it call a compiler by its path? Name none, or the "
             "plain name: make CC=cc CXX=c++; for CMake and Meson, configure a fresh build folder under this command"
-        )
-    if report.build_exit_code and extract is not None:
-        yield (
-            f"the build failed (exit code {report.build_exit_code}); what it compiled until then is in the corpus, "
-            "and the same command goes on"
         )
     if counts.gone:
         yield f"{counts.gone} objects of earlier builds are deleted, and their modules have left the corpus"

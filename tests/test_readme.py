@@ -61,6 +61,8 @@ def test_transcripts_run_and_print_what_they_show(llvm22: Llvm, tmp_path: Path) 
     for name in ("square", "cube", "plain"):
         of = f"static int {name}_of(int x) {{ return x * x; }}\n"  # something to inline
         (work / f"{name}.c").write_text(f"{of}int {name}(int x) {{ return {name}_of(x) + {name}_of(x + 1); }}\n")
+    (work / "main.c").write_text("int cube(int x);\nint main(int count, char **words) { return cube(count); }\n")
+    (work / "Makefile").write_text("\n".join(next(lines for name, lines in transcripts() if name == "cat Makefile")))
     shutil.copytree(TRAINING_LOGS, work / "logs")
     env = {
         **os.environ,
@@ -133,6 +135,12 @@ def test_every_option_of_pack_is_documented() -> None:
     from mlgo_corpus.cli.pack import pack, unpack
 
     assert undocumented_options(pack) | undocumented_options(unpack) <= {"--corpus", "--packed"}
+
+
+def test_every_option_of_build_is_documented() -> None:
+    from mlgo_corpus.cli.build import build
+
+    assert undocumented_options(build) <= {"--command"}
 
 
 def test_every_option_of_trace_is_documented() -> None:

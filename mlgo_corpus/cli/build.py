@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_
 
 if TYPE_CHECKING:
     from mlgo_corpus.build import BuildReport
+    from mlgo_corpus.cli.console import Update
 
 
 @verb
@@ -49,7 +51,14 @@ def build(
     """
     from mlgo_corpus.build import build_corpus
 
-    with progress_bar("extracting") as progress:
+    update: Update | None = None
+    with ExitStack() as shown:
+
+        def progress(done: int, total: int) -> None:  # no bar while the build has the terminal
+            nonlocal update
+            update = update or shown.enter_context(progress_bar("extracting"))
+            update(done, total)
+
         report = build_corpus(
             command,
             output,
@@ -80,7 +89,8 @@ def show_report(report: BuildReport) -> None:
         said.append(f"{_count(counts.checks, 'check')} of the compiler left out (--keep-checks)")
     if counts.kept:
         kept = _count(counts.kept, "object")
-        said.append(f"{kept} that the build deleted or changed are kept ({human_bytes(counts.kept_bytes)})")
+        verb_ = "is" if counts.kept == 1 else "are"
+        said.append(f"{kept} that the build deleted or changed {verb_} kept ({human_bytes(counts.kept_bytes)})")
     console = out()
     console.print("; ".join(said), markup=False)
     if report.compile_commands is not None:

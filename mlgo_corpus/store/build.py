@@ -11,7 +11,8 @@ In folders, an object is a file with an object's suffix, whatever its content, o
 files with the suffix of a source or other well-known text are not looked into. ``.bc`` files are left alone: they
 are loose bitcode, which ``-save-temps`` leaves beside the object. Symbolic links are followed, but for those to
 a file of the same folder (``libx.so`` to ``libx.so.1``), which is given itself. Each real folder is walked once,
-under the name that comes first; those of version control and of CMake's compiler probes are not entered.
+under the name that comes first; those of version control, of CMake's compiler probes and of a corpus's own state
+are not entered.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from mlgo_corpus.formats.buildfiles import (
     parse_response_file,
     sniff_input,
 )
+from mlgo_corpus.store.corpus import STATE_FOLDER
 
 __all__ = ["BuildObject", "InputType", "iter_build_objects", "iter_thinlto_local"]
 
@@ -69,7 +71,7 @@ _Identity = tuple[int, int]  # device and inode
 _Select = Callable[["os.DirEntry[str]", str, str], BuildObject | None]
 
 _IMPORTED = ".3.import.bc"  # what lld's --save-temps=import appends to an object's name
-_VERSION_CONTROL = frozenset((".git", ".hg", ".jj", ".svn"))
+_NOT_ENTERED = frozenset((".git", ".hg", ".jj", ".svn", STATE_FOLDER))
 _MAX_NESTING = 16  # deeper than any build nests its parameter files
 # What CMake compiles to find out about the compiler: no part of the project, but built with its flags.
 _PROBE = re.compile(
@@ -363,7 +365,7 @@ def _walk(
                 item = select(entry, name, directory)
                 if item is not None:
                     yield item
-            elif entry.name not in _VERSION_CONTROL:
+            elif entry.name not in _NOT_ENTERED:
                 entered = entry.path, f"{name}/"
                 break
         else:
