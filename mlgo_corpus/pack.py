@@ -18,11 +18,11 @@ from mlgo_corpus import __version__
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.run.engine import Lost, available_cpus, parallel_map
 from mlgo_corpus.store.corpus import (
-    FUNCTIONS_NAME,
     MANIFEST_NAME,
     MANIFEST_STEM,
     MODULES_NAME,
     STATE_FOLDER,
+    TABLE_NAMES,
     Corpus,
     write_atomically,
 )
@@ -346,7 +346,7 @@ def _other_files(folder: Path, manifest: Path) -> dict[str, Path]:
     found = {MANIFEST_NAME: manifest}
     if manifest.name == MANIFEST_NAME:
         found |= {path.name: path for path in sorted(folder.glob(f"{MANIFEST_STEM}*.json")) if path.is_file()}
-    found |= {name: folder / name for name in (MODULES_NAME, FUNCTIONS_NAME) if (folder / name).is_file()}
+    found |= {name: folder / name for name in TABLE_NAMES if (folder / name).is_file()}
     return {name: path for name, path in found.items() if name.isprintable()}
 
 
@@ -452,7 +452,7 @@ def _check_corpus_place(output: Path, *, force: bool) -> bool:
     old = Corpus.open(output)
     known = {path for name in old.names for path in command_files(name)}
     others = [path.name for path in output.glob(f"{MANIFEST_STEM}*.json")]
-    known |= {MANIFEST_NAME, MODULES_NAME, FUNCTIONS_NAME, *others}
+    known |= {MANIFEST_NAME, *TABLE_NAMES, *others}
     if (stranger := find_stranger(output, frozenset(known), below=frozenset({STATE_FOLDER}))) is not None:
         raise UsageError(f"{output}: holds {stranger}, which is not of the corpus; name another folder")
     return True

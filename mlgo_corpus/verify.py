@@ -16,8 +16,7 @@ from mlgo_corpus.run.certification import RebuildReport, certify, rebuild_compil
 from mlgo_corpus.run.engine import Lost, available_cpus, parallel_map
 from mlgo_corpus.run.rebuilding import RebuildSettings
 from mlgo_corpus.run.toolchain import cache_folder
-from mlgo_corpus.store.certificate import CERTIFICATE_NAME
-from mlgo_corpus.store.corpus import MANIFEST_NAME, MODULES_NAME, Corpus
+from mlgo_corpus.store.corpus import CERTIFICATE_NAME, MANIFEST_NAME, MODULES_NAME, Corpus
 from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, read_module_metadata
 from mlgo_corpus.store.objects import SectionNames
 from mlgo_corpus.store.selection import corpus_digest, select_modules

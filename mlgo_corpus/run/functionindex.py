@@ -17,9 +17,8 @@ from mlgo_corpus import __version__
 from mlgo_corpus.errors import CorpusError, FormatError
 from mlgo_corpus.formats.functionhash import read_functions
 from mlgo_corpus.run.engine import Lost, parallel_map
-from mlgo_corpus.store.corpus import Corpus, Module
+from mlgo_corpus.store.corpus import FUNCTIONS_NAME, Corpus, Module
 from mlgo_corpus.store.functiontable import (
-    FUNCTIONS_NAME,
     FunctionTableWriter,
     ModuleFunctions,
     iter_known,

@@ -45,7 +45,6 @@ from mlgo_corpus.store.moduletable import printable
 from mlgo_corpus.store.tables import Kind, RowTable
 
 CERTIFICATE_KIND: Final = "rebuild"
-CERTIFICATE_NAME: Final = "rebuild.parquet"
 
 
 class Outcome(StrEnum):

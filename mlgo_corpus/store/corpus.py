@@ -9,6 +9,7 @@
       lua/lvm.o.thinlto.bc      its ThinLTO index, in a ThinLTO corpus
       modules.parquet           one row per input object or member, also for those left out
       functions.parquet         one row per function, where that was asked for
+      rebuild.parquet           what compiling every module again gave, where that was asked for
       .mlgo-corpus/             what the next ``extract`` needs to know; without it, that one starts over
 
 Modules, manifests and names may come from anybody: a name that would leave the folder is refused when it is read,
@@ -38,6 +39,8 @@ MANIFEST_NAME = "corpus_description.json"
 MANIFEST_STEM = "corpus_description."
 MODULES_NAME = "modules.parquet"
 FUNCTIONS_NAME = "functions.parquet"
+CERTIFICATE_NAME = "rebuild.parquet"
+TABLE_NAMES = (MODULES_NAME, FUNCTIONS_NAME, CERTIFICATE_NAME)
 STATE_FOLDER = ".mlgo-corpus"
 
 BITCODE_SUFFIX = ".bc"

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,6 @@ from mlgo_corpus.store.tables import METADATA_KEY, BatchTable, open_parquet, unr
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-FUNCTIONS_NAME: Final = "functions.parquet"
 
 _ROWS_PER_GROUP = 1 << 17
 

@@ -27,6 +27,7 @@ from mlgo_corpus.store.corpus import (
     MODULE_SUFFIXES,
     MODULES_NAME,
     STATE_FOLDER,
+    TABLE_NAMES,
     THINLTO_INDEX_SUFFIX,
     Corpus,
     Module,
@@ -396,7 +397,7 @@ def _find_foreign(output: Path) -> str | None:
             path = Path(where, file)
             own = file.endswith(MODULE_SUFFIXES) or (
                 path.parent == output
-                and (file == MODULES_NAME or (file.startswith(MANIFEST_STEM) and file.endswith(".json")))
+                and (file in TABLE_NAMES or (file.startswith(MANIFEST_STEM) and file.endswith(".json")))
             )
             if not own and not path.is_symlink():
                 return str(path.relative_to(output))

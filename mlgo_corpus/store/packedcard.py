@@ -7,7 +7,7 @@ from typing import Any
 
 from mlgo_corpus.store import moduletable, packed
 from mlgo_corpus.store.card import documented_columns, markdown_code, markdown_text
-from mlgo_corpus.store.corpus import FUNCTIONS_NAME, MODULES_NAME
+from mlgo_corpus.store.corpus import CERTIFICATE_NAME, FUNCTIONS_NAME, MODULES_NAME, TABLE_NAMES
 from mlgo_corpus.store.packed import DATA_FOLDER, packed_schema
 
 _FRONT_MATTER = f"""\
@@ -41,13 +41,13 @@ SELECT opt_level, count(*), sum(bitcode_bytes) FROM 'data/*.parquet' GROUP BY op
 """
 
 
+_CONFIGS = {MODULES_NAME: "objects", FUNCTIONS_NAME: "functions", CERTIFICATE_NAME: "rebuild"}
+
+
 def packed_card(about: Mapping[str, Any], others: Iterable[str]) -> str:
     """Write the card: what ``corpus.json`` says, how to load it, and what every column means."""
-    tables = [name for name in others if name in (MODULES_NAME, FUNCTIONS_NAME)]
-    configs = "".join(
-        f'- config_name: {"objects" if name == MODULES_NAME else "functions"}\n  data_files: "{name}"\n'
-        for name in tables
-    )
+    tables = [name for name in others if name in TABLE_NAMES]
+    configs = "".join(f'- config_name: {_CONFIGS[name]}\n  data_files: "{name}"\n' for name in tables)
     facts = (
         ("modules", about.get("modules")),
         ("of which lack a file", about.get("lacking")),
