@@ -203,6 +203,28 @@ def test_a_constant_of_global_values_numbers_them() -> None:
     assert made(0, 0) == made(2, 2, junk=3) != made(0, 1)
 
 
+def test_versions_that_write_the_same_in_other_ways() -> None:
+    def constant(code: int, record: list[int]) -> int:
+        return one([(SETTYPE, [POINTER]), (INTEGER, [0]), (code, [I32, *record, POINTER, 0, I32, 3])], ADD)
+
+    # Values: the function, two arguments, and two constants, of which the second is made of the function.
+    old, inbounds, current, ranged = 12, 20, 32, 31
+    assert constant(old, []) == constant(current, [0])
+    assert constant(inbounds, []) == constant(current, [1]) == constant(current, [3]) != constant(old, [])
+    assert constant(current, [2]) not in (constant(current, [0]), constant(current, [3]))
+    narrow, wide = [32, 4, 8], [128, 1 << 32 | 2, 5, 6, 7]
+    assert constant(ranged, [1, *narrow]) == constant(ranged, [3, *narrow]) != constant(ranged, [1, *wide])
+    assert constant(ranged, [1, *narrow]) != constant(current, [1])
+
+    def instruction(flags: int) -> int:
+        return one(SEVEN, [(43, [flags, I32, 3, 2]), (RET, [1])])
+
+    assert instruction(1) == instruction(3)
+    assert len({instruction(flags) for flags in (0, 2, 3, 4)}) == 4
+    # A null that is written as the number it is.
+    assert one([(INTEGER, [0])], ADD) == one([(2, [])], ADD)
+
+
 def test_values_defined_later() -> None:
     def made(first: int, second: int) -> int:
         # phi [%2, ...]: relative and signed; ret of a later value has its type.

@@ -67,8 +67,9 @@ def compare(llvm: Llvm, data: bytes, folder: Path) -> list[Compared]:
     assert [(each.name, each.linkage, each.instructions) for each in functions] == [
         (each.name, each.linkage, len(opcodes(each.body))) for each in module.functions
     ]
-    # Without a target LLVM writes no symbol table.
+    # Without a target LLVM writes no symbol table; in it an ifunc is like a function.
     count = sum(each.linkage != "available_externally" for each in functions)
+    count += len(re.findall(r"^@.* ifunc ", module.preamble, re.MULTILINE))
     assert count_functions(data) == (count if module.triple else None)
     return [
         Compared(found, body_digest(as_hashed(text, types)), body_digest(text))
@@ -238,6 +239,48 @@ def test_other_code(llvm: Llvm, compile_c: Compile, tmp_path: Path, case: str) -
         path = compile_c(llvm, text, "-w", "-emit-llvm", level, *flags, name="a.cpp")
         compared += compare(llvm, path.read_bytes(), tmp_path)
     check_partition(compared)
+
+
+LINKAGES = """
+__attribute__((gnu_inline)) extern inline int available(int x) { return x + 1; }
+int use(int x) { return available(x); } static int hidden(int x) { return x * x; } inline int once() { return 4; }
+__attribute__((weak)) int weak(int *p) { return hidden(*p) + once(); } template <class T> T both(T x) { return x; }
+template int both(int); extern "C" int target() { return 3; } int other() __attribute__((alias("target")));
+extern "C" void *resolver() { return 0; } int picked() __attribute__((ifunc("resolver"))); extern "C" int declared();
+asm(".globl in_assembly\\nin_assembly: ret"); __attribute__((constructor)) static void early() { declared(); }
+"""
+
+
+def test_linkages(llvm: Llvm, compile_c: Compile, tmp_path: Path) -> None:
+    path = compile_c(llvm, LINKAGES, "-emit-llvm", "-O1", "-Xclang", "-disable-llvm-passes", name="a.cpp")
+    found = {each.found.linkage for each in compare(llvm, path.read_bytes(), tmp_path)}
+    assert found == {"external", "available_externally", "internal", "linkonce_odr", "weak", "weak_odr"}
+
+
+def test_several_modules_in_one_file(llvm: Llvm, compile_c: Compile, tmp_path: Path) -> None:
+    cat = llvm.tool("llvm-cat")
+    if not cat:
+        pytest.skip(f"llvm-cat-{llvm.version} is not installed")
+    paths = [
+        compile_c(llvm, text, "-emit-llvm", "-w", *flags, name=f"{number}.cpp")
+        for number, (text, *flags) in enumerate((OTHERS["strict"], (LINKAGES, "-O1"), OTHERS["sanitised"]))
+    ]
+    expected = [each for path in paths for each in read_functions(path.read_bytes())]
+    for flags in ((), ("-b",)):
+        run_checked(cat, *flags, *paths, "-o", tmp_path / "all.bc")
+        data = (tmp_path / "all.bc").read_bytes()
+        assert list(read_functions(data)) == expected
+        assert count_functions(data) in (None, len(expected))
+    # A module in two: the second has what vtables need.
+    path = compile_c(llvm, SHARED, *SPLIT, name="split.cpp")
+    functions = read_functions(path.read_bytes())
+    assert count_functions(path.read_bytes()) == len(functions) > 40
+
+
+SPLIT = (
+    *("-std=c++20", "-w", "-DSUFFIX(x)=x", "-flto=thin", "-fsplit-lto-unit", "-fwhole-program-vtables"),
+    *("-fvisibility=hidden", "-Xclang", "-disable-llvm-passes"),
+)
 
 
 # --- one change at a time

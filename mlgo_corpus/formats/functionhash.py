@@ -20,9 +20,10 @@ Four things are not as they are in the text:
 - Metadata that are arguments, as the rounding mode of ``llvm.experimental.constrained.fadd`` or the name in
   ``llvm.read_register``, do not count, also where the text has them as strings.
 
-So neither is finer than the other; those that the text calls equal have equal hashes here but for the first of the
-four. A record of a code that is not known (of an LLVM after 22) is hashed as it stands and taken for an
-instruction without a value: then equal bodies may have different hashes.
+So functions that are equal as text have equal hashes, but for the first of these.
+
+A record of a code that is not known, of an LLVM after 22, is hashed as it stands and taken for an instruction without
+a value: then equal bodies may have different hashes.
 
 `functionhashbits` reads records, `functionhashvalues` finds what is behind the numbers in them, and
 `functionhashbodies` has the rule for instructions.
@@ -131,8 +132,10 @@ def read_functions(data: Buffer) -> tuple[DefinedFunction, ...]:
 def count_functions(data: Buffer) -> int | None:
     """Count the functions with bodies, in all modules of a file, by its symbol table alone.
 
-    None if it has no symbol table, or one of another version. Functions that are ``available_externally`` are not
-    counted: to a linker they are undefined. Aliases are not counted either, nor are symbols of inline assembly.
+    None if it has no symbol table (LLVM writes none for a target that it does not know), or one of another version.
+    It is the number of `read_functions`, but for two things: functions that are ``available_externally`` are not
+    counted, to a linker they are undefined; and an ``ifunc`` is counted, since nothing tells it from a function.
+    Aliases are not counted, nor are symbols of inline assembly.
 
     Raises:
         FormatError: bytes that are no bitcode, or that end too early, with the offset.

@@ -18,7 +18,7 @@ from typing import Final
 
 from mlgo_corpus.errors import FormatError, UnsupportedError
 from mlgo_corpus.formats.functionhashbits import ENTER, Abbreviation, Block, Record, iter_records
-from mlgo_corpus.formats.functionhashvalues import Signature, Types, Values, digest
+from mlgo_corpus.formats.functionhashvalues import Signature, Types, Values, digest, gep_flags
 
 CONSTANTS_BLOCK_ID: Final = 11
 BUNDLE_TAGS_BLOCK_ID: Final = 21
@@ -203,6 +203,8 @@ class FunctionReader:
                 _read_values(record, 1, out, find, local, next_value)
             else:
                 signs, repeated = _LAYOUTS.get(code, _UNKNOWN)
+                if code == _GEP and record:
+                    record[0] = gep_flags(record[0])
                 index = 0
                 size = len(record)
                 while True:

@@ -26,7 +26,8 @@ _VOID, _LABEL, _POINTER, _METADATA, _STRUCT_NAME, _FUNCTION, _OPAQUE_POINTER, _T
 _NUMBERS_BEFORE_TYPES: Final = {11: 1, 12: 1, 18: 1, 20: 1, 21: 1}  # ARRAY, VECTOR, STRUCT_ANON, STRUCT_NAMED, FUNCTION
 _PASSES = 8  # over types that refer to later ones, which LLVM does not write since pointers are opaque
 
-_SETTYPE, _NULL, _INTEGER, _INBOUNDS_GEP, _GEP, _RANGE_GEP = 1, 2, 4, 20, 12, 31
+_SETTYPE, _NULL, _INTEGER, _GEP_OLD, _INBOUNDS_GEP, _RANGE_GEP, _GEP = 1, 2, 4, 12, 20, 31, 32
+_INBOUNDS = 1
 # What the operands of constants are: n a number, T a type, c a constant. The part behind a star is repeated.
 _CONSTANTS: Final = {
     7: "*c",  # AGGREGATE
@@ -66,6 +67,11 @@ _LARGE = 16  # what has more parts is hardly met twice
 
 def _digest_of(content: Sequence[object]) -> int:
     return _kept_digest(*content) if len(content) < _LARGE else digest(*content)
+
+
+def gep_flags(flags: int) -> int:
+    """Give the flags of a getelementptr as LLVM has them from version 19 on: ``inbounds`` has ``nusw`` set too."""
+    return flags | (flags & _INBOUNDS) << 1
 
 
 class Signature(NamedTuple):
@@ -247,22 +253,24 @@ class Values:
         local = number >= self._base
         kind, code, values = self._rows[number - len(self._parameters) if local else number]
         types = self._types.digests
+        layout = _CONSTANTS.get(code, "*n")
+        # What one version writes so and another so is taken for the same.
+        if code in (_GEP_OLD, _INBOUNDS_GEP) and len(values) % 2:
+            values = [values[0], _INBOUNDS if code == _INBOUNDS_GEP else 0, *values[1:]]
+            code = _GEP
+        elif code == _INTEGER and values == [0]:
+            code, values, layout = _NULL, (), ""
+        if code in (_GEP, _RANGE_GEP) and len(values) > 2:
+            values = [values[0], gep_flags(values[1]), *values[2:]]
+            layout = "Tn*Tc"
+            if code == _RANGE_GEP:
+                # Behind the flags stands a range: a width, and two numbers, or two numbers' lengths and their words.
+                words = 3
+                if values[2] > 64 and len(values) > 3:
+                    words = 2 + (values[3] & 0xFFFFFFFF) + (values[3] >> 32)
+                layout = "Tn" + "n" * min(words, len(values)) + "*Tc"
         content: list[object] = [types[kind], code, len(values)]
         children: list[int] = []
-        if code in (_GEP, _INBOUNDS_GEP):
-            layout = "T*Tc" if len(values) % 2 else "*Tc"
-        elif code == _RANGE_GEP:
-            # Behind the flags stands a range: a width, and two numbers, or two numbers' lengths and their words.
-            words = 4
-            if len(values) > 3 and values[2] > 64:
-                words = 4 + (values[3] & 0xFFFFFFFF) + (values[3] >> 32)
-            layout = "Tn" + "n" * min(words - 1, len(values)) + "*Tc"
-        elif code == _INTEGER and values == [0]:
-            content[1:] = [_NULL, 0]  # as LLVM itself writes it
-            values = ()
-            layout = ""
-        else:
-            layout = _CONSTANTS.get(code, "*n")
         head, _, tail = layout.partition("*")
         signs = head + tail * (-(-(len(values) - len(head)) // len(tail)) if tail else 0)
         limit = len(self) if local else self._base
