@@ -24,7 +24,7 @@ from mlgo_corpus.store.corpus import (
 )
 from mlgo_corpus.store.modulescan import iter_rows
 from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, printable, read_module_columns
-from mlgo_corpus.store.newcorpus import Placing, check_apart, digest_of_request, is_whole, new_corpus
+from mlgo_corpus.store.newcorpus import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
 from mlgo_corpus.store.selection import corpus_digest
 
 _LONGEST_SHOWN = 60
@@ -71,8 +71,9 @@ def combine_corpora(
     """Make one corpus of several; a module's name gets its corpus's name in front.
 
     Args:
-        corpora: their folders, in the order in which their modules will stand; ``NAME=FOLDER`` names one. Otherwise
-            a corpus has the name of its folder, or of the first folder above that tells it from the others.
+        corpora: their folders, or the URLs of packed ones, in the order in which their modules will stand;
+            ``NAME=FOLDER`` names one. Otherwise a corpus has the name of its folder, or of the first folder above that
+            tells it from the others.
         output: the new corpus's folder.
         placing: how files come there, see `Placing`.
         force: replace another corpus.
@@ -84,19 +85,19 @@ def combine_corpora(
         MlgoCorpusError: the output cannot be written.
     """
     started = time.perf_counter()
-    output = Path(output)
+    output = local_output(output)
     placing = Placing(placing)
     opened = [_named(str(item)) for item in corpora]
     if not opened:
         raise UsageError("expected the folders of corpora, found none")
-    folders = _names([name for name, _ in opened], [corpus.path for _, corpus in opened])
+    folders = _names([name for name, _ in opened], [_place_of(corpus) for _, corpus in opened])
     sources = dict(zip(folders, (corpus for _, corpus in opened), strict=True))
-    check_apart(output, sources.values())
+    check_inputs(output, sources.values(), placing)
     _check_agreement(
         (name, {"has_thinlto": one.has_thinlto, "global_command_override": one.global_command_override})
         for name, one in sources.items()
     )
-    digests = [(name, os.path.abspath(one.path), corpus_digest(one, one.names)) for name, one in sources.items()]
+    digests = [(name, _place_of(one), corpus_digest(one, one.names)) for name, one in sources.items()]
     request = digest_of_request("combine", str(placing), digests)
     counts = tuple((name, len(corpus)) for name, corpus in sources.items())
     total = sum(count for _, count in counts)
@@ -208,12 +209,17 @@ def _named(text: str) -> tuple[str | None, Corpus]:
     return None, Corpus.open(text)
 
 
-def _names(given: Sequence[str | None], paths: Sequence[Path]) -> list[str]:
+def _place_of(corpus: Corpus) -> str:
+    """Tell a corpus from those that are elsewhere."""
+    return os.path.abspath(corpus.place) if isinstance(corpus.place, Path) else corpus.location
+
+
+def _names(given: Sequence[str | None], paths: Sequence[str]) -> list[str]:
     """Give each corpus a name of its own: the one it was given, or the last part of its path that is not everybody's.
 
     ``one/corpus`` and ``two/corpus`` are ``one`` and ``two``.
     """
-    parts = [os.path.abspath(path).split("/")[1:] for path in paths]
+    parts = [[part for part in path.split("/") if part] for path in paths]
     if len({tuple(part) for part in parts}) > 1:
         while all(len(part) > 1 for part in parts) and len({part[-1] for part in parts}) == 1:
             for part in parts:

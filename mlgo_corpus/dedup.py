@@ -17,7 +17,7 @@ from mlgo_corpus.store.duplicates import Duplicate, find_equal, find_near
 from mlgo_corpus.store.functiontable import read_function_columns
 from mlgo_corpus.store.modulescan import iter_rows, read_rows_as_columns
 from mlgo_corpus.store.moduletable import STATUS_OK, STATUS_SKIPPED, ModuleRow, printable
-from mlgo_corpus.store.newcorpus import Placing, check_apart, digest_of_request, is_whole, new_corpus
+from mlgo_corpus.store.newcorpus import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
 from mlgo_corpus.store.objects import Reason
 
 
@@ -38,7 +38,7 @@ class DedupReport:
         seconds: how long it took.
     """
 
-    corpus: Path
+    corpus: Path | str
     output: Path | None
     modules: int
     kept: int
@@ -70,7 +70,7 @@ def dedup_corpus(
     """Find modules that are the same as an earlier one and, if wanted, those nearly contained in a larger one.
 
     Args:
-        corpus: its folder; it is not changed.
+        corpus: its folder, or the URL of a packed one; it is not changed.
         output: a corpus without them; by default none is made.
         near: also drop modules of whose instructions at least this share is in functions that a kept module has, too,
             by their bodies (see `mlgo_corpus.formats.functionhash`).
@@ -87,15 +87,17 @@ def dedup_corpus(
         MlgoCorpusError: the output cannot be written.
     """
     started = time.perf_counter()
+    output = None if output is None else local_output(output)
+    placing = Placing(placing)
     if near is not None and not 0 < near <= 1:
         raise UsageError(f"--near {near:g}: expected more than 0, and at most 1")
     if min_instructions < 0:
         raise UsageError(f"--min-instructions {min_instructions}: expected at least 0")
     opened = Corpus.open(corpus)
     if len(opened) == 0:
-        raise UsageError(f"{opened.path}: has no modules")
+        raise UsageError(f"{opened.location}: has no modules")
     if output is not None:
-        check_apart(Path(output), [opened])
+        check_inputs(output, [opened], placing)
     names, sizes, contents = _modules(opened, commands=not ignore_commands)
     found = find_equal(zip(names, contents, strict=True))
     problems: tuple[tuple[str, str], ...] = ()
@@ -107,7 +109,7 @@ def dedup_corpus(
                 columns = read_function_columns(index.path, others)
                 problems = index.problems
         except OSError as error:
-            raise MlgoCorpusError(f"cannot write {error.filename or opened.path}: {os_reason(error)}") from error
+            raise MlgoCorpusError(f"cannot write {error.filename or opened.location}: {os_reason(error)}") from error
         nearly = find_near([printable(name) for name in others], columns, near, min_instructions)
         gone = {one.module: one.kept for one in nearly}
         # What is equal to one that is dropped is dropped for the sake of what that one was dropped for.
@@ -117,14 +119,12 @@ def dedup_corpus(
     if output is not None:
         options = [str(placing), near, ignore_commands, min_instructions]
         request = digest_of_request("dedup", options, [names, contents])
-        unchanged = is_whole(Path(output), request, force=force)
+        unchanged = is_whole(output, request, force=force)
         if not unchanged:
-            problems += _write(
-                opened, Path(output), Placing(placing), {one.module: one for one in found}, request, force=force
-            )
+            problems += _write(opened, output, placing, {one.module: one for one in found}, request, force=force)
     return DedupReport(
-        corpus=opened.path,
-        output=None if output is None else Path(output),
+        corpus=opened.shown,
+        output=output,
         modules=len(names),
         kept=len(names) - len(found),
         bitcode_bytes=sum(sizes),

@@ -36,8 +36,9 @@ from mlgo_corpus.store.moduletable import (
     read_module_metadata,
     write_module_rows,
 )
-from mlgo_corpus.store.newcorpus import Placing, check_apart, digest_of_request, is_whole, locked, new_corpus
+from mlgo_corpus.store.newcorpus import Placing, check_apart, digest_of_request, is_whole, local_output, new_corpus
 from mlgo_corpus.store.objects import Reason
+from mlgo_corpus.store.wholefolder import locked
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def make_corpus(
     if output is None:
         rows, unchanged = _in_place(folder, scanned(), bool(with_index), override, force=force)
         return _report(folder, rows, bool(with_index), unchanged, started)
-    output = Path(output)
+    output = local_output(output)
     if output.resolve() == folder.resolve():
         raise UsageError(f"--output {output}: is {folder}; without --output that folder itself becomes a corpus")
     check_apart(output, [folder])

@@ -48,7 +48,7 @@ from mlgo_corpus.store.packing import (
 )
 from mlgo_corpus.store.remote import Place, RemotePath, parse_place
 from mlgo_corpus.store.selection import corpus_digest
-from mlgo_corpus.store.wholefolder import find_stranger, undo_replacement, whole_folder
+from mlgo_corpus.store.wholefolder import find_stranger, recover, whole_folder
 
 # One piece of work may take as long as a slow network needs.
 _LIMIT_S = 24 * 3600.0
@@ -127,7 +127,7 @@ def pack_corpus(
         raise UsageError(f"{opened.location}: has no modules")
     packing = _Packing(opened, _manifest_of(opened, corpus), jobs, progress)
     if isinstance(place, Path):
-        undo_replacement(place)
+        recover(place)
         _check_apart(place, opened.path)
     there = read_description(place) if is_packed(place) else None
     if there is not None and there.get("key") == packing.key and not force and _has_files(place, there):
@@ -137,7 +137,7 @@ def pack_corpus(
     if isinstance(place, RemotePath):
         raise UsageError(f"{place}: not yet")
     _check_place(place, there)
-    with _told_errors(place), whole_folder(place, replace=there is not None) as folder:
+    with _told_errors(place), whole_folder(place, replace=lambda: _is_still(place, there)) as folder:
         about = packing.run(folder, None)
         write_atomically(folder / PACKED_NAME, _json(about))
     return _report_of(place, read_description(place), started, unchanged=False)
@@ -273,11 +273,11 @@ def unpack_corpus(
     opened = PackedCorpus(source)
     if isinstance(source, Path):
         _check_apart(place, source)
-    undo_replacement(place)
+    recover(place)
     if not force and _is_unpacked(place, opened.description["others"]):
         return _report_of(place, opened.description, started)
-    replace = _check_corpus_place(place, force=force)
-    with _told_errors(place), whole_folder(place, replace=replace) as folder:
+    _check_corpus_place(place, force=force)
+    with _told_errors(place), whole_folder(place, replace=lambda: _check_corpus_place(place, force=force)) as folder:
         _copy_others(opened, folder)
         total, lacking = _write_all(opened, folder, jobs, progress)
         report = _report_of(place, opened.description, started, unchanged=False)
@@ -417,6 +417,18 @@ def _check_place(output: Path, there: dict[str, Any] | None) -> None:
             raise UsageError(f"{output}: holds {stranger}, which is not of the packed corpus; name another folder")
         return
     _check_empty(output, "packed corpus")
+
+
+def _is_still(output: Path, there: dict[str, Any] | None) -> bool:
+    """Tell whether there is a packed corpus that may be replaced, which is the one that was seen before.
+
+    Raises:
+        UsageError: something else is there.
+    """
+    if (read_description(output) if is_packed(output) else None) != there:
+        raise UsageError(f"{output}: another mlgo-corpus has just made it")
+    _check_place(output, there)
+    return there is not None
 
 
 def _check_empty(output: Path, what: str) -> None:

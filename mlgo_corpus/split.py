@@ -43,7 +43,8 @@ from mlgo_corpus.store.moduletable import (
     rewrite_column,
     write_module_rows,
 )
-from mlgo_corpus.store.newcorpus import Placing, check_apart, digest_of_request, is_whole, new_corpus
+from mlgo_corpus.store.newcorpus import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
+from mlgo_corpus.store.packed import PackedCorpus
 from mlgo_corpus.store.splitfiles import side_manifest
 from mlgo_corpus.store.splits import SIDES, check_fractions
 
@@ -78,7 +79,7 @@ class SplitReport:
         seconds: how long it took.
     """
 
-    corpus: Path
+    corpus: Path | str
     output: Path | None
     modules: dict[str, int]
     bitcode_bytes: dict[str, int]
@@ -133,7 +134,7 @@ def split_corpus(
     a corpus, and ``modules.parquet`` says of each module which side it is on in its column ``split``.
 
     Args:
-        corpus: its folder.
+        corpus: its folder; with ``output`` also the URL of a packed one.
         fractions: of the modules on each side.
         seed: of the order in which groups of equal size are dealt out.
         max_component: if a group would have more than this share of the modules, the bodies that most modules have do
@@ -151,6 +152,8 @@ def split_corpus(
         MlgoCorpusError: the split cannot be written.
     """
     started = time.perf_counter()
+    output = None if output is None else local_output(output)
+    placing = Placing(placing)
     wanted = check_fractions(fractions, ",".join(map(str, fractions)))
     if max_component is not None and not 0 < max_component <= 1:
         raise UsageError(f"--max-component {max_component:g}: expected more than 0, and at most 1")
@@ -160,9 +163,14 @@ def split_corpus(
         raise UsageError(f"--seed {seed}: expected at least 0")
     opened = Corpus.open(corpus)
     if len(opened) == 0:
-        raise UsageError(f"{opened.path}: has no modules")
+        raise UsageError(f"{opened.location}: has no modules")
     if output is not None:
-        check_apart(Path(output), [opened])
+        check_inputs(output, [opened], placing)
+    elif isinstance(opened, PackedCorpus):
+        raise UsageError(
+            f"{opened.location}: is packed, and stays as it is: --output DIR makes a corpus of each side; "
+            "or divide the corpus before it is packed"
+        )
     elif Path(corpus).name.startswith(MANIFEST_STEM):
         raise UsageError(f"{corpus}: is one side of a split; name the corpus's folder, or --output for a split of it")
     try:
@@ -170,11 +178,11 @@ def split_corpus(
             columns = read_function_columns(index.path, opened.names).of_at_least(min_instructions)
             problems = index.problems
     except OSError as error:
-        raise MlgoCorpusError(f"cannot write {error.filename or opened.path}: {os_reason(error)}") from error
+        raise MlgoCorpusError(f"cannot write {error.filename or opened.location}: {os_reason(error)}") from error
     unreadable = frozenset(name for name, _ in problems)
     readable = np.array([printable(name) not in unreadable for name in opened.names], np.bool_)
     if not readable.any():
-        raise MlgoCorpusError(f"{opened.path}: not one module can be read: {problems[0][0]}: {problems[0][1]}")
+        raise MlgoCorpusError(f"{opened.location}: not one module can be read: {problems[0][0]}: {problems[0][1]}")
     number = np.cumsum(readable) - 1  # of a module among those that can be read
     count = int(readable.sum())
     functions = number[columns.modules]
@@ -190,13 +198,10 @@ def split_corpus(
     options = {"fractions": list(wanted), "seed": seed, "max_component": max_component}
     options["min_instructions"] = min_instructions
     write = _Split(opened, names, sides, split, options)
-    if output is None:
-        written = write.in_place(force=force)
-    else:
-        written = write.as_corpora(Path(output), Placing(placing), force=force)
+    written = write.in_place(force=force) if output is None else write.as_corpora(output, placing, force=force)
     return SplitReport(
-        corpus=opened.path,
-        output=None if output is None else Path(output),
+        corpus=opened.shown,
+        output=output,
         modules={name: int((sides == side).sum()) for side, name in enumerate(SIDES)},
         bitcode_bytes=written.bitcode_bytes,
         fractions=wanted,

@@ -15,6 +15,7 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.store.corpus import MODULES_NAME, Corpus
 from mlgo_corpus.store.modulescan import read_rows_as_columns
 from mlgo_corpus.store.moduletable import STATUS_OK
+from mlgo_corpus.store.packed import PackedCorpus
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,7 +77,7 @@ class CorpusStats:
     """What is in a corpus.
 
     Attributes:
-        corpus: its folder.
+        corpus: its folder or URL.
         modules: modules in it.
         bitcode_bytes: of their bitcode.
         cmd_bytes: of their commands.
@@ -93,11 +94,11 @@ class CorpusStats:
         override: the command for all modules, or None.
         by: what ``groups`` are of, most bytes first; None without groups.
         groups: see `Group`.
-        from_table: whether there was a table; else every module was read.
+        from_table: whether there was a table, as a packed corpus is one; else every module was read.
         seconds: how long it took.
     """
 
-    corpus: Path
+    corpus: Path | str
     modules: int
     bitcode_bytes: int
     cmd_bytes: int
@@ -126,10 +127,11 @@ class CorpusStats:
 def corpus_stats(corpus: Path | str, *, by: str | None = None, depth: int = 1) -> CorpusStats:
     """Sum up a corpus: modules, bytes, functions, sizes, duplicates, and what was left out and why.
 
-    Everything is read from ``modules.parquet``, no module is; a corpus that has no table is read whole.
+    Everything is read from ``modules.parquet``, or from the columns of a packed corpus, and no module is; a folder
+    that has no table is read whole.
 
     Args:
-        corpus: its folder.
+        corpus: its folder, or the URL of a packed one.
         by: group the modules by one of `GROUPS`.
         depth: so many folders of a module's name make a group, for ``by="folder"``.
 
@@ -160,7 +162,7 @@ def corpus_stats(corpus: Path | str, *, by: str | None = None, depth: int = 1) -
     order = np.argsort(-sizes, kind="stable")[:_LARGEST]
     splits = modules["split"].value_counts().to_pylist()
     return CorpusStats(
-        corpus=opened.path,
+        corpus=opened.shown,
         modules=len(modules),
         bitcode_bytes=int(sizes.sum()),
         cmd_bytes=int(_integers(modules["cmd_bytes"]).sum()),
@@ -183,7 +185,7 @@ def corpus_stats(corpus: Path | str, *, by: str | None = None, depth: int = 1) -
         override=opened.global_command_override,
         by=by,
         groups=() if by is None else _groups(modules, _labels(modules, by, depth), sizes, again),
-        from_table=(opened.path / MODULES_NAME).is_file(),
+        from_table=isinstance(opened, PackedCorpus) or (opened.path / MODULES_NAME).is_file(),
         seconds=time.perf_counter() - started,
     )
 

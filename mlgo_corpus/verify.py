@@ -16,10 +16,12 @@ from mlgo_corpus.run.certification import RebuildReport, certify, rebuild_compil
 from mlgo_corpus.run.engine import Lost, available_cpus, parallel_map
 from mlgo_corpus.run.rebuilding import RebuildSettings
 from mlgo_corpus.run.toolchain import cache_folder
-from mlgo_corpus.store.corpus import CERTIFICATE_NAME, MANIFEST_NAME, MODULES_NAME, Corpus
+from mlgo_corpus.store.corpus import CERTIFICATE_NAME, MODULES_NAME, Corpus
 from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, read_module_metadata
 from mlgo_corpus.store.objects import SectionNames
+from mlgo_corpus.store.packed import PackedCorpus
 from mlgo_corpus.store.selection import corpus_digest, select_modules
+from mlgo_corpus.store.splitfiles import names_a_side
 from mlgo_corpus.store.verification import (
     STATUS_WARNING,
     Check,
@@ -62,7 +64,7 @@ class VerifyReport:
         seconds: how long the checks took.
     """
 
-    corpus: Path
+    corpus: Path | str
     modules: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     failed: int = 0
@@ -116,9 +118,9 @@ def verify_corpus(
     again.
 
     Args:
-        corpus: the corpus's folder, or a manifest in it.
+        corpus: the corpus's folder, or a manifest in it, or the URL of a packed corpus.
         output: a Parquet file for the rows, one of each module; with ``rebuild``, for the certificate, which by default
-            is ``rebuild.parquet`` in the corpus.
+            is ``rebuild.parquet`` in the corpus; nothing is added to a packed one.
         rebuild: compile each module with its own command, and compare with the object it was extracted from.
         build_dirs: the folders of the builds that the objects are in; by default the current one.
         compiler: the clang to rebuild with; by default each module's own version if it is found, else the next newer.
@@ -149,8 +151,11 @@ def verify_corpus(
     names = select_modules(opened, name_regex=module_filter, modules_file=modules_file, sample=sample, seed=seed)
     settings = None
     if rebuild:
-        output = opened.path / CERTIFICATE_NAME if output is None else output
-        _check_output(output, force=force)
+        if output is None:
+            if isinstance(opened, PackedCorpus):
+                raise UsageError(f"{opened.location}: is packed, and stays as it is; name an --output FILE.parquet")
+            output = opened.path / CERTIFICATE_NAME
+        _check_output(output, opened, force=force)
         settings = RebuildSettings(
             compilers=rebuild_compilers(compiler, cache=cache_folder() if cache is None else cache, jobs=jobs),
             build_dirs=tuple(map(_build_dir, build_dirs or (".",))),
@@ -161,11 +166,10 @@ def verify_corpus(
             memory_limit=None if memory_limit is None else int(_limited("--memory-limit", memory_limit, _MOST_MEMORY)),
         )
     elif output is not None:
-        _check_output(output, force=force)
+        _check_output(output, opened, force=force)
     everything = sample is None and module_filter is None and modules_file is None
     verification = _Verification(opened, names, jobs, progress)
-    is_side = Path(corpus).name != MANIFEST_NAME and not Path(corpus).is_dir()
-    rows = verification.rows(everything=everything, whole=everything and not is_side)
+    rows = verification.rows(everything=everything, whole=everything and not names_a_side(corpus))
     about: dict[str, Any] = {
         "tool": "mlgo-corpus",
         "version": __version__,
@@ -204,7 +208,7 @@ def _limited(option: str, value: float, most: float) -> float:
 def _section_names(corpus: Corpus) -> SectionNames:
     """Give the sections that the corpus was extracted from, which its table may tell."""
     try:
-        options = read_module_metadata(corpus.path / MODULES_NAME).get("options")
+        options = read_module_metadata(corpus.place / MODULES_NAME).get("options")
     except CorpusError:
         options = None
     known = options if isinstance(options, dict) else {}
@@ -212,8 +216,11 @@ def _section_names(corpus: Corpus) -> SectionNames:
     return SectionNames.of(*(name if isinstance(name, str) else None for name in given))
 
 
-def _check_output(path: Path, *, force: bool) -> None:
-    """Refuse a file that cannot be made, or is there already."""
+def _check_output(path: Path, corpus: Corpus, *, force: bool) -> None:
+    """Refuse a file that cannot be made, or is there already, or would be in a packed corpus."""
+    packed = corpus.place if isinstance(corpus, PackedCorpus) else None
+    if isinstance(packed, Path) and path.resolve().is_relative_to(packed.resolve()):
+        raise UsageError(f"--output {path}: is in {packed}, which is packed and stays as it is; name another place")
     if path.is_dir():
         raise UsageError(f"{path}: expected a Parquet file to write, found a folder")
     if not path.parent.is_dir():
@@ -287,7 +294,7 @@ class _Verification:
         majors = [major for major in self._readable_by if major is not None]
         known = bool(majors) and None not in self._readable_by
         return VerifyReport(
-            corpus=self._corpus.path,
+            corpus=self._corpus.shown,
             modules=self._checked,
             counts=dict(self._reasons.most_common()),
             failed=self._statuses[STATUS_FAILED],

@@ -467,7 +467,7 @@ def test_the_json_is_the_report(tmp_path: Path) -> None:
         (["one", "--output", "full"], 2, "full: is no corpus, and not empty; name another folder"),
         (["full", "--output", "x"], 1, "full: not a corpus: it has no corpus_description.json"),
         (["nowhere", "--output", "x"], 1, "nowhere: not a corpus: it has no corpus_description.json"),
-        (["one", "--output", "file/x"], 1, "cannot write "),
+        (["one", "--output", "file/x"], 2, "TMP/file: cannot write there: File exists"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_one_line(tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
@@ -475,7 +475,7 @@ def test_what_cannot_be_done_is_one_line(tmp_path: Path, arguments: list[str], c
     put(tmp_path / "file", b"")
     put(tmp_path / "full/x", b"")
     done = mlgo("combine", *arguments, cwd=tmp_path)
-    assert done.stderr.startswith(f"mlgo-corpus: error: {message}")
+    assert done.stderr.startswith(f"mlgo-corpus: error: {message.replace('TMP', str(tmp_path))}")
     assert done.stderr.count("\n") == 1
     assert (done.returncode, done.stdout) == (code, "")
     assert listing(tmp_path) == ["file", "full", "one"]
@@ -483,5 +483,5 @@ def test_what_cannot_be_done_is_one_line(tmp_path: Path, arguments: list[str], c
 
 
 def test_errors_are_this_packages(tmp_path: Path) -> None:
-    with pytest.raises(MlgoCorpusError, match=r"^cannot write .*: File name too long$"):
+    with pytest.raises(MlgoCorpusError, match=r"/\.x+\.lock: cannot write there: File name too long$"):
         combine_corpora([corpus(tmp_path / "one", ["a"])], tmp_path / ("x" * 254))

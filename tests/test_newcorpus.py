@@ -27,10 +27,11 @@ from test_extract_incremental import in_child
 
 from mlgo_corpus import combine_corpora, make_corpus
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.store import newcorpus
+from mlgo_corpus.store import newcorpus, wholefolder
 from mlgo_corpus.store.corpus import Corpus, Module
 from mlgo_corpus.store.modulescan import scan_module
 from mlgo_corpus.store.newcorpus import NewCorpus, Placing, check_apart, is_whole, new_corpus
+from mlgo_corpus.store.wholefolder import locked
 
 
 def make(output: Path, modules: Path, named: str = "r", **options: Any) -> NewCorpus:
@@ -181,7 +182,7 @@ def test_the_same_again(tmp_path: Path) -> None:
     assert not is_whole(tmp_path / "made", "one", force=True)
     with pytest.raises(UsageError, match="made otherwise"):
         is_whole(tmp_path / "made", "two", force=False)
-    with pytest.raises(UsageError, match=r"made: another process has just made it$"):
+    with pytest.raises(UsageError, match=r"made: another mlgo-corpus has just made it$"):
         make(tmp_path / "made", source, "one", request="one")
     with pytest.raises(UsageError, match="made otherwise"):
         make(tmp_path / "made", source, "two", request="two")
@@ -261,8 +262,9 @@ def dies_at(call: int, where: Any, name: str, work: Callable[[], object]) -> int
         (os, "link", range(1, 13, 3)),
         (NewCorpus, "finish", [1]),
         (newcorpus, "write_manifest", [1]),
-        (newcorpus, "_publish", [1]),
-        (newcorpus, "_remove", range(1, 5)),
+        (wholefolder, "_publish", [1]),
+        (wholefolder, "_remove", range(1, 7)),
+        (Path, "rename", range(1, 4)),
         (Path, "replace", range(1, 6)),
     ],
 )
@@ -321,7 +323,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
             assert files(output) == files(expected), round_
             assert len(rows(output)) == 1500
         if output.parent.exists():
-            assert set(listing(output.parent)) <= {"made", ".made.tmp", ".made.lock", ".made.old"}
+            assert set(listing(output.parent)) <= {"made", ".made.making", ".made.lock", ".made.old"}
     run_checked(*argv, "--force")
     assert files(output) == files(expected)
     assert listing(output.parent) == ["made"]
@@ -330,7 +332,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
 def test_two_at_a_time(tmp_path: Path) -> None:
     source = corpus(tmp_path / "source", ["a"])
     with new_corpus(tmp_path / "made", Placing.LINK) as made:
-        with pytest.raises(UsageError, match=r"made: another process is making it$"):
+        with pytest.raises(UsageError, match=r"made: another mlgo-corpus is making it; wait for it$"):
             combine_corpora([source], tmp_path / "made")
         made.finish(has_thinlto=False, override=None, about={})
     assert listing(tmp_path) == ["made", "source"]
@@ -349,10 +351,10 @@ def test_a_lock_that_was_taken_away_is_none(tmp_path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fcntl, "flock", slow)
-        with newcorpus.locked(path, tmp_path / "made"):
+        with locked(path, tmp_path / "made"):
             patch.undo()
             assert path.exists()
-            with pytest.raises(UsageError, match="another process"), newcorpus.locked(path, tmp_path / "made"):
+            with pytest.raises(UsageError, match="another mlgo-corpus"), locked(path, tmp_path / "made"):
                 pass
     assert not path.exists()
 
@@ -366,7 +368,7 @@ def test_many_at_a_time(tmp_path: Path) -> None:
     assert {code for _, code in ends} <= {0, 2}
     assert 0 in {code for _, code in ends}
     for told, code in ends:
-        assert code == 0 or "another process " in told
+        assert code == 0 or "another mlgo-corpus " in told
     assert len(manifest(tmp_path / "made")["modules"]) == 300
     assert listing(tmp_path) == ["made", "source"]
 
@@ -421,7 +423,7 @@ def test_without_permission(tmp_path: Path) -> None:
             return told
 
         refused, made = as_nobody(work)  # type: ignore[misc]
-        assert refused == f"MlgoCorpusError: cannot write {root}/.new.lock: Permission denied"
+        assert refused == f"UsageError: {root}/.new.lock: cannot write there: Permission denied"
         assert made == [2, [["source/b", "cannot read b.bc: Permission denied"]]]
         found = [(row["module"], row["reason"]) for row in rows(root / "out/new")]
         assert ("source/b", "unreadable") in found

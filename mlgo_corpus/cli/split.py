@@ -31,7 +31,7 @@ _SHOWN = 5
 
 @verb
 def split(
-    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="A corpus folder.")],
+    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A corpus folder, or a packed corpus or its URL.")],
     fractions: Annotated[
         str, typer.Option(metavar="TRAIN,VALIDATION,TEST", help="The share of the modules on each side.")
     ] = "0.8,0.1,0.1",
@@ -117,7 +117,7 @@ def show_split(report: SplitReport) -> None:
     )
     console.print(leaks)
     if report.output is None:
-        console.print(f"each side is a corpus: {visible(str(report.corpus / 'corpus_description.train.json'))}")
+        console.print(f"each side is a corpus: {visible(f'{report.corpus}/corpus_description.train.json')}")
     else:
         console.print(f"each side is a corpus: {visible(str(report.output / 'train'))}")
     _show_problems(report.problems)
@@ -132,7 +132,9 @@ def show_split(report: SplitReport) -> None:
 
 @verb
 def dedup(
-    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="A corpus folder; it is not changed.")],
+    corpus: Annotated[
+        str, typer.Argument(metavar="CORPUS", help="A corpus folder, or a packed corpus or its URL; it is not changed.")
+    ],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="CORPUS", help="A corpus without the duplicates.", show_default="none"),

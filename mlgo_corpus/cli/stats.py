@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,7 +30,7 @@ class GroupedBy(StrEnum):
 
 @verb
 def stats(
-    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="A corpus folder.")],
+    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A corpus folder, or a packed corpus or its URL.")],
     by: Annotated[GroupedBy | None, typer.Option(help="Also sum up by this.")] = None,
     depth: Annotated[int, typer.Option(min=1, help="With --by folder: so many folders of a module's name.")] = 1,
     json_output: JsonOutput = False,

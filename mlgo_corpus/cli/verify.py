@@ -30,7 +30,10 @@ _LONG_ENOUGH_S = 0.5
 
 @verb
 def verify(
-    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="A corpus's folder, or a manifest in it.")],
+    corpus: Annotated[
+        str,
+        typer.Argument(metavar="CORPUS", help="A corpus's folder, or a manifest in it, or a packed corpus or its URL."),
+    ],
     output: Annotated[
         Path | None,
         typer.Option(

@@ -26,7 +26,7 @@ from mlgo_corpus.store.certificate import (
     RebuildRow,
     write_certificate,
 )
-from mlgo_corpus.store.corpus import Corpus, Module
+from mlgo_corpus.store.corpus import Corpus
 from mlgo_corpus.store.moduletable import printable
 from mlgo_corpus.store.tracetable import TraceReason
 from mlgo_corpus.store.verification import ModuleLookup
@@ -209,8 +209,7 @@ class _Certification:
             row = lookup.find(name)
             if printable(name) in self._journal.known:
                 continue
-            corpus = self._corpus
-            module = Module(corpus.path, name, corpus.has_thinlto, corpus.global_command_override)
+            module = self._corpus[name]
             if row is None:  # upstream's tools name a module after its object
                 yield RebuildItem(module, name, None, None)
             else:

@@ -6,10 +6,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from mlgo_corpus import __version__
 from mlgo_corpus.errors import CorpusError, FormatError
 from mlgo_corpus.formats.functionhash import read_functions
 from mlgo_corpus.run.engine import Lost, parallel_map
+from mlgo_corpus.run.toolchain import cache_folder
 from mlgo_corpus.store.corpus import FUNCTIONS_NAME, Corpus, Module
 from mlgo_corpus.store.functiontable import (
     FunctionTableWriter,
@@ -25,6 +27,8 @@ from mlgo_corpus.store.functiontable import (
     read_function_metadata,
 )
 from mlgo_corpus.store.moduletable import printable
+from mlgo_corpus.store.packed import PackedCorpus
+from mlgo_corpus.store.remote import Place, RemotePath
 from mlgo_corpus.store.selection import corpus_digest
 
 _MODULE_SECONDS = 600.0
@@ -38,12 +42,12 @@ class FunctionIndex:
     """A corpus's table of functions.
 
     Attributes:
-        path: where it is.
+        path: where it is; it may be behind the URL of a packed corpus.
         read: modules that were read for it now.
         problems: modules that cannot be read: name and why.
     """
 
-    path: Path
+    path: Place
     read: int
     problems: tuple[tuple[str, str], ...]
 
@@ -54,21 +58,29 @@ def function_index(
 ) -> Iterator[FunctionIndex]:
     """Give a corpus's table of functions for the length of the block, and make it if it is not there.
 
-    It stays in the corpus's folder as ``functions.parquet``; where that cannot be written, it is a temporary file.
+    It stays in the corpus's folder as ``functions.parquet``, and that of a packed corpus, to which nothing is added, in
+    the user's cache; where that cannot be written, it is a temporary file.
 
     Raises:
         OSError: it cannot be written anywhere.
     """
     place = corpus.path / FUNCTIONS_NAME
+    there: tuple[Place, ...] = (place,)
+    if isinstance(corpus, PackedCorpus):
+        place = _cached(corpus)
+        there = (corpus.place / FUNCTIONS_NAME, place)
     digest = corpus_digest(corpus, corpus.names)
-    about = read_function_metadata(place)
-    if about.get("rules") == _RULES and about.get("corpus") == digest:
-        yield FunctionIndex(place, 0, tuple((name, why) for name, why in about.get("problems", ())))
-        return
+    known: Place | None = None
+    for path in there:
+        about = read_function_metadata(path)
+        if about.get("rules") == _RULES:
+            if about.get("corpus") == digest:
+                yield FunctionIndex(path, 0, tuple((name, why) for name, why in about.get("problems", ())))
+                return
+            known = path
     temporary = None
     try:
-        known = place if about.get("rules") == _RULES else None
-        if not os.access(corpus.path, os.W_OK):
+        if not os.access(place.parent, os.W_OK):
             temporary = tempfile.mkdtemp(prefix="mlgo-functions-")
             place = Path(temporary) / FUNCTIONS_NAME
         yield _make(corpus, place, known, digest, jobs, progress)
@@ -77,10 +89,19 @@ def function_index(
             shutil.rmtree(temporary, ignore_errors=True)
 
 
+def _cached(corpus: PackedCorpus) -> Path:
+    """Give the place of a packed corpus's table in the user's cache, whose folder is made if it can be."""
+    where = corpus.location if isinstance(corpus.place, RemotePath) else os.path.realpath(corpus.place)
+    folder = cache_folder() / "functions"
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{sha256(os.fsencode(where)).hexdigest()[:32]}.parquet"
+
+
 def _make(
     corpus: Corpus,
     place: Path,
-    known: Path | None,
+    known: Place | None,
     digest: str,
     jobs: int,
     progress: Callable[[int, int], None] | None,
@@ -90,7 +111,11 @@ def _make(
     problems: list[tuple[str, str]] = []
     table = FunctionTableWriter(place)
     try:
-        items = ((module, before.bitcode_sha256 if (before := _of(old, module)) else None) for module in corpus)
+        sizes = corpus.sizes(corpus.names)
+        items = (
+            _Item(module, before.bitcode_sha256 if (before := _of(old, module)) else None, sizes[module.name])
+            for module in corpus
+        )
         made = parallel_map(_index_module, items, jobs=jobs, limit=_MODULE_SECONDS, weigh=_share_of_chunk)
         for done, (module, found) in enumerate(zip(corpus, made, strict=True), 1):
             if isinstance(found, Lost):
@@ -113,7 +138,7 @@ def _make(
     return FunctionIndex(place, read, tuple(problems))
 
 
-def _read_known(path: Path) -> dict[str, ModuleFunctions]:
+def _read_known(path: Place) -> dict[str, ModuleFunctions]:
     try:
         return {made.module: made for made in iter_known(path)}
     except CorpusError:  # damaged: it is made anew
@@ -124,9 +149,17 @@ def _of(known: dict[str, ModuleFunctions], module: Module) -> ModuleFunctions | 
     return known.get(printable(module.name))
 
 
-def _index_module(item: tuple[Module, str | None]) -> ModuleFunctions | None:
+class _Item(NamedTuple):
+    """A module to be read, the digest of the bitcode that is known already, and its bytes."""
+
+    module: Module
+    known: str | None
+    size: int
+
+
+def _index_module(item: _Item) -> ModuleFunctions | None:
     """Read a module's functions; None if its bitcode is the one that is known."""
-    module, known = item
+    module, known, _ = item
     name = printable(module.name)
     try:
         data = module.bitcode()
@@ -149,8 +182,5 @@ def _index_module(item: tuple[Module, str | None]) -> ModuleFunctions | None:
     )
 
 
-def _share_of_chunk(item: tuple[Module, str | None]) -> float:
-    try:
-        return os.stat(item[0].bitcode_path).st_size / _CHUNK_BYTES
-    except (OSError, CorpusError):
-        return 0.0
+def _share_of_chunk(item: _Item) -> float:
+    return item.size / _CHUNK_BYTES

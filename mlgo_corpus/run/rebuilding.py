@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -27,7 +27,7 @@ from mlgo_corpus.formats.objdiff import EMBEDDED, compare_objects
 from mlgo_corpus.formats.objfile import measure_object
 from mlgo_corpus.formats.replay import embedding_options, verbatim_command
 from mlgo_corpus.run.failures import RunFailure, classify
-from mlgo_corpus.run.modulecommand import compiler_environment, module_command, module_options
+from mlgo_corpus.run.modulecommand import compiler_environment, module_command, module_options, on_disk
 from mlgo_corpus.run.process import run_tool
 from mlgo_corpus.store.certificate import Outcome, RebuildRow
 from mlgo_corpus.store.corpus import Module
@@ -137,6 +137,8 @@ class _Rebuild:
         self._settings = settings
         self._item = item
         self._module = item.module
+        # What says paths as they are in the corpus, of a module whose files are made for the compiler.
+        self._said: Callable[[str], str] = str
         self._folder = folder
         self._known: dict[str, Any] = {"source": item.source, "member": item.member}
 
@@ -166,6 +168,7 @@ class _Rebuild:
         except NoOriginal as problem:
             original = problem
         compiler = self._pick(data, original.content if isinstance(original, Original) else b"")
+        self._module, self._said = on_disk(self._module, self._folder)
         (self._folder / _BITCODE_NAME).write_bytes(original.embedded if isinstance(original, Original) else data)
         self._compile(compiler)
         try:
@@ -228,7 +231,7 @@ class _Rebuild:
 
     def _compile(self, compiler: RebuildCompiler) -> None:
         argv = (*compiler.cc1, *self._command())
-        self._known["argv"] = argv
+        self._known["argv"] = tuple(map(self._said, argv))
         try:
             done = run_tool(
                 argv,
@@ -241,7 +244,7 @@ class _Rebuild:
             self._ended(error.returncode, error.stderr, error.usage)
             limited = self._settings.memory_limit is not None
             reason, detail = classify(error, limited=limited, timeout=self._settings.timeout)
-            raise RunFailure(reason, detail.replace(f"{self._folder}/", "")) from None
+            raise RunFailure(reason, self._said(detail).replace(f"{self._folder}/", "")) from None
         self._ended(0, done.stderr, done.usage)
 
     def _ended(self, code: int | None, stderr: str, usage: Usage | None) -> None:
@@ -249,7 +252,7 @@ class _Rebuild:
             self._known |= {
                 "exit_code": code if code is not None and code >= 0 else None,
                 "signal": -code if code is not None and code < 0 else None,
-                "stderr_tail": stderr_tail(stderr.encode()),
+                "stderr_tail": stderr_tail(self._said(stderr).encode()),
                 "wall_s": usage.wall_s,
                 "cpu_s": usage.cpu_s,
             }

@@ -118,6 +118,17 @@ class Module:
         """
         return self._read(self.command_path)
 
+    def thinlto_index(self) -> bytes:
+        """Read the module's ThinLTO index, which may be empty.
+
+        Raises:
+            CorpusError: the file is missing or cannot be read, or the corpus is one without ThinLTO.
+        """
+        path = self.thinlto_index_path
+        if path is None:
+            raise CorpusError("a corpus without ThinLTO", self.name)
+        return self._read(path)
+
     def _read(self, path: Path) -> bytes:
         try:
             mode = path.stat().st_mode
@@ -136,6 +147,7 @@ class Corpus:
 
     Attributes:
         path: the folder; of a corpus behind a URL only its name means something.
+        place: the folder, or what is behind the URL.
         location: the path or the URL, to be shown.
         names: the modules' names, in the manifest's order.
         has_thinlto: whether modules have a ThinLTO index.
@@ -144,6 +156,7 @@ class Corpus:
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
         self.path = path
+        self.place: Place = path
         self.location = str(path)
         self.names: tuple[str, ...] = tuple(manifest["modules"])
         self.has_thinlto: bool = manifest["has_thinlto"]
@@ -193,6 +206,11 @@ class Corpus:
 
     def _module(self, name: str) -> Module:
         return Module(self.path, name, self.has_thinlto, self.global_command_override)
+
+    @property
+    def shown(self) -> Path | str:
+        """The corpus as a report tells of it: its path or its URL."""
+        return self.place if isinstance(self.place, Path) else self.location
 
     def sizes(self, names: Sequence[str]) -> dict[str, int]:
         """Give the bytes of some modules' bitcode; 0 for one that is not there."""

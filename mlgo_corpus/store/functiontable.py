@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.store import arrays
 from mlgo_corpus.store.moduletable import printable
+from mlgo_corpus.store.remote import Place
 from mlgo_corpus.store.tables import METADATA_KEY, BatchTable, open_parquet, unreadable
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class FunctionTableWriter:
         self._rows = 0
 
 
-def read_function_metadata(path: Path) -> dict[str, Any]:
+def read_function_metadata(path: Place) -> dict[str, Any]:
     """Give what a table says of its making; empty where there is none, or none that can be read."""
     try:
         with open_parquet(path) as file:
@@ -158,7 +159,7 @@ def read_function_metadata(path: Path) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def iter_known(path: Path) -> Iterator[ModuleFunctions]:
+def iter_known(path: Place) -> Iterator[ModuleFunctions]:
     """Give what a table holds, module by module, in its order.
 
     Raises:
@@ -193,7 +194,7 @@ def _modules_of(group: pa.Table) -> Iterator[ModuleFunctions]:
         )
 
 
-def read_function_columns(path: Path, names: Sequence[str]) -> FunctionColumns:
+def read_function_columns(path: Place, names: Sequence[str]) -> FunctionColumns:
     """Read what comparing takes of the functions of these modules, which are numbered in this order.
 
     Raises:

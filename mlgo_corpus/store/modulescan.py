@@ -26,11 +26,14 @@ from mlgo_corpus.store.moduletable import (
     read_module_columns,
 )
 from mlgo_corpus.store.objects import Reason
+from mlgo_corpus.store.packed import METADATA_COLUMNS, PackedCorpus, PackedModule
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from mlgo_corpus.formats.bitcode import ModuleHeader
+
+_PACKED_COLUMNS = ("bitcode_bytes", "cmd_bytes", *METADATA_COLUMNS)
 
 
 def iter_rows(corpus: Corpus) -> Iterator[ModuleRow]:
@@ -41,14 +44,14 @@ def iter_rows(corpus: Corpus) -> Iterator[ModuleRow]:
     Raises:
         CorpusError: the table is damaged.
     """
-    path = corpus.path / MODULES_NAME
+    path = corpus.place / MODULES_NAME
     missing = {printable(name): name for name in corpus.names}
     if path.is_file():
         for row in iter_module_rows(path):
             if row.status != STATUS_OK or missing.pop(row.module, None) is not None:
                 yield row
-    for name in missing.values():  # of a corpus without a table, or one whose manifest somebody edited
-        yield scan_module(corpus[name])
+    # Of a corpus without a table, or one whose manifest somebody edited.
+    yield from _scan_modules(corpus, tuple(missing.values()))
 
 
 def read_rows_as_columns(corpus: Corpus, columns: Sequence[str]) -> pa.Table:
@@ -60,7 +63,7 @@ def read_rows_as_columns(corpus: Corpus, columns: Sequence[str]) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    path = corpus.path / MODULES_NAME
+    path = corpus.place / MODULES_NAME
     wanted = tuple(dict.fromkeys(("module", "status", *columns)))
     missing = {printable(name): name for name in corpus.names}
     tables = []
@@ -79,7 +82,7 @@ def read_rows_as_columns(corpus: Corpus, columns: Sequence[str]) -> pa.Table:
             for name in named.to_pylist():
                 del missing[name]
     if missing or not tables:
-        rows = [scan_module(corpus[name]) for name in missing.values()]
+        rows = list(_scan_modules(corpus, tuple(missing.values())))
         kinds = [pa.int64() if name in INTEGER_FIELDS else pa.string() for name in wanted]
         arrays = [
             pa.array([getattr(row, name) for row in rows], kind) for name, kind in zip(wanted, kinds, strict=True)
@@ -105,6 +108,26 @@ def _first_of_each(names: pa.ChunkedArray, there: pa.ChunkedArray) -> pa.Array:
         if is_ok:
             seen.add(name)
     return pa.array(kept, pa.bool_())
+
+
+def _scan_modules(corpus: Corpus, names: Sequence[str]) -> Iterator[ModuleRow]:
+    """Give the rows that `scan_module` gives; those of a packed corpus were made when it was packed.
+
+    Raises:
+        CorpusError: a packed corpus is damaged.
+    """
+    if not isinstance(corpus, PackedCorpus):
+        yield from (scan_module(corpus[name]) for name in names)
+        return
+    columns = ("module", *_PACKED_COLUMNS)
+    for name, (found, *values) in zip(names, corpus.iter_values(names, columns), strict=True):
+        known = dict(zip(_PACKED_COLUMNS, values, strict=True))
+        if known["source"] is None or known["reason"] is None:  # it could not be read then, or is not there
+            yield scan_module(corpus[name])
+        elif found != printable(name):
+            raise CorpusError(f"{corpus.location}: another module is in its row", name)
+        else:
+            yield ModuleRow(module=found, status=STATUS_OK, detail="", **known)
 
 
 def scan_module(module: Module) -> ModuleRow:
@@ -155,6 +178,8 @@ def scan_module(module: Module) -> ModuleRow:
 
 def reason_without(module: Module) -> Reason:
     """Give the reason for a module whose files cannot be had: they are not there, or cannot be read."""
+    if isinstance(module, PackedModule) and _is_name(module):
+        return Reason.MISSING if module.is_missing() else Reason.UNREADABLE
     paths = (module.bitcode_path, module.thinlto_index_path) if _is_name(module) else ()
     there = all(path is None or os.path.exists(path) for path in paths)
     return Reason.UNREADABLE if paths and there else Reason.MISSING

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.store import arrays
 from mlgo_corpus.store.corpus import create_file
+from mlgo_corpus.store.remote import Place
 from mlgo_corpus.store.tables import METADATA_KEY, Kind, RowTable, open_parquet, unreadable
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class ModuleTableWriter(RowTable):
         super().__init__(path, temporary, ModuleRow._fields, dict.fromkeys(INTEGER_FIELDS, Kind.INTEGER))
 
 
-def read_module_columns(path: Path, columns: Sequence[str] = ModuleRow._fields) -> pa.Table:
+def read_module_columns(path: Place, columns: Sequence[str] = ModuleRow._fields) -> pa.Table:
     """Read columns of a ``modules.parquet``; one that an older file has not is all null.
 
     Raises:
@@ -93,7 +94,7 @@ def read_module_columns(path: Path, columns: Sequence[str] = ModuleRow._fields) 
     return pa.concat_tables(_iter_groups(path, columns)) if columns else pa.table({})
 
 
-def iter_module_rows(path: Path) -> Iterator[ModuleRow]:
+def iter_module_rows(path: Place) -> Iterator[ModuleRow]:
     """Give the rows of a ``modules.parquet`` one by one, in bounded memory.
 
     Raises:
@@ -103,7 +104,7 @@ def iter_module_rows(path: Path) -> Iterator[ModuleRow]:
         yield from map(ModuleRow._make, zip(*(column.to_pylist() for column in group.columns), strict=True))
 
 
-def read_module_metadata(path: Path) -> dict[str, Any]:
+def read_module_metadata(path: Place) -> dict[str, Any]:
     """Read what a ``modules.parquet`` says of its making; empty where it says nothing.
 
     Raises:
@@ -174,7 +175,7 @@ def write_module_rows(path: Path, temporary: Path, rows: Iterable[ModuleRow], me
         raise
 
 
-def _iter_groups(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
+def _iter_groups(path: Place, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Give the row groups of a table, with these columns; at least one, which may be empty."""
     import pyarrow as pa
 

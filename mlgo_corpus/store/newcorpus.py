@@ -1,15 +1,12 @@
 """A corpus made of other corpora's modules: put together beside its place, and moved there when it is whole.
 
-Until then it is ``.NAME.tmp`` beside the folder it will be, so that a kill leaves nothing under the final name; the
-next run takes what is left there away. What was there before is taken away last, and only if it is a corpus.
+What was there before is taken away last, and only if it is a corpus; see `mlgo_corpus.store.wholefolder`.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
@@ -43,6 +40,9 @@ from mlgo_corpus.store.moduletable import (
     printable,
     read_module_metadata,
 )
+from mlgo_corpus.store.packed import PackedCorpus, PackedModule
+from mlgo_corpus.store.remote import RemotePath, parse_place
+from mlgo_corpus.store.wholefolder import find_stranger, recover, whole_folder
 
 # What a file system says that has no hard links, or is another one, or allows no more of them.
 _NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
@@ -55,6 +55,8 @@ class Placing(StrEnum):
         LINK: hard links, which take no room; copies where the file system has none, or is another one.
         COPY: copies.
         REFERENCE: symbolic links, to each corpus's folder or to each file: the originals must stay where they are.
+
+    The modules of a packed corpus have no files: theirs are written, and there is nothing to refer to.
     """
 
     LINK = "link"
@@ -136,6 +138,9 @@ class NewCorpus:
     def _place(self, module: Module, name: str, *, referred: bool) -> None:
         """Bring a module's files, its bitcode and the index it has to have at least; all of them or none."""
         target = self.path / checked_name(name)
+        if isinstance(module, PackedModule):
+            self._write(module, target)
+            return
         placed: list[Path] = []
         try:
             for path, suffix in (
@@ -159,21 +164,34 @@ class NewCorpus:
                 item.unlink()
             raise
 
-    def _place_file(self, path: Path, target: Path) -> None:
+    def _write(self, module: PackedModule, target: Path) -> None:
+        """Write the files of a module that has none; all of them or none."""
+        contents = {BITCODE_SUFFIX: module.bitcode()}
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if os.path.lexists(target):
-                raise CorpusError(f"{target.name} is a file of another module")
+            contents[COMMAND_SUFFIX] = module.own_command()
+        except CorpusError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):  # modules without one are ordinary
+                raise
+        if module.has_thinlto:
+            contents[THINLTO_INDEX_SUFFIX] = module.thinlto_index()
+        placed: list[Path] = []
+        try:
+            for suffix, data in contents.items():
+                path = target.with_name(target.name + suffix)
+                with _made_in_place(path), create_file(path) as file:
+                    placed.append(path)
+                    file.write(data)
+        except CorpusError:
+            for item in placed:
+                item.unlink()
+            raise
+
+    def _place_file(self, path: Path, target: Path) -> None:
+        with _made_in_place(target):
             if self._placing is Placing.REFERENCE:
                 target.symlink_to(path.resolve())
             elif self._placing is Placing.COPY or not self._link(path, target):
                 self._copy(path, target)
-        except OSError as error:
-            if isinstance(error, FileExistsError | NotADirectoryError):
-                raise CorpusError("a file stands where its folder has to be") from error
-            if error.errno == errno.ENAMETOOLONG:
-                raise CorpusError(f"cannot make {target.name}: {os_reason(error)}") from error
-            raise
 
     def _link(self, path: Path, target: Path) -> bool:
         """Make a hard link, to what a symbolic link leads to; tell whether that is possible."""
@@ -200,6 +218,26 @@ class NewCorpus:
             target.unlink()
             raise
         self.copied += self._placing is Placing.LINK
+
+
+@contextmanager
+def _made_in_place(target: Path) -> Iterator[None]:
+    """Make a file's folder, so that the block can make the file.
+
+    Raises:
+        CorpusError: there can be no such file.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if os.path.lexists(target):
+            raise CorpusError(f"{target.name} is a file of another module")
+        yield
+    except OSError as error:
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            raise CorpusError("a file stands where its folder has to be") from error
+        if error.errno == errno.ENAMETOOLONG:
+            raise CorpusError(f"cannot make {target.name}: {os_reason(error)}") from error
+        raise
 
 
 def _is_file(path: Path) -> bool:
@@ -231,122 +269,28 @@ def new_corpus(
     """Make a corpus in the block, whose `NewCorpus.finish` must have been called when it ends.
 
     With the ``request`` and ``force`` that `is_whole` was asked about, it is asked again when no other process can
-    make one in the same place.
+    make one in the same place. What is there is replaced.
 
     Raises:
-        UsageError: another process makes it at the same time, or has just made it.
+        UsageError: it cannot be made there, or another process makes it at the same time, or has just made it.
         MlgoCorpusError: it cannot be written.
     """
-    output = output.resolve()
-    staging = _staging(output)
+
+    def may_replace() -> bool:
+        if request is not None and is_whole(output, request, force=force):
+            raise UsageError(f"{output}: another mlgo-corpus has just made it")
+        return True
+
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with locked(_lock_of(output), output):
-            _restore(output)
-            if request is not None and is_whole(output, request, force=force):
-                raise UsageError(f"{output}: another process has just made it")
+        with whole_folder(output, replace=may_replace) as folder:
+            made = NewCorpus(folder, output.resolve(), placing)
             try:
-                _remove(staging)
-                staging.mkdir()
-                made = NewCorpus(staging, output, placing)
-                try:
-                    yield made
-                except BaseException:
-                    made.abandon()
-                    raise
-                _publish(staging, output)
-            finally:
-                with suppress(OSError):
-                    _remove(staging)
+                yield made
+            except BaseException:
+                made.abandon()
+                raise
     except OSError as error:
         raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
-
-
-@contextmanager
-def locked(path: Path, output: Path) -> Iterator[None]:
-    """Keep other processes from making the same ``output``, by a file that is there in the meantime.
-
-    Raises:
-        UsageError: another process makes it.
-        OSError: the file cannot be made.
-    """
-    while True:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_same_file(descriptor, path):
-                break
-            os.close(descriptor)  # the one before took it away between our two steps
-        except BlockingIOError as error:
-            os.close(descriptor)
-            raise UsageError(f"{output}: another process is making it") from error
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            path.unlink()
-        os.close(descriptor)
-
-
-def _is_same_file(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
-    except FileNotFoundError:
-        return False
-
-
-def _tidy(output: Path) -> None:
-    """Take away what a run that was killed has left beside a corpus, if no run is under way."""
-    output = output.resolve()
-    if not any(map(os.path.lexists, (_lock_of(output), _staging(output), _before(output)))):
-        return
-    with suppress(OSError, UsageError), locked(_lock_of(output), output):
-        _restore(output)
-        _remove(_staging(output))
-        _remove(_before(output))
-
-
-def _restore(output: Path) -> None:
-    """Give back its name to what a run was about to replace when it was killed."""
-    if _before(output).exists() and not output.exists():
-        _before(output).replace(output)
-
-
-def _staging(output: Path) -> Path:
-    return output.with_name(f".{output.name}.tmp")
-
-
-def _lock_of(output: Path) -> Path:
-    return output.with_name(f".{output.name}.lock")
-
-
-def _before(output: Path) -> Path:
-    return output.with_name(f".{output.name}.old")
-
-
-def _publish(staging: Path, output: Path) -> None:
-    before = _before(output)
-    _remove(before)
-    try:
-        staging.replace(output)  # also in place of an empty folder
-        return
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-    output.replace(before)
-    try:
-        staging.replace(output)
-    except BaseException:
-        before.replace(output)
-        raise
-    _remove(before)
-
-
-def _remove(path: Path) -> None:
-    if path.is_symlink() or path.is_file():
-        path.unlink()
-    elif path.exists():
-        shutil.rmtree(path)
 
 
 def digest_of_request(*parts: object) -> str:
@@ -363,7 +307,7 @@ def is_whole(output: Path, request: str, *, force: bool) -> bool:
     Raises:
         UsageError: something else is there.
     """
-    _tidy(output)
+    recover(output)
     if not output.exists() and not output.is_symlink():
         return False
     if not output.is_dir():
@@ -384,35 +328,62 @@ def is_whole(output: Path, request: str, *, force: bool) -> bool:
         raise UsageError(f"{output}: is a corpus that extract keeps up to date; name another folder")
     if not force:
         raise UsageError(f"{output}: a corpus made otherwise is there; --force replaces it")
-    if (foreign := _find_foreign(output)) is not None:
-        raise UsageError(f"{output}: {foreign} is no part of the corpus, and would be lost; name another folder")
+    stranger = find_stranger(output, _FilesOfACorpus(output), below=frozenset({STATE_FOLDER}))
+    if stranger is not None:
+        raise UsageError(f"{output}: {stranger} is no part of the corpus, and would be lost; name another folder")
     return False
 
 
-def _find_foreign(output: Path) -> str | None:
-    """Give a file that is not a corpus's, if there is one: what --force replaces is a corpus and nothing else."""
-    for where, folders, files in os.walk(output):
-        folders[:] = sorted(folder for folder in folders if folder != STATE_FOLDER or where != str(output))
-        for file in sorted(files):
-            path = Path(where, file)
-            own = file.endswith(MODULE_SUFFIXES) or (
-                path.parent == output
-                and (file in TABLE_NAMES or (file.startswith(MANIFEST_STEM) and file.endswith(".json")))
-            )
-            if not own and not path.is_symlink():
-                return str(path.relative_to(output))
-    return None
+class _FilesOfACorpus:
+    """The paths of files in a folder that are a corpus's, as far as their names tell, and links, which hold nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __contains__(self, path: object) -> bool:
+        name = str(path)
+        if name.endswith(MODULE_SUFFIXES) or name in TABLE_NAMES:
+            return True
+        is_manifest = "/" not in name and name.startswith(MANIFEST_STEM) and name.endswith(".json")
+        return is_manifest or (self._folder / name).is_symlink()
+
+
+def local_output(output: Path | str) -> Path:
+    """Give the folder that a new corpus is to be.
+
+    Raises:
+        UsageError: it is behind a URL.
+    """
+    place = parse_place(output)
+    if isinstance(place, RemotePath):
+        raise UsageError(f"{place}: a corpus of many files is not made behind a URL; name a folder")
+    return place
+
+
+def check_inputs(output: Path, corpora: Iterable[Corpus], placing: Placing) -> None:
+    """Refuse an output that `check_apart` refuses, and to refer to what is packed.
+
+    Raises:
+        UsageError: it is one.
+    """
+    opened = list(corpora)
+    check_apart(output, opened)
+    for corpus in opened:
+        if placing is Placing.REFERENCE and isinstance(corpus, PackedCorpus):
+            raise UsageError(f"{corpus.location}: is packed, with no files to refer to; --copy or --link writes them")
 
 
 def check_apart(output: Path, inputs: Iterable[Corpus | Path]) -> None:
-    """Refuse an output that is one of the inputs, or in one, or around one.
+    """Refuse an output that is one of the inputs, or in one, or around one; nothing is, behind a URL.
 
     Raises:
         UsageError: it is.
     """
     place = output.resolve()
     for item in inputs:
-        path = item.path if isinstance(item, Corpus) else item
+        path = item.place if isinstance(item, Corpus) else item
+        if isinstance(path, RemotePath):
+            continue
         source = path.resolve()
         if place == source or place.is_relative_to(source) or source.is_relative_to(place):
             raise UsageError(f"--output {output}: overlaps {path}; name a folder apart from it")

@@ -34,6 +34,7 @@ without looking into the files. Nothing read here is taken on trust: names, numb
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -87,6 +88,7 @@ METADATA_COLUMNS: Final = tuple(
     for name in ModuleRow._fields
     if name not in ("module", "status", "detail", "duplicate_of", "bitcode_bytes", "cmd_bytes")
 )
+_MISSING = os.strerror(errno.ENOENT)
 STAMP_COLUMNS: Final = ("bitcode_mtime_ns", "command_mtime_ns")
 _CONTENT_COLUMNS = ("module", "bitcode", "command", "command_bytes", "thinlto_index", "problem")
 _FILE_NAME = re.compile(rf"{DATA_FOLDER}/part-[0-9]{{5,}}\.parquet")
@@ -224,7 +226,7 @@ class PackedModule(Module):
         """
         data, problem = self._values("bitcode", "problem")
         if data is None:
-            raise CorpusError(problem or missing_file(self.name + BITCODE_SUFFIX), self.name)
+            raise self._lacks(self.name + BITCODE_SUFFIX, problem, problem)
         return bytes(data)
 
     def own_command(self) -> bytes:
@@ -235,8 +237,29 @@ class PackedModule(Module):
         """
         command = self._own_command()
         if command is None:
-            raise CorpusError(missing_file(self.name + COMMAND_SUFFIX), self.name)
+            raise self._lacks(self.name + COMMAND_SUFFIX, *self._values("problem"))
         return command
+
+    def thinlto_index(self) -> bytes:
+        """Read the module's ThinLTO index, which may be empty.
+
+        Raises:
+            CorpusError: there is none, or it cannot be read.
+        """
+        data, problem = self._values("thinlto_index", "problem")
+        if data is None:
+            raise self._lacks(self.name + THINLTO_INDEX_SUFFIX, problem)
+        return bytes(data)
+
+    def is_missing(self) -> bool:
+        """Tell whether what the module lacks was not there when the corpus was packed, and not only unreadable."""
+        try:
+            self.bitcode()
+            if self.has_thinlto:
+                self.thinlto_index()
+        except CorpusError as error:
+            return isinstance(error.__cause__, FileNotFoundError) or self.place is None
+        return False
 
     def on_disk(self, folder: Path) -> Module:
         """Write the module's files into ``folder``, under the names that they have in a corpus.
@@ -256,6 +279,19 @@ class PackedModule(Module):
                 with create_file(path) as file:
                     file.write(data)
         return module
+
+    def _lacks(self, file: str, problem: str | None, otherwise: str | None = None) -> CorpusError:
+        """Say why a file is not there; what is wrong with the module may be wrong with another of its files.
+
+        The error's cause is that of `Module`, where the file was not there when the corpus was packed.
+        """
+        said = missing_file(file)
+        if problem is not None and problem.startswith(printable(said).removesuffix(_MISSING)):
+            otherwise = problem
+        error = CorpusError(otherwise or said, self.name)
+        if error.message.endswith(_MISSING):
+            error.__cause__ = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return error
 
     def _own_command(self) -> bytes | None:
         return join_command(*self._values("command", "command_bytes"))
@@ -286,7 +322,7 @@ def value_of(column: pa.ChunkedArray, row: int) -> Any:
 
 def missing_file(name: str) -> str:
     """Say that a file of a module is not there, as `Module` does."""
-    return f"cannot read {name.rpartition('/')[2]}: {os.strerror(2)}"
+    return f"cannot read {name.rpartition('/')[2]}: {_MISSING}"
 
 
 def cut_command(data: bytes | None) -> tuple[list[str] | None, bytes | None]:
@@ -387,7 +423,6 @@ class PackedCorpus(Corpus):
         manifest_name: which of the manifests: of all modules, or of one side of a split.
 
     Attributes:
-        place: the folder, or what is behind the URL.
         description: what ``corpus.json`` says.
 
     Raises:
@@ -395,11 +430,11 @@ class PackedCorpus(Corpus):
     """
 
     def __init__(self, place: Place, manifest_name: str = MANIFEST_NAME) -> None:
-        self.place = place
         self.description = read_description(place)
         manifest = read_manifest(place / manifest_name)
         super().__init__(Path(place.name) if isinstance(place, RemotePath) else place, manifest)
         self.location = str(place)
+        self.place = place
         all_names = self.names if manifest_name == MANIFEST_NAME else read_manifest(place / MANIFEST_NAME)["modules"]
         self.files: tuple[PackedFile, ...] = self.description["files"]
         # Where each row group begins, counted over all files.

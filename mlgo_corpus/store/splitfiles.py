@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlgo_corpus.errors import CorpusError
-from mlgo_corpus.store.corpus import MANIFEST_STEM, MODULES_NAME
+from mlgo_corpus.store.corpus import MANIFEST_NAME, MANIFEST_STEM, MODULES_NAME
 from mlgo_corpus.store.moduletable import read_module_columns, read_module_metadata, rewrite_column
+from mlgo_corpus.store.remote import RemotePath, parse_place
 from mlgo_corpus.store.splits import SIDES
 
 if TYPE_CHECKING:
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 def side_manifest(folder: Path, side: str) -> Path:
     """Say where a side's manifest is; `Corpus.open` takes it for a corpus."""
     return folder / f"{MANIFEST_STEM}{side}.json"
+
+
+def names_a_side(corpus: Path | str) -> bool:
+    """Tell whether what is to be opened is the manifest of a side, and no corpus's folder, URL or own manifest."""
+    place = parse_place(corpus)
+    if place.name == MANIFEST_NAME or not (place.name.startswith(MANIFEST_STEM) and place.name.endswith(".json")):
+        return False
+    return isinstance(place, RemotePath) or not place.is_dir()
 
 
 @dataclass(frozen=True, slots=True)

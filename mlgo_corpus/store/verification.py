@@ -23,14 +23,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from mlgo_corpus.errors import CorpusError, FormatError, TruncatedError, os_reason
+from mlgo_corpus.errors import CorpusError, FormatError, TruncatedError
 from mlgo_corpus.formats.bitcode import Buffer, is_bitcode, iter_extents, read_producer
 from mlgo_corpus.formats.cmdline import decode_options, split_options
 from mlgo_corpus.formats.objfile import describe_head
@@ -49,6 +50,8 @@ from mlgo_corpus.store.corpus import (
     read_manifest,
 )
 from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, ModuleRow, iter_module_rows, printable
+from mlgo_corpus.store.packed import PackedCorpus
+from mlgo_corpus.store.remote import Place, RemotePath
 from mlgo_corpus.store.tables import Kind, RowTable
 
 STATUS_WARNING: Final = "warning"
@@ -322,11 +325,11 @@ def _check_thinlto_index(module: Module) -> list[Problem]:
     if path is None:
         return []
     try:
-        if not path.is_file():
+        data = module.thinlto_index()
+    except CorpusError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
             return [(VerifyReason.MISSING_THINLTO_INDEX, f"cannot read {path.name}: there is no such file")]
-        data = path.read_bytes()
-    except OSError as error:
-        return [(VerifyReason.UNREADABLE, f"cannot read {path.name}: {os_reason(error)}")]
+        return [(VerifyReason.UNREADABLE, error.message)]
     if not data:  # how build systems say: compile without importing
         return []
     if not is_bitcode(data):
@@ -350,7 +353,7 @@ class ModuleLookup:
     """
 
     def __init__(self, corpus: Corpus) -> None:
-        path = corpus.path / MODULES_NAME
+        path = corpus.place / MODULES_NAME
         self.exists = path.is_file()
         self.damage: str | None = None
         self._rows = iter_module_rows(path) if self.exists else iter(())
@@ -389,12 +392,23 @@ class ModuleLookup:
             self.damage = str(error)
 
 
-def iter_checks(corpus: Corpus, names: Iterable[str], lookup: ModuleLookup) -> Iterator[Check]:
+def iter_checks(corpus: Corpus, names: Sequence[str], lookup: ModuleLookup) -> Iterator[Check]:
     """Give what is to be checked of the modules."""
-    for name in names:
+    for name, packed in zip(names, _iter_packed(corpus, names), strict=True):
         row = lookup.find(name)
-        module = Module(corpus.path, name, corpus.has_thinlto, corpus.global_command_override)
-        yield Check(module, None if row is None else Expected.of(row), lookup.exists)
+        yield Check(corpus[name], packed if row is None else Expected.of(row), lookup.exists)
+
+
+def _iter_packed(corpus: Corpus, names: Sequence[str]) -> Iterator[Expected | None]:
+    """Give what the columns of a packed corpus say of modules' files; None of a module where there is no such thing."""
+    if not isinstance(corpus, PackedCorpus):
+        yield from repeat(None, len(names))
+        return
+    columns = ("bitcode_bytes", "bitcode_sha256", "cmd_bytes", "cmd_sha256")
+    for values in corpus.iter_values(names, columns):
+        # Whether the build embedded a command is not told: the folder would not tell it either.
+        has_command = values[3] is not None or corpus.global_command_override is None
+        yield None if values[1] is None else Expected(values[0], values[1], values[2], values[3], has_command)
 
 
 # --- the folder
@@ -417,13 +431,9 @@ def iter_folder_rows(corpus: Corpus, lookup: ModuleLookup, *, whole: bool) -> It
     for name in lookup.others():
         detail = f"{MODULES_NAME} says that it is in the corpus, {MANIFEST_NAME} does not"
         yield problem_row(name, VerifyReason.NOT_IN_MANIFEST, detail)
-    if not corpus.path.is_dir():
-        return
     known = frozenset(corpus.names)
     listed = set(known)
-    for path in sorted(corpus.path.glob(f"{MANIFEST_STEM}*.json")):
-        if path.name == MANIFEST_NAME:
-            continue
+    for path in _side_manifests(corpus.place):
         try:
             names = read_manifest(path)["modules"]
         except CorpusError as error:
@@ -434,9 +444,19 @@ def iter_folder_rows(corpus: Corpus, lookup: ModuleLookup, *, whole: bool) -> It
             if name not in known:
                 detail = f"{path.name} names it, {MANIFEST_NAME} does not"
                 yield problem_row(name, VerifyReason.UNKNOWN_MODULE, detail)
-    for name in iter_bitcode_files(corpus.path):
-        if name.removesuffix(BITCODE_SUFFIX) not in listed:
-            yield problem_row(name, VerifyReason.UNLISTED_FILE, "bitcode that no manifest names")
+    if isinstance(corpus.place, Path):
+        for name in iter_bitcode_files(corpus.place):
+            if name.removesuffix(BITCODE_SUFFIX) not in listed:
+                yield problem_row(name, VerifyReason.UNLISTED_FILE, "bitcode that no manifest names")
+
+
+def _side_manifests(place: Place) -> list[Place]:
+    names = place.files() if isinstance(place, RemotePath) else (path.name for path in place.glob(f"{MANIFEST_STEM}*"))
+    return [
+        place / name
+        for name in sorted(names)
+        if name != MANIFEST_NAME and "/" not in name and name.startswith(MANIFEST_STEM) and name.endswith(".json")
+    ]
 
 
 def _check_override(override: tuple[str, ...]) -> Iterator[VerifyRow]:

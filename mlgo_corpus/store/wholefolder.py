@@ -1,112 +1,183 @@
-"""A folder that appears under its name when all that is in it is whole."""
+"""A folder that appears under its name when all that is in it is whole.
+
+Until then it is ``.NAME.making`` beside the folder it will be, so that a kill leaves nothing under the final name.
+What it replaces is ``.NAME.old`` for the moment between two renames: a run that is killed there has lost nothing, and
+the next one gives it back its name. Who has ``.NAME.lock`` may do all this; a file, since not every file system lets
+a folder be locked.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
 
 
-@contextlib.contextmanager
-def whole_folder(output: Path, *, replace: bool = False) -> Iterator[Path]:
+@contextmanager
+def whole_folder(output: Path, *, replace: Callable[[], bool] = lambda: False) -> Iterator[Path]:
     """Give an empty folder to fill; it becomes ``output`` when the block ends well, and goes if it does not.
 
-    It lies beside ``output``, hidden, as ``.NAME.making``. Where a run was killed it stays, and the next one starts
-    over in it.
+    Where ``output`` is a symbolic link, that stays, and what it leads to is made.
 
     Args:
         output: the folder to make: not there, or empty.
-        replace: whether ``output`` may hold something, which goes then.
+        replace: tells whether ``output`` may hold something, which goes then. It is asked when no other process can
+            make the folder any more: what its answer hangs on does not change, and it may raise instead.
 
     Raises:
         UsageError: it cannot be made there, or another process is making it.
         MlgoCorpusError: it cannot be given its name.
+        OSError: the block's own.
     """
-    real, making, old = _names(output)
+    real = _real(output)
     if real.exists() and real.samefile("."):
         raise UsageError(f"{output}: is the folder we are in; name another")
+    making, old = _making(real), _old(real)
     missing = [folder for folder in real.parents if not folder.exists()]
-    lock = None
     try:
-        try:
-            making.mkdir(parents=True, exist_ok=True)
-            lock = _lock(making, output)
-            shutil.rmtree(old, ignore_errors=True)
-            _empty(making)
-        except OSError as error:
-            raise UsageError(f"{error.filename or making}: cannot write there: {os_reason(error)}") from error
-        yield making
-        try:
-            if replace and real.exists():
-                real.rename(old)
-            making.rename(real)
-        except OSError as error:
-            raise MlgoCorpusError(f"cannot write {output}: {os_reason(error)}") from error
-        shutil.rmtree(old, ignore_errors=True)
+        with ExitStack() as lock:
+            with _beginning(real):
+                real.parent.mkdir(parents=True, exist_ok=True)
+                lock.enter_context(locked(_lock(real), output))
+            try:
+                with _beginning(making):
+                    _restore(real)
+                    may_replace = replace()
+                    _remove(old)
+                    _remove(making)
+                    making.mkdir()
+                yield making
+                try:
+                    _publish(making, real, old, replace=may_replace)
+                except OSError as error:
+                    raise MlgoCorpusError(f"cannot write {output}: {_why_not_renamed(error)}") from error
+            finally:
+                with suppress(OSError):
+                    _remove(making)
+                if real.exists():  # else it is what nobody could put back
+                    with suppress(OSError):
+                        _remove(old)
     finally:
-        if lock is not None:
-            shutil.rmtree(making, ignore_errors=True)
-            os.close(lock)
         if not real.exists():
             for folder in missing:
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     folder.rmdir()
 
 
-def undo_replacement(output: Path) -> None:
-    """Put back what a run was about to replace when it was killed, between two renames. To be called before one looks.
+def recover(output: Path) -> None:
+    """Put right what a run that was killed has left beside a folder. To be called before one looks at the folder.
+
+    Nothing is done while another process is making it, and where nothing can be done; `whole_folder` tells of both.
+    """
+    real = _real(output)
+    if any(os.path.lexists(path) for path in (_lock(real), _making(real), _old(real))):
+        with suppress(OSError, UsageError), locked(_lock(real), output):
+            _restore(real)
+            _remove(_making(real))
+            _remove(_old(real))
+
+
+@contextmanager
+def locked(path: Path, output: Path) -> Iterator[None]:
+    """Keep other processes from making the same ``output``, by a file that is there in the meantime.
 
     Raises:
-        UsageError: another process is making the folder, or it cannot be put back.
+        UsageError: another process makes it.
+        OSError: the file cannot be made.
     """
-    real, making, old = _names(output)
-    if real.exists() or not old.is_dir():
-        return
-    try:
-        lock = _lock(making, output) if making.is_dir() else None
+    while True:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
         try:
-            old.rename(real)
-        finally:
-            if lock is not None:
-                os.close(lock)
-    except OSError as error:
-        raise UsageError(f"{output}: cannot write there: {os_reason(error)}") from error
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_same_file(descriptor, path):
+                break
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise UsageError(f"{output}: another mlgo-corpus is making it; wait for it") from error
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # the one before took it away between our two steps
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink()
+        os.close(descriptor)
 
 
-def _names(output: Path) -> tuple[Path, Path, Path]:
-    """Give the folder itself, and the names of what is made and of what goes, both beside it."""
+def _is_same_file(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
+
+def _real(output: Path) -> Path:
     real = Path(os.path.realpath(output))
     if not real.name:
         raise UsageError(f"{output}: not a folder that can be made; name another")
-    return real, real.with_name(f".{real.name}.making"), real.with_name(f".{real.name}.old")
+    return real
 
 
-def _lock(folder: Path, output: Path) -> int:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def _making(real: Path) -> Path:
+    return real.with_name(f".{real.name}.making")
+
+
+def _old(real: Path) -> Path:
+    return real.with_name(f".{real.name}.old")
+
+
+def _lock(real: Path) -> Path:
+    return real.with_name(f".{real.name}.lock")
+
+
+@contextmanager
+def _beginning(path: Path) -> Iterator[None]:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(descriptor), os.stat(folder)):  # it has just been given its name
-            raise BlockingIOError
+        yield
     except OSError as error:
-        os.close(descriptor)
-        raise UsageError(f"{output}: another mlgo-corpus is making it; wait for it") from error
-    return descriptor
+        raise UsageError(f"{error.filename or path}: cannot write there: {os_reason(error)}") from error
 
 
-def _empty(folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+def _restore(real: Path) -> None:
+    """Give back its name to what a run was about to replace when it was killed."""
+    old = _old(real)
+    if old.is_dir() and not os.path.lexists(real):
+        old.rename(real)
 
 
-def find_stranger(folder: Path, known: frozenset[str], *, below: frozenset[str] = frozenset()) -> str | None:
+def _publish(making: Path, real: Path, old: Path, *, replace: bool) -> None:
+    if replace and real.is_dir():
+        real.rename(old)
+    try:
+        making.rename(real)  # also in place of an empty folder
+    except BaseException:
+        if not real.exists() and old.exists():
+            old.rename(real)
+        raise
+
+
+def _why_not_renamed(error: OSError) -> str:
+    if error.errno == errno.EBUSY:
+        return f"{os_reason(error)}; is it a mount point? name a folder in it"
+    return os_reason(error)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def find_stranger(folder: Path, known: Container[str], *, below: frozenset[str] = frozenset()) -> str | None:
     """Find a file in a folder that is not one of those known, by its path in the folder; None if there is none.
 
     Args:
@@ -117,9 +188,9 @@ def find_stranger(folder: Path, known: frozenset[str], *, below: frozenset[str] 
     for where, folders, files in os.walk(folder):
         inside = os.path.relpath(where, folder)
         prefix = "" if inside == "." else f"{inside}/"
-        if not prefix:
-            folders[:] = [name for name in folders if name not in below]
-        for name in (*files, *(name for name in folders if os.path.islink(os.path.join(where, name)))):
+        folders[:] = sorted(name for name in folders if prefix or name not in below)
+        links = (name for name in folders if os.path.islink(os.path.join(where, name)))
+        for name in (*sorted(files), *links):
             if prefix + name not in known:
                 return prefix + name
     return None
