@@ -276,7 +276,7 @@ def _show_decisions(report: LogsReport) -> None:
     from mlgo_corpus.cli.logs import example_query
 
     console = out()
-    decisions = pq.read_table(report.output / "observations")
+    decisions = pq.read_table(Path(report.output, "observations"))
     console.print(
         f"\nA training log, as development-mode clang wrote it, is a table now: {decisions.num_rows} inlining "
         f"decisions, {decisions.num_columns} columns:",

@@ -125,6 +125,12 @@ class DatasetPaths:
         return self.root.with_suffix(f".{name}") if self.single else self.root / name
 
 
+def rows_pattern(output: Path | str, rows: str = OBSERVATIONS_FOLDER) -> str:
+    """Name a dataset's files of rows for a query, also where the dataset is behind a URL."""
+    single = DatasetPaths.of(output).single if isinstance(output, Path) else output.endswith(PARQUET_SUFFIX)
+    return str(output) if single else f"{output}/{rows}/*{PARQUET_SUFFIX}"
+
+
 class DatasetFolder:
     """A dataset in the making. From `begin` to `close` it is locked.
 

@@ -41,7 +41,7 @@ from mlgo_corpus.store.tables import open_parquet, unreadable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PART_BYTES: Final = 256 << 20
+PART_BYTES: Final = 128 << 20
 """The bytes of modules that one file holds, before they are compressed; less for the last one."""
 
 MAX_GROUP_ROWS: Final = 1 << 14
