@@ -34,6 +34,7 @@ test: $(VENV)/.installed-dev llvm devmode ## run ruff, mypy and pytest
 
 bench: $(VENV)/.installed-dev llvm devmode ## compare each stage with the tools that it replaces
 	$(BIN)/python benchmarks/extract.py
+	$(BIN)/python benchmarks/build.py
 	$(BIN)/python benchmarks/logs.py
 	$(BIN)/python benchmarks/interactive.py
 	$(BIN)/python benchmarks/trace.py

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.formats.compilerecord import CompileRecord, parse_compile_record
+from mlgo_corpus.formats.shimrecord import CompileRecord, parse_compile_record
 from mlgo_corpus.run.shims import Drivers, build_environment, compiler_in, make_shims, run_build
 
 # Says what it was given, and does what a word asks for.
@@ -274,6 +274,15 @@ def test_the_environment_of_the_compiler_is_not_changed(bench: Bench, tmp_path: 
     inside = set(bench.given())
     subprocess.run([program, "-c", "a.c"], cwd=bench.folder, env=bench.env, check=True)
     assert {line for line in inside ^ set(bench.given()) if not line.startswith((b"PWD=", b"_="))} == set()
+
+
+@pytest.mark.parametrize("where", ["{shims}:/a:/b", "/a:{shims}:/b", "/a:/b:{shims}", "/a:/b"])
+@pytest.mark.parametrize("words", [("-c", "a.c"), ("a.o",)], ids=["compile", "link"])
+def test_the_compiler_does_not_meet_the_shims(bench: Bench, tmp_path: Path, where: str, words: tuple[str, ...]) -> None:
+    (tmp_path / "stand-in").write_text('#!/bin/sh\nprintf %s "$PATH" >"$SEEN"\n')
+    bench.env["PATH"] = where.format(shims=bench.shims)
+    bench.start(*words)
+    assert bench.seen.read_text() == "/a:/b"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

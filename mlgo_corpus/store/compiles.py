@@ -30,7 +30,7 @@ from typing import Any
 
 from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.formats.buildfiles import parse_response_file
-from mlgo_corpus.formats.compilerecord import CompileRecord, parse_compile_record
+from mlgo_corpus.formats.shimrecord import CompileRecord, parse_compile_record
 from mlgo_corpus.store.build import BuildObject
 from mlgo_corpus.store.corpus import STATE_FOLDER, write_atomically
 from mlgo_corpus.store.extraction import read_file
