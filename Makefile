@@ -39,6 +39,7 @@ bench: $(VENV)/.installed-dev llvm devmode ## compare each stage with the tools 
 	$(BIN)/python benchmarks/interactive.py
 	$(BIN)/python benchmarks/trace.py
 	$(BIN)/python benchmarks/ir2native.py
+	$(BIN)/python benchmarks/corpus.py
 	$(BIN)/python benchmarks/pack.py
 
 llvm: ## install the LLVM tools that tests use, where that is possible
