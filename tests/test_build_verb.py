@@ -21,6 +21,7 @@ from conftest import DATA, EMBED, Llvm, run_checked
 
 from mlgo_corpus import Corpus
 from mlgo_corpus.formats.buildfiles import parse_compile_commands
+from mlgo_corpus.run.toolchain import find_zig
 
 PACKAGE_ROOT = str(Path(__file__).parents[1])
 
@@ -511,3 +512,17 @@ def test_a_link_in_place_of_our_folder_is_refused(llvm22: Llvm, work: Path, tmp_
     assert done.returncode == 2
     assert "a symbolic link, expected a folder of the corpus's own" in done.stderr
     assert list((tmp_path / "precious").iterdir()) == []
+
+
+def test_with_the_compiler_from_pip(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    if find_zig() is None:
+        pytest.skip("ziglang is not installed")
+    write(work, {"a.c": "int b(void); int a(void) { return b(); }\n", "b.cc": 'extern "C" int b(void) { return 1; }\n'})
+    script = "cc -O2 -c a.c && g++ -O2 -c b.cc && ar rcs libab.a a.o b.o"
+    argv = command("-o", "../corpus", "--compiler", f"{sys.executable} -m ziglang cc", "--", "sh", "-c", script)
+    done = subprocess.run(argv, cwd=work, env=environment(), capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    found = contents(tmp_path / "corpus")
+    assert set(found) == {"a.o", "b.o"}
+    (tmp_path / "a.bc").write_bytes(found["a.o"][0])
+    assert "define i32 @a()" in run_checked(llvm22.dis, tmp_path / "a.bc", "-o", "-")
