@@ -204,8 +204,8 @@ def combine_in_place(root: Path | str, *, force: bool = False) -> CombineReport:
 def _named(text: str) -> tuple[str | None, Corpus]:
     name, equals, folder = text.partition("=")
     if equals and name and "/" not in name and not os.path.lexists(text):
-        return name, Corpus.open(folder)
-    return None, Corpus.open(text)
+        return name, Corpus.open_folder(folder)
+    return None, Corpus.open_folder(text)
 
 
 def _names(given: Sequence[str | None], paths: Sequence[Path]) -> list[str]:

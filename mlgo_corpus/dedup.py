@@ -91,7 +91,7 @@ def dedup_corpus(
         raise UsageError(f"--near {near:g}: expected more than 0, and at most 1")
     if min_instructions < 0:
         raise UsageError(f"--min-instructions {min_instructions}: expected at least 0")
-    opened = Corpus.open(corpus)
+    opened = Corpus.open_folder(corpus)
     if len(opened) == 0:
         raise UsageError(f"{opened.path}: has no modules")
     if output is not None:

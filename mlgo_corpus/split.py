@@ -158,7 +158,7 @@ def split_corpus(
         raise UsageError(f"--min-instructions {min_instructions}: expected at least 0")
     if seed < 0:
         raise UsageError(f"--seed {seed}: expected at least 0")
-    opened = Corpus.open(corpus)
+    opened = Corpus.open_folder(corpus)
     if len(opened) == 0:
         raise UsageError(f"{opened.path}: has no modules")
     if output is not None:

@@ -145,7 +145,7 @@ def verify_corpus(
     jobs = available_cpus() if jobs is None else jobs
     if jobs < 1:
         raise UsageError(f"--jobs {jobs}: expected at least 1")
-    opened = Corpus.open(corpus)
+    opened = Corpus.open_folder(corpus)
     names = select_modules(opened, name_regex=module_filter, modules_file=modules_file, sample=sample, seed=seed)
     settings = None
     if rebuild:

@@ -353,6 +353,24 @@ def test_an_upload_that_fails_goes_on(
     assert publishing.MARKER not in there(bucket, "/traces/lua")
 
 
+def test_what_force_began_does_not_replace_without_it(
+    bucket: str, llvm22: Llvm, lua22: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = f"s3://bucket/d{bucket}"
+    options: dict[str, Any] = {"compiler": llvm22.clang, "via": "interactive", "module_filter": FEW}
+    trace_corpus(lua22, dataset, **options, cache=tmp_path / "cache")
+    before = there(bucket)
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, "_upload", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            trace_corpus(lua22, dataset, **options, trust_corpus=True, force=True, cache=tmp_path / "cache")
+    with pytest.raises(UsageError, match=r"^s3://bucket/d: made in another way: .* was False, is True; --force"):
+        trace_corpus(lua22, dataset, **options, trust_corpus=True, cache=tmp_path / "cache")
+    assert there(bucket) == before
+    assert trace_corpus(lua22, dataset, **options, cache=tmp_path / "cache").unchanged
+    assert there(bucket) == before
+
+
 @pytest.mark.parametrize("name", ["sizes", "sizes.parquet"])
 def test_a_table_of_sizes(bucket: str, llvm22: Llvm, lua22: Path, tmp_path: Path, name: str) -> None:
     corpus, output = f"s3://bucket/lua{bucket}", f"s3://bucket/{name}{bucket}"

@@ -22,7 +22,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.run.toolchain import cache_folder
 from mlgo_corpus.store.corpus import STATE_FOLDER
-from mlgo_corpus.store.dataset import DATASET_NAME, PARQUET_SUFFIX, DatasetPaths
+from mlgo_corpus.store.dataset import DATASET_NAME, PARQUET_SUFFIX, DatasetPaths, parquet_key, read_key
 from mlgo_corpus.store.remote import Place, RemotePath, download_all, parse_place
 
 MARKER: Final = f"{STATE_FOLDER}/uploading"
@@ -91,7 +91,10 @@ def _published(place: RemotePath, run: Callable[[Path], Report], *, force: bool,
         local = folder / place.name
         fetched = False
         if _is_dataset(place):
-            if not force and not local.exists():
+            # An interrupted run with --force may have left what another key made.
+            if not force and not (local.exists() and _key_of(place) == read_key(DatasetPaths.of(local)) is not None):
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
                 fetch_dataset(place, local)
                 fetched = True
         else:
@@ -227,6 +230,12 @@ def _upload(local: Path, place: RemotePath) -> None:
                     kept.add(name)
     except OSError as error:
         raise MlgoCorpusError(f"cannot read {error.filename or local}: {os_reason(error)}") from error
+
+
+def _key_of(place: RemotePath) -> Any:
+    """Give what a dataset behind a URL was made of; None where it does not say so."""
+    paths = DatasetPaths(Path(place.name), single=_is_single(place))
+    return parquet_key(place.parent / paths.modules.name if paths.single else place / paths.modules.name)
 
 
 def _is_single(place: Place) -> bool:

@@ -30,7 +30,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, os_reason
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.formats.bitcode import read_producer
 from mlgo_corpus.formats.cmdline import decode_options, split_options
 from mlgo_corpus.store.remote import Place, RemotePath, parse_place
@@ -175,6 +175,19 @@ class Corpus:
             place.check_bucket()
             raise CorpusError(f"{place}: not a packed corpus, which mlgo-corpus pack makes")
         return cls(place, read_manifest(place / manifest.name))
+
+    @classmethod
+    def open_folder(cls, path: Path | str) -> Corpus:
+        """Open a corpus whose modules are files, for what changes it or looks at its files.
+
+        Raises:
+            CorpusError: there is no manifest, or it is not one.
+            UsageError: the corpus is packed.
+        """
+        opened = cls.open(path)
+        if type(opened) is not Corpus:
+            raise UsageError(f"{opened.location}: is packed; mlgo-corpus unpack makes a folder of it, which this needs")
+        return opened
 
     def __len__(self) -> int:
         return len(self.names)
