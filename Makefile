@@ -34,10 +34,13 @@ test: $(VENV)/.installed-dev llvm devmode ## run ruff, mypy and pytest
 
 bench: $(VENV)/.installed-dev llvm devmode ## compare each stage with the tools that it replaces
 	$(BIN)/python benchmarks/extract.py
+	$(BIN)/python benchmarks/build.py
 	$(BIN)/python benchmarks/logs.py
 	$(BIN)/python benchmarks/interactive.py
 	$(BIN)/python benchmarks/trace.py
 	$(BIN)/python benchmarks/ir2native.py
+	$(BIN)/python benchmarks/corpus.py
+	$(BIN)/python benchmarks/pack.py
 
 llvm: ## install the LLVM tools that tests use, where that is possible
 	@sh scripts/setup-llvm.sh

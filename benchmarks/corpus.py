@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import statistics
 import subprocess
@@ -166,7 +167,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         corpus = Path(name) / "corpus"
         corpus.mkdir()
-        make_corpus(corpus, options.modules, options.functions)
+        maker = multiprocessing.Process(target=make_corpus, args=(corpus, options.modules, options.functions))
+        maker.start()  # not here: what a process has at its most, its children begin with
+        maker.join()
         where = str(corpus)
         verb = ("-m", "mlgo_corpus.cli.main")
         ways = {

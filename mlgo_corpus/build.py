@@ -16,10 +16,10 @@ from mlgo_corpus.run.choice import choose_for_build
 from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.extraction import ExtractionRun, ExtractReport, digest_of
 from mlgo_corpus.run.shims import build_environment, compiler_in, drivers_of, make_shims, run_build
-from mlgo_corpus.run.toolchain import Compiler
+from mlgo_corpus.store.build import BuildObject
 from mlgo_corpus.store.compiles import COMPILE_COMMANDS_NAME, Compile, CompileCounts, CompileStore
 from mlgo_corpus.store.extraction import Settings
-from mlgo_corpus.store.journal import Journal, open_journal
+from mlgo_corpus.store.journal import open_journal
 from mlgo_corpus.store.objects import Reason
 
 __all__ = ["BuildReport", "build_corpus"]
@@ -120,6 +120,8 @@ def build_corpus(
         raise UsageError("expected a build's command behind --, such as -- make -j8")
     if shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]}: no such program; name the build's command behind --")
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"--jobs {jobs}: expected at least 1")
     output = Path(output)
     folder = os.path.realpath("." if build_dir is None else build_dir)
     if not os.path.isdir(folder):
@@ -131,33 +133,34 @@ def build_corpus(
         "inputs": digest_of(("build", folder)),
     }
     journal = open_journal(output, header, force=force)  # also keeps others off the corpus while the build runs
+    report = BuildReport(output, tuple(command), chosen.driver, chosen.vendor)
     try:
-        report = BuildReport(output, tuple(command), chosen.driver, chosen.vendor)
-        _build_and_extract(report, chosen, journal, header, folder, keep_checks, jobs, force, stdout, progress)
+        store = CompileStore(output, force=force)
+        drivers = drivers_of(chosen)
+        make_shims(store.shims, store.run, drivers, keep_checks=keep_checks)
+        _run_build(report, store, stdout)
+        compiles, report.counts = store.update(
+            lambda driver: drivers.cxx if driver == "c++" else drivers.c, keep_checks=keep_checks
+        )
+        if compiles:
+            report.compile_commands = store.write_compile_commands(compiles)
+        else:
+            (output / COMPILE_COMMANDS_NAME).unlink(missing_ok=True)
+        if any(one.digest is not None for one in compiles):
+            # A program holds the modules of the objects it was linked from once more: those are not wanted twice.
+            run = ExtractionRun(output, journal, Settings(), dedup=True, jobs=jobs or available_cpus())
+            _extract(run, header, store.iter_objects(compiles, folder), compiles, progress)
+            report.extract = run.report
     except OSError as error:
         what = f"cannot write {error.filename or output}: {os_reason(error)}"
         raise MlgoCorpusError(f"{what}; what is whole is kept, and the same command goes on") from error
     finally:
         journal.close()
+    report.hints = tuple(_hints(report))
     return report
 
 
-def _build_and_extract(
-    report: BuildReport,
-    compiler: Compiler,
-    journal: Journal,
-    header: dict[str, Any],
-    folder: str,
-    keep_checks: bool,
-    jobs: int | None,
-    force: bool,
-    stdout: int | None,
-    progress: Callable[[int, int], None] | None,
-) -> None:
-    output = report.output
-    store = CompileStore(output, force=force)
-    drivers = drivers_of(compiler)
-    make_shims(store.shims, store.run, drivers, keep_checks=keep_checks)
+def _run_build(report: BuildReport, store: CompileStore, stdout: int | None) -> None:
     begin = time.perf_counter()
     store.open_run()
     try:
@@ -165,45 +168,24 @@ def _build_and_extract(
         report.build_exit_code = run_build(report.command, environment, stdout=stdout)
     finally:
         store.close_run()
-    report.build_seconds = time.perf_counter() - begin
-
-    compiles, report.counts = store.update(
-        lambda driver: drivers.cxx if driver == "c++" else drivers.c, keep_checks=keep_checks
-    )
-    if compiles:
-        report.compile_commands = store.write_compile_commands(compiles)
-    else:
-        (output / COMPILE_COMMANDS_NAME).unlink(missing_ok=True)
-    objects = sum(one.digest is not None for one in compiles)
-    if objects:
-        report.extract = _extract(output, journal, header, store, compiles, folder, jobs, objects, progress)
-    report.hints = tuple(_hints(report))
+        report.build_seconds = time.perf_counter() - begin
 
 
 def _extract(
-    output: Path,
-    journal: Journal,
+    run: ExtractionRun,
     header: dict[str, Any],
-    store: CompileStore,
+    objects: Iterator[BuildObject],
     compiles: Sequence[Compile],
-    folder: str,
-    jobs: int | None,
-    objects: int,
     progress: Callable[[int, int], None] | None,
-) -> ExtractReport:
+) -> None:
     begin = time.perf_counter()
-    # A program holds the modules of the objects it was linked from once more: those are not wanted twice.
-    run = ExtractionRun(output, journal, Settings(), dedup=True, jobs=jobs or available_cpus())
+    total = sum(one.digest is not None for one in compiles)
     try:
-        run.extract(
-            store.iter_objects(compiles, folder),
-            (lambda done: progress(done, objects)) if progress is not None else lambda _: None,
-        )
+        run.extract(objects, (lambda done: progress(done, total)) if progress is not None else lambda _: None)
         run.finish(header, lambda _: None)
     finally:
         run.close()
     run.report.seconds = time.perf_counter() - begin
-    return run.report
 
 
 def _named_by_environment() -> str | None:
@@ -229,16 +211,17 @@ def _hints(report: BuildReport) -> Iterator[str]:
             "plain name: make CC=cc CXX=c++; for CMake and Meson, configure a fresh build folder under this command"
         )
     if counts.gone:
-        yield f"{counts.gone} objects of earlier builds are deleted, and their modules have left the corpus"
+        are = "object of an earlier build is" if counts.gone == 1 else "objects of earlier builds are"
+        yield f"{counts.gone} {are} nowhere any more, and left the corpus"
     if extract is None:
         return
     found = extract.counts
     if found.get(Reason.RAW_LTO):
         yield (
-            f"{found[Reason.RAW_LTO]} objects are bitcode of an LTO build, which have no command: "
-            "build without -flto for a corpus that can be replayed"
+            f"of an LTO build: {found[Reason.RAW_LTO]}; their objects are bitcode, and have no command: build without "
+            "-flto for a corpus that can be replayed"
         )
     if found.get(Reason.POST_OPT_IR):
-        yield f"{found[Reason.POST_OPT_IR]} modules are optimised IR: take -fembed-bitcode out of the build's own flags"
+        yield f"optimised IR: {found[Reason.POST_OPT_IR]}; take -fembed-bitcode out of the build's own flags"
     if any(found.get(reason) for reason in (Reason.TRUNCATED, Reason.MALFORMED, Reason.UNPAIRED_COMMAND)):
         yield "mlgo-corpus explain OBJECT says more about a single file"

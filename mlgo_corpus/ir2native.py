@@ -22,6 +22,7 @@ from mlgo_corpus.formats.pipeline import POST_INLINING, SNAPSHOTS
 from mlgo_corpus.run.choice import choose_optimiser, compiler_identity
 from mlgo_corpus.run.engine import Lost, available_cpus, resumed_map
 from mlgo_corpus.run.probe import Toolchain
+from mlgo_corpus.run.publishing import to_urls
 from mlgo_corpus.run.sizing import SizedModule, SizingItem, SizingSettings, read_sized, size_module
 from mlgo_corpus.run.snapshot import SnapshotSettings
 from mlgo_corpus.run.toolchain import built_toolchains, cache_folder
@@ -76,7 +77,7 @@ class SizesReport:
         seconds: how long it took.
     """
 
-    output: Path
+    output: Path | str
     compiler: str
     modules: int
     sized: int
@@ -107,6 +108,7 @@ class SizesReport:
         return {**values, "output": str(self.output), "failed": self.failed}
 
 
+@to_urls
 def ir2native_table(
     corpus: Path | str,
     output: Path | str,
@@ -137,8 +139,8 @@ def ir2native_table(
     Called again after an interruption, it goes on: modules that are done are not run again.
 
     Args:
-        corpus: the corpus's folder.
-        output: the table: a folder, or a single file if it is called ``*.parquet``.
+        corpus: the corpus's folder; a packed one may be behind a URL.
+        output: the table: a folder, or a single file if it is called ``*.parquet``; or an ``s3://`` or ``gs://`` URL.
         features: ``all``, or some of ``llvm``, ``ir2native``, ``context`` with commas in between.
         vector: add the IR2Native features as one list column, too.
         snapshot: ``post-inlining``: features are taken after the last inlining; or ``pre-inlining``: before any.

@@ -24,6 +24,7 @@ from mlgo_corpus.formats.tasks import task_name
 from mlgo_corpus.formats.traininglog import LogHeader
 from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.logconversion import ConvertedLogs, convert_logs_into, failed_row
+from mlgo_corpus.run.publishing import local_dataset, to_urls
 from mlgo_corpus.store.corpus import NameRegistry
 from mlgo_corpus.store.dataset import DatasetFolder, DatasetPaths, find_other_datasets, open_dataset, read_key
 from mlgo_corpus.store.loadedlog import ContextObservations, LogContext, TrainingLog, read_log
@@ -39,6 +40,7 @@ from mlgo_corpus.store.logfiles import (
 from mlgo_corpus.store.logtable import LogReason, LogRow, read_log_rows
 from mlgo_corpus.store.moduletable import STATUS_OK
 from mlgo_corpus.store.parts import COMPRESSIONS, WriteOptions
+from mlgo_corpus.store.remote import is_url
 from mlgo_corpus.store.restoration import write_logs
 
 __all__ = [
@@ -66,7 +68,7 @@ class LogsReport:
     """What a conversion did.
 
     Attributes:
-        output: the dataset.
+        output: the dataset, or its URL.
         logs: logs found; of them ``converted`` are in the dataset.
         damaged: logs of which only the whole observations are in the dataset, ``dropped_bytes`` of them not.
         contexts: contexts in the dataset, also those without observations.
@@ -81,7 +83,7 @@ class LogsReport:
         seconds: how long it took.
     """
 
-    output: Path
+    output: Path | str
     logs: int
     converted: int
     damaged: int
@@ -115,6 +117,7 @@ class LogsReport:
         return {**asdict(self), **counts, "output": str(self.output), "groups": groups}
 
 
+@to_urls
 def convert_logs(
     inputs: Sequence[Path | str] | Path | str,
     output: Path | str,
@@ -132,7 +135,7 @@ def convert_logs(
 
     Args:
         inputs: logs, folders of them, glob patterns, or ``-`` for standard input; ``.gz`` and ``.zst`` are read too.
-        output: the dataset's folder, or a single file if it is called ``*.parquet``.
+        output: the dataset's folder, or a single file if it is called ``*.parquet``; or an ``s3://`` or ``gs://`` URL.
         compression: of the observations' files: one of ``zstd``, ``snappy``, ``gzip``, ``lz4``, ``brotli``, ``none``.
         rows_per_file: the most rows of one file of observations; by default 32 MiB of them.
         context_regex: keep only contexts in whose names this is found.
@@ -410,14 +413,24 @@ def restore_logs(
 ) -> RestoreReport:
     """Write the logs that a dataset was made of, byte for byte, under their paths below ``output``.
 
-    Compressed logs come back uncompressed. A file that is there is replaced only with ``force``.
+    The dataset may be behind a URL. Compressed logs come back uncompressed. A file that is there is replaced only with
+    ``force``.
 
     Raises:
         UsageError: there is no such dataset, or a file is in a log's place; nothing was written.
         CorpusError: the dataset's tables contradict each other, or a log cannot be written.
     """
+    try:
+        with local_dataset(dataset) as local:
+            return _restore(local, Path(output), force=force, progress=progress)
+    except CorpusError as error:
+        if is_url(dataset) and not Path(output).exists():
+            raise UsageError(str(error)) from error
+        raise
+
+
+def _restore(dataset: Path, output: Path, *, force: bool, progress: Callable[[int, int], None] | None) -> RestoreReport:
     started = time.perf_counter()
-    output = Path(output)
     try:
         paths = open_dataset(dataset)
         rows = read_log_rows(paths.modules)

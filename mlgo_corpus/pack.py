@@ -17,6 +17,7 @@ from typing import Any
 from mlgo_corpus import __version__
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.run.engine import Lost, available_cpus, parallel_map
+from mlgo_corpus.run.publishing import MARKER, check_no_strangers, staging_folder, uploading
 from mlgo_corpus.store.corpus import (
     MANIFEST_NAME,
     MANIFEST_STEM,
@@ -135,12 +136,38 @@ def pack_corpus(
     if there is not None and not force:
         raise UsageError(f"{place}: packed of another corpus, or not whole; --force replaces it")
     if isinstance(place, RemotePath):
-        raise UsageError(f"{place}: not yet")
+        return _pack_to(place, packing, there, cache, started)
     _check_place(place, there)
     with _told_errors(place), whole_folder(place, replace=lambda: _is_still(place, there)) as folder:
         about = packing.run(folder, None)
         write_atomically(folder / PACKED_NAME, _json(about))
     return _report_of(place, read_description(place), started, unchanged=False)
+
+
+def _pack_to(
+    place: RemotePath, packing: _Packing, there: dict[str, Any] | None, cache: Path | None, started: float
+) -> PackReport:
+    """Pack to what is behind a URL: a file at a time is on this machine for each worker."""
+    if there is None:
+        check_no_strangers(place, "packed corpus")
+    elif strangers := sorted(set(place.files()) - _known_files(there) - {MARKER}):
+        raise UsageError(f"{place}: holds {strangers[0]}, which is not of the packed corpus; name another folder")
+    with _told_errors(place), staging_folder(place, cache) as folder:
+        shutil.rmtree(folder)
+        folder.mkdir()
+        with uploading(place, (PACKED_NAME,), folder) as kept:
+            about = packing.run(folder, place)
+            for name in (*_names_of_others(about), CARD_NAME):
+                (place / name).upload(folder / name)
+            kept |= {*_names_of_others(about), CARD_NAME, *(file["name"] for file in about["files"])}
+            write_atomically(folder / PACKED_NAME, _json(about))
+        shutil.rmtree(folder, ignore_errors=True)
+    return _report_of(place, read_description(place), started, unchanged=False)
+
+
+def _names_of_others(about: dict[str, Any]) -> list[str]:
+    """Name the files that are not of modules."""
+    return [item["name"] for item in about["others"]]
 
 
 class _Packing:
@@ -269,6 +296,8 @@ def unpack_corpus(
         raise UsageError(f"{place}: a corpus of many files is not made behind a URL; name a folder")
     source = parse_place(packed)
     if not is_packed(source):
+        if isinstance(source, RemotePath):
+            source.check_bucket()
         raise UsageError(f"{source}: not a packed corpus: it has no {PACKED_NAME} of one")
     opened = PackedCorpus(source)
     if isinstance(source, Path):
@@ -411,8 +440,7 @@ def _has_files(place: Place, about: dict[str, Any]) -> bool:
 def _check_place(output: Path, there: dict[str, Any] | None) -> None:
     """See to it that nobody's files are where a packed corpus is to be; its own may be replaced."""
     if there is not None:
-        known = frozenset({PACKED_NAME, CARD_NAME, *there["others"], *(file.name for file in there["files"])})
-        stranger = find_stranger(output, known)
+        stranger = find_stranger(output, _known_files(there))
         if stranger is not None:
             raise UsageError(f"{output}: holds {stranger}, which is not of the packed corpus; name another folder")
         return
@@ -429,6 +457,11 @@ def _is_still(output: Path, there: dict[str, Any] | None) -> bool:
         raise UsageError(f"{output}: another mlgo-corpus has just made it")
     _check_place(output, there)
     return there is not None
+
+
+def _known_files(about: dict[str, Any]) -> frozenset[str]:
+    """Name all files of a packed corpus."""
+    return frozenset({PACKED_NAME, CARD_NAME, *about["others"], *(file.name for file in about["files"])})
 
 
 def _check_empty(output: Path, what: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.store.corpus import MODULES_NAME, Corpus
-from mlgo_corpus.store.modulescan import read_rows_as_columns
+from mlgo_corpus.store.modulescan import iter_tables
 from mlgo_corpus.store.moduletable import STATUS_OK
 from mlgo_corpus.store.packed import PackedCorpus
 
@@ -139,84 +140,138 @@ def corpus_stats(corpus: Path | str, *, by: str | None = None, depth: int = 1) -
         UsageError: there is nothing to group by under this name.
         CorpusError: it is no corpus, or its table is damaged.
     """
-    import pyarrow.compute as pc
-
     started = time.perf_counter()
     if by is not None and by not in GROUPS:
         raise UsageError(f"--by {by}: expected one of {', '.join(GROUPS)}")
     if depth < 1:
         raise UsageError(f"--depth {depth}: expected at least 1")
     opened = Corpus.open(corpus)
-    columns = ["module", "status", "reason", "bitcode_bytes", "cmd_bytes", "bitcode_sha256", "cmd_sha256"]
-    columns += ["functions", "split", *(["producer", _COLUMN_OF[by]] if by is not None else [])]
-    rows = read_rows_as_columns(opened, columns)
-    for name in ("reason", "status"):  # a table of others may leave them empty
-        rows = rows.set_column(rows.schema.get_field_index(name), name, pc.fill_null(rows[name], _UNKNOWN))
-    reasons = rows.group_by(["reason", "status"]).aggregate([([], "count_all")]).to_pylist()
-    modules = rows.filter(pc.equal(rows["status"], STATUS_OK))
-    sizes = _integers(modules["bitcode_bytes"])
-    functions = modules["functions"]
-    bitcode, command = _codes(modules["bitcode_sha256"]), _codes(modules["cmd_sha256"])
-    known = np.asarray(modules["bitcode_sha256"].is_valid().to_numpy(), np.bool_)
-    again = known & _is_again(bitcode * (int(command.max(initial=0)) + 1) + command)
-    order = np.argsort(-sizes, kind="stable")[:_LARGEST]
-    splits = modules["split"].value_counts().to_pylist()
+    tally = _Tally(by, depth)
+    columns = ["reason", "bitcode_bytes", "cmd_bytes", "bitcode_sha256", "cmd_sha256", "functions", "split"]
+    for table in iter_tables(opened, [*columns, *(["producer", _COLUMN_OF[by]] if by is not None else [])]):
+        tally.add(table)
+    sizes, functions = np.concatenate(tally.sizes), np.concatenate(tally.functions)
+    bitcode = np.concatenate(tally.bitcode)
+    known = bitcode != 0
+    again = known & _is_again(bitcode ^ np.concatenate(tally.command))
+    has_functions = functions >= 0
     return CorpusStats(
         corpus=opened.shown,
-        modules=len(modules),
+        modules=len(sizes),
         bitcode_bytes=int(sizes.sum()),
-        cmd_bytes=int(_integers(modules["cmd_bytes"]).sum()),
-        functions=_sum_or_none(functions),
-        functions_unknown=functions.null_count,
+        cmd_bytes=tally.cmd_bytes,
+        functions=int(functions[has_functions].sum()) if has_functions.any() else None,
+        functions_unknown=int((~has_functions).sum()),
         reasons=tuple(
-            (one["reason"], one["status"], one["count_all"])
-            for one in sorted(reasons, key=lambda one: (-one["count_all"], one["reason"], one["status"]))
+            (*words, count) for words, count in sorted(tally.reasons.items(), key=lambda one: (-one[1], one[0]))
         ),
         sizes={name: int(np.quantile(sizes, at, method="lower")) for name, at in _QUANTILES.items()}
         if len(sizes)
         else {},
         histogram=_histogram(sizes),
-        largest=tuple((modules["module"][at].as_py(), int(sizes[at])) for at in order.tolist()),
+        largest=tuple((name, size) for size, _, name in tally.largest),
         duplicates=int(again.sum()),
         duplicate_bytes=int(sizes[again].sum()),
         same_bitcode=int((known & _is_again(bitcode)).sum()),
-        splits={one["values"]: one["counts"] for one in splits if one["values"] is not None},
+        splits=dict(tally.splits.most_common()),
         has_thinlto=opened.has_thinlto,
         override=opened.global_command_override,
         by=by,
-        groups=() if by is None else _groups(modules, _labels(modules, by, depth), sizes, again),
+        groups=tally.groups(sizes, functions, again) if by is not None else (),
         from_table=isinstance(opened, PackedCorpus) or (opened.path / MODULES_NAME).is_file(),
         seconds=time.perf_counter() - started,
     )
 
 
-def _integers(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """Give a column's numbers, with 0 for null."""
+def _most_first(counted: tuple[tuple[str, str], int]) -> tuple[int, tuple[str, str]]:
+    return -counted[1], counted[0]
+
+
+class _Tally:
+    """What is kept of a corpus's rows as they pass: some tens of bytes for each module, and no text."""
+
+    def __init__(self, by: str | None, depth: int) -> None:
+        self.reasons: Counter[tuple[str, str]] = Counter()
+        self.splits: Counter[str] = Counter()
+        self.cmd_bytes = 0
+        self.sizes = [np.zeros(0, np.int64)]
+        self.functions = [np.zeros(0, np.int64)]
+        self.bitcode = [np.zeros(0, np.uint64)]
+        self.command = [np.zeros(0, np.uint64)]
+        self.largest: list[tuple[int, int, str]] = []
+        self._by = by
+        self._depth = depth
+        self._labels: dict[str, int] = {}
+        self._codes = [np.zeros(0, np.int64)]
+        self._modules = 0
+
+    def add(self, rows: pa.Table) -> None:
+        """Add some rows, also of what is not in the corpus."""
+        import pyarrow.compute as pc
+
+        words = (pc.fill_null(rows[name], _UNKNOWN).to_pylist() for name in ("reason", "status"))
+        self.reasons.update(zip(*words, strict=True))
+        modules = rows.filter(pc.fill_null(pc.equal(rows["status"], STATUS_OK), False))
+        sizes = _integers(modules["bitcode_bytes"], 0)
+        self.sizes.append(sizes)
+        self.functions.append(_integers(modules["functions"], -1))
+        self.bitcode.append(_keys(modules["bitcode_sha256"]))
+        # Turned by half, so that equal digests of bitcode and command do not cancel each other out.
+        command = _keys(modules["cmd_sha256"])
+        self.command.append((command << np.uint64(32)) | (command >> np.uint64(32)))
+        self.cmd_bytes += int(_integers(modules["cmd_bytes"], 0).sum())
+        self.splits.update(side for side in modules["split"].drop_null().to_pylist())
+        for at in np.argsort(-sizes, kind="stable")[:_LARGEST].tolist():
+            self.largest.append((int(sizes[at]), -(self._modules + at), modules["module"][at].as_py()))
+        self.largest = sorted(self.largest, reverse=True)[:_LARGEST]
+        self._modules += len(sizes)
+        if self._by is not None:
+            encoded = _labels(modules, self._by, self._depth).combine_chunks().dictionary_encode()
+            names = encoded.dictionary.to_pylist()
+            own = np.array([self._labels.setdefault(name, len(self._labels)) for name in names], np.int64)
+            self._codes.append(own[encoded.indices.to_numpy(zero_copy_only=False)])
+
+    def groups(
+        self, sizes: NDArray[np.int64], functions: NDArray[np.int64], again: NDArray[np.bool_]
+    ) -> tuple[Group, ...]:
+        """Sum up by label, most bytes first."""
+        codes = np.concatenate(self._codes)
+
+        def total(weights: Any = None) -> list[int]:
+            return list(map(int, np.bincount(codes, weights, minlength=len(self._labels))))
+
+        known = functions >= 0
+        totals = (total(), total(sizes), total(np.where(known, functions, 0)), total(known), total(again))
+        groups = [
+            Group(label, count, size, defined if of else None, copies)
+            for label, count, size, defined, of, copies in zip(self._labels, *totals, strict=True)
+        ]
+        return tuple(sorted(groups, key=lambda group: (-group.bitcode_bytes, group.label)))
+
+
+def _integers(column: pa.ChunkedArray, null: int) -> NDArray[np.int64]:
+    """Give a column's numbers, with ``null`` for null."""
     import pyarrow.compute as pc
 
-    return np.asarray(pc.fill_null(column, 0).to_numpy(), np.int64)
+    return np.asarray(pc.fill_null(column, null).to_numpy(), np.int64)
 
 
-def _codes(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """Number the different values of a column of text; null is one of them."""
-    import pyarrow.compute as pc
+def _keys(column: pa.ChunkedArray) -> NDArray[np.uint64]:
+    """Give 64 bits of each hex digest, 0 for null; what is no such digest is digested."""
+    digests = column.to_pylist()
+    try:
+        keys = [0 if text is None else int(text[:16], 16) for text in digests]
+        return np.array(keys, np.uint64)
+    except (ValueError, OverflowError):
+        found = (b"" if text is None else blake2b(text.encode(), digest_size=8).digest() for text in digests)
+        return np.array([int.from_bytes(digest, "big") for digest in found], np.uint64)
 
-    encoded = pc.fill_null(column, "").combine_chunks().dictionary_encode()
-    return np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)
 
-
-def _is_again(keys: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _is_again(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Tell of each key whether it was there before."""
     again = np.ones(len(keys), np.bool_)
     again[np.unique(keys, return_index=True)[1]] = False
     return again
-
-
-def _sum_or_none(column: pa.ChunkedArray) -> int | None:
-    import pyarrow.compute as pc
-
-    total = pc.sum(column).as_py()
-    return None if total is None else int(total)
 
 
 def _histogram(sizes: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
@@ -249,23 +304,3 @@ def _labels(modules: pa.Table, by: str, depth: int) -> pa.ChunkedArray:
     named = words.take(suffixes.indices)
     is_rust = pc.fill_null(pc.match_substring(modules["producer"].combine_chunks(), "rust"), False)
     return pa.chunked_array([pc.if_else(pc.and_(is_rust, pc.equal(named, _UNKNOWN)), "Rust", named)])
-
-
-def _groups(
-    modules: pa.Table, labels: pa.ChunkedArray, sizes: NDArray[np.int64], again: NDArray[np.bool_]
-) -> tuple[Group, ...]:
-    encoded = labels.combine_chunks().dictionary_encode()
-    names: Sequence[str] = encoded.dictionary.to_pylist()
-    codes = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), np.int64)
-    functions = _integers(modules["functions"])
-    known = np.asarray(modules["functions"].is_valid().to_numpy(), np.float64)
-
-    def total(weights: Any = None) -> list[int]:
-        return list(map(int, np.bincount(codes, weights, minlength=len(names))))
-
-    columns = zip(names, total(), total(sizes), total(functions), total(known), total(again), strict=True)
-    groups = [
-        Group(label, count, size, defined if of else None, copies)
-        for label, count, size, defined, of, copies in columns
-    ]
-    return tuple(sorted(groups, key=lambda group: (-group.bitcode_bytes, group.label)))

@@ -23,6 +23,7 @@ from mlgo_corpus.run.engine import Lost, available_cpus, resumed_map
 from mlgo_corpus.run.logconversion import ConvertedLogs, convert_logs_into
 from mlgo_corpus.run.policies import make_policy, policy_digest
 from mlgo_corpus.run.probe import Toolchain
+from mlgo_corpus.run.publishing import to_urls
 from mlgo_corpus.run.toolchain import built_toolchains, cache_folder
 from mlgo_corpus.run.tracing import (
     INTERACTIVE,
@@ -77,7 +78,7 @@ class TraceReport:
     """What a trace did.
 
     Attributes:
-        output: the dataset.
+        output: the dataset, or its URL.
         task: whose decisions.
         via: how they were seen: ``training-log`` or ``interactive``.
         policy: who decided.
@@ -96,7 +97,7 @@ class TraceReport:
         seconds: how long it took.
     """
 
-    output: Path
+    output: Path | str
     task: str
     via: str
     policy: str
@@ -128,6 +129,7 @@ class TraceReport:
         return {**values, "output": str(self.output), "failed": self.failed}
 
 
+@to_urls
 def trace_corpus(
     corpus: Path | str,
     output: Path | str,
@@ -159,8 +161,8 @@ def trace_corpus(
     Called again after an interruption, it goes on: modules that are done are not run again.
 
     Args:
-        corpus: the corpus's folder.
-        output: the dataset's folder.
+        corpus: the corpus's folder; a packed one may be behind a URL.
+        output: the dataset's folder, or an ``s3://`` or ``gs://`` URL: then it is made in the cache, and uploaded.
         task: ``inlining``, ``regalloc-eviction`` or ``regalloc-priority``.
         via: ``training-log``, ``interactive``, or ``auto``: what the compiler can do.
         policy: who decides: see `mlgo_corpus.run.policies.make_policy`.

@@ -21,6 +21,7 @@ from conftest import DATA, EMBED, Llvm, run_checked
 
 from mlgo_corpus import Corpus
 from mlgo_corpus.formats.buildfiles import parse_compile_commands
+from mlgo_corpus.run.toolchain import find_zig
 
 PACKAGE_ROOT = str(Path(__file__).parents[1])
 
@@ -238,7 +239,7 @@ def test_what_is_deleted_between_builds_leaves_the_corpus(llvm22: Llvm, work: Pa
     (work / "main.o").unlink()
     done = build(work, llvm22, "--", "true")
     assert done.returncode == 0
-    assert "1 objects of earlier builds are deleted" in done.stderr
+    assert "1 object of an earlier build is nowhere any more" in done.stderr
     assert "main.o" not in Corpus.open(tmp_path / "corpus").names
     assert "gone.o" in Corpus.open(tmp_path / "corpus").names  # kept since its compile
     report = build_json(work, llvm22, "--force", "--", "cc", "-c", "main.c", '-DGREETING="x"')
@@ -320,9 +321,10 @@ def test_configure_and_libtool(llvm22: Llvm, tmp_path: Path) -> None:
     assert contents(tmp_path / "corpus") == found
 
 
-def find_cmake() -> str:
-    beside = Path(sys.executable).with_name("cmake")
-    return str(beside) if beside.exists() else shutil.which("cmake") or pytest.skip("cmake is not installed")
+def find_tool(name: str) -> str:
+    """Find what the ``dev`` extra brings, or the system's."""
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if beside.exists() else shutil.which(name) or pytest.skip(f"{name} is not installed")
 
 
 CMAKE_LISTS = """\
@@ -352,11 +354,11 @@ def without_dependencies(words: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("generator", ["Unix Makefiles", "Ninja"])
 def test_cmake(llvm22: Llvm, work: Path, tmp_path: Path, generator: str) -> None:
-    cmake = find_cmake()
-    if generator == "Ninja" and shutil.which("ninja") is None:
-        pytest.skip("ninja is not installed")
+    cmake = find_tool("cmake")
+    program = find_tool("ninja" if generator == "Ninja" else "make")
     write(work, CMAKE_SOURCES)
-    configure = f"'{cmake}' -G '{generator}' -B b -DCMAKE_EXPORT_COMPILE_COMMANDS=ON . && '{cmake}' --build b -j 2"
+    options = f"-DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DCMAKE_MAKE_PROGRAM='{program}'"
+    configure = f"'{cmake}' -G '{generator}' -B b {options} . && '{cmake}' --build b -j 2"
     done = build(work, llvm22, "--", "sh", "-c", f"{configure} && b/shapes")
     assert done.returncode == 0, done.stdout + done.stderr
     found = contents(tmp_path / "corpus")
@@ -401,6 +403,19 @@ def test_streams_and_usage(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
     plain = build(work, llvm22, "--", "sh", "-c", "echo to stdout; cc -c a.c")
     assert plain.stdout.startswith("to stdout\n1 compile by ")
     assert plain.stderr == ""
+
+
+def test_options_behind_the_command_are_its_own(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(work, {"a.c": "int a(void) { return 1; }\n"})
+    done = build(work, llvm22, "sh", "-c", 'echo "$@"; cc -c a.c', "sh", "-j8", "--force")  # without --
+    assert done.stdout.startswith("-j8 --force\n")
+
+
+def test_what_a_program_holds_once_more_is_left_out(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(work, {"a.c": "int b(void); int main(void) { return b(); }\n", "b.c": "int b(void) { return 1; }\n"})
+    report = build_json(work, llvm22, "--", "sh", "-c", "cc -c b.c && cc a.c b.o -o prog")
+    assert report["extract"]["counts"] == {"ok": 2, "duplicate": 1}
+    assert Corpus.open(tmp_path / "corpus").names == ("b.o", "prog/a.c")
 
 
 @pytest.mark.parametrize(
@@ -497,3 +512,17 @@ def test_a_link_in_place_of_our_folder_is_refused(llvm22: Llvm, work: Path, tmp_
     assert done.returncode == 2
     assert "a symbolic link, expected a folder of the corpus's own" in done.stderr
     assert list((tmp_path / "precious").iterdir()) == []
+
+
+def test_with_the_compiler_from_pip(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    if find_zig() is None:
+        pytest.skip("ziglang is not installed")
+    write(work, {"a.c": "int b(void); int a(void) { return b(); }\n", "b.cc": 'extern "C" int b(void) { return 1; }\n'})
+    script = "cc -O2 -c a.c && g++ -O2 -c b.cc && ar rcs libab.a a.o b.o"
+    argv = command("-o", "../corpus", "--compiler", f"{sys.executable} -m ziglang cc", "--", "sh", "-c", script)
+    done = subprocess.run(argv, cwd=work, env=environment(), capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    found = contents(tmp_path / "corpus")
+    assert set(found) == {"a.o", "b.o"}
+    (tmp_path / "a.bc").write_bytes(found["a.o"][0])
+    assert "define i32 @a()" in run_checked(llvm22.dis, tmp_path / "a.bc", "-o", "-")

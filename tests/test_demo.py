@@ -312,6 +312,13 @@ def test_the_demo_shows_what_came_out(
     assert "  mlgo-corpus explain d/build/libcxxabi/cxa_virtual.o" in lines
     assert "  mlgo-corpus extract YOUR_BUILD/compile_commands.json --output corpus" in lines
 
+    assert "d/corpus: 3 modules, " in shown  # mlgo-corpus stats
+    assert any(line.split() == ["C++", "1", *line.split()[2:]] for line in lines)
+    assert any(line.split() == ["identical", "3"] for line in lines)
+    assert "of 3 objects, every byte came again" in lines
+    outcomes = pq.read_table(tmp_path / "d/corpus/rebuild.parquet")["outcome"].to_pylist()
+    assert outcomes == ["identical"] * 3
+
     last = lines[-1].strip()
     assert " -c 'import pyarrow.parquet as pq; " in last
     code = last.partition(" -c ")[2].strip("'")
@@ -351,6 +358,10 @@ def test_the_demo_as_json_is_one_object_that_agrees_with_the_disk(
     assert (again["build"]["compiled"], again["build"]["reused"]) == (0, 3)
     assert again["extract"]["unchanged"] == 3
     assert again["folders"] == result["folders"]
+    assert result["stats"]["modules"] == 3
+    for certificate in (result["certificate"], again["certificate"]):
+        assert (certificate["outcomes"], certificate["same_bytes"], certificate["bad"]) == ({"identical": 3}, 3, 0)
+    assert (result["certificate"]["resumed"], again["certificate"]["resumed"]) == (0, 3)
 
 
 def test_a_file_that_fails_is_told_on_stderr_and_in_the_exit_code(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from conftest import unpack
 from handmade import COMMAND, bitcode, corpus, row, table
@@ -17,10 +19,14 @@ from hypothesis import strategies as st
 from mlgo_corpus import Corpus, extract_corpus
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.store.corpus import Module
-from mlgo_corpus.store.modulescan import iter_rows, read_rows_as_columns, scan_module
+from mlgo_corpus.store.modulescan import iter_rows, iter_tables, scan_module
 from mlgo_corpus.store.moduletable import ModuleRow, iter_module_rows
 
 COLUMNS = ModuleRow._fields
+
+
+def read_rows_as_columns(corpus: Corpus, columns: Sequence[str]) -> pa.Table:
+    return pa.concat_tables(iter_tables(corpus, columns))
 
 
 @pytest.mark.parametrize("name", ["lua-clang19", "zlib-clang19"])

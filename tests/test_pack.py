@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,7 @@ import pytest
 from conftest import unpack
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from test_cli import mlgo
 from test_extract_incremental import in_child
 
 from mlgo_corpus import Corpus, extract_corpus, pack_corpus, unpack_corpus
@@ -497,6 +499,30 @@ def test_what_is_none(small: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^--jobs 0: expected at least 1$"):
         pack_corpus(small, tmp_path / "none", jobs=0)
     assert sorted(os.listdir(tmp_path)) == ["corpus", "packed"]
+
+
+def test_the_command_line(small: Path, tmp_path: Path) -> None:
+    (small / "d0/m0.o.bc").unlink()
+    done = mlgo("pack", small, "--output", "packed", cwd=tmp_path)
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"packed: 5 modules, 1\.6 kB of bitcode in \d+\.\d\d s\n\d+\.\d kB of Parquet in 1 file\n", done.stdout
+    )
+    assert done.stderr == "d0/m0.o: cannot read m0.o.bc: No such file or directory\n"
+    done = mlgo("pack", small, "--output", "packed", "--json", cwd=tmp_path)
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["exit_code"], report["unchanged"], report["output"]) == (1, 1, True, "packed")
+    done = mlgo("unpack", "packed", "--output", "again", "--jobs", "1", cwd=tmp_path)
+    assert done.returncode == 1
+    assert re.fullmatch(r"again: 5 modules, 1\.6 kB of bitcode in \d+\.\d\d s\n", done.stdout)
+    packed, folder = (json.loads(mlgo("stats", name, "--json", cwd=tmp_path).stdout) for name in ("packed", "corpus"))
+    assert packed.keys() == folder.keys()
+    assert {name: value for name, value in packed.items() if name not in ("path", "corpus", "seconds")} == {
+        name: value for name, value in folder.items() if name not in ("path", "corpus", "seconds")
+    }
+    for argv in (("pack", "nowhere"), ("unpack", small)):
+        done = mlgo(*argv, "--output", "none", cwd=tmp_path)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
 
 
 # --- interrupted

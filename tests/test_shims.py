@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.formats.compilerecord import CompileRecord, parse_compile_record
-from mlgo_corpus.run.shims import Drivers, build_environment, compiler_in, make_shims, run_build
+from mlgo_corpus.formats.shimrecord import CompileRecord, parse_compile_record
+from mlgo_corpus.run.choice import choose_for_build
+from mlgo_corpus.run.shims import Drivers, build_environment, compiler_in, drivers_of, make_shims, run_build
 
 # Says what it was given, and does what a word asks for.
 STAND_IN = """#!/bin/sh
@@ -276,6 +279,15 @@ def test_the_environment_of_the_compiler_is_not_changed(bench: Bench, tmp_path: 
     assert {line for line in inside ^ set(bench.given()) if not line.startswith((b"PWD=", b"_="))} == set()
 
 
+@pytest.mark.parametrize("where", ["{shims}:/a:/b", "/a:{shims}:/b", "/a:/b:{shims}", "/a:/b"])
+@pytest.mark.parametrize("words", [("-c", "a.c"), ("a.o",)], ids=["compile", "link"])
+def test_the_compiler_does_not_meet_the_shims(bench: Bench, tmp_path: Path, where: str, words: tuple[str, ...]) -> None:
+    (tmp_path / "stand-in").write_text('#!/bin/sh\nprintf %s "$PATH" >"$SEEN"\n')
+    bench.env["PATH"] = where.format(shims=bench.shims)
+    bench.start(*words)
+    assert bench.seen.read_text() == "/a:/b"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_shim_does_not_end_before_its_compiler(bench: Bench, number: signal.Signals) -> None:
     bench.run.mkdir()
@@ -353,3 +365,36 @@ def test_static_libraries_are_made_with_archivers_that_know_bitcode(
     item = compile_c(llvm22, "int f(void) { return 1; }", *EMBED)
     run_checked(folder / "ar", "rcs", "libf.a", item.name, cwd=tmp_path)
     assert " T f" in run_checked(llvm22.nm, "--print-armap", "libf.a", cwd=tmp_path)
+
+
+def test_the_drivers_that_belong_to_a_clang(llvm22: Llvm, llvm19: Llvm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLGO_CORPUS_COMPILER", raising=False)
+    for llvm in (llvm22, llvm19):
+        compiler = choose_for_build(llvm.clang)
+        drivers = drivers_of(compiler)
+        assert (drivers.c, drivers.cxx) == ((llvm.clang,), (llvm.clangxx,))
+        assert {name: os.path.realpath(words[0]) for name, words in drivers.archivers.items()} == {
+            "ar": os.path.realpath(llvm.ar),
+            "ranlib": os.path.realpath(shutil.which(f"llvm-ranlib-{llvm.version}") or ""),
+            "nm": os.path.realpath(llvm.nm),
+        }
+
+
+def test_a_clang_without_a_driver_for_cxx(llvm22: Llvm, tmp_path: Path) -> None:
+    (tmp_path / "clang").write_text(f'#!/bin/sh\nexec {llvm22.clang} "$@"\n')
+    (tmp_path / "clang").chmod(0o755)
+    compiler = replace(choose_for_build(str(tmp_path / "clang")), binary=tmp_path / "lone")
+    assert drivers_of(compiler).cxx == (str(tmp_path / "clang"), "--driver-mode=g++")
+
+
+def test_which_clang_a_build_gets(llvm22: Llvm, llvm19: Llvm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLGO_CORPUS_COMPILER", raising=False)
+    if shutil.which("clang") is None:  # else that one
+        assert choose_for_build(None).major >= 22
+    assert choose_for_build(None, cc=llvm19.clang).major == 19
+    monkeypatch.setenv("MLGO_CORPUS_COMPILER", llvm22.clang)
+    assert choose_for_build(None, cc=llvm19.clang).major == 22
+    assert choose_for_build(llvm19.clang).major == 19
+    monkeypatch.setenv("MLGO_CORPUS_COMPILER", "/no/clang")
+    with pytest.raises(UsageError, match="MLGO_CORPUS_COMPILER /no/clang: /no/clang: no such program"):
+        choose_for_build(None)

@@ -21,10 +21,10 @@ from mlgo_corpus.cli.options import JsonOutput
 if TYPE_CHECKING:
     from mlgo_corpus.extract import ExtractReport
     from mlgo_corpus.logs import LogsReport
+    from mlgo_corpus.run.certification import RebuildReport
     from mlgo_corpus.run.demobuild import DemoBuild
     from mlgo_corpus.stats import CorpusStats
     from mlgo_corpus.trace import TraceReport
-    from mlgo_corpus.verify import VerifyReport
 
 # A module whose name says something; musl has it in every release.
 _SAMPLE = "musl/regex/regcomp.o"
@@ -76,7 +76,8 @@ def demo(
     logs = convert_logs(TRAINING_LOGS, output / "decisions", jobs=1, force=force)
     certificate = trace = None
     if report.modules:
-        certificate = _certificate(corpus, build.compile_commands.parent, jobs=jobs, force=force)
+        is_new = force or build.compiled > 0 or report.unchanged < report.objects
+        certificate = _certificate(corpus, build.compile_commands.parent, jobs=jobs, is_new=is_new)
         trace = _trace(corpus, output / "inlining", jobs=jobs, force=force)
 
     stats = corpus_stats(corpus, by="language")
@@ -88,11 +89,15 @@ def demo(
     raise typer.Exit(summary.exit_code)
 
 
-def _certificate(corpus: Path, build: Path, *, jobs: int, force: bool) -> VerifyReport:
-    """Check the corpus, and compile every module again with its own command."""
+def _certificate(corpus: Path, build: Path, *, jobs: int, is_new: bool) -> RebuildReport | None:
+    """Compile every module again with its own command, or tell what came of that before."""
+    from mlgo_corpus.run.certification import read_report
     from mlgo_corpus.run.toolchain import find_zig
+    from mlgo_corpus.store.corpus import CERTIFICATE_NAME
     from mlgo_corpus.verify import verify_corpus
 
+    if not is_new and (corpus / CERTIFICATE_NAME).is_file():
+        return read_report(corpus / CERTIFICATE_NAME)
     with progress_bar("rebuilding") as progress:
         return verify_corpus(
             corpus,
@@ -100,9 +105,9 @@ def _certificate(corpus: Path, build: Path, *, jobs: int, force: bool) -> Verify
             build_dirs=[build],
             compiler=shlex.join((*(find_zig() or ()), "cc")),
             jobs=jobs,
-            force=force,
+            force=True,
             rebuild_progress=lambda done, _, total: progress(done, total),
-        )
+        ).rebuild
 
 
 def _trace(corpus: Path, output: Path, *, jobs: int, force: bool) -> TraceReport:
@@ -145,7 +150,7 @@ class DemoSummary:
     extract: ExtractReport
     folders: tuple[FolderRow, ...]
     stats: CorpusStats
-    certificate: VerifyReport | None
+    certificate: RebuildReport | None
     logs: LogsReport
     trace: TraceReport | None
 
@@ -153,7 +158,7 @@ class DemoSummary:
     def exit_code(self) -> int:
         """1 where a file did not compile, was not extracted, does not come out again or not traced, else 0."""
         untraced = self.trace is not None and self.trace.failed
-        not_again = self.certificate is not None and self.certificate.exit_code
+        not_again = self.certificate is not None and self.certificate.bad > 0
         return 1 if self.build.failed or untraced or not_again else self.extract.exit_code
 
     def as_json(self) -> dict[str, object]:
@@ -249,9 +254,9 @@ def _show(summary: DemoSummary) -> None:
 
     say("\nWhat is in the corpus (mlgo-corpus stats):")
     show_stats(summary.stats)
-    if summary.certificate is not None and summary.certificate.rebuild is not None:
+    if summary.certificate is not None:
         say("\nEvery module compiled again, and compared with its object (mlgo-corpus verify --rebuild):")
-        show_certificate(summary.certificate.rebuild)
+        show_certificate(summary.certificate)
 
     _show_decisions(summary.logs)
     if summary.trace is not None:
@@ -276,7 +281,7 @@ def _show_decisions(report: LogsReport) -> None:
     from mlgo_corpus.cli.logs import example_query
 
     console = out()
-    decisions = pq.read_table(report.output / "observations")
+    decisions = pq.read_table(Path(report.output, "observations"))
     console.print(
         f"\nA training log, as development-mode clang wrote it, is a table now: {decisions.num_rows} inlining "
         f"decisions, {decisions.num_columns} columns:",

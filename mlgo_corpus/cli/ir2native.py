@@ -171,9 +171,8 @@ def show_report(report: SizesReport) -> None:
 
 def example_query(report: SizesReport) -> str:
     """Give a query over the table that can be run as it stands."""
-    from mlgo_corpus.store.dataset import DatasetPaths
+    from mlgo_corpus.store.dataset import rows_pattern
     from mlgo_corpus.store.sizestable import SIZES_FOLDER
 
-    single = DatasetPaths.of(report.output).single
-    files = str(report.output if single else report.output / SIZES_FOLDER / "*.parquet").replace("'", "''")
+    files = rows_pattern(report.output, SIZES_FOLDER).replace("'", "''")
     return f"SELECT function, native_size FROM '{files}' ORDER BY native_size DESC LIMIT 10"  # noqa: S608 - shown

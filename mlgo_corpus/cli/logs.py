@@ -36,7 +36,10 @@ def logs_to_parquet(
         ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DATASET", help="The folder to make, or a single FILE.parquet.")
+        str,
+        typer.Option(
+            "--output", "-o", metavar="DATASET", help="The folder to make, or a single FILE.parquet; or an s3:// URL."
+        ),
     ],
     compression: Annotated[Compression, typer.Option(help="How the observations are compressed.")] = Compression.ZSTD,
     rows_per_file: Annotated[
@@ -84,7 +87,7 @@ def logs_to_parquet(
 
 @verb
 def parquet_to_logs(
-    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="What logs-to-parquet made.")],
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="What logs-to-parquet made; or its s3:// URL.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write the logs to.")],
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
     json_output: JsonOutput = False,
@@ -143,7 +146,7 @@ def _show(report: LogsReport, hints: Iterable[str]) -> None:
     for group in report.groups or (report,):
         sizes = (human_bytes(group.log_bytes), human_bytes(group.parquet_bytes))
         numbers = (str(group.converted), str(group.contexts), str(group.observations), *sizes, str(group.files))
-        name = group.output.name if report.groups else str(group.output)
+        name = Path(group.output).name if report.groups else str(group.output)
         rows.add_row(escape(printable(name)), *numbers)
     console.print(rows)
     if report.unchanged:
@@ -170,8 +173,7 @@ def _show(report: LogsReport, hints: Iterable[str]) -> None:
 
 def example_query(report: LogsReport) -> str:
     """Give a query that DuckDB can run on a dataset as it lies there."""
-    from mlgo_corpus.store.dataset import DatasetPaths
+    from mlgo_corpus.store.dataset import rows_pattern
 
-    paths = DatasetPaths.of(report.output)
-    files = str(report.output if paths.single else paths.part(0).parent / "*.parquet").replace("'", "''")
+    files = rows_pattern(report.output).replace("'", "''")
     return f"SELECT module, count(*) FROM '{files}' GROUP BY module ORDER BY 2 DESC"  # noqa: S608 - shown, not run

@@ -51,7 +51,7 @@ def _options(
 
 
 app.command()(demo)
-app.command()(build)
+app.command(context_settings={"allow_interspersed_args": False})(build)  # what follows is the build's command
 app.command()(extract)
 app.command()(explain)
 app.command()(stats)

@@ -202,7 +202,7 @@ _WAYS = {"training-log": "its training logs", "interactive": "live sessions"}
 
 def example_query(report: TraceReport) -> str:
     """Give a query over the dataset that can be run as it stands."""
-    folder = str(report.output / "modules.parquet").replace("'", "''")
+    folder = f"{report.output}/modules.parquet".replace("'", "''")
     return f"SELECT module, observations, text_size, reward FROM '{folder}' ORDER BY reward DESC"  # noqa: S608 - shown
 
 

@@ -24,6 +24,7 @@ from mlgo_corpus.store.certificate import (
     CertificateJournal,
     Outcome,
     RebuildRow,
+    read_certificate,
     write_certificate,
 )
 from mlgo_corpus.store.corpus import Corpus
@@ -74,10 +75,44 @@ class RebuildReport:
         """How many modules differ or fail."""
         return sum(self.outcomes.get(outcome, 0) for outcome in BAD)
 
+    def see(self, row: RebuildRow) -> None:
+        """Count a row."""
+        self.modules += 1
+        self.outcomes[row.outcome] = self.outcomes.get(row.outcome, 0) + 1
+        if row.outcome in (Outcome.FAILS, Outcome.NO_OBJECT):
+            self.reasons[row.reason] = self.reasons.get(row.reason, 0) + 1
+        else:
+            self.same_bytes += row.object_sha256 == row.rebuilt_sha256
+            self.object_text_size += row.object_text_size or 0
+            self.rebuilt_text_size += row.rebuilt_text_size or 0
+        if row.compiler is not None:
+            self.compilers[row.compiler] = self.compilers.get(row.compiler, 0) + 1
+            self.other_version += row.same_version is False
+        told = (row.module, row.outcome, f"{row.reason}: {row.detail}" if row.reason != "ok" else row.detail)
+        if row.outcome in BAD and len(self.problems) < _PROBLEMS:
+            self.problems += (told,)
+        elif row.outcome in (Outcome.CODE_IDENTICAL, Outcome.NO_OBJECT):
+            seen = Counter(outcome for _, outcome, _ in self.notes)
+            if not seen[row.outcome]:
+                self.notes += (told,)
+
     def as_json(self) -> dict[str, Any]:
         """Give the report as plain values."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {**values, "output": str(self.output), "bad": self.bad}
+
+
+def read_report(path: Path) -> RebuildReport:
+    """Sum up a certificate that is there.
+
+    Raises:
+        CorpusError: it is none.
+    """
+    report = RebuildReport(path)
+    for row in read_certificate(path):
+        report.see(row)
+    report.resumed = report.modules
+    return report
 
 
 def rebuild_compilers(named: str | None, *, cache: Path, jobs: int) -> tuple[RebuildCompiler, ...]:
@@ -198,7 +233,7 @@ class _Certification:
                 outcome = next(made)
                 row = _lost(name, outcome) if isinstance(outcome, Lost) else outcome
                 self._journal.add(row)
-            self._count(row)
+            self.report.see(row)
             if self._progress is not None:
                 self._progress(self.report.modules, self.report.bad, len(self._names))
             yield row
@@ -214,27 +249,6 @@ class _Certification:
                 yield RebuildItem(module, name, None, None)
             else:
                 yield RebuildItem(module, row.source, row.member, row.bitcode_sha256)
-
-    def _count(self, row: RebuildRow) -> None:
-        report = self.report
-        report.modules += 1
-        report.outcomes[row.outcome] = report.outcomes.get(row.outcome, 0) + 1
-        if row.outcome in (Outcome.FAILS, Outcome.NO_OBJECT):
-            report.reasons[row.reason] = report.reasons.get(row.reason, 0) + 1
-        else:
-            report.same_bytes += row.object_sha256 == row.rebuilt_sha256
-            report.object_text_size += row.object_text_size or 0
-            report.rebuilt_text_size += row.rebuilt_text_size or 0
-        if row.compiler is not None:
-            report.compilers[row.compiler] = report.compilers.get(row.compiler, 0) + 1
-            report.other_version += row.same_version is False
-        told = (row.module, row.outcome, f"{row.reason}: {row.detail}" if row.reason != "ok" else row.detail)
-        if row.outcome in BAD and len(report.problems) < _PROBLEMS:
-            report.problems += (told,)
-        elif row.outcome in (Outcome.CODE_IDENTICAL, Outcome.NO_OBJECT):
-            seen = Counter(outcome for _, outcome, _ in report.notes)
-            if not seen[row.outcome]:
-                report.notes += (told,)
 
 
 def _lost(name: str, outcome: Lost) -> RebuildRow:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from mlgo_corpus.run.worker import encode_message, end_with, read_message, serve, write_message
+from mlgo_corpus.store.remote import in_use
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -318,9 +319,10 @@ def _may_fork() -> bool:
     """Forking costs milliseconds where a new interpreter costs a hundred, but wants one Python thread.
 
     Another's locks would stay locked in the child for ever. Threads of native libraries (numpy's, Arrow's) do no harm:
-    the child runs none of their code, and the C library and OpenSSL look after their own locks.
+    the child runs none of their code, and the C library and OpenSSL look after their own locks. What talks to an object
+    store does: its sockets would be shared, and its threads are missed.
     """
-    return sys.platform == "linux" and threading.active_count() == 1
+    return sys.platform == "linux" and threading.active_count() == 1 and not in_use()
 
 
 def _run_forked(requests: int, replies: int, parent: int) -> None:

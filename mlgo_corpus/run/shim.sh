@@ -2,7 +2,7 @@
 # (_mlgo_compile runs it, _mlgo_become turns into it, _mlgo_driver is c or c++), and where compiles are recorded.
 #
 # What compiles to an object gets one more option, is waited for, and leaves a record (its format is told in
-# formats/compilerecord.py) with a copy of the object beside it. All else becomes the compiler at once: links,
+# formats/shimrecord.py) with a copy of the object beside it. All else becomes the compiler at once: links,
 # preprocessing, questions, and what configure and CMake compile to find out about the compiler.
 #
 # Every name begins with _mlgo_, for an exported variable of the same name would reach the compiler. Before the
@@ -58,17 +58,17 @@ _mlgo_set_language() {
     case $1 in
         none) _mlgo_language= ;;
         assembler*) _mlgo_language=assembly ;;
-        *-header | *-header-unit) _mlgo_language=header ;;
+        *-header | *-header-unit | cuda* | hip*) _mlgo_language=other ;; # none makes an object, or more than one
         *) _mlgo_language=code ;;
     esac
 }
 
 _mlgo_input() {
     case ${_mlgo_language:-.}$1 in
-        header*) _mlgo_plain=1 ;;
+        other*) _mlgo_plain=1 ;;
         assembly* | .*.[sS] | .*.sx | .*.asm) _mlgo_source "$1" ;;
         code* | .*.[cCiMm] | .*.cc | .*.cp | .*.cxx | .*.cpp | .*.c++ | .*.C++ | .*.CPP | .*.CXX | .*.ii | .*.mm \
-            | .*.mi | .*.mii | .*.cu | .*.cui | .*.hip | .*.cl | .*.cppm | .*.ixx | .*.ll | .*.bc)
+            | .*.mi | .*.mii | .*.cl | .*.cppm | .*.pcm | .*.ixx | .*.ll | .*.bc)
             _mlgo_bitcode=1
             _mlgo_source "$1"
             ;;
@@ -127,6 +127,15 @@ _mlgo_end_of_file
         esac
     done
 }
+
+# The compiler does not meet the shims: ccache's links, and clang for some targets, look for another one on PATH.
+_mlgo_path=:${PATH-}:
+_mlgo_rest=${_mlgo_path#*:"$_mlgo_shims":}
+if [ "$_mlgo_rest" != "$_mlgo_path" ]; then
+    _mlgo_path=${_mlgo_path%%:"$_mlgo_shims":*}:$_mlgo_rest
+    _mlgo_path=${_mlgo_path#:}
+    PATH=${_mlgo_path%:}
+fi
 
 [ -d "$_mlgo_run" ] || _mlgo_become "$@"
 _mlgo_words "$@"

@@ -126,6 +126,7 @@ def make_shims(folder: Path, run_folder: Path, drivers: Drivers, *, keep_checks:
             f'_mlgo_compile() {{ {words} "$@"; }}',
             f'_mlgo_become() {{ exec {words} "$@"; }}',
             f"_mlgo_driver={'c++' if is_cxx else 'c'}",
+            f"_mlgo_shims={shlex.quote(str(folder))}",
             f"_mlgo_run={shlex.quote(str(run_folder))}",
             f'[ -z "${{{RUN_VARIABLE}-}}" ] || _mlgo_run=${RUN_VARIABLE}',
             f"_mlgo_copy={shlex.quote(copy)}",

@@ -42,7 +42,7 @@ from typing import IO, Any, Final, NamedTuple
 
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.store.moduletable import printable
-from mlgo_corpus.store.tables import Kind, RowTable
+from mlgo_corpus.store.tables import Kind, RowTable, read_columns
 
 CERTIFICATE_KIND: Final = "rebuild"
 
@@ -176,6 +176,17 @@ def write_certificate(path: Path, rows: Iterable[RebuildRow], about: Mapping[str
     except BaseException:
         table.abandon()
         raise
+
+
+def read_certificate(path: Path) -> Iterator[RebuildRow]:
+    """Give the rows of a certificate.
+
+    Raises:
+        CorpusError: it is none.
+    """
+    required = ("module", "outcome", "reason", "detail")
+    columns = read_columns(path, RebuildRow._fields, _KINDS, what="rebuilt modules", required=required)
+    return map(RebuildRow._make, zip(*columns.values(), strict=True))
 
 
 def _storable(rows: Iterable[RebuildRow]) -> Iterator[tuple[Any, ...]]:

@@ -30,7 +30,7 @@ from typing import Any
 
 from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.formats.buildfiles import parse_response_file
-from mlgo_corpus.formats.compilerecord import CompileRecord, parse_compile_record
+from mlgo_corpus.formats.shimrecord import CompileRecord, parse_compile_record
 from mlgo_corpus.store.build import BuildObject
 from mlgo_corpus.store.corpus import STATE_FOLDER, write_atomically
 from mlgo_corpus.store.extraction import read_file
@@ -284,7 +284,12 @@ class CompileStore:
         path = self._kept_path(digest)
         if not path.is_file() and copy is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            os.link(copy, path)  # not moved: until the state is written, the record must still find it
+            try:
+                os.link(copy, path)  # not moved: until the state is written, the record must still find it
+            except OSError:  # a file system without links
+                temporary = path.with_suffix(".tmp")
+                shutil.copyfile(copy, temporary)
+                temporary.replace(path)
 
     def _sweep(self, wanted: set[str | None]) -> None:
         """Delete kept objects that no compile refers to."""

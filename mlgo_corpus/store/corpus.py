@@ -185,7 +185,8 @@ class Corpus:
         if is_packed(place):
             return PackedCorpus(place, manifest.name)
         if isinstance(place, RemotePath):
-            raise CorpusError(f"{place}: not a packed corpus; mlgo-corpus pack makes one")
+            place.check_bucket()
+            raise CorpusError(f"{place}: not a packed corpus, which mlgo-corpus pack makes")
         return cls(place, read_manifest(place / manifest.name))
 
     def __len__(self) -> int:

@@ -34,6 +34,7 @@ from typing import Any, Final
 
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.store.corpus import STATE_FOLDER, write_atomically
+from mlgo_corpus.store.remote import Place
 from mlgo_corpus.store.tables import METADATA_KEY, open_parquet
 
 OBSERVATIONS_FOLDER: Final = "observations"
@@ -123,6 +124,12 @@ class DatasetPaths:
 
     def _beside(self, name: str) -> Path:
         return self.root.with_suffix(f".{name}") if self.single else self.root / name
+
+
+def rows_pattern(output: Path | str, rows: str = OBSERVATIONS_FOLDER) -> str:
+    """Name a dataset's files of rows for a query, also where the dataset is behind a URL."""
+    single = DatasetPaths.of(output).single if isinstance(output, Path) else output.endswith(PARQUET_SUFFIX)
+    return str(output) if single else f"{output}/{rows}/*{PARQUET_SUFFIX}"
 
 
 class DatasetFolder:
@@ -299,10 +306,15 @@ class DatasetFolder:
 
 def read_key(paths: DatasetPaths) -> Any:
     """Give what a dataset was made of, as its maker said it; None where it does not say so."""
+    return parquet_key(paths.modules)
+
+
+def parquet_key(path: Place) -> Any:
+    """Give what a table says that its dataset was made of; None where it does not say so."""
     import pyarrow as pa
 
     try:
-        with open_parquet(paths.modules) as file:
+        with open_parquet(path) as file:
             return json.loads(file.metadata.metadata[METADATA_KEY.encode()])["key"]
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

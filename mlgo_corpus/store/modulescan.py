@@ -7,8 +7,9 @@ for what was left out.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from mlgo_corpus.errors import CorpusError, FormatError, TruncatedError
@@ -22,8 +23,8 @@ from mlgo_corpus.store.moduletable import (
     STATUS_OK,
     ModuleRow,
     iter_module_rows,
+    iter_module_tables,
     printable,
-    read_module_columns,
 )
 from mlgo_corpus.store.objects import Reason
 from mlgo_corpus.store.packed import METADATA_COLUMNS, PackedCorpus, PackedModule
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from mlgo_corpus.formats.bitcode import ModuleHeader
 
+_SCANNED_AT_A_TIME = 4096
 _PACKED_COLUMNS = ("bitcode_bytes", "cmd_bytes", *METADATA_COLUMNS)
 
 
@@ -54,60 +56,34 @@ def iter_rows(corpus: Corpus) -> Iterator[ModuleRow]:
     yield from _scan_modules(corpus, tuple(missing.values()))
 
 
-def read_rows_as_columns(corpus: Corpus, columns: Sequence[str]) -> pa.Table:
-    """Give the same rows as `iter_rows`, as columns: a million in a second where the corpus has a table.
+def iter_tables(corpus: Corpus, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Give the same rows as `iter_rows`, some thousands at a time as columns; ``module`` and ``status`` are among them.
 
     Raises:
         CorpusError: the table is damaged.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     path = corpus.place / MODULES_NAME
     wanted = tuple(dict.fromkeys(("module", "status", *columns)))
     missing = {printable(name): name for name in corpus.names}
-    tables = []
     if path.is_file():
-        table = read_module_columns(path, wanted)
-        is_named = pc.is_in(table["module"], value_set=pa.array(missing, pa.string()))
-        table = table.filter(pc.or_(pc.invert(_is_ok(table)), is_named))
-        named = table["module"].filter(_is_ok(table))
-        if pc.count_distinct(named).as_py() != len(named):
-            table = table.filter(_first_of_each(table["module"], _is_ok(table)))
-            named = table["module"].filter(_is_ok(table))
-        tables.append(table)
-        if len(named) == len(missing):
-            missing = {}
-        else:  # a manifest that somebody edited
-            for name in named.to_pylist():
-                del missing[name]
-    if missing or not tables:
-        rows = list(_scan_modules(corpus, tuple(missing.values())))
+        for table in iter_module_tables(path, wanted):
+            named = zip(table["module"].to_pylist(), table["status"].to_pylist(), strict=True)
+            kept = [status != STATUS_OK or missing.pop(name, None) is not None for name, status in named]
+            yield table if all(kept) else table.filter(pa.array(kept, pa.bool_()))
+    chunks = _chunks(missing.values())
+    for names in chunks if missing or path.is_file() else ([],):  # of no table, or of a manifest that somebody edited
+        rows = list(_scan_modules(corpus, names))
         kinds = [pa.int64() if name in INTEGER_FIELDS else pa.string() for name in wanted]
-        arrays = [
-            pa.array([getattr(row, name) for row in rows], kind) for name, kind in zip(wanted, kinds, strict=True)
-        ]
-        tables.append(pa.Table.from_arrays(arrays, names=list(wanted)))
-    return pa.concat_tables(tables)
+        made = [pa.array([getattr(row, name) for row in rows], kind) for name, kind in zip(wanted, kinds, strict=True)]
+        yield pa.Table.from_arrays(made, names=list(wanted))
 
 
-def _is_ok(table: pa.Table) -> pa.ChunkedArray:
-    import pyarrow.compute as pc
-
-    return pc.fill_null(pc.equal(table["status"], STATUS_OK), False)
-
-
-def _first_of_each(names: pa.ChunkedArray, there: pa.ChunkedArray) -> pa.Array:
-    """Tell of each row whether it is the first of its module that is there, or of none that is."""
-    import pyarrow as pa
-
-    seen: set[str] = set()
-    kept = []
-    for name, is_ok in zip(names.to_pylist(), there.to_pylist(), strict=True):
-        kept.append(not is_ok or name not in seen)
-        if is_ok:
-            seen.add(name)
-    return pa.array(kept, pa.bool_())
+def _chunks(names: Iterable[str]) -> Iterator[list[str]]:
+    rest = iter(names)
+    while chunk := list(islice(rest, _SCANNED_AT_A_TIME)):
+        yield chunk
 
 
 def _scan_modules(corpus: Corpus, names: Sequence[str]) -> Iterator[ModuleRow]:

@@ -91,7 +91,7 @@ def read_module_columns(path: Place, columns: Sequence[str] = ModuleRow._fields)
     """
     import pyarrow as pa
 
-    return pa.concat_tables(_iter_groups(path, columns)) if columns else pa.table({})
+    return pa.concat_tables(iter_module_tables(path, columns)) if columns else pa.table({})
 
 
 def iter_module_rows(path: Place) -> Iterator[ModuleRow]:
@@ -100,7 +100,7 @@ def iter_module_rows(path: Place) -> Iterator[ModuleRow]:
     Raises:
         CorpusError: it is missing, damaged, or no such table.
     """
-    for group in _iter_groups(path, ModuleRow._fields):
+    for group in iter_module_tables(path, ModuleRow._fields):
         yield from map(ModuleRow._make, zip(*(column.to_pylist() for column in group.columns), strict=True))
 
 
@@ -144,7 +144,7 @@ def rewrite_column(
     try:
         with create_file(temporary) as file:
             writer = None
-            for group in _iter_groups(path, names):
+            for group in iter_module_tables(path, names):
                 values = arrays.texts(group.schema.field(column).type, give(group))
                 group = group.set_column(names.index(column), column, values)
                 if writer is None:  # without a stored Arrow schema, as `RowTable` does
@@ -175,8 +175,12 @@ def write_module_rows(path: Path, temporary: Path, rows: Iterable[ModuleRow], me
         raise
 
 
-def _iter_groups(path: Place, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Give the row groups of a table, with these columns; at least one, which may be empty."""
+def iter_module_tables(path: Place, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Give a ``modules.parquet`` some thousands of rows at a time; at least one table, which may be empty.
+
+    Raises:
+        CorpusError: it is missing, damaged, or no such table.
+    """
     import pyarrow as pa
 
     try:

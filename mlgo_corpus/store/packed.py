@@ -40,6 +40,7 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -360,18 +361,44 @@ def read_group(file: Place, number: int, rows: int, columns: Sequence[str]) -> p
     Raises:
         CorpusError: it is damaged, or not what ``corpus.json`` says.
     """
+    groups = _Groups(columns)
     try:
-        remote = isinstance(file, RemotePath)
-        with open_parquet(file, page_checksum_verification=True, pre_buffer=remote) as opened:
-            _check_group(file, opened, number, rows, columns)
-            table = opened.read_row_group(number, columns=list(columns), use_threads=False)
-            return table.select(list(columns)).cast(_fields(columns))
-    except CorpusError:
-        raise
-    except FileNotFoundError as error:
-        raise CorpusError(f"{file}: is missing; the packed corpus is not whole") from error
-    except Exception as error:
-        raise unreadable(file, error) from error
+        return groups.read(file, number, rows)
+    finally:
+        groups.close()
+
+
+class _Groups:
+    """Reads some columns of row groups; the file of the last one stays open."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = list(columns)
+        self._file: Place | None = None
+        self._opened: Any = None
+        self._stack = ExitStack()
+
+    def read(self, file: Place, number: int, rows: int) -> pa.Table:
+        """Read a row group, whose rows are said to be so many."""
+        try:
+            if file != self._file:
+                self.close()
+                remote = isinstance(file, RemotePath)
+                opening = open_parquet(file, page_checksum_verification=True, pre_buffer=remote)
+                self._opened, self._file = self._stack.enter_context(opening), file
+            _check_group(file, self._opened, number, rows, self._columns)
+            table = self._opened.read_row_group(number, columns=self._columns, use_threads=False)
+            return table.select(self._columns).cast(_fields(self._columns))
+        except CorpusError:
+            raise
+        except FileNotFoundError as error:
+            raise CorpusError(f"{file}: is missing; the packed corpus is not whole") from error
+        except Exception as error:
+            raise unreadable(file, error) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stack.close()
+        self._file = None
 
 
 def _check_group(file: Place, opened: Any, number: int, rows: int, columns: Sequence[str]) -> None:
@@ -432,7 +459,10 @@ class PackedCorpus(Corpus):
     def __init__(self, place: Place, manifest_name: str = MANIFEST_NAME) -> None:
         self.description = read_description(place)
         manifest = read_manifest(place / manifest_name)
-        super().__init__(Path(place.name) if isinstance(place, RemotePath) else place, manifest)
+        # Of what is behind a URL only the name means something; there is nothing at this path.
+        super().__init__(
+            Path("/", place.scheme, *place.key.split("/")) if isinstance(place, RemotePath) else place, manifest
+        )
         self.location = str(place)
         self.place = place
         all_names = self.names if manifest_name == MANIFEST_NAME else read_manifest(place / MANIFEST_NAME)["modules"]
@@ -440,7 +470,11 @@ class PackedCorpus(Corpus):
         # Where each row group begins, counted over all files.
         sizes = [rows for file in self.files for rows in file.row_groups]
         self._starts = [0, *accumulate(sizes)]
-        self._groups = [(file, number) for file in self.files for number in range(len(file.row_groups))]
+        self._groups = [
+            (path, number)
+            for path, count in ((place / file.name, len(file.row_groups)) for file in self.files)
+            for number in range(count)
+        ]
         self._positions = {name: number for number, name in enumerate(dict.fromkeys(all_names))}
         if self._starts[-1] != len(self._positions):
             raise CorpusError(
@@ -457,7 +491,7 @@ class PackedCorpus(Corpus):
             group = bisect_right(self._starts, position) - 1
             file, number = self._groups[group]
             first = self._starts[group]
-            place = RowPlace(self.place / file.name, number, self._starts[group + 1] - first, position - first)
+            place = RowPlace(file, number, self._starts[group + 1] - first, position - first)
         return PackedModule(self.path, name, self.has_thinlto, self.global_command_override, place, self._shown)
 
     def sizes(self, names: Sequence[str]) -> dict[str, int]:
@@ -495,18 +529,22 @@ class PackedCorpus(Corpus):
         nulls = (None,) * len(columns)
         last = -1
         values: list[tuple[Any, ...]] = []
-        for name in names:
-            position = self._positions.get(name)
-            if position is None:
-                yield nulls
-                continue
-            group = bisect_right(self._starts, position) - 1
-            if group != last:
-                file, number = self._groups[group]
-                rows = self._starts[group + 1] - self._starts[group]
-                table = read_group(self.place / file.name, number, rows, columns)
-                last, values = group, list(zip(*(column.to_pylist() for column in table.columns), strict=True))
-            yield values[position - self._starts[group]]
+        groups = _Groups(columns)
+        try:
+            for name in names:
+                position = self._positions.get(name)
+                if position is None:
+                    yield nulls
+                    continue
+                group = bisect_right(self._starts, position) - 1
+                if group != last:
+                    file, number = self._groups[group]
+                    rows = self._starts[group + 1] - self._starts[group]
+                    table = groups.read(file, number, rows)
+                    last, values = group, list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+                yield values[position - self._starts[group]]
+        finally:
+            groups.close()
 
 
 def command_files(module: str) -> tuple[str, str, str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlgo_corpus.errors import CorpusError, os_reason
 from mlgo_corpus.store import arrays
@@ -41,7 +42,7 @@ from mlgo_corpus.store.tables import open_parquet, unreadable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PART_BYTES: Final = 256 << 20
+PART_BYTES: Final = 128 << 20
 """The bytes of modules that one file holds, before they are compressed; less for the last one."""
 
 MAX_GROUP_ROWS: Final = 1 << 14
@@ -207,6 +208,7 @@ class _Rows:
         self.problems: list[tuple[str, str]] = []
         self._task = task
         self._schema = packed_schema(stamped=task.stamped)
+        self._known = _KnownRows(task.root / MODULES_NAME)
 
     def groups(self) -> Iterator[pa.RecordBatch]:
         """Give the row groups in order."""
@@ -271,7 +273,7 @@ class _Rows:
             "bitcode_bytes": _sizes([files.bitcode for files in modules]),
             "cmd_bytes": _sizes([files.command for files in modules]),
         }
-        known = None if task.rows is None else _take(task.root / MODULES_NAME, task.rows[first : first + len(modules)])
+        known = None if task.rows is None else self._known.take(task.rows[first : first + len(modules)])
         scanned: list[Any] = [None] * len(modules)
         for place, (name, files) in enumerate(zip(names, modules, strict=True)):
             if known is None or task.rows is None or task.rows[first + place] < 0:
@@ -323,25 +325,45 @@ def _read_file(path: bytes) -> tuple[bytes, int]:
         os.close(descriptor)
 
 
-def _take(path: Path, rows: Sequence[int]) -> dict[str, list[Any]]:
-    """Give columns of some rows of a table of modules, nulls for -1. Only the row groups that they are in are read."""
-    wanted = np.array(rows, np.int64)
-    found: dict[str, list[Any]] = {name: [None] * len(rows) for name in METADATA_COLUMNS}
-    try:
-        with open_parquet(path) as file:
-            counts = [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
-            starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-            columns = [name for name in METADATA_COLUMNS if name in file.schema_arrow.names]
-            groups = np.searchsorted(starts, wanted, side="right") - 1
+class _KnownRows:
+    """The rows of a table of modules. Only the row groups that are asked for are read, and the last one is kept."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._columns: list[str] = []
+        self._starts: NDArray[np.int64] | None = None
+        self._last: tuple[int, Any] = (-1, None)
+
+    def take(self, rows: Sequence[int]) -> dict[str, list[Any]]:
+        """Give columns of some rows, nulls for -1.
+
+        Raises:
+            CorpusError: the table is damaged.
+        """
+        wanted = np.array(rows, np.int64)
+        found: dict[str, list[Any]] = {name: [None] * len(rows) for name in METADATA_COLUMNS}
+        try:
+            if self._starts is None:
+                with open_parquet(self._path) as file:
+                    counts = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+                    self._columns = [name for name in METADATA_COLUMNS if name in file.schema_arrow.names]
+                self._starts = np.cumsum([0, *counts], dtype=np.int64)
+            groups = np.searchsorted(self._starts, wanted, side="right") - 1
             for number in np.unique(groups[wanted >= 0]).tolist():
                 places = np.flatnonzero((groups == number) & (wanted >= 0))
-                table = file.read_row_group(number, columns=columns).take(wanted[places] - starts[number])
-                for name in columns:
+                table = self._read(number).take(wanted[places] - self._starts[number])
+                for name in self._columns:
                     for place, value in zip(places.tolist(), table[name].to_pylist(), strict=True):
                         found[name][place] = value
-    except Exception as error:
-        raise unreadable(path, error) from error
-    return found
+        except Exception as error:
+            raise unreadable(self._path, error) from error
+        return found
+
+    def _read(self, number: int) -> pa.Table:
+        if self._last[0] != number:
+            with open_parquet(self._path) as file:
+                self._last = number, file.read_row_group(number, columns=self._columns)
+        return self._last[1]
 
 
 @dataclass(frozen=True, slots=True)

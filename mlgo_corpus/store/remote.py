@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -32,6 +32,7 @@ _OPTIONS = {
 }
 _CONNECT_S = 10.0
 _REQUEST_S = 60.0
+_RETRY_S = 15.0
 _BLOCK_BYTES = 4 << 20
 _CREDENTIALS = {
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; ?anonymous=true for a public bucket",
@@ -101,6 +102,16 @@ class RemotePath:
             CorpusError: nothing can be told.
         """
         return bool(self._tried(lambda filesystem: filesystem.get_file_info(self.key)).is_file)
+
+    def check_bucket(self) -> None:
+        """See to it that the bucket is there.
+
+        Raises:
+            CorpusError: it is not, or nothing can be told.
+        """
+        bucket = self.key.partition("/")[0]
+        if self._tried(lambda filesystem: filesystem.get_file_info(bucket)).type.name == "NotFound":
+            raise CorpusError(f"{self}: {_no_bucket(bucket)}")
 
     def files(self) -> dict[str, int]:
         """List the files below, each with its size in bytes; none where there is nothing.
@@ -199,21 +210,6 @@ def in_use() -> bool:
     return _filesystem.cache_info().currsize > 0
 
 
-@contextmanager
-def local_copy(place: RemotePath, folder: Path) -> Iterator[Path]:
-    """Give a copy of a file or of a folder, which is below ``folder`` and gone after the block.
-
-    Raises:
-        CorpusError: it is not there, or cannot be read.
-    """
-    copy = folder / (place.name or "copy")
-    try:
-        download_all(place, copy)
-        yield copy
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def download_all(place: RemotePath, path: Path) -> None:
     """Get a file, or all that is below a folder.
 
@@ -255,6 +251,8 @@ def _filesystem(scheme: str, query: str) -> Any:
         raise UsageError(f"{scheme}://: this pyarrow is built without it; pip install pyarrow brings one with it")
     if scheme == "s3":
         options |= {"connect_timeout": _CONNECT_S, "request_timeout": _REQUEST_S}
+    else:
+        options["retry_time_limit"] = timedelta(seconds=_RETRY_S)
     try:
         return kind(**options)
     except (OSError, ValueError, TypeError) as error:
@@ -266,7 +264,7 @@ def _explained(place: RemotePath, error: OSError) -> str:
     said = _one_line(error)
     bucket = place.key.partition("/")[0]
     if re.search(r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist", said, re.IGNORECASE):
-        return f"there is no bucket {bucket}; make it, or name another"
+        return _no_bucket(bucket)
     if re.search(
         r"ACCESS_DENIED|INVALID_ACCESS_KEY|INVALID_CLIENT_TOKEN|SIGNATURE_DOES_NOT_MATCH|credential|HTTP status 40[13]"
         r"|HTTP response code: 40[13]|UNAUTHENTICATED|PERMISSION_DENIED",
@@ -275,10 +273,16 @@ def _explained(place: RemotePath, error: OSError) -> str:
     ):
         return f"access is refused: {_CREDENTIALS[place.scheme]}"
     if re.search(
-        r"NETWORK_CONNECTION|resolve host|Couldn't connect|Failed to connect|timed? ?out", said, re.IGNORECASE
+        r"NETWORK_CONNECTION|resolve host|Couldn't connect|Failed to connect|timed? ?out|UNAVAILABLE",
+        said,
+        re.IGNORECASE,
     ):
         return "no connection; is the network there, and is ?endpoint_override right?"
     return said
+
+
+def _no_bucket(bucket: str) -> str:
+    return f"there is no bucket {bucket}; make it, or name another"
 
 
 def _one_line(error: Exception) -> str:
