@@ -33,13 +33,13 @@ from mlgo_corpus.store.packed import (
     DATA_FOLDER,
     PACKED_FORMAT,
     PACKED_KIND,
-    PACKED_NAME,
     PackedCorpus,
     command_files,
     is_packed,
     read_description,
 )
 from mlgo_corpus.store.packedcard import packed_card
+from mlgo_corpus.store.packedrows import PACKED_NAME
 from mlgo_corpus.store.packing import (
     PART_BYTES,
     GroupTask,

@@ -29,12 +29,12 @@ from test_extract_incremental import in_child
 from mlgo_corpus import Corpus, extract_corpus, pack_corpus, unpack_corpus
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.run.probe import PROBE_DATA
-from mlgo_corpus.store import packed as packed_module
-from mlgo_corpus.store import packing, wholefolder
+from mlgo_corpus.store import packedrows, packing, wholefolder
 from mlgo_corpus.store.corpus import safe_module_name, write_manifest
 from mlgo_corpus.store.modulescan import scan_module
 from mlgo_corpus.store.moduletable import printable
-from mlgo_corpus.store.packed import METADATA_COLUMNS, PackedCorpus, cut_command, join_command
+from mlgo_corpus.store.packed import PackedCorpus
+from mlgo_corpus.store.packedrows import METADATA_COLUMNS, cut_command, join_command
 from mlgo_corpus.store.selection import corpus_digest, newest_producer, select_modules
 
 Files = dict[str, bytes]
@@ -517,9 +517,9 @@ def test_the_command_line(small: Path, tmp_path: Path) -> None:
     assert re.fullmatch(r"again: 5 modules, 1\.6 kB of bitcode in \d+\.\d\d s\n", done.stdout)
     packed, folder = (json.loads(mlgo("stats", name, "--json", cwd=tmp_path).stdout) for name in ("packed", "corpus"))
     assert packed.keys() == folder.keys()
-    assert {name: value for name, value in packed.items() if name not in ("path", "corpus", "seconds")} == {
-        name: value for name, value in folder.items() if name not in ("path", "corpus", "seconds")
-    }
+    assert (packed["from_table"], folder["from_table"]) == (True, False)
+    for name in packed.keys() - {"corpus", "seconds", "from_table"}:
+        assert packed[name] == folder[name], name
     for argv in (("pack", "nowhere"), ("unpack", small)):
         done = mlgo(*argv, "--output", "none", cwd=tmp_path)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
@@ -629,12 +629,12 @@ def test_a_folder_that_cannot_be_written(small: Path, tmp_path: Path) -> None:
 @pytest.fixture
 def packed(small: Path, small_groups: None, tmp_path: Path) -> Path:
     pack_corpus(small, tmp_path / "packed", jobs=1)
-    packed_module.read_content.cache_clear()
+    packedrows.read_content.cache_clear()
     return tmp_path / "packed"
 
 
 def read_all(folder: Path) -> Files:
-    packed_module.read_content.cache_clear()
+    packedrows.read_content.cache_clear()
     return {module.name: module.bitcode() + module.own_command() for module in Corpus.open(folder)}
 
 
@@ -754,7 +754,7 @@ def test_other_programs_may_write_it_again(packed: Path) -> None:
 
 
 def test_a_row_group_that_claims_too_much(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_module, "_MOST_GROUP_BYTES", 100)
+    monkeypatch.setattr(packedrows, "_MOST_GROUP_BYTES", 100)
     with pytest.raises(CorpusError, match=r"row group 0 claims \d+ bytes, expected at most 100$"):
         read_all(packed)
 
@@ -769,7 +769,7 @@ def test_names_that_leave_the_folder(packed: Path, tmp_path: Path) -> None:
     digest = sha256((packed / MANIFEST).read_bytes()).hexdigest()
     change(packed, lambda about: about["files"][0].update(row_groups=[5]))
     change(packed, lambda about: about["others"][0].update(sha256=digest))
-    packed_module.read_content.cache_clear()
+    packedrows.read_content.cache_clear()
     module = next(iter(Corpus.open(packed)))
     for action in (module.bitcode, lambda: module.on_disk(tmp_path / "work")):
         with pytest.raises(CorpusError, match=r"^\.\./\.\./evil: this module name leaves the corpus folder$"):

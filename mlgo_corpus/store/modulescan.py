@@ -27,7 +27,8 @@ from mlgo_corpus.store.moduletable import (
     printable,
 )
 from mlgo_corpus.store.objects import Reason
-from mlgo_corpus.store.packed import METADATA_COLUMNS, PackedCorpus, PackedModule
+from mlgo_corpus.store.packed import PackedCorpus, PackedModule
+from mlgo_corpus.store.packedrows import METADATA_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa

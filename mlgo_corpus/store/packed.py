@@ -4,7 +4,7 @@
 
     packed/
       corpus_description.json   the corpus's manifest, byte for byte; those of the sides of a split, too
-      data/part-00000.parquet   one row per module, in the manifest's order (`packed_schema`)
+      data/part-00000.parquet   one row per module, in the manifest's order (`packedrows.packed_schema`)
       modules.parquet           the corpus's own table, also of what was left out, where it has one
       functions.parquet         the same
       README.md                 what it is, for people and for Hugging Face ``datasets``
@@ -27,9 +27,9 @@ column                    meaning
 
 The other columns are those of ``modules.parquet`` (`mlgo_corpus.store.moduletable`).
 
-A row group holds a few megabytes of bitcode (`ROW_GROUP_BYTES`), or one module that is larger. A reader that takes the
-modules in order decodes each once; ``corpus.json`` says how many rows each has, so that a module's place is known
-without looking into the files. Nothing read here is taken on trust: names, numbers and sizes are checked.
+A row group holds a few megabytes of bitcode (`packedrows.ROW_GROUP_BYTES`), or one module that is larger. A reader that
+takes the modules in order decodes each once; ``corpus.json`` says how many rows each has, so that a module's place is
+known without looking into the files. Nothing read here is taken on trust: names, numbers and sizes are checked.
 """
 
 from __future__ import annotations
@@ -40,12 +40,10 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.store.corpus import (
@@ -60,60 +58,24 @@ from mlgo_corpus.store.corpus import (
     file_stamp,
     read_manifest,
 )
-from mlgo_corpus.store.moduletable import INTEGER_FIELDS, ModuleRow, printable
+from mlgo_corpus.store.moduletable import printable
+from mlgo_corpus.store.packedrows import (
+    MISSING,
+    PACKED_NAME,
+    GroupReader,
+    join_command,
+    missing_file,
+    read_content,
+    value_of,
+)
 from mlgo_corpus.store.remote import Place, RemotePath
-from mlgo_corpus.store.tables import open_parquet, unreadable
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-PACKED_NAME: Final = "corpus.json"
 PACKED_KIND: Final = "packed-corpus"
 PACKED_FORMAT: Final = 1
 DATA_FOLDER: Final = "data"
 CARD_NAME: Final = "README.md"
 
-ROW_GROUP_BYTES: Final = 8 << 20
-"""The most bytes of modules in a row group of several: what one module costs a reader who wants no other."""
-
-MAX_FILE_BYTES: Final = (1 << 31) - (1 << 20)
-"""The most bytes of one of a module's files: Parquet counts a value's bytes, and a page's, with 31 bits."""
-
-# What a row group may claim to be: a foreign one of many rows, and one of a single row.
-_MOST_GROUP_BYTES = 32 * ROW_GROUP_BYTES
-_MOST_ROW_BYTES = 3 * (1 << 31)
-
-# Of a table of modules, what goes into the rows; the module's status is told by `problem`.
-METADATA_COLUMNS: Final = tuple(
-    name
-    for name in ModuleRow._fields
-    if name not in ("module", "status", "detail", "duplicate_of", "bitcode_bytes", "cmd_bytes")
-)
-_MISSING = os.strerror(errno.ENOENT)
-STAMP_COLUMNS: Final = ("bitcode_mtime_ns", "command_mtime_ns")
-_CONTENT_COLUMNS = ("module", "bitcode", "command", "command_bytes", "thinlto_index", "problem")
 _FILE_NAME = re.compile(rf"{DATA_FOLDER}/part-[0-9]{{5,}}\.parquet")
-
-
-def packed_schema(*, stamped: bool) -> pa.Schema:
-    """Give the columns; ``stamped``: with the times of files."""
-    import pyarrow as pa
-
-    integers = INTEGER_FIELDS
-    return pa.schema(
-        [
-            pa.field("module", pa.string(), nullable=False),
-            pa.field("bitcode", pa.large_binary()),
-            pa.field("command", pa.list_(pa.field("element", pa.string()))),
-            pa.field("command_bytes", pa.binary()),
-            pa.field("thinlto_index", pa.large_binary()),
-            pa.field("problem", pa.string()),
-            pa.field("bitcode_bytes", pa.int64()),
-            pa.field("cmd_bytes", pa.int64()),
-            *(pa.field(name, pa.int64() if name in integers else pa.string()) for name in METADATA_COLUMNS),
-            *(pa.field(name, pa.int64()) for name in STAMP_COLUMNS if stamped),
-        ]
-    )
 
 
 def is_packed(place: Place) -> bool:
@@ -287,10 +249,10 @@ class PackedModule(Module):
         The error's cause is that of `Module`, where the file was not there when the corpus was packed.
         """
         said = missing_file(file)
-        if problem is not None and problem.startswith(printable(said).removesuffix(_MISSING)):
+        if problem is not None and problem.startswith(printable(said).removesuffix(MISSING)):
             otherwise = problem
         error = CorpusError(otherwise or said, self.name)
-        if error.message.endswith(_MISSING):
+        if error.message.endswith(MISSING):
             error.__cause__ = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         return error
 
@@ -309,137 +271,6 @@ class PackedModule(Module):
             raise CorpusError(f"{self.place.file}: another module is in its row", self.name)
         checked_name(self.name)
         return tuple(value_of(group[column], row) for column in columns)
-
-
-def value_of(column: pa.ChunkedArray, row: int) -> Any:
-    """Give one value; bytes are given without a copy, as a buffer."""
-    import pyarrow as pa
-
-    scalar = column[row]
-    if pa.types.is_large_binary(column.type):
-        return scalar.as_buffer() if scalar.is_valid else None
-    return scalar.as_py()
-
-
-def missing_file(name: str) -> str:
-    """Say that a file of a module is not there, as `Module` does."""
-    return f"cannot read {name.rpartition('/')[2]}: {_MISSING}"
-
-
-def cut_command(data: bytes | None) -> tuple[list[str] | None, bytes | None]:
-    """Give ``command`` and ``command_bytes`` of a command's file."""
-    if data is None:
-        return None, None
-    try:
-        text, exact = data.decode(), data.endswith(b"\0") or not data
-    except UnicodeDecodeError:
-        text, exact = printable(data.decode("utf-8", "surrogateescape")), False
-    options = text.removesuffix("\0").split("\0") if text else []
-    return options, None if exact else data
-
-
-def join_command(options: Sequence[str] | None, data: bytes | None) -> bytes | None:
-    """Give the command's file back, None if there was none."""
-    if data is not None or options is None:
-        return data
-    return b"".join((option or "").encode() + b"\0" for option in options)
-
-
-@lru_cache(maxsize=1)
-def read_content(file: Place, number: int, rows: int) -> pa.Table:
-    """Read what a row group holds of its modules' files. The last one is kept: modules are read in order.
-
-    Raises:
-        CorpusError: it is damaged, or not what ``corpus.json`` says.
-    """
-    return read_group(file, number, rows, _CONTENT_COLUMNS)
-
-
-def read_group(file: Place, number: int, rows: int, columns: Sequence[str]) -> pa.Table:
-    """Read some columns of a row group.
-
-    Raises:
-        CorpusError: it is damaged, or not what ``corpus.json`` says.
-    """
-    groups = _Groups(columns)
-    try:
-        return groups.read(file, number, rows)
-    finally:
-        groups.close()
-
-
-class _Groups:
-    """Reads some columns of row groups; the file of the last one stays open."""
-
-    def __init__(self, columns: Sequence[str]) -> None:
-        self._columns = list(columns)
-        self._file: Place | None = None
-        self._opened: Any = None
-        self._stack = ExitStack()
-
-    def read(self, file: Place, number: int, rows: int) -> pa.Table:
-        """Read a row group, whose rows are said to be so many."""
-        try:
-            if file != self._file:
-                self.close()
-                remote = isinstance(file, RemotePath)
-                opening = open_parquet(file, page_checksum_verification=True, pre_buffer=remote)
-                self._opened, self._file = self._stack.enter_context(opening), file
-            _check_group(file, self._opened, number, rows, self._columns)
-            table = self._opened.read_row_group(number, columns=self._columns, use_threads=False)
-            return table.select(self._columns).cast(_fields(self._columns))
-        except CorpusError:
-            raise
-        except FileNotFoundError as error:
-            raise CorpusError(f"{file}: is missing; the packed corpus is not whole") from error
-        except Exception as error:
-            raise unreadable(file, error) from error
-
-    def close(self) -> None:
-        """Close the file."""
-        self._stack.close()
-        self._file = None
-
-
-def _check_group(file: Place, opened: Any, number: int, rows: int, columns: Sequence[str]) -> None:
-    schema = opened.schema_arrow
-    for expected in _fields(columns):
-        index = schema.get_field_index(expected.name)
-        if index < 0:
-            raise CorpusError(f"{file}: expected one column {expected.name!r}, found none or several")
-        if not _is_like(schema.field(index).type, expected.type):
-            raise CorpusError(f"{file}: {expected.name} is {schema.field(index).type}, expected {expected.type}")
-    if number >= opened.metadata.num_row_groups:
-        raise CorpusError(f"{file}: has no row group {number}; it is not the one that {PACKED_NAME} tells of")
-    group = opened.metadata.row_group(number)
-    if group.num_rows != rows:
-        raise CorpusError(f"{file}: row group {number} has {group.num_rows} rows, {PACKED_NAME} says {rows}")
-    most = _MOST_ROW_BYTES if rows <= 1 else _MOST_GROUP_BYTES
-    if not 0 <= group.total_byte_size <= most:
-        raise CorpusError(f"{file}: row group {number} claims {group.total_byte_size} bytes, expected at most {most}")
-
-
-def _fields(columns: Sequence[str]) -> pa.Schema:
-    import pyarrow as pa
-
-    schema = packed_schema(stamped=True)
-    return pa.schema([schema.field(name) for name in columns])
-
-
-def _is_like(found: pa.DataType, expected: pa.DataType) -> bool:
-    """Tell whether a column can be read as another type without a loss: other programs widen text and bytes."""
-    import pyarrow as pa
-
-    if pa.types.is_list(expected) or pa.types.is_large_list(expected):
-        listed = pa.types.is_list(found) or pa.types.is_large_list(found)
-        return listed and _is_like(found.value_type, expected.value_type)
-    for kinds in (
-        (pa.types.is_string, pa.types.is_large_string),
-        (pa.types.is_binary, pa.types.is_large_binary),
-    ):
-        if any(kind(expected) for kind in kinds):
-            return any(kind(found) for kind in kinds)
-    return bool(found == expected)
 
 
 class PackedCorpus(Corpus):
@@ -510,7 +341,7 @@ class PackedCorpus(Corpus):
 
     def iter_stamps(self, names: Sequence[str]) -> Iterator[bytes]:
         """Tell some modules' files from other files of the same names: by the sizes and times they had."""
-        missing = os.strerror(2).encode()
+        missing = MISSING.encode()
         columns = ["bitcode_bytes", "bitcode_mtime_ns", "cmd_bytes", "command_mtime_ns"]
         for size, mtime, command_size, command_mtime in self.iter_values(names, columns):
             if size is None or mtime is None:
@@ -529,7 +360,7 @@ class PackedCorpus(Corpus):
         nulls = (None,) * len(columns)
         last = -1
         values: list[tuple[Any, ...]] = []
-        groups = _Groups(columns)
+        groups = GroupReader(columns)
         try:
             for name in names:
                 position = self._positions.get(name)

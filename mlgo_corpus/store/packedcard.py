@@ -8,7 +8,8 @@ from typing import Any
 from mlgo_corpus.store import moduletable, packed
 from mlgo_corpus.store.card import documented_columns, markdown_code, markdown_text
 from mlgo_corpus.store.corpus import CERTIFICATE_NAME, FUNCTIONS_NAME, MODULES_NAME, TABLE_NAMES
-from mlgo_corpus.store.packed import DATA_FOLDER, packed_schema
+from mlgo_corpus.store.packed import DATA_FOLDER
+from mlgo_corpus.store.packedrows import packed_schema
 
 _FRONT_MATTER = f"""\
 ---

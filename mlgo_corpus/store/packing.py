@@ -23,12 +23,12 @@ from mlgo_corpus.store import arrays
 from mlgo_corpus.store.corpus import MODULES_NAME, Module, checked_name, create_file
 from mlgo_corpus.store.modulescan import scan_module
 from mlgo_corpus.store.moduletable import INTEGER_FIELDS, STATUS_OK, printable
-from mlgo_corpus.store.packed import (
+from mlgo_corpus.store.packed import command_files
+from mlgo_corpus.store.packedrows import (
     MAX_FILE_BYTES,
     METADATA_COLUMNS,
     ROW_GROUP_BYTES,
     STAMP_COLUMNS,
-    command_files,
     cut_command,
     join_command,
     packed_schema,
