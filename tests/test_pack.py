@@ -613,6 +613,27 @@ def test_two_at_once(small: Path, tmp_path: Path) -> None:
     pack_corpus(small, tmp_path / "packed")
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_another_run_was_faster(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: bool) -> None:
+    """What was looked at before the lock was had is looked at again."""
+    import mlgo_corpus.pack as stage
+
+    packed, other = tmp_path / "packed", make(tmp_path / "other", {"x.bc": b"BC"})
+    if force:
+        pack_corpus(make(tmp_path / "before", {"y.bc": b"BC"}), packed)
+    check = stage._check_place
+
+    def meanwhile(output: Path, there: dict[str, Any] | None) -> None:
+        check(output, there)
+        monkeypatch.setattr(stage, "_check_place", check)
+        pack_corpus(other, output, force=force)
+
+    monkeypatch.setattr(stage, "_check_place", meanwhile)
+    with pytest.raises(UsageError, match=r"/packed: another mlgo-corpus has just made it$"):
+        pack_corpus(small, packed, force=force)
+    assert Corpus.open(packed).names == ("x",)
+
+
 def test_a_folder_that_cannot_be_written(small: Path, tmp_path: Path) -> None:
     if os.geteuid() == 0:
         place = Path("/proc/packed")
