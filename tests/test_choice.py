@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from conftest import Llvm
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.tasks import TASKS
 from mlgo_corpus.run import choice
-from mlgo_corpus.run.choice import choose_clang, choose_compiler, compiler_identity, ways_of
+from mlgo_corpus.run.choice import choose_compiler, compiler_identity, ways_of
 from mlgo_corpus.run.probe import Toolchain
 
 INLINING, EVICTION, PRIORITY = TASKS
@@ -144,50 +143,6 @@ def test_the_one_that_is_named(llvm19: Llvm, llvm22: Llvm, tmp_path: Path, monke
         choose_named(llvm22.clang, EVICTION)
     with pytest.raises(UsageError, match="no-such-clang: no such program"):
         choose_named("no-such-clang")
-
-
-def clang(monkeypatch: pytest.MonkeyPatch, *there: Toolchain, producer: int | None = None) -> str:
-    monkeypatch.setattr(choice, "probe_toolchains", lambda **_: there)
-    return choose_clang(None, producer=producer).driver[0]
-
-
-def test_a_clang_that_reads_the_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert clang(monkeypatch, BROKEN, STOCK22, STOCK19, producer=19) == "stock19"
-    assert clang(monkeypatch, STOCK19, STOCK22, OLD, producer=21) == "stock22"
-    assert clang(monkeypatch, STOCK22, STOCK19) == "stock22"
-    own = replace(DEV19, driver=("own19",), origin="built")
-    assert clang(monkeypatch, own, STOCK19, producer=19) == "stock19"  # the one that everybody has
-    assert clang(monkeypatch, own, STOCK22, producer=19) == "own19"
-
-
-@pytest.mark.parametrize(
-    ("there", "producer", "message"),
-    [
-        ((BROKEN,), 19, "no clang found: install clang-19, or name one with --compiler"),
-        ((), None, "no clang found: install clang-22, or name one with --compiler"),
-        (
-            (STOCK19,),
-            20,
-            "the corpus is made by LLVM 20, and the compilers found read only bitcode of 17, 18, 19: install clang-20, "
-            "or name a newer one with --compiler",
-        ),
-    ],
-)
-def test_no_clang_that_reads_the_corpus(
-    monkeypatch: pytest.MonkeyPatch, there: tuple[Toolchain, ...], producer: int | None, message: str
-) -> None:
-    with pytest.raises(UsageError) as caught:
-        clang(monkeypatch, *there, producer=producer)
-    assert str(caught.value) == message
-
-
-def test_a_clang_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "probe_compiler", lambda named, **_: toolchain(named, 19))
-    monkeypatch.setenv("MLGO_CORPUS_COMPILER", "variable")
-    assert choose_clang("option", producer=22).driver == ("option",)
-    assert choose_clang(None, producer=22).driver == ("variable",)
-    monkeypatch.setenv("MLGO_CORPUS_COMPILER", "")
-    assert clang(monkeypatch, STOCK22) == "stock22"
 
 
 def test_identity(tmp_path: Path) -> None:

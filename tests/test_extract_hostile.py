@@ -211,7 +211,9 @@ def test_names_of_any_length(build: Path, small: list[bytes], tmp_path: Path) ->
     put(build / "lib.a", b"!<arch>\n" + head + member)
     put(build / ".modules.parquet.tmp/x.o", small[3])
     put(build / ".mlgo-corpus/y.o", small[4])
-    report = extract_corpus([build], tmp_path / "corpus")
+    entry = {"directory": str(build), "file": "y.c", "command": "cc -c y.c -o .mlgo-corpus/y.o"}
+    put(tmp_path / "compile_commands.json", json.dumps([entry]).encode())
+    report = extract_corpus([build, tmp_path / "compile_commands.json"], tmp_path / "corpus")
     assert (report.modules, report.failed) == (6, 0)
     (name,) = [name for name in reasons(tmp_path / "corpus") if name.startswith("lib.a/")]
     assert max(map(len, name.split("/"))) < 255 - len(".thinlto.bc")

@@ -180,41 +180,6 @@ def choose_optimiser(
     return min(readers, key=lambda one: (one.major != producer, one.origin == "built"))
 
 
-def choose_clang(
-    named: str | None,
-    *,
-    producer: int | None,
-    built: Sequence[Path] = (),
-    cache: Path | None = None,
-    jobs: int = 1,
-) -> Toolchain:
-    """Choose a clang that reads the corpus's bitcode: if there is one, of the LLVM that made it.
-
-    Args:
-        named: the compiler that the user wants, or None for `COMPILER_VARIABLE`'s, else the best one found.
-        producer: the major version of the LLVM that made the corpus, where it is known.
-        built: folders of toolchains that this package built.
-        cache: where it is known what compilers can do.
-        jobs: how many compilers to look at side by side.
-
-    Raises:
-        UsageError: there is none; the message says what would help.
-    """
-    if (wanted := user_compiler(named, cache=cache)) is not None:
-        return wanted[0]
-    found = [one for one in probe_toolchains(built=built, cache=cache, jobs=jobs) if one.problem is None]
-    if not found:
-        raise UsageError(f"no clang found: install clang-{producer or _USUAL}, or name one with --compiler")
-    readers = [one for one in found if producer is None or _reads(one, producer)]
-    if not readers:
-        versions = sorted({version for one in found for version in one.reads_bitcode})
-        raise UsageError(
-            f"the corpus is made by LLVM {producer}, and the compilers found read only bitcode of "
-            f"{', '.join(map(str, versions))}: install clang-{producer}, or name a newer one with --compiler"
-        )
-    return min(readers, key=lambda one: (one.major != producer, one.origin == "built"))
-
-
 def compiler_identity(toolchain: Toolchain) -> str:
     """Tell a compiler from every other one, wherever it lies: by what it says of itself, and by its bytes."""
     digest = sha256()
