@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mlgo_corpus.logs import LogsReport, RestoreReport, convert_logs, restore_logs
     from mlgo_corpus.make import MakeReport, make_corpus
     from mlgo_corpus.pack import PackReport, pack_corpus, unpack_corpus
+    from mlgo_corpus.run.engine import EngineChoice
     from mlgo_corpus.run.interactive import InteractiveSession
     from mlgo_corpus.split import SplitReport, split_corpus
     from mlgo_corpus.stats import CorpusStats, corpus_stats
@@ -39,6 +40,7 @@ __all__ = [
     "Corpus",
     "CorpusStats",
     "DedupReport",
+    "EngineChoice",
     "ExtractReport",
     "InteractiveSession",
     "LogReader",
@@ -82,6 +84,7 @@ _HOME = {
     "Corpus": "mlgo_corpus.store.corpus",
     "CorpusStats": "mlgo_corpus.stats",
     "DedupReport": "mlgo_corpus.dedup",
+    "EngineChoice": "mlgo_corpus.run.engine",
     "ExtractReport": "mlgo_corpus.extract",
     "InteractiveSession": "mlgo_corpus.run.interactive",
     "LogReader": "mlgo_corpus.formats.traininglog",

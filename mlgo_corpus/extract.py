@@ -19,7 +19,7 @@ from typing import TypeVar
 from mlgo_corpus import __version__
 from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.formats.linkline import override_from_link_line
-from mlgo_corpus.run.engine import available_cpus
+from mlgo_corpus.run.engine import HERE, EngineChoice
 from mlgo_corpus.run.extraction import ExtractionRun, ExtractReport, digest_of
 from mlgo_corpus.store.build import BuildObject, InputType, iter_build_objects, iter_thinlto_local
 from mlgo_corpus.store.corpus import UNSPECIFIED_OVERRIDE
@@ -49,6 +49,7 @@ def extract_corpus(
     dedup: bool = False,
     jobs: int | None = None,
     force: bool = False,
+    engine: EngineChoice = HERE,
     progress: Callable[[int, int], None] | None = None,
 ) -> ExtractReport:
     """Extract the bitcode and commands that a build embedded in its objects into a corpus.
@@ -68,8 +69,9 @@ def extract_corpus(
         cmd_section: likewise for commands.
         require_command: leave out modules that have no command.
         dedup: keep one of the modules whose bitcode and command are the same.
-        jobs: worker processes; by default the CPUs this process may use.
+        jobs: worker processes; by default the CPUs this process may use, or the cluster's.
         force: replace a corpus that was made from other inputs or with other options.
+        engine: where objects are read: on this machine, or on a cluster.
         progress: is told (objects done, objects in all).
 
     Raises:
@@ -127,7 +129,10 @@ def extract_corpus(
 
     header = {"version": __version__, "options": options, "inputs": inputs_digest}
     journal = open_journal(output, header, force=force)
-    run = ExtractionRun(output, journal, settings, dedup=dedup, jobs=jobs or available_cpus())
+    needs = [Path(os.path.abspath(item)) for item in named]
+    if not all(os.path.isabs(item) for item in named):
+        needs.append(Path.cwd())
+    run = ExtractionRun(output, journal, settings, dedup=dedup, jobs=jobs, engine=engine, needs=needs)
     try:
         run.extract(
             chain([first], found), (lambda done: progress(done, total)) if progress is not None else lambda _: None

@@ -20,7 +20,7 @@ from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.formats.cc1edit import edit_command
 from mlgo_corpus.formats.pipeline import POST_INLINING, SNAPSHOTS
 from mlgo_corpus.run.choice import choose_optimiser, compiler_identity
-from mlgo_corpus.run.engine import Lost, available_cpus, resumed_map
+from mlgo_corpus.run.engine import HERE, EngineChoice, Lost, available_cpus, resumed_map
 from mlgo_corpus.run.probe import Toolchain
 from mlgo_corpus.run.publishing import to_urls
 from mlgo_corpus.run.sizing import SizedModule, SizingItem, SizingSettings, read_sized, size_module
@@ -132,6 +132,7 @@ def ir2native_table(
     jobs: int | None = None,
     force: bool = False,
     cache: Path | None = None,
+    engine: EngineChoice = HERE,
     progress: Callable[[int, int, int, int], None] | None = None,
 ) -> SizesReport:
     """Take the features of every function of a corpus after inlining, compile on, and take the functions' sizes.
@@ -157,9 +158,10 @@ def ir2native_table(
         sample: take only so many modules, or this fraction of them, of all sizes.
         module_filter: take only modules in whose names this regular expression is found.
         modules_file: take only the modules whose names are in this file.
-        jobs: modules at a time; by default the CPUs this process may use.
+        jobs: modules at a time; by default the CPUs this process may use, or the cluster's.
         force: start over, and replace a table that was made otherwise.
         cache: where it is known what compilers can do; the user's cache by default.
+        engine: where the compilers run: on this machine, or on a cluster.
         progress: is told (modules done, of them failed, functions, modules in all).
 
     Raises:
@@ -172,7 +174,6 @@ def ir2native_table(
     cache = cache_folder() if cache is None else cache
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: expected at least 1")
-    jobs = jobs or available_cpus()
     columns = Columns.of(features, vector=vector)
     if snapshot not in SNAPSHOTS:
         raise UsageError(f"--snapshot {snapshot}: expected one of {', '.join(SNAPSHOTS)}")
@@ -180,14 +181,14 @@ def ir2native_table(
     if not 0 < timeout < 1e6:
         raise UsageError(f"--timeout {timeout:g}: expected seconds, more than 0")
     edit_command(("-cc1",), add=add_flags, delete=delete_flags, replace=replace_flags)  # raises for what is no option
-    opened = Corpus.open(corpus)
+    opened = Corpus.open(engine.place(corpus))
     names = select_modules(opened, name_regex=module_filter, modules_file=modules_file, sample=sample, seed=seed)
     toolchain = choose_optimiser(
         compiler,
         producer=newest_producer(opened, names),
         built=built_toolchains(cache),
         cache=cache,
-        jobs=jobs,
+        jobs=jobs or available_cpus(),
     )
     key = {
         "version": __version__,
@@ -224,7 +225,7 @@ def ir2native_table(
         columns,
         folder.paths.work.absolute(),
     )
-    made = _Table(folder, settings, toolchain, opened, names, jobs, fractions, seed, progress)
+    made = _Table(folder, settings, toolchain, opened, names, jobs, fractions, seed, engine, progress)
     try:
         rows = read_module_sizes(folder.paths.modules) if folder.is_whole else made.run()
     finally:
@@ -242,9 +243,10 @@ class _Table:
         toolchain: Toolchain,
         corpus: Corpus,
         names: Sequence[str],
-        jobs: int,
+        jobs: int | None,
         fractions: tuple[float, float, float],
         seed: int,
+        engine: EngineChoice,
         progress: Callable[[int, int, int, int], None] | None,
     ) -> None:
         self.folder = folder
@@ -255,6 +257,7 @@ class _Table:
         self.jobs = jobs
         self.fractions = fractions
         self.seed = seed
+        self.engine = engine
         self.progress = progress
         self.resumed = 0
 
@@ -286,6 +289,8 @@ class _Table:
             jobs=self.jobs,
             limit=_PROGRAMS * self.settings.snapshot.timeout + _SLACK_S,
             lost=_lost,
+            engine=self.engine,
+            needs=(self.settings.work, *self.corpus.on_this_machine(), self.toolchain.cc1[0], str(self.toolchain.opt)),
         )
         failed = functions = 0
         for finished, outcome in enumerate(made, 1):

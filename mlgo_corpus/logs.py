@@ -22,7 +22,7 @@ from mlgo_corpus import __version__
 from mlgo_corpus.errors import CorpusError, FormatError, UsageError, os_reason
 from mlgo_corpus.formats.tasks import task_name
 from mlgo_corpus.formats.traininglog import LogHeader
-from mlgo_corpus.run.engine import available_cpus
+from mlgo_corpus.run.engine import HERE, EngineChoice
 from mlgo_corpus.run.logconversion import ConvertedLogs, convert_logs_into, failed_row
 from mlgo_corpus.run.publishing import local_dataset, to_urls
 from mlgo_corpus.store.corpus import NameRegistry
@@ -129,6 +129,7 @@ def convert_logs(
     allow_truncated: bool = False,
     jobs: int | None = None,
     force: bool = False,
+    engine: EngineChoice = HERE,
     progress: Callable[[int, int], None] | None = None,
 ) -> LogsReport:
     """Convert training logs into a dataset: Parquet files that hold all that is in the logs.
@@ -143,6 +144,7 @@ def convert_logs(
         allow_truncated: keep the whole observations of damaged logs.
         jobs: worker processes; for a single log, threads. By default the CPUs this process may use.
         force: replace a dataset made from other logs or with other options.
+        engine: where logs are read: on this machine, or on a cluster.
         progress: is told (bytes done, bytes in all).
 
     Raises:
@@ -171,8 +173,9 @@ def convert_logs(
     conversion = _Conversion(
         WriteOptions(compression, rows_per_file, context_regex, single=single),
         allow_truncated,
-        jobs or available_cpus(),
+        jobs,
         force,
+        engine,
         _Progress(sum(log.size or 0 for log in logs), progress),
     )
     pipes = [log for log in logs if log.size is None]
@@ -222,8 +225,9 @@ class _Conversion:
 
     options: WriteOptions
     allow_truncated: bool
-    jobs: int
+    jobs: int | None
     force: bool
+    engine: EngineChoice
     progress: _Progress
 
     def convert(self, groups: Iterable[_Group]) -> tuple[LogsReport, ...]:
@@ -268,6 +272,7 @@ class _Conversion:
                 options=self.options,
                 allow_truncated=self.allow_truncated,
                 jobs=self.jobs,
+                engine=self.engine,
                 progress=self.progress.add,
             )
         except FormatError as error:  # of a pipe, which was not looked at before

@@ -19,7 +19,7 @@ from mlgo_corpus.formats.tasks import INLINING, TASKS, Task
 from mlgo_corpus.formats.traininglog import LogHeader
 from mlgo_corpus.run.choice import WAYS, choose_compiler, compiler_identity
 from mlgo_corpus.run.conversation import MISPLACED_DEFAULT
-from mlgo_corpus.run.engine import Lost, available_cpus, resumed_map
+from mlgo_corpus.run.engine import HERE, EngineChoice, Lost, available_cpus, resumed_map
 from mlgo_corpus.run.logconversion import ConvertedLogs, convert_logs_into
 from mlgo_corpus.run.policies import make_policy, policy_digest
 from mlgo_corpus.run.probe import Toolchain
@@ -154,6 +154,7 @@ def trace_corpus(
     jobs: int | None = None,
     force: bool = False,
     cache: Path | None = None,
+    engine: EngineChoice = HERE,
     progress: Callable[[int, int, int, int], None] | None = None,
 ) -> TraceReport:
     """Run a compiler over the modules of a corpus and make a dataset of what it decides.
@@ -180,9 +181,10 @@ def trace_corpus(
         modules_file: trace only the modules whose names are in this file.
         keep_logs: a folder for copies of the training logs.
         keep_objects: a folder for copies of the objects.
-        jobs: compilers at a time; by default the CPUs this process may use.
+        jobs: compilers at a time; by default the CPUs this process may use, or the cluster's.
         force: start over, and replace a dataset that was made otherwise.
         cache: where plain compiles are remembered; the user's cache by default.
+        engine: where the compilers run: on this machine, or on a cluster.
         progress: is told (modules done, of them failed, decisions, modules in all).
 
     Raises:
@@ -193,13 +195,12 @@ def trace_corpus(
     started = time.perf_counter()
     output = Path(output)
     cache = cache_folder() if cache is None else cache
-    jobs = available_cpus() if jobs is None else jobs
     the_task = _find_task(task)
     _check(via=via, timeout=timeout, memory_limit=memory_limit, retries=retries, jobs=jobs)
     if policy != "default":  # which is every task's own, where a training log shows it
         make_policy(policy, the_task, seed=seed)
     _check_edits(add=add_flags, delete=delete_flags, replace=replace_flags)
-    opened = Corpus.open(corpus)
+    opened = Corpus.open(engine.place(corpus))
     names = select_modules(opened, name_regex=module_filter, modules_file=modules_file, sample=sample, seed=seed)
     toolchain, way = choose_compiler(
         compiler,
@@ -209,7 +210,7 @@ def trace_corpus(
         producer=newest_producer(opened, names),
         built=built_toolchains(cache),
         cache=cache,
-        jobs=jobs,
+        jobs=jobs or available_cpus(),
     )
     identity = compiler_identity(toolchain)
     key = {
@@ -252,7 +253,7 @@ def trace_corpus(
         keep_logs=None if keep_logs is None else keep_logs.absolute(),
         keep_objects=None if keep_objects is None else keep_objects.absolute(),
     )
-    trace = _Trace(folder, settings, toolchain, opened, names, jobs, progress)
+    trace = _Trace(folder, settings, toolchain, opened, names, jobs, engine, progress)
     try:
         rows = read_trace_rows(folder.paths.modules) if folder.is_whole else trace.run()
     finally:
@@ -269,7 +270,7 @@ def _find_task(name: str) -> Task:
     return found
 
 
-def _check(*, via: str, timeout: float, memory_limit: int | None, retries: int, jobs: int) -> None:
+def _check(*, via: str, timeout: float, memory_limit: int | None, retries: int, jobs: int | None) -> None:
     if via not in WAYS:
         raise UsageError(f"--via {via}: expected one of {', '.join(WAYS)}")
     if not 0 < timeout < _LONGEST_TIMEOUT_S:
@@ -354,7 +355,8 @@ class _Trace:
         toolchain: Toolchain,
         corpus: Corpus,
         names: Sequence[str],
-        jobs: int,
+        jobs: int | None,
+        engine: EngineChoice,
         progress: Callable[[int, int, int, int], None] | None,
     ) -> None:
         self.folder = folder
@@ -363,6 +365,7 @@ class _Trace:
         self.corpus = corpus
         self.names = names
         self.jobs = jobs
+        self.engine = engine
         self.progress = progress
         self.resumed = 0
 
@@ -394,6 +397,8 @@ class _Trace:
             jobs=self.jobs,
             limit=2 * self.settings.timeout * (self.settings.retries + 1) + _SLACK_S,
             lost=_lost,
+            engine=self.engine,
+            needs=(self.settings.work, *self.corpus.on_this_machine(), self.settings.cc1[0]),
         )
         failed = decisions = 0
         for finished, outcome in enumerate(made, 1):
@@ -422,6 +427,7 @@ class _Trace:
             options=WriteOptions("zstd", None, None, single=False),
             allow_truncated=False,
             jobs=self.jobs,
+            engine=self.engine,
             progress=lambda _: None,
         )
         rows = tuple(self._rows(traced, converted))

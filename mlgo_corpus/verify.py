@@ -13,7 +13,7 @@ from typing import Any, Final
 from mlgo_corpus import __version__
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.run.certification import RebuildReport, certify, rebuild_compilers
-from mlgo_corpus.run.engine import Lost, available_cpus, parallel_map
+from mlgo_corpus.run.engine import HERE, EngineChoice, Lost, available_cpus, parallel_map
 from mlgo_corpus.run.rebuilding import RebuildSettings
 from mlgo_corpus.run.toolchain import cache_folder
 from mlgo_corpus.store.corpus import CERTIFICATE_NAME, MODULES_NAME, Corpus
@@ -109,6 +109,7 @@ def verify_corpus(
     jobs: int | None = None,
     force: bool = False,
     cache: Path | None = None,
+    engine: EngineChoice = HERE,
     progress: Callable[[int, int, int], None] | None = None,
     rebuild_progress: Callable[[int, int, int], None] | None = None,
 ) -> VerifyReport:
@@ -134,6 +135,7 @@ def verify_corpus(
         jobs: worker processes; by default the CPUs this process may use.
         force: replace a file that is there.
         cache: where it is known what compilers can do; the user's cache by default.
+        engine: where modules are compiled again: on this machine, or on a cluster. The checks are done on this one.
         progress: is told (modules done, of them failed, modules in all).
         rebuild_progress: likewise, of the rebuild.
 
@@ -144,10 +146,10 @@ def verify_corpus(
     """
     started = time.perf_counter()
     output = None if output is None else Path(output)
-    jobs = available_cpus() if jobs is None else jobs
-    if jobs < 1:
+    if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: expected at least 1")
-    opened = Corpus.open(corpus)
+    rebuild_jobs, jobs = jobs, jobs or available_cpus()
+    opened = Corpus.open(engine.place(corpus) if rebuild else corpus)
     names = select_modules(opened, name_regex=module_filter, modules_file=modules_file, sample=sample, seed=seed)
     settings = None
     if rebuild:
@@ -187,7 +189,9 @@ def verify_corpus(
     if settings is not None and output is not None:
         about["trust_corpus"] = trust_corpus
         about["compilers"] = [{"version": one.vendor, "sha256": one.identity} for one in settings.compilers]
-        report.rebuild = certify(opened, names, output, settings, about, jobs=jobs, progress=rebuild_progress)
+        report.rebuild = certify(
+            opened, names, output, settings, about, jobs=rebuild_jobs, progress=rebuild_progress, engine=engine
+        )
     return report
 
 

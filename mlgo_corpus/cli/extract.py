@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlgo_corpus.cli.console import counted, err, human_bytes, out, print_json, progress_bar, table, verb
-from mlgo_corpus.cli.options import JsonOutput, jobs_option, module_filter_option
+from mlgo_corpus.cli.options import (
+    Engine,
+    EngineKind,
+    JsonOutput,
+    RayAddress,
+    Retries,
+    engine_choice,
+    jobs_option,
+    module_filter_option,
+    with_workers,
+    worker_figures,
+)
 from mlgo_corpus.errors import UsageError, os_reason
 
 if TYPE_CHECKING:
@@ -80,6 +91,9 @@ def extract(
         bool, typer.Option("--dedup", help="Keep one of the modules with the same bitcode and command.")
     ] = False,
     jobs: Annotated[int | None, jobs_option("Worker processes.")] = None,
+    engine: Engine = EngineKind.LOCAL,
+    ray_address: RayAddress = None,
+    retries: Retries = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a corpus of other inputs or options.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
@@ -90,6 +104,7 @@ def extract(
     """
     from mlgo_corpus.extract import extract_corpus
 
+    chosen = engine_choice(engine, ray_address, retries)
     with progress_bar("extracting") as progress:
         report = extract_corpus(
             inputs,
@@ -107,10 +122,11 @@ def extract(
             dedup=dedup,
             jobs=jobs,
             force=force,
-            progress=progress,
+            engine=chosen,
+            progress=with_workers(progress, chosen),
         )
     if json_output:
-        print_json(report.as_json())
+        print_json({**report.as_json(), **worker_figures(chosen)})
     else:
         show_report(report)
     raise typer.Exit(report.exit_code)

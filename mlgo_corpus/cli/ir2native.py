@@ -12,15 +12,22 @@ from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_
 from mlgo_corpus.cli.options import (
     AddFlags,
     DeleteFlags,
+    Engine,
+    EngineKind,
     JsonOutput,
+    RayAddress,
     ReplaceFlags,
+    Retries,
     TrustCorpus,
+    engine_choice,
     jobs_option,
     memory_limit_option,
     module_filter_option,
     modules_file_option,
     parse_size,
     sample_option,
+    with_workers,
+    worker_figures,
 )
 from mlgo_corpus.errors import UsageError
 
@@ -75,6 +82,9 @@ def ir2native(
     modules_file: Annotated[Path | None, modules_file_option("Take")] = None,
     describe: Annotated[bool, typer.Option("--describe", help="Say what every column means, and exit.")] = False,
     jobs: Annotated[int | None, jobs_option("Modules at a time.")] = None,
+    engine: Engine = EngineKind.LOCAL,
+    ray_address: RayAddress = None,
+    retries: Retries = None,
     force: Annotated[
         bool, typer.Option("--force", help="Start over, and replace a table that was made otherwise.")
     ] = False,
@@ -100,7 +110,9 @@ def ir2native(
         return
     if corpus is None or output is None:
         raise UsageError("expected a CORPUS and --output TABLE (or --describe)")
-    with progress_bar("compiling") as progress:
+    chosen = engine_choice(engine, ray_address, retries)
+    with progress_bar("compiling") as bar:
+        progress = with_workers(bar, chosen)
         report = ir2native_table(
             corpus,
             output,
@@ -122,12 +134,13 @@ def ir2native(
             modules_file=modules_file,
             jobs=jobs,
             force=force,
+            engine=chosen,
             progress=lambda done, failed, functions, total: progress(
                 done, total, f"{functions} functions" + (f", {failed} failed" if failed else "")
             ),
         )
     if json_output:
-        print_json({**report.as_json(), "exit_code": EXIT_FAILED if report.failed else 0})
+        print_json({**report.as_json(), **worker_figures(chosen), "exit_code": EXIT_FAILED if report.failed else 0})
     else:
         show_report(report)
     if report.failed:

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlgo_corpus.cli.console import counted, err, human_bytes, out, print_json, progress_bar, table, verb
-from mlgo_corpus.cli.options import JsonOutput, jobs_option
+from mlgo_corpus.cli.options import (
+    Engine,
+    EngineKind,
+    JsonOutput,
+    RayAddress,
+    Retries,
+    engine_choice,
+    jobs_option,
+    with_workers,
+    worker_figures,
+)
 
 if TYPE_CHECKING:
     from mlgo_corpus.logs import LogsReport
@@ -55,6 +65,9 @@ def logs_to_parquet(
         bool, typer.Option("--allow-truncated", help="Keep the whole observations of damaged logs.")
     ] = False,
     jobs: Annotated[int | None, jobs_option("Worker processes.")] = None,
+    engine: Engine = EngineKind.LOCAL,
+    ray_address: RayAddress = None,
+    retries: Retries = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a dataset of other logs or options.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
@@ -65,6 +78,7 @@ def logs_to_parquet(
     """
     from mlgo_corpus.logs import convert_logs
 
+    chosen = engine_choice(engine, ray_address, retries)
     with progress_bar("converting", unit="B") as progress:
         report = convert_logs(
             inputs,
@@ -76,10 +90,11 @@ def logs_to_parquet(
             allow_truncated=allow_truncated,
             jobs=jobs,
             force=force,
-            progress=progress,
+            engine=chosen,
+            progress=with_workers(progress, chosen),
         )
     if json_output:
-        print_json(report.as_json())
+        print_json({**report.as_json(), **worker_figures(chosen)})
     else:
         _show(report, hints=_hints(report, allow_truncated=allow_truncated, context_regex=context_regex))
     raise typer.Exit(report.exit_code)

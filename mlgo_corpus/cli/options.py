@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mlgo_corpus.errors import UsageError
+
+if TYPE_CHECKING:
+    from mlgo_corpus.cli.console import Update
+    from mlgo_corpus.run.engine import EngineChoice
 
 AddFlags = Annotated[
     list[str] | None,
@@ -29,6 +35,31 @@ TrustCorpus = Annotated[
     bool, typer.Option("--trust-corpus", help="Run commands also if they could load code or write files.")
 ]
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+
+
+class EngineKind(StrEnum):
+    """The values of ``--engine``."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
+Engine = Annotated[EngineKind, typer.Option(help="Who works: this machine, or a Ray cluster.")]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="The Ray cluster.", show_default="what RAY_ADDRESS says, or this machine's cluster"
+    ),
+]
+Retries = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="Try again what took its worker process down.",
+        show_default="1; on a cluster 2",
+    ),
+]
 
 _MEMORY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -74,3 +105,44 @@ def parse_size(text: str | None) -> int | None:
     if not 1 <= size < math.inf:
         raise UsageError(f"--memory-limit {text}: expected a size such as 500M or 2G")
     return int(size)
+
+
+def engine_choice(kind: EngineKind, address: str | None, retries: int | None) -> EngineChoice:
+    """Put the engine's options together.
+
+    Raises:
+        UsageError: they do not go together.
+    """
+    from mlgo_corpus.run.engine import EngineChoice
+
+    return EngineChoice(kind.value, address, retries)
+
+
+def with_workers(progress: Update, engine: EngineChoice) -> Update:
+    """Let progress tell of a cluster, too: its workers, what is under way, and how much is done in a second."""
+    if engine.kind == EngineKind.LOCAL:
+        return progress
+    began = time.monotonic()
+    first: int | None = None
+
+    def update(done: int, total: int, note: str = "", /) -> None:
+        nonlocal first
+        first = done if first is None else first
+        workers = engine.status.workers
+        rate = (done - first) / max(time.monotonic() - began, 1e-3)
+        told = f"{workers} worker{'' if workers == 1 else 's'}, {engine.status.under_way} queued, {rate:.1f}/s"
+        progress(done, total, f"{note}, {told}" if note else told)
+
+    return update
+
+
+def worker_figures(engine: EngineChoice) -> dict[str, Any]:
+    """Give what the workers of a cluster did, for a result in JSON; nothing of this machine's."""
+    if engine.kind == EngineKind.LOCAL:
+        return {}
+    figures = engine.status.figures
+    return {
+        "workers": [
+            {"host": one.host, "pid": one.pid, "items": one.items, "seconds": round(one.seconds, 3)} for one in figures
+        ]
+    }

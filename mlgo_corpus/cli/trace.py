@@ -22,15 +22,21 @@ from mlgo_corpus.cli.console import (
 from mlgo_corpus.cli.options import (
     AddFlags,
     DeleteFlags,
+    Engine,
+    EngineKind,
     JsonOutput,
+    RayAddress,
     ReplaceFlags,
     TrustCorpus,
+    engine_choice,
     jobs_option,
     memory_limit_option,
     module_filter_option,
     modules_file_option,
     parse_size,
     sample_option,
+    with_workers,
+    worker_figures,
 )
 from mlgo_corpus.errors import CorpusError, UsageError
 
@@ -84,8 +90,14 @@ def trace(
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="What one compile may take.")] = 60.0,
     memory_limit: Annotated[str | None, memory_limit_option("compile")] = None,
     retries: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Try a compile again that crashed or took too long.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Try a compile again that crashed or took too long, and what took its worker process down.",
+            show_default="no compile; a worker's work once, on a cluster twice",
+        ),
+    ] = None,
     sample: Annotated[str | None, sample_option("Trace")] = None,
     module_filter: Annotated[str | None, module_filter_option("Trace")] = None,
     modules_file: Annotated[Path | None, modules_file_option("Trace")] = None,
@@ -96,6 +108,8 @@ def trace(
     keep_logs: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the training logs there, too.")] = None,
     keep_objects: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the objects there.")] = None,
     jobs: Annotated[int | None, jobs_option("Compilers at a time.")] = None,
+    engine: Engine = EngineKind.LOCAL,
+    ray_address: RayAddress = None,
     force: Annotated[
         bool, typer.Option("--force", help="Start over, and replace a dataset that was made otherwise.")
     ] = False,
@@ -112,9 +126,11 @@ def trace(
 
     if verify_default and policy != "default":
         raise UsageError(f"--verify-default: the policy is {policy}; another than default gives other objects")
+    chosen = engine_choice(engine, ray_address, retries)
     import_from_here()
     try:
-        with stdout_is_ours(), progress_bar("tracing") as progress:
+        with stdout_is_ours(), progress_bar("tracing") as bar:
+            progress = with_workers(bar, chosen)
             report = trace_corpus(
                 corpus,
                 output,
@@ -129,7 +145,7 @@ def trace(
                 trust_corpus=trust_corpus,
                 timeout=timeout,
                 memory_limit=parse_size(memory_limit),
-                retries=retries,
+                retries=retries or 0,
                 sample=sample,
                 module_filter=module_filter,
                 modules_file=modules_file,
@@ -137,6 +153,7 @@ def trace(
                 keep_objects=keep_objects,
                 jobs=jobs,
                 force=force,
+                engine=chosen,
                 progress=lambda done, failed, decisions, total: progress(
                     done, total, f"{decisions} decisions" + (f", {failed} failed" if failed else "")
                 ),
@@ -145,7 +162,13 @@ def trace(
         raise UsageError(str(error)) from error
     unfaithful = report.traced - report.faithful if verify_default else 0
     if json_output:
-        print_json({**report.as_json(), "exit_code": EXIT_FAILED if report.failed or unfaithful else 0})
+        print_json(
+            {
+                **report.as_json(),
+                **worker_figures(chosen),
+                "exit_code": EXIT_FAILED if report.failed or unfaithful else 0,
+            }
+        )
     else:
         show_report(report)
     if unfaithful:

@@ -9,14 +9,21 @@ import typer
 
 from mlgo_corpus.cli.console import counted, err, human_bytes, out, print_json, progress_bar, table, verb, visible
 from mlgo_corpus.cli.options import (
+    Engine,
+    EngineKind,
     JsonOutput,
+    RayAddress,
+    Retries,
     TrustCorpus,
+    engine_choice,
     jobs_option,
     memory_limit_option,
     module_filter_option,
     modules_file_option,
     parse_size,
     sample_option,
+    with_workers,
+    worker_figures,
 )
 from mlgo_corpus.errors import CorpusError, UsageError
 
@@ -65,6 +72,9 @@ def verify(
     module_filter: Annotated[str | None, module_filter_option("Check")] = None,
     modules_file: Annotated[Path | None, modules_file_option("Check")] = None,
     jobs: Annotated[int | None, jobs_option("Modules at a time.")] = None,
+    engine: Engine = EngineKind.LOCAL,
+    ray_address: RayAddress = None,
+    retries: Retries = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
@@ -78,11 +88,15 @@ def verify(
     """
     from mlgo_corpus.verify import verify_corpus
 
-    only = {"--build-dir": build_dir, "--compiler": compiler, "--memory-limit": memory_limit}
+    only = {"--build-dir": build_dir, "--compiler": compiler, "--memory-limit": memory_limit, "--retries": retries}
     if not rebuild and (given := next((option for option, value in only.items() if value is not None), None)):
         raise UsageError(f"{given}: belongs to --rebuild")
+    if engine is not EngineKind.LOCAL and not rebuild:
+        raise UsageError(f"--engine {engine}: belongs to --rebuild")
+    chosen = engine_choice(engine, ray_address, retries)
     try:
         with progress_bar("checking") as progress:
+            rebuilding = with_workers(progress, chosen)
             report = verify_corpus(
                 corpus,
                 output=output,
@@ -98,15 +112,16 @@ def verify(
                 modules_file=modules_file,
                 jobs=jobs,
                 force=force,
+                engine=chosen,
                 progress=lambda done, failed, total: progress(done, total, f"{failed} failed" if failed else ""),
-                rebuild_progress=lambda done, bad, total: progress(
+                rebuild_progress=lambda done, bad, total: rebuilding(
                     done, total, "rebuilt" + (f", {bad} bad" if bad else "")
                 ),
             )
     except CorpusError as error:  # nothing was written
         raise UsageError(str(error)) from error
     if json_output:
-        print_json(report.as_json())
+        print_json({**report.as_json(), **worker_figures(chosen)})
     else:
         show_report(report)
     raise typer.Exit(report.exit_code)

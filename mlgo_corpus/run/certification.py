@@ -14,7 +14,7 @@ from typing import Any
 
 from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.run.choice import compiler_identity
-from mlgo_corpus.run.engine import Lost, parallel_map
+from mlgo_corpus.run.engine import HERE, EngineChoice, Lost, parallel_map
 from mlgo_corpus.run.probe import probe_compiler, probe_toolchains
 from mlgo_corpus.run.rebuilding import RebuildCompiler, RebuildItem, RebuildSettings, rebuild_module
 from mlgo_corpus.run.toolchain import COMPILER_VARIABLE, built_toolchains
@@ -152,8 +152,9 @@ def certify(
     settings: RebuildSettings,
     about: dict[str, Any],
     *,
-    jobs: int,
+    jobs: int | None,
     progress: Callable[[int, int, int], None] | None,
+    engine: EngineChoice = HERE,
 ) -> RebuildReport:
     """Rebuild modules, and write the certificate.
 
@@ -165,6 +166,7 @@ def certify(
         about: what tells this certificate from another: for its metadata, and for going on with an interrupted one.
         jobs: compilers at a time.
         progress: is told (modules done, of them bad, modules in all).
+        engine: where the compilers run.
 
     Raises:
         MlgoCorpusError: the certificate cannot be written.
@@ -176,7 +178,7 @@ def certify(
         try:
             _clear(settings.work)
             settings.work.mkdir()
-            run = _Certification(corpus, names, output, settings, journal, jobs, progress)
+            run = _Certification(corpus, names, output, settings, journal, jobs, progress, engine)
             metadata = {**about, "kind": CERTIFICATE_KIND, "outcomes": run.report.outcomes}
             write_certificate(output, run.rows(), metadata)
             journal.finish()
@@ -204,8 +206,9 @@ class _Certification:
         output: Path,
         settings: RebuildSettings,
         journal: CertificateJournal,
-        jobs: int,
+        jobs: int | None,
         progress: Callable[[int, int, int], None] | None,
+        engine: EngineChoice,
     ) -> None:
         self._corpus = corpus
         self._names = names
@@ -213,6 +216,7 @@ class _Certification:
         self._journal = journal
         self._jobs = jobs
         self._progress = progress
+        self._engine = engine
         self.report = RebuildReport(output)
 
     def rows(self) -> Iterator[RebuildRow]:
@@ -225,6 +229,13 @@ class _Certification:
             limit=self._settings.timeout + _SLACK_S,
             weigh=lambda _: 1.0,
             long_items=True,
+            engine=self._engine,
+            needs=[
+                str(self._settings.work),
+                *map(str, self._corpus.on_this_machine()),
+                *self._settings.build_dirs,
+                *(compiler.cc1[0] for compiler in self._settings.compilers),
+            ],
         )
         for name in self._names:
             if (row := known.get(printable(name))) is not None:

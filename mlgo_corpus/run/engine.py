@@ -4,6 +4,9 @@
 dies (a crash in a native library, the kernel's out-of-memory killer) or exceeds its time is replaced. The items it
 held are tried again one by one; the item that kills its worker a second time, alone, gives a `Lost` in its place.
 
+The workers are processes of this machine, or a Ray cluster's (`mlgo_corpus.run.rayengine`): an `EngineChoice` says.
+Results, their order and what a `Lost` says are the same.
+
 At most a few chunks per worker are under way or waiting to be yielded, so that memory does not grow with the number
 of items. However the iteration ends (exhausted, closed, Ctrl-C, an exception of the function's), no worker is left.
 """
@@ -24,13 +27,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+from mlgo_corpus.errors import UsageError
 from mlgo_corpus.run.worker import encode_message, end_with, read_message, serve, write_message
-from mlgo_corpus.store.remote import in_use
+from mlgo_corpus.store.remote import in_use, parse_place
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+PathText = TypeVar("PathText", Path, str, Path | str)
 
 # A chunk amortises one round trip (about 50 microseconds) over its items, and is what one crash makes us repeat.
 _CHUNK = 32
@@ -41,7 +46,70 @@ _LONG_CHUNKS_AHEAD_PER_WORKER = 1000
 # that waits for us to read its answer, while we wait for it to read its next chunk, would wait for ever.
 _CHUNKS_AT_HAND = 2
 _AT_HAND_BYTES = 16 << 10
-_TRIES_ALONE = 2
+_RETRIES_ALONE = 1
+_MOST_RETRIES = 100
+
+LOCAL: Final = "local"
+RAY: Final = "ray"
+ENGINES: Final = (LOCAL, RAY)
+
+
+@dataclass(slots=True)
+class WorkerFigures:
+    """What one worker of a cluster did: the seconds are those that it was at work on its items."""
+
+    host: str
+    pid: int
+    items: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class EngineStatus:
+    """What a cluster is at: workers at hand, items under way or waiting for those before them; and all there were."""
+
+    workers: int = 0
+    under_way: int = 0
+    figures: list[WorkerFigures] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """Where work is done. It is chosen once, and handed down.
+
+    Attributes:
+        kind: ``local`` or ``ray``.
+        address: of a Ray cluster, ``HOST:PORT``; by default what ``RAY_ADDRESS`` says, or this machine's.
+        retries: how often an item is tried again that took its worker down; by default once, on a cluster twice.
+        status: of a cluster, for whoever wants to show it.
+
+    Raises:
+        UsageError: there is no such engine, or the options do not go together.
+    """
+
+    kind: str = LOCAL
+    address: str | None = None
+    retries: int | None = None
+    status: EngineStatus = field(default_factory=EngineStatus, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.kind not in ENGINES:
+            raise UsageError(f"--engine {self.kind}: expected one of {', '.join(ENGINES)}")
+        if self.address is not None and self.kind != RAY:
+            raise UsageError(f"--ray-address {self.address}: belongs to --engine ray")
+        if self.retries is not None and not 0 <= self.retries <= _MOST_RETRIES:
+            bound = "at least 0" if self.retries < 0 else f"at most {_MOST_RETRIES}"
+            raise UsageError(f"--retries {self.retries}: expected {bound}")
+
+    def place(self, path: PathText) -> PathText:
+        """Give a path as workers are told it: absolute where they are elsewhere. A URL stays."""
+        if self.kind == LOCAL or not isinstance(place := parse_place(path), Path):
+            return path
+        return type(path)(place.absolute())
+
+
+HERE: Final = EngineChoice()
+"""This machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,30 +129,42 @@ def parallel_map(
     function: Callable[[Item], Result],
     items: Iterable[Item],
     *,
-    jobs: int,
+    jobs: int | None,
     limit: float,
     weigh: Callable[[Item], float] = lambda _: 0.0,
     long_items: bool = False,
+    engine: EngineChoice = HERE,
+    needs: Sequence[Path | str] = (),
 ) -> Iterator[Result | Lost]:
     """Yield ``function(item)`` for each item, in order, computed by up to ``jobs`` worker processes.
 
     Args:
         function: picklable by name (or a partial of such); what it returns is pickled back.
         items: consumed as the work goes on, a few chunks ahead of what was yielded.
-        jobs: the number of workers, at least 1.
+        jobs: the number of workers, at least 1; None for one on each CPU there is.
         limit: seconds that one item may take.
         weigh: an item's share of a chunk (a chunk ends where the shares reach 1); by default only the count matters.
         long_items: whether items take long and their results are small: then none waits behind another at a worker,
             and many more are done before the first of them is yielded.
+        engine: whose processes they are.
+        needs: what has to be there for the work, absolute paths: a machine of a cluster that lacks one is left out.
 
     Raises:
         Exception: what ``function`` raised; the remaining items are abandoned.
+        UsageError: there is no such cluster, or none of its machines has what is needed.
     """
-    pool: _Pool[Any] = _Pool(function, jobs, limit)
-    if long_items:
-        pool.at_hand, pool.ahead = 1, _LONG_CHUNKS_AHEAD_PER_WORKER
+    ahead = _LONG_CHUNKS_AHEAD_PER_WORKER if long_items else _CHUNKS_AHEAD_PER_WORKER
+    at_hand = 1 if long_items else _CHUNKS_AT_HAND
+    if engine.kind == RAY:
+        from mlgo_corpus.run.rayengine import ray_map
+
+        chunked = chunks(items, weigh)
+        yield from ray_map(function, chunked, engine, jobs, limit, at_hand=at_hand, ahead=ahead, needs=needs)
+        return
+    retries = _RETRIES_ALONE if engine.retries is None else engine.retries
+    pool: Pool[Any] = Pool(function, jobs or available_cpus(), limit, retries, at_hand=at_hand, ahead=ahead)
     try:
-        yield from pool.run(_chunks(items, weigh))
+        yield from pool.run(chunks(items, weigh))
     finally:
         pool.close()
 
@@ -94,27 +174,40 @@ def resumed_map(
     items: Sequence[Item],
     known: Sequence[Result | None],
     *,
-    jobs: int,
+    jobs: int | None,
     limit: float,
     lost: Callable[[Item, Lost], Result],
+    engine: EngineChoice = HERE,
+    needs: Sequence[Path | str] = (),
 ) -> Iterator[Result]:
     """Yield a result for each item, in order: the one that is known already, else ``function(item)``, computed.
 
     For items that take long and whose results are small: runs of a compiler, each of one module.
 
     Args:
-        function: as for `parallel_map`, and ``jobs`` and ``limit`` too.
+        function: as for `parallel_map`, and ``jobs``, ``limit``, ``engine`` and ``needs`` too.
         items: all of them.
         known: the result that each has from an earlier run, or None.
         jobs: the number of workers, at least 1.
         limit: seconds that one item may take.
         lost: makes a result of an item whose worker died.
+        engine: whose processes do it.
+        needs: what has to be there for it.
 
     Raises:
         Exception: what ``function`` raised; the remaining items are abandoned.
     """
     missing = [item for item, result in zip(items, known, strict=True) if result is None]
-    made = parallel_map(function, missing, jobs=jobs, limit=limit, weigh=lambda _: 1.0, long_items=True)
+    made = parallel_map(
+        function,
+        missing,
+        jobs=jobs,
+        limit=limit,
+        weigh=lambda _: 1.0,
+        long_items=True,
+        engine=engine,
+        needs=needs,
+    )
     for item, there in zip(items, known, strict=True):
         result = next(made) if there is None else there
         yield lost(item, result) if isinstance(result, Lost) else result
@@ -122,7 +215,8 @@ def resumed_map(
         raise AssertionError("as many results as items")
 
 
-def _chunks(items: Iterable[Item], weigh: Callable[[Item], float]) -> Iterator[list[Item]]:
+def chunks(items: Iterable[Item], weigh: Callable[[Item], float]) -> Iterator[list[Item]]:
+    """Divide items into chunks, as `parallel_map` says."""
     chunk: list[Item] = []
     weight = 0.0
     for item in items:
@@ -136,13 +230,29 @@ def _chunks(items: Iterable[Item], weigh: Callable[[Item], float]) -> Iterator[l
 
 
 @dataclass(slots=True)
-class _Task(Generic[Item]):
-    """A chunk under way: its place in the order, and the results of those of its items that were tried alone."""
+class Task(Generic[Item]):
+    """A chunk under way: its place in the order, and of one that is tried alone, where in the chunk it is.
+
+    Attributes:
+        number: the chunk's.
+        items: what is to be done.
+        first: the first item's place in the chunk.
+        tries: how often it took its worker down, alone.
+        lost_machines: how often the machine was lost that it was on.
+        avoid: the machines on which it took its worker down.
+    """
 
     number: int
     items: list[Item]
     first: int = 0
     tries: int = 0
+    lost_machines: int = 0
+    avoid: frozenset[str] = frozenset()
+
+    def alone(self) -> Iterator[Task[Item]]:
+        """Give a task for each item."""
+        for index, item in enumerate(self.items):
+            yield Task(self.number, [item], self.first + index)
 
 
 @dataclass(slots=True)
@@ -153,51 +263,107 @@ class _Slot:
     missing: int
 
 
-class _Pool(Generic[Item]):
-    def __init__(self, function: Callable[[Item], Any], jobs: int, limit: float) -> None:
+class Queue(Generic[Item]):
+    """Chunks that are to be done, and the results of those that are done, until all before them were yielded.
+
+    Attributes:
+        retries: what is to be done again, before anything new.
+        most: how many chunks may be under way or wait to be yielded.
+        exhausted: whether there are no more chunks, as far as anybody asked.
+    """
+
+    def __init__(self, chunked: Iterator[list[Item]], most: int) -> None:
+        self.most = most
+        self.exhausted = False
+        self.retries: deque[Task[Item]] = deque()
+        self._chunks = chunked
+        self._slots: dict[int, _Slot] = {}
+        self._numbers = count()
+        self._next_out = 0
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def next(self) -> Task[Item] | None:
+        """Give the next task; None where there is none, or where the results of too many wait already."""
+        return self.retries.popleft() if self.retries else self.next_new()
+
+    def next_new(self) -> Task[Item] | None:
+        """Give the next task that was not tried yet, likewise."""
+        if len(self._slots) >= self.most:
+            return None
+        chunk = next(self._chunks, None)
+        if chunk is None:
+            self.exhausted = True
+            return None
+        task = Task(next(self._numbers), chunk)
+        self._slots[task.number] = _Slot([None] * len(chunk), len(chunk))
+        return task
+
+    def put(self, task: Task[Item], results: Sequence[Any]) -> None:
+        """Take a task's results."""
+        slot = self._slots[task.number]
+        slot.results[task.first : task.first + len(results)] = results
+        slot.missing -= len(results)
+
+    def take(self) -> Iterator[Any]:
+        """Give the results that are due."""
+        while (slot := self._slots.get(self._next_out)) is not None and slot.missing == 0:
+            del self._slots[self._next_out]
+            self._next_out += 1
+            yield from slot.results
+
+
+class Pool(Generic[Item]):
+    """Worker processes of this machine: for one run, or for several, one after the other.
+
+    Args:
+        function: what they do.
+        jobs: how many there are at most.
+        limit: seconds that one item may take.
+        retries: how often an item is tried again that took its worker down, alone.
+        at_hand: how many chunks a worker has at hand.
+        ahead: how many chunks for each worker are under way or wait to be yielded.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Item], Any],
+        jobs: int,
+        limit: float,
+        retries: int = _RETRIES_ALONE,
+        *,
+        at_hand: int = _CHUNKS_AT_HAND,
+        ahead: int = _CHUNKS_AHEAD_PER_WORKER,
+    ) -> None:
         self._function = function
         self._jobs = jobs
         self._limit = limit
-        self.at_hand = _CHUNKS_AT_HAND
-        self.ahead = _CHUNKS_AHEAD_PER_WORKER
+        self._retries = retries
+        self._at_hand = at_hand
+        self._ahead = ahead
         self._workers: list[_Worker] = []
         self._selector = selectors.DefaultSelector()
-        self._retries: deque[_Task[Item]] = deque()
 
-    def run(self, chunks: Iterator[list[Item]]) -> Iterator[Any]:
-        slots: dict[int, _Slot] = {}
-        numbers = count()
-        next_out = 0
+    def run(self, chunked: Iterator[list[Item]]) -> Iterator[Any]:
+        """Yield the results of all items, in order.
 
-        def next_task() -> _Task[Item] | None:
-            if self._retries:
-                return self._retries.popleft()
-            if len(slots) >= self._jobs * self.ahead:
-                return None
-            chunk = next(chunks, None)
-            if chunk is None:
-                return None
-            task = _Task(next(numbers), chunk)
-            slots[task.number] = _Slot([None] * len(chunk), len(chunk))
-            return task
-
+        Raises:
+            Exception: what the function raised.
+        """
+        queue = Queue(chunked, self._jobs * self._ahead)
         while True:
-            while self._has_room() and (task := next_task()) is not None and self._give(task):
+            while self._has_room() and (task := queue.next()) is not None and self._give(task, queue):
                 pass
             if not any(worker.tasks for worker in self._workers):
                 return
-            for done, results in self._wait():
-                slot = slots[done.number]
-                slot.results[done.first : done.first + len(results)] = results
-                slot.missing -= len(results)
-            while next_out in slots and slots[next_out].missing == 0:
-                yield from slots.pop(next_out).results
-                next_out += 1
+            self._wait(queue)
+            yield from queue.take()
 
     def _has_room(self) -> bool:
-        return len(self._workers) < self._jobs or any(len(worker.tasks) < self.at_hand for worker in self._workers)
+        return len(self._workers) < self._jobs or any(len(worker.tasks) < self._at_hand for worker in self._workers)
 
-    def _give(self, task: _Task[Item]) -> bool:
+    def _give(self, task: Task[Item], queue: Queue[Item]) -> bool:
         """Give a task to the worker that has least to do; False where it is too large to lie at hand for a busy one."""
         encoded = encode_message((self._function, task.items, self._limit))
         worker = min(self._workers, key=lambda worker: len(worker.tasks), default=None)
@@ -206,7 +372,7 @@ class _Pool(Generic[Item]):
             self._workers.append(worker)
             self._selector.register(worker.replies, selectors.EVENT_READ, worker)
         if worker.tasks and len(encoded) > _AT_HAND_BYTES:
-            self._retries.appendleft(task)
+            queue.retries.appendleft(task)
             return False
         worker.tasks.append(task)
         # A worker that died while idle shows itself as the end of its replies, like any other.
@@ -214,19 +380,19 @@ class _Pool(Generic[Item]):
             write_message(worker.requests, encoded)
         return True
 
-    def _wait(self) -> Iterator[tuple[_Task[Item], list[Any]]]:
+    def _wait(self, queue: Queue[Item]) -> None:
         for key, _ in self._selector.select():
             worker: _Worker = key.data
             try:
                 answer = read_message(worker.replies)
             except EOFError:
-                yield from self._bury(worker)
+                self._bury(worker, queue)
                 continue
             if isinstance(answer, Exception):
                 raise answer
-            yield worker.tasks.popleft(), answer
+            queue.put(worker.tasks.popleft(), answer)
 
-    def _bury(self, worker: _Worker) -> Iterator[tuple[_Task[Item], list[Any]]]:
+    def _bury(self, worker: _Worker, queue: Queue[Item]) -> None:
         """Reap a dead worker; split the chunk it was at to find the culprit, or give the culprit up."""
         self._selector.unregister(worker.replies)
         self._workers.remove(worker)
@@ -234,23 +400,23 @@ class _Pool(Generic[Item]):
         if not worker.tasks:
             return
         task, *untouched = worker.tasks
-        self._retries.extend(untouched)
+        queue.retries.extend(untouched)
         if len(task.items) > 1:
-            for index, item in enumerate(task.items):
-                self._retries.append(_Task(task.number, [item], task.first + index))
+            queue.retries.extend(task.alone())
             return
         timed_out = signal_number == signal.SIGALRM
         task.tries += 1
-        if task.tries < _TRIES_ALONE and not timed_out:
-            self._retries.append(task)
+        if task.tries <= self._retries and not timed_out:
+            queue.retries.append(task)
             return
         if timed_out:
             detail = f"not done after {self._limit:g} seconds"
         else:
             detail = f"the worker process ended by {_signal_name(signal_number)}"
-        yield task, [Lost(timed_out, detail)]
+        queue.put(task, [Lost(timed_out, detail)])
 
     def close(self) -> None:
+        """End the workers."""
         for worker in self._workers:
             worker.end()
         self._workers.clear()
@@ -274,7 +440,7 @@ class _Worker:
     requests: int
     replies: int
     process: subprocess.Popen[bytes] | None = None
-    tasks: deque[_Task[Any]] = field(default_factory=deque)
+    tasks: deque[Task[Any]] = field(default_factory=deque)
 
     def end(self) -> int | None:
         """Kill and reap the process; give the signal that ended it, None if it left by itself."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mlgo_corpus import __version__
-from mlgo_corpus.run.engine import Lost, parallel_map
+from mlgo_corpus.run.engine import HERE, EngineChoice, Lost, parallel_map
 from mlgo_corpus.store.build import BuildObject
 from mlgo_corpus.store.corpus import (
     MANIFEST_NAME,
@@ -115,7 +115,17 @@ class _Pending(NamedTuple):
 class ExtractionRun:
     """One extraction under way: the parent's side of it."""
 
-    def __init__(self, output: Path, journal: Journal, settings: Settings, *, dedup: bool, jobs: int) -> None:
+    def __init__(
+        self,
+        output: Path,
+        journal: Journal,
+        settings: Settings,
+        *,
+        dedup: bool,
+        jobs: int | None,
+        engine: EngineChoice = HERE,
+        needs: Sequence[Path] = (),
+    ) -> None:
         self._output = output
         # Of this run alone: a worker that outlives a killed parent finds its own gone, and can write nothing.
         self._scratch = journal.scratch / secrets.token_hex(8)
@@ -123,6 +133,8 @@ class ExtractionRun:
         self._settings = settings
         self._dedup = dedup
         self._jobs = jobs
+        self._engine = engine
+        self._needs = needs
         self._table = ModuleTableWriter(output / MODULES_NAME, output / STATE_FOLDER / f"{MODULES_NAME}.tmp")
         self._pending: deque[_Pending] = deque()
         self._modules: list[str] = []
@@ -142,15 +154,23 @@ class ExtractionRun:
         """Bring every object's modules into the corpus, and its rows into the table, in order."""
         self._clear_scratch()
         self._scratch.mkdir(parents=True)
-        for result in self._read(self._tasks(objects, progress), self._jobs):
+        for result in self._read(self._tasks(objects, progress), self._jobs, self._engine):
             task, _, before = self._pending.popleft()  # the first that is due: all before it are drained
             self._collect(self._entry(task, result), before)
             self._drain(progress)
         self._drain(progress)
 
-    def _read(self, tasks: Iterable[ObjectTask], jobs: int) -> Iterator[Entry | Lost]:
-        work = partial(extract_object, str(self._output), str(self._scratch), self._settings)
-        return parallel_map(work, tasks, jobs=jobs, limit=_OBJECT_SECONDS, weigh=_share_of_chunk)
+    def _read(self, tasks: Iterable[ObjectTask], jobs: int | None, engine: EngineChoice) -> Iterator[Entry | Lost]:
+        output, scratch = engine.place(self._output), engine.place(self._scratch)
+        return parallel_map(
+            partial(extract_object, str(output), str(scratch), self._settings),
+            tasks,
+            jobs=jobs,
+            limit=_OBJECT_SECONDS,
+            weigh=_share_of_chunk,
+            engine=engine,
+            needs=(scratch, *self._needs),
+        )
 
     def _entry(self, task: ObjectTask, result: Entry | Lost) -> Entry:
         if isinstance(result, Entry):
@@ -212,7 +232,7 @@ class ExtractionRun:
             if self._dedup and self._is_no_duplicate_now(entry):
                 self.report.unchanged -= 1
                 self._journal.issue(task.name)
-                (result,) = self._read([task], jobs=1)
+                (result,) = self._read([task], 1, HERE)
                 entry = self._entry(task, result)
             self._collect(entry, before)
         self._journal.sync()

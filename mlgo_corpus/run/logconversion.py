@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from mlgo_corpus import __version__
 from mlgo_corpus.errors import FormatError, MlgoCorpusError, TruncatedError, UnsupportedError, os_reason
 from mlgo_corpus.formats.logblocks import WINDOW_BYTES, BlockReader, Source
 from mlgo_corpus.formats.traininglog import LogHeader, parse_header
-from mlgo_corpus.run.engine import Lost, parallel_map
+from mlgo_corpus.run.engine import HERE, EngineChoice, Lost, available_cpus, parallel_map
 from mlgo_corpus.store import arrays
 from mlgo_corpus.store.card import dataset_card
 from mlgo_corpus.store.corpus import write_atomically
@@ -296,8 +297,9 @@ def convert_logs_into(
     *,
     options: WriteOptions,
     allow_truncated: bool,
-    jobs: int,
+    jobs: int | None,
     progress: Callable[[int], None],
+    engine: EngineChoice = HERE,
 ) -> ConvertedLogs:
     """Convert logs of one header (None: a pipe, whose header is not known yet) for a dataset.
 
@@ -311,15 +313,16 @@ def convert_logs_into(
     work = folder.paths.work
     shares = list(make_tasks(logs, together=options.single))
     in_process = len(shares) == 1
-    if in_process and jobs > 1:
-        options = replace(options, threads=1 if options.single else min(jobs, _MAX_ENCODERS))
+    threads = jobs or available_cpus()
+    if in_process and threads > 1:
+        options = replace(options, threads=1 if options.single else min(threads, _MAX_ENCODERS))
     line = None if header is None else header.line
     tasks = [
-        LogTask(f"task-{folder.token}-{number:05d}", share, work, line, options, allow_truncated)
+        LogTask(f"task-{folder.token}-{number:05d}", share, engine.place(work), line, options, allow_truncated)
         for number, share in enumerate(shares)
     ]
     try:
-        results = tuple(_results(folder, tasks, jobs=1 if in_process else jobs, progress=progress))
+        results = tuple(_results(folder, tasks, jobs=jobs, engine=engine, progress=progress))
     except OSError as error:
         raise _cannot_write(folder, error) from error
     rows = (*failed, *(row for result in results for row in result.rows))
@@ -331,7 +334,12 @@ def _cannot_write(folder: DatasetFolder, error: OSError) -> MlgoCorpusError:
 
 
 def _results(
-    folder: DatasetFolder, tasks: Sequence[LogTask], *, jobs: int, progress: Callable[[int], None]
+    folder: DatasetFolder,
+    tasks: Sequence[LogTask],
+    *,
+    jobs: int | None,
+    engine: EngineChoice,
+    progress: Callable[[int], None],
 ) -> Iterator[TaskResult]:
     """Give the tasks' results in order: those that an interrupted run left, and the others made now."""
     done = {task.name: result for task in tasks if (result := _result_there(folder, task)) is not None}
@@ -340,7 +348,15 @@ def _results(
     if len(missing) == 1:
         made = iter([convert_task(missing[0], progress)])
     else:
-        made = parallel_map(convert_task, missing, jobs=jobs, limit=_TASK_SECONDS, weigh=lambda _: 1.0)
+        made = parallel_map(
+            convert_task,
+            missing,
+            jobs=jobs,
+            limit=_TASK_SECONDS,
+            weigh=lambda _: 1.0,
+            engine=engine,
+            needs=(engine.place(folder.paths.work), *_folders(missing)),
+        )
     for task in tasks:
         result = done.get(task.name)
         if result is None:
@@ -352,6 +368,15 @@ def _results(
         if len(missing) != 1 or task.name in done:
             progress(sum(log.size or 0 for log in task.logs))
         yield _with_headers(result, task)
+
+
+def _folders(tasks: Sequence[LogTask]) -> Iterator[Path]:
+    """Name a few folders that the logs are in, for a cluster to look for; where paths are relative, the current one."""
+    logs = [log for task in tasks[:1] for log in task.logs[:1]]
+    for log in logs:
+        yield Path(log.path).parent.absolute()
+        if not os.path.isabs(log.path):
+            yield Path.cwd()
 
 
 def _with_headers(result: TaskResult, task: LogTask) -> TaskResult:

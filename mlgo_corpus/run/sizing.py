@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -79,7 +80,7 @@ def _write_part(settings: SizingSettings, name: str, made: ModuleSnapshot) -> No
     if made.functions is None:
         raise AssertionError("there are rows")
     batch = function_batch(made.module, made.functions, settings.columns)
-    temporary = settings.work / f".{name}.tmp"
+    temporary = settings.work / f".{name}.{os.getpid()}.tmp"  # a machine that was given up may be at it, too
     with create_file(temporary) as file:
         pq.write_table(pa.Table.from_batches([batch]), file, compression="lz4", write_statistics=False)
     temporary.replace(settings.work / name)

@@ -205,6 +205,10 @@ class Corpus:
     def __repr__(self) -> str:
         return f"Corpus({self.location!r}, modules={len(self.names)})"
 
+    def on_this_machine(self) -> tuple[Path, ...]:
+        """Give the path that a worker elsewhere has to find; none of a corpus behind a URL."""
+        return (self.path.absolute(),)
+
     def _module(self, name: str) -> Module:
         return Module(self.path, name, self.has_thinlto, self.global_command_override)
 

@@ -11,6 +11,7 @@ import errno
 import mmap
 import os
 import re
+import secrets
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -132,7 +133,8 @@ def failed_row(name: str, source: str, reason: Reason, detail: str) -> ModuleRow
 class _Job:
     def __init__(self, corpus: str, scratch: str, settings: Settings, task: ObjectTask) -> None:
         self._corpus = corpus
-        self._scratch = os.path.join(scratch, str(os.getpid()))
+        # On a cluster, two workers may have the same number.
+        self._scratch = os.path.join(scratch, f"{os.getpid()}-{secrets.token_hex(8)}")
         self._settings = settings
         self._task = task
         self._names: NameRegistry | None = None

@@ -315,6 +315,10 @@ class PackedCorpus(Corpus):
         absolute = str(place) if isinstance(place, RemotePath) else str(place.absolute())
         self._shown = absolute
 
+    def on_this_machine(self) -> tuple[Path, ...]:
+        """Give the folder, unless it is behind a URL."""
+        return () if isinstance(self.place, RemotePath) else super().on_this_machine()
+
     def _module(self, name: str) -> PackedModule:
         position = self._positions.get(name)
         place = None
