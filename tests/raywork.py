@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
+from pathlib import Path
+
+from mlgo_corpus.run.process import tied_to_us
+
+NAP = b"86399"
+"""What a program is called with that stands for a compiler; it sleeps so many seconds."""
 
 
 def double(item: int) -> int:
     return item * 2
+
+
+def large(item: int) -> bytes:
+    return bytes([item]) * 3_000_000
 
 
 def die_on_seven(item: int) -> int:
@@ -18,9 +29,8 @@ def die_on_seven(item: int) -> int:
 
 
 def hang_on_three(item: int) -> int:
-    if item == 3:
-        while True:
-            sum(range(1000))
+    while item == 3:
+        sum(range(1000))
     return item
 
 
@@ -30,10 +40,48 @@ def refuse(item: int) -> int:
     return item
 
 
-def slow_double(item: int) -> int:
-    time.sleep(0.05)
-    return item * 2
-
-
 def no_operation(item: int) -> None:
     pass
+
+
+def nap(item: int) -> int:
+    if item:
+        subprocess.run(tied_to_us(("sleep", NAP.decode())), check=False)
+    return item
+
+
+def nap_once(item: tuple[int, str]) -> int:
+    """Run a program that does not end, where this was not tried before."""
+    number, mark = item
+    if number == 0 and not Path(mark).exists():
+        napping = subprocess.Popen(tied_to_us(("sleep", NAP.decode())))
+        Path(f"{mark}.tmp").write_text(str(napping.pid))
+        Path(f"{mark}.tmp").rename(mark)
+        napping.wait()
+    return number
+
+
+def mark(item: tuple[int, str]) -> int:
+    """Leave a file, as runs of a compiler do: under a name of its own, then under the item's."""
+    number, folder = item
+    time.sleep(0.15)
+    part = Path(folder).parent / f".{number}.{os.getpid()}.tmp"
+    part.touch()
+    part.rename(Path(folder) / str(number))
+    return number
+
+
+def die_on_bad_machine(item: tuple[int, str]) -> int:
+    """Die on the machine that was the first to look; a machine here is a worker process's grandparent."""
+    number, place = item
+    with open(f"/proc/{os.getppid()}/status") as status:
+        (machine,) = (line.split()[1] for line in status if line.startswith("PPid:"))
+    try:
+        with open(place, "x") as file:
+            file.write(machine)
+    except FileExistsError:
+        time.sleep(0.05)
+    if Path(place).read_text() == machine:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.05)
+    return number

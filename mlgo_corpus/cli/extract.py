@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import counted, err, human_bytes, out, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import (
+    counted,
+    err,
+    human_bytes,
+    out,
+    print_json,
+    progress_bar,
+    stdout_is_ours,
+    table,
+    verb,
+)
 from mlgo_corpus.cli.options import (
     Engine,
     EngineKind,
@@ -105,7 +115,7 @@ def extract(
     from mlgo_corpus.extract import extract_corpus
 
     chosen = engine_choice(engine, ray_address, retries)
-    with progress_bar("extracting") as progress:
+    with stdout_is_ours(), progress_bar("extracting") as progress:
         report = extract_corpus(
             inputs,
             output,

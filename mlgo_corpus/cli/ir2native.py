@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_bar, stdout_is_ours, table, verb
 from mlgo_corpus.cli.options import (
     AddFlags,
     DeleteFlags,
@@ -111,7 +111,7 @@ def ir2native(
     if corpus is None or output is None:
         raise UsageError("expected a CORPUS and --output TABLE (or --describe)")
     chosen = engine_choice(engine, ray_address, retries)
-    with progress_bar("compiling") as bar:
+    with stdout_is_ours(), progress_bar("compiling") as bar:
         progress = with_workers(bar, chosen)
         report = ir2native_table(
             corpus,

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import counted, err, human_bytes, out, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import (
+    counted,
+    err,
+    human_bytes,
+    out,
+    print_json,
+    progress_bar,
+    stdout_is_ours,
+    table,
+    verb,
+)
 from mlgo_corpus.cli.options import (
     Engine,
     EngineKind,
@@ -79,7 +89,7 @@ def logs_to_parquet(
     from mlgo_corpus.logs import convert_logs
 
     chosen = engine_choice(engine, ray_address, retries)
-    with progress_bar("converting", unit="B") as progress:
+    with stdout_is_ours(), progress_bar("converting", unit="B") as progress:
         report = convert_logs(
             inputs,
             output,

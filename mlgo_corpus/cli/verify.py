@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import counted, err, human_bytes, out, print_json, progress_bar, table, verb, visible
+from mlgo_corpus.cli.console import (
+    counted,
+    err,
+    human_bytes,
+    out,
+    print_json,
+    progress_bar,
+    stdout_is_ours,
+    table,
+    verb,
+    visible,
+)
 from mlgo_corpus.cli.options import (
     Engine,
     EngineKind,
@@ -95,7 +106,7 @@ def verify(
         raise UsageError(f"--engine {engine}: belongs to --rebuild")
     chosen = engine_choice(engine, ray_address, retries)
     try:
-        with progress_bar("checking") as progress:
+        with stdout_is_ours(), progress_bar("checking") as progress:
             rebuilding = with_workers(progress, chosen)
             report = verify_corpus(
                 corpus,

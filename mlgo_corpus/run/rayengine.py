@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
@@ -112,6 +113,7 @@ class _Actor:
             problem = f"{missing} is not there: what a cluster works on is on storage that all its machines share"
         if self._job.version != __version__:
             problem = f"mlgo-corpus {__version__} is installed there, and {self._job.version} here"
+        problem = f"{host}: {problem}" if problem else ""
         return _About(host, os.getpid(), ray.get_runtime_context().get_node_id(), problem)
 
     def run(self, items: list[Any]) -> _Done:
@@ -154,7 +156,20 @@ def ray_map(
     first = next(chunked, None)
     if first is None:  # all is done already
         return
-    connect(choice.address)
+    with connected(choice.address):
+        yield from _mapped(function, chain([first], chunked), choice, jobs, limit, at_hand, ahead, needs)
+
+
+def _mapped(
+    function: Callable[[Any], Any],
+    chunked: Iterator[list[Any]],
+    choice: EngineChoice,
+    jobs: int | None,
+    limit: float,
+    at_hand: int,
+    ahead: int,
+    needs: Sequence[Path | str],
+) -> Iterator[Any]:
     from ray import cloudpickle
 
     job = _Job(
@@ -167,13 +182,16 @@ def ray_map(
     )
     driver = _Driver(job, choice, jobs, at_hand)
     try:
-        yield from driver.run(Queue(chain([first], chunked), ahead), ahead)
+        yield from driver.run(Queue(chunked, ahead), ahead)
     finally:
         driver.close()
 
 
-def connect(address: str | None) -> None:
-    """Connect this process to a Ray cluster, unless it is connected already.
+@contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """Connect this process to a Ray cluster for the length of the block, unless it is connected already.
+
+    Not for longer: Ray prints on stdout what happens on the cluster, and its threads forbid forks.
 
     Raises:
         UsageError: Ray is not installed, or there is no such cluster.
@@ -183,6 +201,7 @@ def connect(address: str | None) -> None:
     except ImportError:
         raise UsageError("--engine ray: Ray is not installed; pip install 'mlgo-corpus[ray]' does it") from None
     if ray.is_initialized():
+        yield
         return
     named = address or os.environ.get("RAY_ADDRESS") or "auto"
     if named != "auto":
@@ -195,6 +214,10 @@ def connect(address: str | None) -> None:
             said = "no Ray cluster runs here; 'ray start --head' starts one, --ray-address HOST:PORT names one"
             raise UsageError(f"--engine ray: {said}") from error
         raise UsageError(f"--ray-address {named}: {said}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 def _check_reachable(address: str) -> None:
@@ -304,8 +327,8 @@ class _Driver:
             self._last_seen = time.monotonic()
             return
         if self._problems and held >= cpus:
-            machine, problem = next(iter(self._problems.items()))
-            raise UsageError(f"--engine ray: no machine of the cluster can do the work; {machine}: {problem}")
+            problem = next(iter(self._problems.values()))
+            raise UsageError(f"--engine ray: no machine of the cluster can do the work; {problem}")
         if time.monotonic() - self._last_seen > _WITHOUT_WORKERS_S:
             raise WorkerError(
                 f"the cluster has {cpus} CPUs, and gave none of them for {_WITHOUT_WORKERS_S:.0f} seconds; "
