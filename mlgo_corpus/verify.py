@@ -149,7 +149,7 @@ def verify_corpus(
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: expected at least 1")
     rebuild_jobs, jobs = jobs, jobs or available_cpus()
-    opened = Corpus.open(engine.place(corpus) if rebuild else corpus)
+    opened = Corpus.open(corpus)
     names = select_modules(opened, name_regex=module_filter, modules_file=modules_file, sample=sample, seed=seed)
     settings = None
     if rebuild:
@@ -189,8 +189,9 @@ def verify_corpus(
     if settings is not None and output is not None:
         about["trust_corpus"] = trust_corpus
         about["compilers"] = [{"version": one.vendor, "sha256": one.identity} for one in settings.compilers]
+        placed = opened if engine.place(corpus) == corpus else Corpus.open(engine.place(corpus))
         report.rebuild = certify(
-            opened, names, output, settings, about, jobs=rebuild_jobs, progress=rebuild_progress, engine=engine
+            placed, names, output, settings, about, jobs=rebuild_jobs, progress=rebuild_progress, engine=engine
         )
     return report
 
