@@ -13,6 +13,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from typer.testing import CliRunner
 from mlgo_corpus import extract_corpus, pack_corpus
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.errors import UsageError
+from mlgo_corpus.run import rayengine
 from mlgo_corpus.run.engine import EngineChoice, parallel_map
 
 TESTS = Path(__file__).parent
@@ -151,8 +153,7 @@ def test_every_verb_makes_the_same_files(scenario: Callable[..., dict[str, Any]]
         assert local[0] == ray[0] == 0, (verb, local[2], ray[2])
         reports = [json.loads(one[1]) for one in (local, ray)]
         workers = reports[1].pop("workers")
-        if verb != "logs-to-parquet":
-            assert sum(one["items"] for one in workers) > 0, verb
+        assert sum(one["items"] for one in workers) > 0, verb
         assert {one["host"] for one in workers} <= {socket.gethostname()}
         assert without_times(reports[0]) == without_times(json.loads(json.dumps(reports[1]).replace("ray-", "local-")))
     for verb, name in (("trace", "trace"), ("trace", "packed-trace"), ("ir2native", "sizes")):
@@ -215,6 +216,7 @@ def test_what_is_asked_for_wrongly_is_one_line(
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     # Whatever runs beside this test is not its cluster.
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.setattr(services, "find_bootstrap_address", lambda _: None)
     monkeypatch.setattr(services, "find_gcs_addresses", set)
     unpack("lua-clang22", tmp_path)
@@ -223,6 +225,40 @@ def test_what_is_asked_for_wrongly_is_one_line(
     (line,) = done.stderr.splitlines()
     assert said in line
     assert not (tmp_path / "c" / "corpus_description.json").exists()
+
+
+@pytest.mark.parametrize(("greeting", "said"), [(b"", "timed out"), (b"SSH-2.0-OpenSSH_9\r\n", "something else does")])
+def test_who_listens_and_is_no_cluster_is_left_in_time(
+    ray_here: None, monkeypatch: pytest.MonkeyPatch, greeting: bytes, said: str
+) -> None:
+    monkeypatch.setattr(rayengine, "_CONNECT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+
+        def greet() -> None:
+            connection, _ = server.accept()
+            kept.append(connection)
+            connection.sendall(greeting)
+
+        kept: list[socket.socket] = []
+        thread = threading.Thread(target=greet)
+        thread.start()
+        with pytest.raises(UsageError, match=f"^--ray-address {address}: no Ray cluster answers there: {said}$"):
+            list(parallel_map(abs, [1], jobs=1, limit=60, engine=EngineChoice("ray", address)))
+        thread.join()
+        for connection in kept:
+            connection.close()
+
+
+def test_a_cluster_that_is_no_more_is_not_waited_for(
+    ray_here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray/ray_current_cluster").write_text("127.0.0.1:1")
+    with pytest.raises(UsageError, match=r"^--engine ray: no Ray cluster runs here; 'ray start --head' starts one"):
+        list(parallel_map(abs, [1], jobs=1, limit=60, engine=EngineChoice("ray")))
 
 
 def test_without_ray_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

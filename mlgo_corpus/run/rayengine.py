@@ -47,6 +47,12 @@ _LOOK_AT_CLUSTER_S = 5.0
 _WITHOUT_WORKERS_S = 900.0
 _CONNECT_S = 10.0
 _CLOSE_S = 10.0
+# How a client of HTTP/2, and so of gRPC, begins (RFC 9113, 3.4): its preface, and a frame of settings, without any.
+_HTTP2_FRAME, _HTTP2_SETTINGS = 9, 4
+_HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, _HTTP2_SETTINGS, 0, 0, 0, 0, 0))
+_NOT_HERE = (
+    "--engine ray: no Ray cluster runs here; 'ray start --head' starts one, --ray-address HOST:PORT names one elsewhere"
+)
 
 
 class _About(NamedTuple):
@@ -205,14 +211,17 @@ def connected(address: str | None) -> Iterator[None]:
         return
     named = address or os.environ.get("RAY_ADDRESS") or "auto"
     if named != "auto":
-        _check_reachable(named)
+        host, port = _parse_address(named)
+        if problem := _why_unreachable(host, port):
+            raise UsageError(f"--ray-address {named}: no Ray cluster answers there: {problem}")
+    elif (left := _said_to_be_here()) is not None and _why_unreachable(*left):
+        raise UsageError(_NOT_HERE)
     try:
         ray.init(address=named, log_to_driver=False, logging_level="ERROR", namespace="mlgo-corpus")
     except Exception as error:  # ConnectionError, RuntimeError, ValueError, ... by what is wrong
         said = str(error).strip().partition("\n")[0]
         if named == "auto":
-            said = "no Ray cluster runs here; 'ray start --head' starts one, --ray-address HOST:PORT names one"
-            raise UsageError(f"--engine ray: {said}") from error
+            raise UsageError(_NOT_HERE) from error
         raise UsageError(f"--ray-address {named}: {said}") from error
     try:
         yield
@@ -220,16 +229,34 @@ def connected(address: str | None) -> Iterator[None]:
         ray.shutdown()
 
 
-def _check_reachable(address: str) -> None:
-    """Raise where nobody listens: Ray itself would try for a minute, and then end this process."""
+def _parse_address(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or "/" in host:
         raise UsageError(f"--ray-address {address}: expected HOST:PORT, as 'ray start --head' shows it")
+    return host.strip("[]"), int(port)
+
+
+def _said_to_be_here() -> tuple[str, int] | None:
+    """Give the address of the last cluster that was started on this machine, which may be no more."""
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+        said = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster").read_text()  # noqa: S108
+        return _parse_address(said.strip())
+    except (OSError, ValueError, UsageError):
+        return None
+
+
+def _why_unreachable(host: str, port: int) -> str:
+    """Say why no gRPC server answers, or ''. Ray itself would try for minutes, and might end this process."""
+    try:
+        with socket.create_connection((host, port), _CONNECT_S) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") != "0":
+                return ""
+            connection.sendall(_HTTP2_HELLO)
+            answer = connection.recv(_HTTP2_FRAME)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"--ray-address {address}: no Ray cluster answers there: {reason}") from error
+        return getattr(error, "strerror", None) or str(error)
+    # The fourth byte is the frame's type. A server begins with its settings.
+    return "" if len(answer) > 3 and answer[3] == _HTTP2_SETTINGS else "something else does"
 
 
 @dataclass(eq=False, slots=True)
