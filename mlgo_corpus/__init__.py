@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from mlgo_corpus.pack import PackReport, pack_corpus, unpack_corpus
     from mlgo_corpus.run.engine import EngineChoice
     from mlgo_corpus.run.interactive import InteractiveSession
+    from mlgo_corpus.run.sharedworkers import SharedWorkers
+    from mlgo_corpus.run.tracer import Tracer
     from mlgo_corpus.split import SplitReport, split_corpus
     from mlgo_corpus.stats import CorpusStats, corpus_stats
     from mlgo_corpus.store.corpus import Corpus, Module
@@ -51,10 +53,12 @@ __all__ = [
     "Module",
     "PackReport",
     "RestoreReport",
+    "SharedWorkers",
     "SizesReport",
     "SplitReport",
     "TensorSpec",
     "TraceReport",
+    "Tracer",
     "TrainingLog",
     "VerifyReport",
     "__version__",
@@ -95,10 +99,12 @@ _HOME = {
     "Module": "mlgo_corpus.store.corpus",
     "PackReport": "mlgo_corpus.pack",
     "RestoreReport": "mlgo_corpus.logs",
+    "SharedWorkers": "mlgo_corpus.run.sharedworkers",
     "SizesReport": "mlgo_corpus.ir2native",
     "SplitReport": "mlgo_corpus.split",
     "TensorSpec": "mlgo_corpus.formats.tensorspec",
     "TraceReport": "mlgo_corpus.trace",
+    "Tracer": "mlgo_corpus.run.tracer",
     "TrainingLog": "mlgo_corpus.store.loadedlog",
     "VerifyReport": "mlgo_corpus.verify",
     "build_corpus": "mlgo_corpus.build",

@@ -11,6 +11,9 @@
     ├── ToolError                a compiler or another program failed
     ├── ProtocolError            the other side of a live session did not keep to the protocol
     └── WorkerError              a worker process died or ran past its deadline
+        ├── ConstructorError     a shared worker could not be made: its cause says why
+        ├── HostDiedError        the process that hosted a shared worker is gone
+        └── UnknownWorkerError   a host has no worker of this id: released, lost, or somebody else's
 
 Each message is one line that says what was read, what was expected, what was found and where.
 All of them survive pickling, because they cross process boundaries.
@@ -141,6 +144,26 @@ def _told(argv: Sequence[str], outcome: str, stderr: str) -> str:
 
 class WorkerError(MlgoCorpusError):
     """A worker process died, or was ended at its deadline, while it worked on one item."""
+
+
+class ConstructorError(WorkerError):
+    """A shared worker's constructor failed, or cannot be run where it is wanted; the cause is what it raised."""
+
+
+class HostDiedError(WorkerError):
+    """The process that hosted a shared worker is gone, and with it the worker; ``host`` names it."""
+
+    def __init__(self, message: str, host: str) -> None:
+        super().__init__(message, host)
+        self.message = message
+        self.host = host
+
+    def __str__(self) -> str:
+        return f"{self.host}: {self.message}"
+
+
+class UnknownWorkerError(WorkerError):
+    """A host has no worker of this id for this caller: it was released, or lost, or is another's."""
 
 
 def os_reason(error: Exception) -> str:

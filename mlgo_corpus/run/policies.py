@@ -165,16 +165,27 @@ def _import_policy(text: str, module: str, attribute: str) -> Policy:
     if module.endswith(".py") or "/" in module:
         name = module.rpartition("/")[2].removesuffix(".py")
         raise UsageError(f"--policy {text}: expected a module, not a file: {name}:{attribute}, in the file's folder")
-    try:
+
+    def find() -> Any:
         found: Any = importlib.import_module(module)
         for name in attribute.split("."):
             found = getattr(found, name)
-        if isinstance(found, type) or not isinstance(found, Policy):
-            make: Callable[[], Any] = found
-            found = make()
+        return found if isinstance(found, Policy) and not isinstance(found, type) else found()
+
+    return checked_policy(find, text)
+
+
+def checked_policy(make: Callable[[], Any], text: str) -> Policy:
+    """Make a policy, and look whether it is one; ``text`` is its name for errors.
+
+    Raises:
+        UsageError: it cannot be made, or is none.
+    """
+    try:
+        found = make()
     except (Exception, SystemExit) as error:  # whatever somebody's module does
         raise UsageError(f"--policy {text}: {type(error).__name__}: {error}".splitlines()[0]) from error
-    if not isinstance(found, Policy):
+    if isinstance(found, type) or not isinstance(found, Policy):
         raise UsageError(f"--policy {text}: a {type(found).__name__} has no methods reset and advise")
     return found
 

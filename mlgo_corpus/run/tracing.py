@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ from mlgo_corpus.run.modulecommand import (
     on_disk,
     row_name,
 )
-from mlgo_corpus.run.policies import make_policy
+from mlgo_corpus.run.policies import Policy, checked_policy, make_policy
 from mlgo_corpus.run.process import ToolResult, run_tool
 from mlgo_corpus.store.corpus import Module, write_atomically
 from mlgo_corpus.store.logfiles import open_log
@@ -72,6 +73,8 @@ class TraceSettings:
         task: the task's name.
         via: `TRAINING_LOG` or `INTERACTIVE`.
         policy: how the policy is named; for training logs it is ``default``.
+        stop: ends runs when another thread sets it.
+        make: makes a policy that has no name by which it could be found; ``policy`` is what it is called, then.
         seed: of a random policy.
         add, delete, replace: edits of each command, see `edit_command`.
         trusted: run commands that could do harm.
@@ -101,6 +104,8 @@ class TraceSettings:
     retries: int = 0
     keep_logs: Path | None = None
     keep_objects: Path | None = None
+    stop: threading.Event | None = None
+    make: Callable[[], Policy] | None = None
 
     @property
     def the_task(self) -> Task:
@@ -357,6 +362,7 @@ class _Run:
                 cwd=self.folder,
                 env=self._env,
                 timeout=self.settings.timeout,
+                stop=self.settings.stop,
                 memory_limit=self.settings.memory_limit,
             )
         except ToolError as error:
@@ -453,6 +459,7 @@ class _Run:
             argv,
             self.folder / CHANNEL_NAME,
             timeout=settings.timeout,
+            stop=settings.stop,
             cwd=self.folder,
             env=self._env,
             memory_limit=settings.memory_limit,
@@ -468,9 +475,15 @@ class _Run:
         self._ended(0, done.stderr, done.usage)
         return _Decided(count, done.usage, has_log=session.header is not None)
 
+    def _policy(self) -> Policy:
+        settings = self.settings
+        if settings.make is None:
+            return make_policy(settings.policy, settings.the_task, seed=settings.seed)
+        return checked_policy(settings.make, settings.policy)
+
     def _converse(self, session: InteractiveSession, log: IO[bytes]) -> int:
         try:
-            policy = make_policy(self.settings.policy, self.settings.the_task, seed=self.settings.seed)
+            policy = self._policy()
             return converse(session, policy, self.module.name, log)
         except UsageError as error:  # the policy fails, or cannot work with this compiler
             raise RunFailure(TraceReason.POLICY_ERROR, str(error)) from None
