@@ -323,9 +323,10 @@ def test_calls() -> None:
     assert [busy] not in found["placed"]
     assert len(found["placed"]) == 3
     assert found["states"] == [[2, 0, 0], [2, 2, 2]]
-    assert found["cancelled"] == found["cancelled again"] == [False] * 2 + [True] * 7
+    assert found["cancelled"] == found["cancelled again"]
+    assert sorted(found["cancelled"]) == [False] * 2 + [True] * 7  # Ray promises no order in which two of them began
     assert found["running when released"] == [False, False]
-    assert {kind for kind, _ in found["closed"]} == {"UnknownWorkerError"}
+    assert [kind for kind, _ in found["closed"]] == ["UnknownWorkerError"] * 2
     assert found["create after close"][:2] == ["UsageError", "the shared workers are closed"]
 
 

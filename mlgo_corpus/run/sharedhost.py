@@ -124,7 +124,7 @@ class _Session:
     objects: dict[str, _Object] = field(default_factory=dict)
     waiting: deque[_Call] = field(default_factory=deque)
     weight: float = 0.0  # of the calls that run and wait
-    last: int = 0  # of the numbers of its calls, which come in order
+    last: int = 0  # the highest number of its calls that came
     refused: set[int] = field(default_factory=set)  # calls that were taken back before they came
     lapsed: bool = False  # whether it is back after it was taken for dead
 
