@@ -36,7 +36,7 @@ from dataclasses import replace
 from typing import Any
 
 from mlgo_corpus.errors import ConstructorError, HostDiedError, UnknownWorkerError, UsageError, WorkerError
-from mlgo_corpus.run.raycluster import actor_handles, connect, leave, start_actors
+from mlgo_corpus.run.sharedactors import actor_handles, connect, leave, start_actors
 from mlgo_corpus.run.sharedcalls import (
     CONTROL,
     Call,
