@@ -1,6 +1,7 @@
 #!/bin/sh
-# Install the LLVM tools that the tests use, from Debian's packages, where they are missing and we are root or may
-# become it without a password. Without them the tests that need LLVM are skipped; with CI=true that is an error.
+# Install the LLVM tools and the few others that the tests use, from Debian's packages, where they are missing and we are
+# root or may become it without a password. Without them the tests that need them are skipped; with CI=true that is an
+# error.
 set -eu
 versions="19 22"
 
@@ -18,6 +19,11 @@ missing() {
 
 # A compiler whose objects hold no bitcode.
 command -v gcc >/dev/null || sh "$(dirname "$0")/apt-install.sh" gcc || true
+
+# What sets up the network namespace that the tests run Ray in.
+for package in util-linux:unshare iproute2:ip; do
+    command -v "${package#*:}" >/dev/null || sh "$(dirname "$0")/apt-install.sh" "${package%:*}" || true
+done
 
 wanted=$(missing)
 [ -n "$wanted" ] || exit 0

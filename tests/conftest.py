@@ -21,6 +21,9 @@ import pytest
 # What makes a stock clang embed the bitcode and the command in the object.
 EMBED = ("-Xclang", "-fembed-bitcode=all")
 
+# What a test with this marker needs.
+_NEEDED = {"llvm": "LLVM", "ray": "Ray in a network namespace"}
+
 LLVM_VERSIONS = (19, 22)
 LLVM_FIXTURES = frozenset({"llvm", "gcc", "devmode", "clang22", *(f"llvm{version}" for version in LLVM_VERSIONS)})
 
@@ -188,14 +191,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if LLVM_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("llvm")
+        if "ray_here" in getattr(item, "fixturenames", ()):
+            item.add_marker("ray")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     skipped = report.skipped and not hasattr(report, "wasxfail")
-    if skipped and os.environ.get("CI") == "true" and item.get_closest_marker("llvm") is not None:
+    needed = next((what for marker, what in _NEEDED.items() if item.get_closest_marker(marker) is not None), None)
+    if skipped and os.environ.get("CI") == "true" and needed is not None:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         report.outcome = "failed"
-        report.longrepr = f"{item.nodeid}: in CI, a test that needs LLVM may not be skipped: {reason}"
+        report.longrepr = f"{item.nodeid}: in CI, a test that needs {needed} may not be skipped: {reason}"
     return report

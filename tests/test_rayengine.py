@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 from mlgo_corpus import extract_corpus, pack_corpus
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.run import rayengine
+from mlgo_corpus.run import raycluster, rayengine
 from mlgo_corpus.run.engine import EngineChoice, parallel_map
 
 TESTS = Path(__file__).parent
@@ -36,6 +36,16 @@ TIMES = {
     "trace": ("wall_s", "cpu_s", "max_rss_bytes", "baseline_wall_s", "baseline_cpu_s", "baseline_max_rss_bytes"),
     "ir2native": ("cpu_s", "replay_cpu_s"),
 }
+SMALL = """
+class Small:
+    features = ("cost_estimate",)
+
+    def reset(self, header, module):
+        pass
+
+    def advise(self, observation):
+        return observation["cost_estimate"] < 0
+"""
 SOME = r"/(lapi|lctype|linit|ltable|lzio|lfunc)\.o$"
 
 
@@ -130,8 +140,8 @@ def lua(tmp_path_factory: pytest.TempPathFactory) -> Path:
     extract_corpus([folder], folder / "corpus")
     pack_corpus(folder / "corpus", folder / "packed")
     shutil.copytree(DATA / "training-logs", folder / "logs")
-    for number in range(600):  # more than one task's worth
-        shutil.copy(next((DATA / "training-logs").glob("*.log")), folder / "logs" / f"again-{number:03d}.log")
+    for number in range(1200):  # more than one task's worth
+        shutil.copy(DATA / "training-logs/inlining.lvm.log", folder / "logs" / f"again-{number:04d}.log")
     return folder
 
 
@@ -142,11 +152,13 @@ def test_every_verb_makes_the_same_files(scenario: Callable[..., dict[str, Any]]
         ("extract", root.name, "-o", "@-corpus"),
         ("trace", "corpus", "-o", "@-trace", "--via", "interactive", "--module-filter", SOME, *compiler),
         ("trace", "packed", "-o", "@-packed-trace", "--via", "interactive", "--module-filter", SOME, *compiler),
+        ("trace", "corpus", "-o", "@-policy", "--policy", "small:Small", "--module-filter", "/lzio", *compiler),
         ("ir2native", "corpus", "-o", "@-sizes", "--module-filter", SOME, *compiler),
         ("logs-to-parquet", "logs", "-o", "@-logs", "--group-by-header"),
         ("verify", "corpus", "--rebuild", "-o", "@-rebuild.parquet", "--build-dir", ".", *compiler),
     )
     (lua / "commands.json").write_text(json.dumps(commands))
+    (lua / "small.py").write_text(SMALL)
     done = scenario("verbs", lua, MLGO_CORPUS_CACHE=str(lua / "cache"))["done"]
     for number, (verb, *_) in enumerate(commands):
         local, ray = done[2 * number : 2 * number + 2]
@@ -156,7 +168,7 @@ def test_every_verb_makes_the_same_files(scenario: Callable[..., dict[str, Any]]
         assert sum(one["items"] for one in workers) > 0, verb
         assert {one["host"] for one in workers} <= {socket.gethostname()}
         assert without_times(reports[0]) == without_times(json.loads(json.dumps(reports[1]).replace("ray-", "local-")))
-    for verb, name in (("trace", "trace"), ("trace", "packed-trace"), ("ir2native", "sizes")):
+    for verb, name in (("trace", "trace"), ("trace", "packed-trace"), ("trace", "policy"), ("ir2native", "sizes")):
         ours, theirs = files(lua / f"local-{name}"), files(lua / f"ray-{name}")
         for found in (ours, theirs):
             del found["modules.parquet"]
@@ -231,7 +243,7 @@ def test_what_is_asked_for_wrongly_is_one_line(
 def test_who_listens_and_is_no_cluster_is_left_in_time(
     ray_here: None, monkeypatch: pytest.MonkeyPatch, greeting: bytes, said: str
 ) -> None:
-    monkeypatch.setattr(rayengine, "_CONNECT_S", 0.5)
+    monkeypatch.setattr(raycluster, "_CONNECT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
 
@@ -259,6 +271,13 @@ def test_a_cluster_that_is_no_more_is_not_waited_for(
     (tmp_path / "ray/ray_current_cluster").write_text("127.0.0.1:1")
     with pytest.raises(UsageError, match=r"^--engine ray: no Ray cluster runs here; 'ray start --head' starts one"):
         list(parallel_map(abs, [1], jobs=1, limit=60, engine=EngineChoice("ray")))
+
+
+@pytest.mark.parametrize(("workers", "sizes"), [(3, [1] * 10), (255, [1] * 10), (512, [4, 4, 2]), (100_000, [10])])
+def test_many_workers_are_handed_several_items(workers: int, sizes: list[int]) -> None:
+    groups = list(rayengine.in_groups(([item] for item in range(10)), lambda: workers))
+    assert [len(group) for group in groups] == sizes
+    assert [item for group in groups for item in group] == list(range(10))
 
 
 def test_without_ray_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

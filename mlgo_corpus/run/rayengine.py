@@ -23,7 +23,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
@@ -32,7 +31,9 @@ from typing import Any, NamedTuple
 
 from mlgo_corpus import __version__
 from mlgo_corpus.errors import UsageError, WorkerError
-from mlgo_corpus.run.engine import EngineChoice, Lost, Pool, Queue, Task, WorkerFigures
+from mlgo_corpus.run.engine import EngineChoice, Lost, Pool, WorkerFigures
+from mlgo_corpus.run.raycluster import connected
+from mlgo_corpus.run.tasks import Queue, Task
 
 _RETRIES = 2
 # An item is not to blame for a machine that goes, but one that takes machine after machine along has to end.
@@ -45,14 +46,10 @@ _TICK_S = 1.0
 _LOOK_AT_CLUSTER_S = 5.0
 # Other work on the cluster may hold its CPUs, or more machines are on their way; to wait for ever is to hang.
 _WITHOUT_WORKERS_S = 900.0
-_CONNECT_S = 10.0
 _CLOSE_S = 10.0
-# How a client of HTTP/2, and so of gRPC, begins (RFC 9113, 3.4): its preface, and a frame of settings, without any.
-_HTTP2_FRAME, _HTTP2_SETTINGS = 9, 4
-_HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, _HTTP2_SETTINGS, 0, 0, 0, 0, 0))
-_NOT_HERE = (
-    "--engine ray: no Ray cluster runs here; 'ray start --head' starts one, --ray-address HOST:PORT names one elsewhere"
-)
+# A driver hands out a thousand tasks a second. So many workers are kept busy by one item each; of more workers, each
+# gets as many items at a time as there are times so many.
+WORKERS_BY_ITEM = 128
 
 
 class _About(NamedTuple):
@@ -188,75 +185,18 @@ def _mapped(
     )
     driver = _Driver(job, choice, jobs, at_hand)
     try:
-        yield from driver.run(Queue(chunked, ahead), ahead)
+        grouped = in_groups(chunked, lambda: driver.wanted) if at_hand == 1 else chunked
+        yield from driver.run(Queue(grouped, ahead), ahead)
     finally:
         driver.close()
 
 
-@contextmanager
-def connected(address: str | None) -> Iterator[None]:
-    """Connect this process to a Ray cluster for the length of the block, unless it is connected already.
-
-    Not for longer: Ray prints on stdout what happens on the cluster, and its threads forbid forks.
-
-    Raises:
-        UsageError: Ray is not installed, or there is no such cluster.
-    """
-    try:
-        import ray
-    except ImportError:
-        raise UsageError("--engine ray: Ray is not installed; pip install 'mlgo-corpus[ray]' does it") from None
-    if ray.is_initialized():
-        yield
-        return
-    named = address or os.environ.get("RAY_ADDRESS") or "auto"
-    if named != "auto":
-        host, port = _parse_address(named)
-        if problem := _why_unreachable(host, port):
-            raise UsageError(f"--ray-address {named}: no Ray cluster answers there: {problem}")
-    elif (left := _said_to_be_here()) is not None and _why_unreachable(*left):
-        raise UsageError(_NOT_HERE)
-    try:
-        ray.init(address=named, log_to_driver=False, logging_level="ERROR", namespace="mlgo-corpus")
-    except Exception as error:  # ConnectionError, RuntimeError, ValueError, ... by what is wrong
-        said = str(error).strip().partition("\n")[0]
-        if named == "auto":
-            raise UsageError(_NOT_HERE) from error
-        raise UsageError(f"--ray-address {named}: {said}") from error
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
-def _parse_address(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or "/" in host:
-        raise UsageError(f"--ray-address {address}: expected HOST:PORT, as 'ray start --head' shows it")
-    return host.strip("[]"), int(port)
-
-
-def _said_to_be_here() -> tuple[str, int] | None:
-    """Give the address of the last cluster that was started on this machine, which may be no more."""
-    try:
-        said = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster").read_text()  # noqa: S108
-        return _parse_address(said.strip())
-    except (OSError, ValueError, UsageError):
-        return None
-
-
-def _why_unreachable(host: str, port: int) -> str:
-    """Say why no gRPC server answers, or ''. Ray itself would try for minutes, and might end this process."""
-    try:
-        with socket.create_connection((host, port), _CONNECT_S) as connection:
-            if os.environ.get("RAY_USE_TLS", "0") != "0":
-                return ""
-            connection.sendall(_HTTP2_HELLO)
-            answer = connection.recv(_HTTP2_FRAME)
-    except (OSError, OverflowError) as error:
-        return getattr(error, "strerror", None) or str(error)
-    # The fourth byte is the frame's type. A server begins with its settings.
-    return "" if len(answer) > 3 and answer[3] == _HTTP2_SETTINGS else "something else does"
+def in_groups(chunked: Iterator[list[Any]], workers: Callable[[], int]) -> Iterator[list[Any]]:
+    """Join chunks, where there are so many workers that the driver could not hand them out one by one."""
+    for chunk in chunked:
+        while len(chunk) < workers() // WORKERS_BY_ITEM and (more := next(chunked, None)) is not None:
+            chunk += more
+        yield chunk
 
 
 @dataclass(eq=False, slots=True)
@@ -281,6 +221,12 @@ class _Event(NamedTuple):
 
 
 class _Driver:
+    """The driver's side of one map.
+
+    Attributes:
+        wanted: how many workers there should be.
+    """
+
     def __init__(self, job: _Job, choice: EngineChoice, jobs: int | None, at_hand: int) -> None:
         import ray
 
@@ -300,13 +246,13 @@ class _Driver:
         self._striking: dict[str, set[tuple[int, int]]] = {}
         self._looked = -_LOOK_AT_CLUSTER_S
         self._last_seen = time.monotonic()
-        self._wanted = 0
+        self.wanted = 0
 
     def run(self, tasks: Queue[Any], ahead: int) -> Iterator[Any]:
         """Do all there is."""
         while True:
             self._start_workers()
-            tasks.most = max(1, self._wanted) * ahead
+            tasks.most = max(1, self.wanted) * ahead
             self._hand_out(tasks)
             self._status.workers = len(self._ready())
             self._status.under_way = len(tasks)
@@ -338,12 +284,12 @@ class _Driver:
         if now - self._looked >= _LOOK_AT_CLUSTER_S:
             self._looked = now
             cpus = int(self._ray.cluster_resources().get("CPU", 0))
-            self._wanted = cpus if self._jobs is None else self._jobs
+            self.wanted = cpus if self._jobs is None else self._jobs
             held = sum(worker.idle for worker in self._workers)
             if self._jobs is None:
-                self._wanted = max(0, cpus - held)
+                self.wanted = max(0, cpus - held)
             self._check_hope(cpus, held)
-        while sum(not worker.idle for worker in self._workers) < self._wanted:
+        while sum(not worker.idle for worker in self._workers) < self.wanted:
             worker = _Worker(self._remote.remote(self._job))
             self._workers.append(worker)
             self._call(worker, None, worker.actor.about.remote())

@@ -1,0 +1,85 @@
+"""The connection to a Ray cluster: for the length of a block, and told of in one line where there is none."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mlgo_corpus.errors import UsageError
+
+_CONNECT_S = 10.0
+# How a client of HTTP/2, and so of gRPC, begins (RFC 9113, 3.4): its preface, and a frame of settings, without any.
+_HTTP2_FRAME, _HTTP2_SETTINGS = 9, 4
+_HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, _HTTP2_SETTINGS, 0, 0, 0, 0, 0))
+_NOT_HERE = (
+    "--engine ray: no Ray cluster runs here; 'ray start --head' starts one, --ray-address HOST:PORT names one elsewhere"
+)
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """Connect this process to a Ray cluster for the length of the block, unless it is connected already.
+
+    Not for longer: Ray prints on stdout what happens on the cluster, and its threads forbid forks.
+
+    Raises:
+        UsageError: Ray is not installed, or there is no such cluster.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise UsageError("--engine ray: Ray is not installed; pip install 'mlgo-corpus[ray]' does it") from None
+    if ray.is_initialized():
+        yield
+        return
+    named = address or os.environ.get("RAY_ADDRESS") or "auto"
+    if named != "auto":
+        host, port = _parse_address(named)
+        if problem := _why_unreachable(host, port):
+            raise UsageError(f"--ray-address {named}: no Ray cluster answers there: {problem}")
+    elif (left := _said_to_be_here()) is not None and _why_unreachable(*left):
+        raise UsageError(_NOT_HERE)
+    try:
+        ray.init(address=named, log_to_driver=False, logging_level="ERROR", namespace="mlgo-corpus")
+    except Exception as error:  # ConnectionError, RuntimeError, ValueError, ... by what is wrong
+        said = str(error).strip().partition("\n")[0]
+        if named == "auto":
+            raise UsageError(_NOT_HERE) from error
+        raise UsageError(f"--ray-address {named}: {said}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _parse_address(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        raise UsageError(f"--ray-address {address}: expected HOST:PORT, as 'ray start --head' shows it")
+    return host.strip("[]"), int(port)
+
+
+def _said_to_be_here() -> tuple[str, int] | None:
+    """Give the address of the last cluster that was started on this machine, which may be no more."""
+    try:
+        said = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster").read_text()  # noqa: S108
+        return _parse_address(said.strip())
+    except (OSError, ValueError, UsageError):
+        return None
+
+
+def _why_unreachable(host: str, port: int) -> str:
+    """Say why no gRPC server answers, or ''. Ray itself would try for minutes, and might end this process."""
+    try:
+        with socket.create_connection((host, port), _CONNECT_S) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") != "0":
+                return ""
+            connection.sendall(_HTTP2_HELLO)
+            answer = connection.recv(_HTTP2_FRAME)
+    except (OSError, OverflowError) as error:
+        return getattr(error, "strerror", None) or str(error)
+    # The fourth byte is the frame's type. A server begins with its settings.
+    return "" if len(answer) > 3 and answer[3] == _HTTP2_SETTINGS else "something else does"

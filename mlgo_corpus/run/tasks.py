@@ -1,0 +1,113 @@
+"""Chunks of items under way, and their results in order: what the local engine and the Ray engine have in common."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Generic, TypeVar
+
+Item = TypeVar("Item")
+
+# A chunk amortises one round trip (about 50 microseconds) over its items, and is what one crash makes us repeat.
+_CHUNK = 32
+
+
+def chunks(items: Iterable[Item], weigh: Callable[[Item], float]) -> Iterator[list[Item]]:
+    """Divide items into chunks, as `parallel_map` says."""
+    chunk: list[Item] = []
+    weight = 0.0
+    for item in items:
+        chunk.append(item)
+        weight += weigh(item)
+        if len(chunk) == _CHUNK or weight >= 1:
+            yield chunk
+            chunk, weight = [], 0.0
+    if chunk:
+        yield chunk
+
+
+@dataclass(slots=True)
+class Task(Generic[Item]):
+    """A chunk under way: its place in the order, and of one that is tried alone, where in the chunk it is.
+
+    Attributes:
+        number: the chunk's.
+        items: what is to be done.
+        first: the first item's place in the chunk.
+        tries: how often it took its worker down, alone.
+        lost_machines: how often the machine was lost that it was on.
+        avoid: the machines on which it took its worker down.
+    """
+
+    number: int
+    items: list[Item]
+    first: int = 0
+    tries: int = 0
+    lost_machines: int = 0
+    avoid: frozenset[str] = frozenset()
+
+    def alone(self) -> Iterator[Task[Item]]:
+        """Give a task for each item."""
+        for index, item in enumerate(self.items):
+            yield Task(self.number, [item], self.first + index)
+
+
+@dataclass(slots=True)
+class _Slot:
+    """The results of one chunk, until all before it were yielded."""
+
+    results: list[Any]
+    missing: int
+
+
+class Queue(Generic[Item]):
+    """Chunks that are to be done, and the results of those that are done, until all before them were yielded.
+
+    Attributes:
+        retries: what is to be done again, before anything new.
+        most: how many chunks may be under way or wait to be yielded.
+        exhausted: whether there are no more chunks, as far as anybody asked.
+    """
+
+    def __init__(self, chunked: Iterator[list[Item]], most: int) -> None:
+        self.most = most
+        self.exhausted = False
+        self.retries: deque[Task[Item]] = deque()
+        self._chunks = chunked
+        self._slots: dict[int, _Slot] = {}
+        self._numbers = count()
+        self._next_out = 0
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def next(self) -> Task[Item] | None:
+        """Give the next task; None where there is none, or where the results of too many wait already."""
+        return self.retries.popleft() if self.retries else self.next_new()
+
+    def next_new(self) -> Task[Item] | None:
+        """Give the next task that was not tried yet, likewise."""
+        if len(self._slots) >= self.most:
+            return None
+        chunk = next(self._chunks, None)
+        if chunk is None:
+            self.exhausted = True
+            return None
+        task = Task(next(self._numbers), chunk)
+        self._slots[task.number] = _Slot([None] * len(chunk), len(chunk))
+        return task
+
+    def put(self, task: Task[Item], results: Sequence[Any]) -> None:
+        """Take a task's results."""
+        slot = self._slots[task.number]
+        slot.results[task.first : task.first + len(results)] = results
+        slot.missing -= len(results)
+
+    def take(self) -> Iterator[Any]:
+        """Give the results that are due."""
+        while (slot := self._slots.get(self._next_out)) is not None and slot.missing == 0:
+            del self._slots[self._next_out]
+            self._next_out += 1
+            yield from slot.results
