@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from mlgo_corpus.errors import UsageError
 
@@ -19,6 +20,21 @@ _NOT_HERE = (
 )
 
 
+def import_ray(otherwise: str) -> Any:
+    """Give Ray, which takes half a second to import.
+
+    Raises:
+        UsageError: it is not installed; ``otherwise`` is what to say then.
+    """
+    # What Ray is used for is nobody's business but the user's, who may say otherwise.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError:
+        raise UsageError(otherwise) from None
+    return ray
+
+
 @contextmanager
 def connected(address: str | None) -> Iterator[None]:
     """Connect this process to a Ray cluster for the length of the block, unless it is connected already.
@@ -28,19 +44,16 @@ def connected(address: str | None) -> Iterator[None]:
     Raises:
         UsageError: Ray is not installed, or there is no such cluster.
     """
-    try:
-        import ray
-    except ImportError:
-        raise UsageError("--engine ray: Ray is not installed; pip install 'mlgo-corpus[ray]' does it") from None
+    ray = import_ray("--engine ray: Ray is not installed; pip install 'mlgo-corpus[ray]' does it")
     if ray.is_initialized():
         yield
         return
     named = address or os.environ.get("RAY_ADDRESS") or "auto"
     if named != "auto":
         host, port = _parse_address(named)
-        if problem := _why_unreachable(host, port):
+        if problem := why_unreachable(host, port):
             raise UsageError(f"--ray-address {named}: no Ray cluster answers there: {problem}")
-    elif (left := _said_to_be_here()) is not None and _why_unreachable(*left):
+    elif (left := _said_to_be_here()) is not None and why_unreachable(*left):
         raise UsageError(_NOT_HERE)
     try:
         ray.init(address=named, log_to_driver=False, logging_level="ERROR", namespace="mlgo-corpus")
@@ -71,7 +84,7 @@ def _said_to_be_here() -> tuple[str, int] | None:
         return None
 
 
-def _why_unreachable(host: str, port: int) -> str:
+def why_unreachable(host: str, port: int) -> str:
     """Say why no gRPC server answers, or ''. Ray itself would try for minutes, and might end this process."""
     try:
         with socket.create_connection((host, port), _CONNECT_S) as connection:

@@ -1,12 +1,11 @@
-"""Ray, as shared workers need it: a connection to a cluster, and processes on it."""
+"""The processes of shared workers on a Ray cluster: starting them, and finding them again."""
 
 from __future__ import annotations
 
-import os
-import socket
 from typing import Any, Final
 
 from mlgo_corpus.errors import UsageError, os_reason
+from mlgo_corpus.run.raycluster import import_ray, why_unreachable
 
 # Names of ours are apart from those of others on the cluster.
 NAMESPACE: Final = "mlgo-corpus"
@@ -14,22 +13,7 @@ _PREFIX = "shared-workers:"
 # Answers that must not wait behind calls are given by so many at a time; calls are queued by ourselves.
 _CONTROLS = 100
 _MOST_CALLS = 10_000
-_REACH_S = 10.0
-
-
-def import_ray() -> Any:
-    """Give Ray, which takes half a second to import.
-
-    Raises:
-        UsageError: it is not installed.
-    """
-    # What Ray is used for is nobody's business but the user's, who may say otherwise.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ImportError:
-        raise UsageError("this needs Ray: pip install 'mlgo-corpus[ray]'") from None
-    return ray
+_NO_RAY = "this needs Ray: pip install 'mlgo-corpus[ray]'"
 
 
 def connect(address: str | None) -> bool:
@@ -38,7 +22,7 @@ def connect(address: str | None) -> bool:
     Raises:
         UsageError: Ray is not installed, or the cluster cannot be reached.
     """
-    ray = import_ray()
+    ray = import_ray(_NO_RAY)
     if ray.is_initialized():
         return False
     where = "" if address is None else f" at {address}"
@@ -52,20 +36,20 @@ def connect(address: str | None) -> bool:
 
 
 def _reach(address: str | None) -> None:
-    """See whether there is somebody: Ray itself asks for minutes.
+    """See whether there is a cluster: Ray itself asks for minutes.
 
     Raises:
-        OSError: nobody is.
+        OSError: there is none.
     """
     host, colon, port = (address or "").rpartition(":")
-    if colon and port.isdecimal() and "/" not in host:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_S).close()
+    if colon and port.isdecimal() and "/" not in host and (problem := why_unreachable(host.strip("[]"), int(port))):
+        raise OSError(problem)
 
 
 def leave(ours: bool) -> None:
     """Leave the cluster that `connect` joined; one that it started ends."""
     if ours:
-        import_ray().shutdown()
+        import_ray(_NO_RAY).shutdown()
 
 
 def start_actors(
@@ -94,7 +78,7 @@ def start_actors(
     Raises:
         UsageError: the cluster has no room for them, or the name is taken.
     """
-    ray = import_ray()
+    ray = import_ray(_NO_RAY)
     machines = [cpu for node in ray.nodes() if node["Alive"] and (cpu := int(node["Resources"].get("CPU", 0)))]
     count = len(machines) if count is None else count
     if not machines:
@@ -131,7 +115,7 @@ def actor_handles(name: str) -> dict[str, Any]:
     Raises:
         UsageError: there are none.
     """
-    ray = import_ray()
+    ray = import_ray(_NO_RAY)
     found = {}
     for number, title in _find(ray, name):
         try:
