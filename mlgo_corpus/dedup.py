@@ -8,13 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.errors import UsageError
 from mlgo_corpus.run.engine import available_cpus
-from mlgo_corpus.run.functionindex import function_index
+from mlgo_corpus.run.functionindex import read_corpus_functions
 from mlgo_corpus.store.components import MIN_INSTRUCTIONS
 from mlgo_corpus.store.corpus import Corpus
 from mlgo_corpus.store.duplicates import Duplicate, find_equal, find_near
-from mlgo_corpus.store.functiontable import read_function_columns
 from mlgo_corpus.store.modulescan import iter_rows, iter_tables
 from mlgo_corpus.store.moduletable import STATUS_OK, STATUS_SKIPPED, ModuleRow, printable
 from mlgo_corpus.store.newcorpus import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
@@ -104,12 +103,7 @@ def dedup_corpus(
     if near is not None:
         equal = frozenset(one.module for one in found)
         others = [name for name in opened.names if printable(name) not in equal]
-        try:
-            with function_index(opened, jobs=jobs or available_cpus(), progress=progress) as index:
-                columns = read_function_columns(index.path, others)
-                problems = index.problems
-        except OSError as error:
-            raise MlgoCorpusError(f"cannot write {error.filename or opened.location}: {os_reason(error)}") from error
+        columns, problems = read_corpus_functions(opened, others, jobs=jobs or available_cpus(), progress=progress)
         nearly = find_near([printable(name) for name in others], columns, near, min_instructions)
         gone = {one.module: one.kept for one in nearly}
         # What is equal to one that is dropped is dropped for the sake of what that one was dropped for.

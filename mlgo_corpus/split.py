@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mlgo_corpus import __version__
 from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.run.engine import available_cpus
-from mlgo_corpus.run.functionindex import function_index
+from mlgo_corpus.run.functionindex import read_corpus_functions
 from mlgo_corpus.store.components import (
     MIN_INSTRUCTIONS,
     Leakage,
@@ -32,7 +32,6 @@ from mlgo_corpus.store.corpus import (
     remove_leftovers,
     write_atomically,
 )
-from mlgo_corpus.store.functiontable import read_function_columns
 from mlgo_corpus.store.modulescan import iter_rows
 from mlgo_corpus.store.moduletable import (
     STATUS_OK,
@@ -173,12 +172,8 @@ def split_corpus(
         )
     elif Path(corpus).name.startswith(MANIFEST_STEM):
         raise UsageError(f"{corpus}: is one side of a split; name the corpus's folder, or --output for a split of it")
-    try:
-        with function_index(opened, jobs=jobs or available_cpus(), progress=progress) as index:
-            columns = read_function_columns(index.path, opened.names).of_at_least(min_instructions)
-            problems = index.problems
-    except OSError as error:
-        raise MlgoCorpusError(f"cannot write {error.filename or opened.location}: {os_reason(error)}") from error
+    columns, problems = read_corpus_functions(opened, opened.names, jobs=jobs or available_cpus(), progress=progress)
+    columns = columns.of_at_least(min_instructions)
     unreadable = frozenset(name for name, _ in problems)
     readable = np.array([printable(name) not in unreadable for name in opened.names], np.bool_)
     if not readable.any():
@@ -238,11 +233,15 @@ class _Split:
     split: dict[str, int]
     options: dict[str, Any]
 
+    def side(self, module: str, status: str) -> str | None:
+        """Give the side of a row's module; None if it is on none."""
+        number = self.split.get(module) if status == STATUS_OK else None
+        return None if number is None else SIDES[number]
+
     def rows(self, sizes: dict[str, int]) -> Iterator[ModuleRow]:
         """Give the corpus's rows with their sides, and sum up the sides' bytes."""
         for row in iter_rows(self.corpus):
-            side = self.split.get(row.module) if row.status == STATUS_OK else None
-            name = None if side is None else SIDES[side]
+            name = self.side(row.module, row.status)
             if name is not None:
                 sizes[name] += row.bitcode_bytes or 0
             yield row._replace(split=name)
@@ -281,10 +280,9 @@ class _Split:
             given: list[str | None] = []
             columns = (group[name].to_pylist() for name in ("module", "status", "bitcode_bytes"))
             for module, status, size in zip(*columns, strict=True):
-                side = self.split.get(module) if status == STATUS_OK else None
-                given.append(None if side is None else SIDES[side])
-                if side is not None:
-                    sizes[SIDES[side]] += size or 0
+                given.append(name := self.side(module, status))
+                if name is not None:
+                    sizes[name] += size or 0
             return given
 
         rewrite_column(table, temporary, "split", sides, {**read_module_metadata(table), "split": self.options})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -15,15 +15,17 @@ from typing import NamedTuple
 import numpy as np
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import CorpusError, FormatError
+from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, os_reason
 from mlgo_corpus.formats.functionhash import read_functions
 from mlgo_corpus.run.engine import Lost, parallel_map
 from mlgo_corpus.run.toolchain import cache_folder
 from mlgo_corpus.store.corpus import FUNCTIONS_NAME, Corpus, Module
 from mlgo_corpus.store.functiontable import (
+    FunctionColumns,
     FunctionTableWriter,
     ModuleFunctions,
     iter_known,
+    read_function_columns,
     read_function_metadata,
 )
 from mlgo_corpus.store.moduletable import printable
@@ -50,6 +52,27 @@ class FunctionIndex:
     path: Place
     read: int
     problems: tuple[tuple[str, str], ...]
+
+
+def read_corpus_functions(
+    corpus: Corpus, names: Sequence[str], *, jobs: int, progress: Callable[[int, int], None] | None = None
+) -> tuple[FunctionColumns, tuple[tuple[str, str], ...]]:
+    """Read the functions of some of a corpus's modules, which are numbered in this order, and what cannot be read.
+
+    Args:
+        corpus: whose `function_index` is made where it is not there.
+        names: of its modules.
+        jobs: processes that read modules.
+        progress: is told (modules read, modules in all).
+
+    Raises:
+        MlgoCorpusError: the table of functions cannot be written, or is damaged.
+    """
+    try:
+        with function_index(corpus, jobs=jobs, progress=progress) as index:
+            return read_function_columns(index.path, names), index.problems
+    except OSError as error:
+        raise MlgoCorpusError(f"cannot write {error.filename or corpus.location}: {os_reason(error)}") from error
 
 
 @contextmanager

@@ -42,7 +42,7 @@ from typing import IO, Any, Final, NamedTuple
 
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.store.moduletable import printable
-from mlgo_corpus.store.tables import Kind, RowTable, read_columns
+from mlgo_corpus.store.tables import Kind, RowTable, fill, read_columns
 
 CERTIFICATE_KIND: Final = "rebuild"
 
@@ -169,13 +169,7 @@ def _line(row: RebuildRow) -> bytes:
 def write_certificate(path: Path, rows: Iterable[RebuildRow], about: Mapping[str, Any]) -> None:
     """Write the rows as they come; the file has its name when it is whole. ``about`` is read when all are there."""
     table = RowTable(path, path.with_name(f".{path.name}.{os.getpid()}.tmp"), RebuildRow._fields, _KINDS)
-    try:
-        for row in _storable(rows):
-            table.append(row)
-        table.commit(about)
-    except BaseException:
-        table.abandon()
-        raise
+    fill(table, _storable(rows), about)
 
 
 def read_certificate(path: Path) -> Iterator[RebuildRow]:

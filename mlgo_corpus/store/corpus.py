@@ -237,12 +237,11 @@ class Corpus:
 
     def own_digest(self) -> str | None:
         """Give the digest of all that was extracted, as `MODULES_NAME` tells it, or None."""
-        from mlgo_corpus.store.tables import METADATA_KEY, open_parquet
+        from mlgo_corpus.store.tables import read_metadata
 
         try:
-            with open_parquet(self.path / MODULES_NAME) as file:
-                digest = json.loads(file.metadata.metadata[METADATA_KEY.encode()])["corpus_digest"]
-        except Exception:  # a corpus of other tools has no such table, a damaged one no digest
+            digest = read_metadata(self.path / MODULES_NAME).get("corpus_digest")
+        except CorpusError:  # a corpus of other tools has no such table, or it is damaged
             return None
         return digest if isinstance(digest, str) else None
 

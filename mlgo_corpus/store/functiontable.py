@@ -28,7 +28,7 @@ from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.store import arrays
 from mlgo_corpus.store.moduletable import printable
 from mlgo_corpus.store.remote import Place
-from mlgo_corpus.store.tables import METADATA_KEY, BatchTable, open_parquet, unreadable
+from mlgo_corpus.store.tables import METADATA_KEY, BatchTable, open_parquet, read_metadata, unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -152,11 +152,9 @@ class FunctionTableWriter:
 def read_function_metadata(path: Place) -> dict[str, Any]:
     """Give what a table says of its making; empty where there is none, or none that can be read."""
     try:
-        with open_parquet(path) as file:
-            said = json.loads((file.metadata.metadata or {})[METADATA_KEY.encode()])
-    except Exception:
+        return read_metadata(path)
+    except CorpusError:
         return {}
-    return said if isinstance(said, dict) else {}
 
 
 def iter_known(path: Place) -> Iterator[ModuleFunctions]:

@@ -38,7 +38,7 @@ from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.store import arrays
 from mlgo_corpus.store.corpus import create_file
 from mlgo_corpus.store.remote import Place
-from mlgo_corpus.store.tables import METADATA_KEY, Kind, RowTable, open_parquet, unreadable
+from mlgo_corpus.store.tables import METADATA_KEY, Kind, RowTable, fill, open_parquet, read_metadata, unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,12 +110,7 @@ def read_module_metadata(path: Place) -> dict[str, Any]:
     Raises:
         CorpusError: it is missing or damaged.
     """
-    try:
-        with open_parquet(path) as file:
-            said = json.loads((file.metadata.metadata or {}).get(METADATA_KEY.encode(), b"{}"))
-    except Exception as error:
-        raise unreadable(path, error) from error
-    return said if isinstance(said, dict) else {}
+    return read_metadata(path)
 
 
 def rewrite_column(
@@ -165,14 +160,7 @@ def write_module_rows(path: Path, temporary: Path, rows: Iterable[ModuleRow], me
     Raises:
         OSError: it cannot be written.
     """
-    table = ModuleTableWriter(path, temporary)
-    try:
-        for row in rows:
-            table.append(row)
-        table.commit(metadata)
-    except BaseException:
-        table.abandon()
-        raise
+    fill(ModuleTableWriter(path, temporary), rows, metadata)
 
 
 def iter_module_tables(path: Place, columns: Sequence[str]) -> Iterator[pa.Table]:

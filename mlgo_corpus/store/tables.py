@@ -76,6 +76,20 @@ def read_parquet(path: Path) -> Iterator[Any]:
         raise unreadable(path, error) from error
 
 
+def read_metadata(path: Place) -> dict[str, Any]:
+    """Read what a Parquet file of ours says of its making; empty where it says nothing.
+
+    Raises:
+        CorpusError: it is missing or damaged.
+    """
+    try:
+        with open_parquet(path) as file:
+            said = json.loads((file.metadata.metadata or {}).get(METADATA_KEY.encode(), b"{}"))
+    except Exception as error:
+        raise unreadable(path, error) from error
+    return said if isinstance(said, dict) else {}
+
+
 class BatchTable:
     """A file of record batches, each of which becomes a row group."""
 
@@ -244,7 +258,11 @@ def write_rows(
     metadata: Mapping[str, Any],
 ) -> None:
     """Write a `RowTable` of ``rows``; it is there when it is whole, and where it cannot be written nothing is."""
-    table = RowTable(path, path.with_name(f".{path.name}.tmp"), columns, kinds)
+    fill(RowTable(path, path.with_name(f".{path.name}.tmp"), columns, kinds), rows, metadata)
+
+
+def fill(table: RowTable, rows: Iterable[Sequence[Any]], metadata: Mapping[str, Any]) -> None:
+    """Write a table's rows, and commit it; ``metadata`` is read when all are there. Without all, nothing is."""
     try:
         for row in rows:
             table.append(row)

@@ -52,7 +52,7 @@ from mlgo_corpus.store.corpus import (
 from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, ModuleRow, iter_module_rows, printable
 from mlgo_corpus.store.packed import PackedCorpus
 from mlgo_corpus.store.remote import Place, RemotePath
-from mlgo_corpus.store.tables import Kind, RowTable
+from mlgo_corpus.store.tables import Kind, RowTable, fill
 
 STATUS_WARNING: Final = "warning"
 
@@ -486,11 +486,10 @@ def write_verify_rows(
 ) -> None:
     """Write rows as they come, each of which ``seen`` is told; the file has its name when it is whole."""
     table = RowTable(path, path.with_name(f".{path.name}.{os.getpid()}.tmp"), VerifyRow._fields, _KINDS)
-    try:
+
+    def told() -> Iterator[VerifyRow]:
         for row in rows:
             seen(row)
-            table.append(row)
-        table.commit(metadata)
-    except BaseException:
-        table.abandon()
-        raise
+            yield row
+
+    fill(table, told(), metadata)
