@@ -94,3 +94,27 @@ def test_what_may_pass() -> None:
     assert passing == {TraceReason.SIGNAL, TraceReason.TIMEOUT, TraceReason.PROTOCOL_ERROR}
     assert not RunFailure(TraceReason.SIGNAL, "x", may_pass=False).may_pass
     assert RunFailure(TraceReason.SIGNAL, " a\n b ").detail == "a b"
+
+
+# What glibc's loader says of a limit on memory that does not hold the program.
+LOADER = (
+    "libLLVM.so.22.1: failed to map segment from shared object",
+    "libz3.so.4: cannot map zero-fill pages",
+    "libz3.so.4: cannot change memory protections",
+    "libc.so.6: cannot allocate memory in static TLS block",
+    "clang: cannot create TLS data structures: Cannot allocate memory",
+    "libm.so.6: cannot create shared object descriptor: Cannot allocate memory",
+)
+
+
+@pytest.mark.parametrize("said", LOADER)
+def test_a_program_that_cannot_be_loaded_within_its_limit(said: str) -> None:
+    error = ToolError(("clang",), 127, f"clang: error while loading shared libraries: {said}\n")
+    assert classify(error, limited=True)[0] == TraceReason.MEMORY_LIMIT
+    assert classify(error)[0] == TraceReason.COMPILER_ERROR
+
+
+def test_a_library_that_is_not_there_is_no_limit_of_memory() -> None:
+    why = "cannot open shared object file: No such file or directory"
+    missing = f"clang: error while loading shared libraries: libz3.so.4: {why}"
+    assert classify(ToolError(("clang",), 127, missing), limited=True)[0] == TraceReason.COMPILER_ERROR

@@ -28,9 +28,12 @@ _MESSAGES = (
 )
 # What the bitcode's reader adds to most errors: damage and what is new look alike to it, but for this.
 _VERSIONS = re.compile(r"\(Producer: 'LLVM(\d+)\.[^']*' Reader: 'LLVM (\d+)\.")
-# The last one is of a program that cannot even make the exception that says so.
+# "terminate called without" is of a program that cannot even make the exception that says so. The lines from "failed to
+# map" on are what glibc's and musl's loaders say of a limit that does not hold the program (glibc's elf/dl-load.c).
 _OUT_OF_MEMORY = re.compile(
-    r"out of memory|bad_alloc|[Cc]annot allocate memory|failed to map segment|terminate called without"
+    r"out of memory|bad_alloc|[Cc]annot allocate|terminate called without|failed to map segment|cannot map zero-fill"
+    r"|cannot change memory protections|failed to allocate memory|error while loading shared libraries: .*cannot create"
+    r"|cannot make segment writable|Error loading shared library .*: Out of memory"
 )
 _LONGEST = 300
 
