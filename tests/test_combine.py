@@ -465,8 +465,8 @@ def test_the_json_is_the_report(tmp_path: Path) -> None:
         (["one", "--output", "one/a.bc"], 2, "--output one/a.bc: overlaps one; name a folder apart from it"),
         (["one", "--output", "file"], 2, "file: expected a folder, found a file"),
         (["one", "--output", "full"], 2, "full: is no corpus, and not empty; name another folder"),
-        (["full", "--output", "x"], 1, "full: not a corpus: it has no corpus_description.json"),
-        (["nowhere", "--output", "x"], 1, "nowhere: not a corpus: it has no corpus_description.json"),
+        (["full", "--output", "x"], 2, "full: not a corpus: it has no corpus_description.json"),
+        (["nowhere", "--output", "x"], 2, "nowhere: not a corpus: it has no corpus_description.json"),
         (["one", "--output", "file/x"], 2, "TMP/file: cannot write there: File exists"),
     ],
 )  # fmt: skip

@@ -346,7 +346,8 @@ def test_killed_at_any_moment_the_next_run_ends_the_same(many: Path, tmp_path: P
     assert files(corpus) == expected
 
 
-def test_ctrl_c_says_what_is_kept_and_leaves_no_process(many: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_says_what_is_kept_and_leaves_no_process(many: Path, tmp_path: Path, number: signal.Signals) -> None:
     corpus = tmp_path / "corpus"
     with start_cli(many, corpus) as process:
         deadline = time.monotonic() + 30
@@ -354,9 +355,9 @@ def test_ctrl_c_says_what_is_kept_and_leaves_no_process(many: Path, tmp_path: Pa
         while not (journal.exists() and journal.stat().st_size > 10_000) and time.monotonic() < deadline:
             time.sleep(0.005)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert out == ""
     assert err == "mlgo-corpus: interrupted; what is whole is kept, and the same command goes on from there\n"
     assert children

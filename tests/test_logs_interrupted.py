@@ -336,8 +336,11 @@ def test_workers_that_outlive_their_parent_spoil_nothing(
     assert tree(tmp_path / "out") == tree(tmp_path / "fresh")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(("name", "task_bytes"), [("d", TASK_BYTES), ("d.parquet", 1 << 30)])
-def test_ctrl_c(logs: list[Path], expected: dict[str, bytes], tmp_path: Path, name: str, task_bytes: int) -> None:
+def test_a_signal(
+    logs: list[Path], expected: dict[str, bytes], tmp_path: Path, name: str, task_bytes: int, number: signal.Signals
+) -> None:
     """With workers, and with threads."""
     output = tmp_path / "out" / name
     with start([tmp_path / "logs", "-o", output, "--jobs", "2"], task_bytes, 0.2) as process:
@@ -345,9 +348,9 @@ def test_ctrl_c(logs: list[Path], expected: dict[str, bytes], tmp_path: Path, na
         while not list((tmp_path / "out").rglob("*task-*.parquet*")) and time.monotonic() < deadline:
             time.sleep(0.002)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert (out, err) == (
         "",
         "mlgo-corpus: interrupted; what is whole is kept, and the same command goes on from there\n",

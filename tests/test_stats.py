@@ -245,7 +245,7 @@ def test_what_is_no_corpus(tmp_path: Path, manifest: str | None, message: str) -
         corpus_stats(tmp_path)
     assert message in str(caught.value)
     done = mlgo("stats", tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr == f"mlgo-corpus: error: {caught.value}\n"
 

@@ -301,18 +301,20 @@ def start_cli(tmp_path: Path, fake: Path) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("stage", [plain, traced])
-def test_ctrl_c(tmp_path: Path, fake: Path, stage: Callable[..., Any]) -> None:
+@pytest.mark.parametrize(
+    ("stage", "number"), [(plain, signal.SIGINT), (traced, signal.SIGINT), (traced, signal.SIGTERM)]
+)
+def test_a_signal(tmp_path: Path, fake: Path, stage: Callable[..., Any], number: signal.Signals) -> None:
     """It ends at once, whatever the compilers are at; what is whole is kept."""
     stuck = module(stage(hang="stubborn"))
     make_corpus(tmp_path / "corpus", {"a": module(), "b": stuck, "c": stuck})
     with start_cli(tmp_path, fake) as process:
         wait_for(lambda: finished(tmp_path / "out") == {"a"} and len(processes(tmp_path)) >= 3)
         started = time.monotonic()
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=20)
     assert time.monotonic() - started < 2
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert (out, err) == (
         "",
         "mlgo-corpus: interrupted; what is whole is kept, and the same command goes on from there\n",

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 import typer
 
-from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.run.signals import signal_of, signals_as_interrupts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
+# And the signal's number, as shells tell of it: 130 after Ctrl-C, 143 after SIGTERM.
+EXIT_SIGNALLED = 128
 
 # Where stderr is not a terminal, a line of progress this often shows that the work goes on.
 _SECONDS_BETWEEN_LINES = 10.0
@@ -186,16 +188,19 @@ def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
     def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
         try:
             try:
-                command(*args, **kwargs)
+                with signals_as_interrupts():
+                    command(*args, **kwargs)
             finally:
                 if sys.stdout is not None:
                     sys.stdout.flush()
         except MlgoCorpusError as error:
             _complain(f"error: {error}")
-            raise typer.Exit(EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED) from None
-        except KeyboardInterrupt:
+            # A corpus that a verb cannot use at all; what is wrong with one of its modules is a row, and no error.
+            unusable = isinstance(error, UsageError | CorpusError)
+            raise typer.Exit(EXIT_USAGE if unusable else EXIT_FAILED) from None
+        except KeyboardInterrupt as error:
             _complain("interrupted; what is whole is kept, and the same command goes on from there")
-            raise typer.Exit(EXIT_INTERRUPTED) from None
+            raise typer.Exit(EXIT_SIGNALLED + signal_of(error)) from None
         except BrokenPipeError:  # the reader of our output has enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(EXIT_FAILED) from None

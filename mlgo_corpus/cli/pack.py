@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_bar, verb
-from mlgo_corpus.errors import CorpusError, UsageError
 
 # Text, not paths: a path would make s3:/ of s3://.
 Output = Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="The folder to make, or an s3:// URL.")]
@@ -30,11 +29,8 @@ def pack(
     """
     from mlgo_corpus.pack import pack_corpus
 
-    try:
-        with progress_bar("packing") as progress:
-            report = pack_corpus(corpus, output, jobs=jobs, force=force, progress=progress)
-    except CorpusError as error:  # nothing was written
-        raise UsageError(str(error)) from error
+    with progress_bar("packing") as progress:
+        report = pack_corpus(corpus, output, jobs=jobs, force=force, progress=progress)
     if json_output:
         print_json(report.as_json())
     else:

@@ -38,7 +38,7 @@ from mlgo_corpus.cli.options import (
     with_workers,
     worker_figures,
 )
-from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.errors import UsageError
 
 if TYPE_CHECKING:
     from mlgo_corpus.trace import TraceReport
@@ -128,38 +128,35 @@ def trace(
         raise UsageError(f"--verify-default: the policy is {policy}; another than default gives other objects")
     chosen = engine_choice(engine, ray_address, retries)
     import_from_here()
-    try:
-        with stdout_is_ours(), progress_bar("tracing") as bar:
-            progress = with_workers(bar, chosen)
-            report = trace_corpus(
-                corpus,
-                output,
-                task=task.value,
-                via=via.value,
-                policy=policy,
-                compiler=compiler,
-                seed=seed,
-                add_flags=tuple(add_flag or ()),
-                delete_flags=tuple(delete_flag or ()),
-                replace_flags=tuple(replace_flag or ()),
-                trust_corpus=trust_corpus,
-                timeout=timeout,
-                memory_limit=parse_size(memory_limit),
-                retries=retries or 0,
-                sample=sample,
-                module_filter=module_filter,
-                modules_file=modules_file,
-                keep_logs=keep_logs,
-                keep_objects=keep_objects,
-                jobs=jobs,
-                force=force,
-                engine=chosen,
-                progress=lambda done, failed, decisions, total: progress(
-                    done, total, f"{decisions} decisions" + (f", {failed} failed" if failed else "")
-                ),
-            )
-    except CorpusError as error:  # nothing was written
-        raise UsageError(str(error)) from error
+    with stdout_is_ours(), progress_bar("tracing") as bar:
+        progress = with_workers(bar, chosen)
+        report = trace_corpus(
+            corpus,
+            output,
+            task=task.value,
+            via=via.value,
+            policy=policy,
+            compiler=compiler,
+            seed=seed,
+            add_flags=tuple(add_flag or ()),
+            delete_flags=tuple(delete_flag or ()),
+            replace_flags=tuple(replace_flag or ()),
+            trust_corpus=trust_corpus,
+            timeout=timeout,
+            memory_limit=parse_size(memory_limit),
+            retries=retries or 0,
+            sample=sample,
+            module_filter=module_filter,
+            modules_file=modules_file,
+            keep_logs=keep_logs,
+            keep_objects=keep_objects,
+            jobs=jobs,
+            force=force,
+            engine=chosen,
+            progress=lambda done, failed, decisions, total: progress(
+                done, total, f"{decisions} decisions" + (f", {failed} failed" if failed else "")
+            ),
+        )
     unfaithful = report.traced - report.faithful if verify_default else 0
     if json_output:
         print_json(

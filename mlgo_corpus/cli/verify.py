@@ -36,7 +36,7 @@ from mlgo_corpus.cli.options import (
     with_workers,
     worker_figures,
 )
-from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.errors import UsageError
 
 if TYPE_CHECKING:
     from mlgo_corpus.run.certification import RebuildReport
@@ -105,32 +105,29 @@ def verify(
     if engine is not EngineKind.LOCAL and not rebuild:
         raise UsageError(f"--engine {engine}: belongs to --rebuild")
     chosen = engine_choice(engine, ray_address, retries)
-    try:
-        with stdout_is_ours(), progress_bar("checking") as progress:
-            rebuilding = with_workers(progress, chosen)
-            report = verify_corpus(
-                corpus,
-                output=output,
-                rebuild=rebuild,
-                build_dirs=tuple(build_dir or ()),
-                compiler=compiler,
-                trust_corpus=trust_corpus,
-                timeout=timeout,
-                memory_limit=parse_size(memory_limit),
-                sample=sample,
-                seed=seed,
-                module_filter=module_filter,
-                modules_file=modules_file,
-                jobs=jobs,
-                force=force,
-                engine=chosen,
-                progress=lambda done, failed, total: progress(done, total, f"{failed} failed" if failed else ""),
-                rebuild_progress=lambda done, bad, total: rebuilding(
-                    done, total, "rebuilt" + (f", {bad} bad" if bad else "")
-                ),
-            )
-    except CorpusError as error:  # nothing was written
-        raise UsageError(str(error)) from error
+    with stdout_is_ours(), progress_bar("checking") as progress:
+        rebuilding = with_workers(progress, chosen)
+        report = verify_corpus(
+            corpus,
+            output=output,
+            rebuild=rebuild,
+            build_dirs=tuple(build_dir or ()),
+            compiler=compiler,
+            trust_corpus=trust_corpus,
+            timeout=timeout,
+            memory_limit=parse_size(memory_limit),
+            sample=sample,
+            seed=seed,
+            module_filter=module_filter,
+            modules_file=modules_file,
+            jobs=jobs,
+            force=force,
+            engine=chosen,
+            progress=lambda done, failed, total: progress(done, total, f"{failed} failed" if failed else ""),
+            rebuild_progress=lambda done, bad, total: rebuilding(
+                done, total, "rebuilt" + (f", {bad} bad" if bad else "")
+            ),
+        )
     if json_output:
         print_json({**report.as_json(), **worker_figures(chosen)})
     else:

@@ -19,15 +19,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from mlgo_corpus.errors import ToolError, UsageError, os_reason
 from mlgo_corpus.run.process import run_tool
+from mlgo_corpus.run.signals import signal_of, signals_as_interrupts
 from mlgo_corpus.run.toolchain import Compiler
 
 RUN_VARIABLE = "MLGO_CORPUS_RUN"
@@ -183,42 +182,12 @@ def run_build(command: Sequence[str], environment: Mapping[str, str], *, stdout:
     except (OSError, ValueError) as error:
         raise UsageError(f"{command[0]}: cannot be run: {os_reason(error)}") from None
     try:
-        with _signals_as_interrupts():
+        with signals_as_interrupts():
             status = process.wait()
     except BaseException as error:
-        number = error.number if isinstance(error, _AskedToEndError) else signal.SIGINT
-        _end(process, number, shared=shared)
-        if isinstance(error, _AskedToEndError):
-            raise KeyboardInterrupt from None
+        _end(process, signal_of(error), shared=shared)
         raise
     return 128 - status if status < 0 else status
-
-
-class _AskedToEndError(BaseException):
-    """A signal other than Ctrl-C's."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-@contextmanager
-def _signals_as_interrupts() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, _frame: FrameType | None) -> None:
-        raise _AskedToEndError(number)
-
-    numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_DFL]
-    for number in numbers:
-        signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
 
 
 def _end(process: subprocess.Popen[bytes], number: int, *, shared: bool) -> None:

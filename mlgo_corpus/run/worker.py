@@ -75,7 +75,7 @@ def end_with(parent: int) -> None:
 def serve(requests: int, replies: int) -> None:
     """Answer tasks until ``requests`` ends. Ctrl-C is the parent's business: it ends its workers itself."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in (signal.SIGALRM, signal.SIGTERM):
+    for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     while True:
         try:
