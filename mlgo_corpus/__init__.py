@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mlgo_corpus.build import BuildReport, build_corpus
     from mlgo_corpus.combine import CombineReport, combine_corpora, combine_in_place
     from mlgo_corpus.dedup import DedupReport, dedup_corpus
+    from mlgo_corpus.doctor import Diagnosis, diagnose
     from mlgo_corpus.errors import MlgoCorpusError
     from mlgo_corpus.extract import ExtractReport, extract_corpus
     from mlgo_corpus.formats.tensorspec import TensorSpec
@@ -42,6 +43,7 @@ __all__ = [
     "Corpus",
     "CorpusStats",
     "DedupReport",
+    "Diagnosis",
     "EngineChoice",
     "ExtractReport",
     "InteractiveSession",
@@ -69,6 +71,7 @@ __all__ = [
     "convert_logs",
     "corpus_stats",
     "dedup_corpus",
+    "diagnose",
     "extract_corpus",
     "ir2native_table",
     "list_toolchains",
@@ -88,6 +91,7 @@ _HOME = {
     "Corpus": "mlgo_corpus.store.corpus",
     "CorpusStats": "mlgo_corpus.stats",
     "DedupReport": "mlgo_corpus.dedup",
+    "Diagnosis": "mlgo_corpus.doctor",
     "EngineChoice": "mlgo_corpus.run.engine",
     "ExtractReport": "mlgo_corpus.extract",
     "InteractiveSession": "mlgo_corpus.run.interactive",
@@ -114,6 +118,7 @@ _HOME = {
     "convert_logs": "mlgo_corpus.logs",
     "corpus_stats": "mlgo_corpus.stats",
     "dedup_corpus": "mlgo_corpus.dedup",
+    "diagnose": "mlgo_corpus.doctor",
     "extract_corpus": "mlgo_corpus.extract",
     "ir2native_table": "mlgo_corpus.ir2native",
     "list_toolchains": "mlgo_corpus.toolchain",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -46,7 +47,10 @@ def test_help_names_every_verb_and_imports_nothing_heavy() -> None:
 
 
 def test_version() -> None:
-    assert mlgo("--version").stdout == f"mlgo-corpus {__version__}\n"
+    first, second, *compilers = mlgo("--version").stdout.splitlines()
+    assert first == f"mlgo-corpus {__version__}"
+    assert second.startswith(f"Python {platform.python_version()}, numpy ")
+    assert compilers
 
 
 def test_extract_says_what_it_did(lua: Path, tmp_path: Path) -> None:

@@ -100,12 +100,12 @@ def test_every_verb_is_documented() -> None:
             "pack",
             "unpack",
         ),
-        *("trace", "ir2native", "logs-to-parquet", "parquet-to-logs", "dump"),
+        *("trace", "ir2native", "logs-to-parquet", "parquet-to-logs", "dump", "doctor"),
     ]
     for group in app.registered_groups:
         assert group.typer_instance is not None
         names += [f"{group.name} {command.name}" for command in group.typer_instance.registered_commands]
-    assert names[17:] == ["toolchain list", "toolchain build"]
+    assert names[18:] == ["toolchain list", "toolchain build"]
     for name in names:
         assert f"| `mlgo-corpus {name}" in README
 

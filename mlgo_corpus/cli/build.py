@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_bar, verb
+from mlgo_corpus.cli.options import compiler_option
 
 if TYPE_CHECKING:
     from mlgo_corpus.build import BuildReport
@@ -21,9 +22,8 @@ def build(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to write.")],
     compiler: Annotated[
         str | None,
-        typer.Option(
-            metavar="PATH",
-            help="The clang to build with.",
+        compiler_option(
+            "The clang to build with.",
             show_default="$MLGO_CORPUS_COMPILER, a clang that $CC names, or the newest found",
         ),
     ] = None,

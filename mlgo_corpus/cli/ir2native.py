@@ -19,6 +19,7 @@ from mlgo_corpus.cli.options import (
     ReplaceFlags,
     Retries,
     TrustCorpus,
+    compiler_option,
     engine_choice,
     jobs_option,
     memory_limit_option,
@@ -69,7 +70,7 @@ def ir2native(
     seed: Annotated[int, typer.Option(help="Of the split and of the sample.")] = 0,
     compiler: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="The clang to run; it needs an opt of its version.", show_default="the best"),
+        compiler_option("The clang to run; it needs an opt of its version.", show_default="the best"),
     ] = None,
     add_flag: AddFlags = None,
     delete_flag: DeleteFlags = None,

@@ -7,6 +7,7 @@ its `Annotated`.
 from __future__ import annotations
 
 import math
+import os
 import re
 import time
 from enum import StrEnum
@@ -35,6 +36,22 @@ TrustCorpus = Annotated[
     bool, typer.Option("--trust-corpus", help="Run commands also if they could load code or write files.")
 ]
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+
+
+def complete_compiler(incomplete: str) -> list[str]:
+    """List the compilers whose names or paths begin so, for a shell that completes ``--compiler``; none is run."""
+    import shutil
+
+    from mlgo_corpus.run.toolchain import find_compilers
+
+    found = [candidate.words[0] for candidate in find_compilers() if candidate.origin != "ziglang"]
+    names = [os.path.basename(path) for path in found if shutil.which(os.path.basename(path)) == path]
+    return [word for word in (*names, *found) if word.startswith(incomplete)]
+
+
+def compiler_option(help: str, *, metavar: str = "PATH", show_default: str | bool = True) -> Any:  # noqa: A002
+    """Make ``--compiler``; ``help`` says what it is for."""
+    return typer.Option(metavar=metavar, help=help, show_default=show_default, autocompletion=complete_compiler)
 
 
 class EngineKind(StrEnum):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_bar, table, verb, visible
-from mlgo_corpus.cli.options import JsonOutput, jobs_option
+from mlgo_corpus.cli.options import JsonOutput, compiler_option, jobs_option
 
 if TYPE_CHECKING:
     from mlgo_corpus.run.probe import Toolchain
@@ -33,7 +33,7 @@ toolchain_app = typer.Typer(
 def list_command(
     compiler: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="Look at this one first: a program, a command or a toolchain's folder."),
+        compiler_option("Look at this one first: a program, a command or a toolchain's folder."),
     ] = None,
     refresh: Annotated[bool, typer.Option("--refresh", help="Try again what was found out before.")] = False,
     jobs: Annotated[int | None, jobs_option("Compilers to try side by side.")] = None,
@@ -50,13 +50,14 @@ def list_command(
     if json_output:
         print_json({"toolchains": [toolchain.as_json() for toolchain in found]})
     else:
-        _show_toolchains(found)
+        show_toolchains(found)
     working = [toolchain for toolchain in found if toolchain.problem is None]
     if not working or (compiler is not None and found[0].problem is not None):
         raise typer.Exit(EXIT_FAILED)
 
 
-def _show_toolchains(found: Sequence[Toolchain]) -> None:
+def show_toolchains(found: Sequence[Toolchain]) -> None:
+    """Print what compilers there are, and what each can do."""
     from rich.markup import escape
 
     working = [toolchain for toolchain in found if toolchain.problem is None]
@@ -66,7 +67,7 @@ def _show_toolchains(found: Sequence[Toolchain]) -> None:
             column.no_wrap = True
         for toolchain in working:
             rows.add_row(
-                escape(_command(toolchain)),
+                escape(command_of(toolchain)),
                 toolchain.version or "-",
                 "yes" if toolchain.embeds_bitcode else "no",
                 _tasks(toolchain.training_logs),
@@ -80,7 +81,7 @@ def _show_toolchains(found: Sequence[Toolchain]) -> None:
         console.print(rows)
     for toolchain in found:
         if toolchain.problem is not None:
-            err().print(f"cannot use {escape(_command(toolchain))}: {escape(visible(toolchain.problem))}")
+            err().print(f"cannot use {escape(command_of(toolchain))}: {escape(visible(toolchain.problem))}")
     if not working:
         what = "can be used" if found else "was found"
         out().print(f"no compiler {what}: install clang, or pip install ziglang, or name one with --compiler")
@@ -88,7 +89,7 @@ def _show_toolchains(found: Sequence[Toolchain]) -> None:
         out().print("hint: none of these writes training logs; 'mlgo-corpus toolchain build' makes one that does")
 
 
-def _command(toolchain: Toolchain) -> str:
+def command_of(toolchain: Toolchain) -> str:
     """Show what to type: zig's clang lies deep in a folder of Python packages."""
     if toolchain.origin == "ziglang":
         return "python -m ziglang cc"

@@ -28,6 +28,7 @@ from mlgo_corpus.cli.options import (
     RayAddress,
     ReplaceFlags,
     TrustCorpus,
+    compiler_option,
     engine_choice,
     jobs_option,
     memory_limit_option,
@@ -60,6 +61,13 @@ class Via(StrEnum):
     INTERACTIVE = "interactive"
 
 
+def _complete_policy(incomplete: str) -> list[str]:
+    from mlgo_corpus.run.policies import NAMES
+
+    names = dict.fromkeys(name.replace(":P", ":0.5") for names in NAMES.values() for name in names)
+    return [name for name in names if name.startswith(incomplete)]
+
+
 @verb
 def trace(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A corpus's folder; packed, or an s3:// URL.")],
@@ -71,6 +79,7 @@ def trace(
         str,
         typer.Option(
             metavar="NAME",
+            autocompletion=_complete_policy,
             help="Who decides: default, never, always or random:P (inlining), first or random (register allocation), "
             "or module:attribute of your own.",
         ),
@@ -80,7 +89,7 @@ def trace(
     ] = Via.AUTO,
     compiler: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="The clang to run.", show_default="the best one that 'toolchain list' shows"),
+        compiler_option("The clang to run.", show_default="the best one that 'toolchain list' shows"),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of random policies and of the sample.")] = 0,
     add_flag: AddFlags = None,

@@ -26,6 +26,7 @@ from mlgo_corpus.cli.options import (
     RayAddress,
     Retries,
     TrustCorpus,
+    compiler_option,
     engine_choice,
     jobs_option,
     memory_limit_option,
@@ -73,7 +74,7 @@ def verify(
     ] = None,
     compiler: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="The clang to rebuild with.", show_default="each module's own version"),
+        compiler_option("The clang to rebuild with.", show_default="each module's own version"),
     ] = None,
     trust_corpus: TrustCorpus = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="What one compile may take.")] = 300.0,

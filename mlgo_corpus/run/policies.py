@@ -116,11 +116,12 @@ class RandomPolicy:
         return draw if self.task == PRIORITY else int(draw < self.probability)
 
 
-_NAMES: Final = {
+NAMES: Final = {
     INLINING: ("default", "never", "always", "random:P"),
     EVICTION: ("first", "random"),
     PRIORITY: ("first", "random"),
 }
+"""How the policies that come with the package are called, for each task; ``P`` is a probability."""
 
 
 def make_policy(text: str, task: Task, *, seed: int = 0) -> Policy:
@@ -146,7 +147,7 @@ def make_policy(text: str, task: Task, *, seed: int = 0) -> Policy:
         return RandomPolicy(task.name, probability, seed, features)
     if colon and name != "random":
         return _import_policy(text, name, rest)
-    names = ", ".join((*_NAMES[task.name], "module:attribute"))
+    names = ", ".join((*NAMES[task.name], "module:attribute"))
     why = "the compiler does not tell what its heuristic would do; " if text == "default" else ""
     raise UsageError(f"--policy {text}: not a policy for {task.name}: {why}expected one of {names}")
 

@@ -1,0 +1,284 @@
+"""The doctor stage: what is installed, what each verb lacks, and what to do about it.
+
+Nothing is told from a version or a file's name: packages are imported, folders are written to, and compilers are tried
+(`mlgo_corpus.run.probe`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mlgo_corpus import __version__
+from mlgo_corpus.errors import os_reason
+from mlgo_corpus.run.toolchain import built_toolchains, cache_folder
+
+if TYPE_CHECKING:  # trying compilers needs numpy, which may be what is broken
+    from mlgo_corpus.run.probe import Toolchain
+
+NO_COMPILER: Final = "install clang, or pip install 'mlgo-corpus[zig]', or name one with --compiler"
+
+# What the package itself needs, as it is imported.
+_NEEDED: Final = ("numpy", "pyarrow", "lief", "rich", "typer")
+# Extras: their module, their package, what it is for.
+_EXTRAS: Final = (
+    ("zig", "ziglang", "ziglang", "a clang from pip, which the demo runs"),
+    ("ray", "ray", "ray", "--engine ray, SharedWorkers"),
+)
+# A compiler's temporary files, a dataset's files on their way: with less than this, runs end in disk_full.
+_LITTLE_SPACE: Final = 1 << 30
+# An engine with many workers has three pipes and a compiler's files open for each.
+_FEW_FILES: Final = 512
+
+
+class State(StrEnum):
+    """How it stands with one thing; only `BROKEN` is an error."""
+
+    READY = "ready"
+    LIMITED = "limited"
+    MISSING = "missing"
+    BROKEN = "broken"
+
+
+class Group(StrEnum):
+    """What a finding is about."""
+
+    MACHINE = "machine"
+    PACKAGE = "package"
+    VERB = "verb"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """How it stands with one thing.
+
+    Attributes:
+        group: what it is about.
+        name: the thing: a folder, a package, verbs.
+        state: how it stands with it.
+        found: what was found, or what is missing.
+        remedy: what to do; empty where nothing has to be done.
+    """
+
+    group: Group
+    name: str
+    state: State
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What `diagnose` found.
+
+    Attributes:
+        findings: machine, packages, verbs, in this order.
+        toolchains: the compilers, also those that cannot be used.
+    """
+
+    findings: tuple[Finding, ...]
+    toolchains: tuple[Toolchain, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 1 where something is broken: not where an extra is merely not installed."""
+        return int(any(finding.state == State.BROKEN for finding in self.findings))
+
+    def as_json(self) -> dict[str, Any]:
+        """Give what ``--json`` prints."""
+        return {
+            "version": __version__,
+            "exit_code": self.exit_code,
+            "findings": [
+                {name: str(getattr(finding, name)) for name in Finding.__slots__} for finding in self.findings
+            ],
+            "toolchains": [toolchain.as_json() for toolchain in self.toolchains],
+        }
+
+
+def diagnose(compiler: str | None = None, *, cache: Path | None = None) -> Diagnosis:
+    """Look at this machine, at the packages and at the compilers, and at what each verb can do with them.
+
+    Args:
+        compiler: one to look at first, as for `list_toolchains`.
+        cache: where what is known of compilers is kept; the user's `cache_folder` by default.
+
+    Raises:
+        UsageError: ``compiler``, or the one that ``MLGO_CORPUS_COMPILER`` names, is not there.
+    """
+    folder = cache_folder() if cache is None else cache
+    packages = _packages()
+    broken = [finding.name for finding in packages if finding.state == State.BROKEN]
+    toolchains: tuple[Toolchain, ...] = ()
+    if broken:
+        verbs: tuple[Finding, ...] = (Finding(Group.VERB, "all verbs", State.BROKEN, f"without {', '.join(broken)}"),)
+    else:
+        from mlgo_corpus.run.engine import available_cpus
+        from mlgo_corpus.run.probe import probe_toolchains
+
+        toolchains = probe_toolchains(compiler, built=built_toolchains(folder), cache=folder, jobs=available_cpus())
+        verbs = _verbs(toolchains, packages)
+    return Diagnosis((*_machine(folder), *packages, *verbs), toolchains)
+
+
+def _machine(cache: Path) -> tuple[Finding, ...]:
+    there = os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else there
+    cpus = f"{usable} CPUs" + (f" of {there} may be used" if usable != there else "")
+    system = f"{platform.system()} {platform.machine()}, {cpus}{_memory()}"
+    found = [
+        Finding(Group.MACHINE, "Python", State.READY, f"{platform.python_version()} ({sys.executable})"),
+        Finding(Group.MACHINE, "system", State.READY, system),
+        _folder("temporary files", Path(tempfile.gettempdir()), "TMPDIR", needs_fifo=True),
+        _folder("cache", cache, "MLGO_CORPUS_CACHE"),
+    ]
+    if (limit := _open_files()) is not None and limit < _FEW_FILES:
+        remedy = f"ulimit -n {2 * _FEW_FILES}, or fewer --jobs"
+        found.append(Finding(Group.MACHINE, "open files", State.LIMITED, f"at most {limit}", remedy))
+    return tuple(found)
+
+
+def _memory() -> str:
+    try:
+        size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return ""
+    return f", {size / 1e9:.0f} GB of memory"
+
+
+def _open_files() -> int | None:
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def _folder(name: str, folder: Path, variable: str, *, needs_fifo: bool = False) -> Finding:
+    """Write a file into a folder, or where it would be made, and a FIFO: live sessions talk over two of them."""
+    remedy = f"set {variable} to a folder that can be written to"
+    place = folder
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        with tempfile.TemporaryDirectory(prefix="mlgo-doctor-", dir=place) as scratch:
+            (Path(scratch) / "file").write_bytes(b"\0")
+            if needs_fifo:
+                os.mkfifo(Path(scratch) / "fifo")
+        free = shutil.disk_usage(place).free
+    except OSError as error:
+        return Finding(Group.MACHINE, name, State.BROKEN, f"{folder}: {os_reason(error)}", remedy)
+    found = f"{folder}, {free / 1e9:.1f} GB free"
+    if free < _LITTLE_SPACE:
+        return Finding(Group.MACHINE, name, State.LIMITED, found, f"make room, or {remedy}")
+    return Finding(Group.MACHINE, name, State.READY, found)
+
+
+def _packages() -> tuple[Finding, ...]:
+    found = []
+    for name in _NEEDED:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            said = " ".join(str(error).split()) or type(error).__name__
+            found.append(Finding(Group.PACKAGE, name, State.BROKEN, said, f"pip install --force-reinstall {name}"))
+        else:
+            found.append(Finding(Group.PACKAGE, name, State.READY, _version(name)))
+    for extra, module, package, purpose in _EXTRAS:
+        if importlib.util.find_spec(module) is None:
+            remedy = f"pip install 'mlgo-corpus[{extra}]'"
+            found.append(Finding(Group.PACKAGE, package, State.MISSING, f"for {purpose}", remedy))
+        else:
+            found.append(Finding(Group.PACKAGE, package, State.READY, _version(package)))
+    return tuple(found)
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "a version of its own"
+
+
+def _verbs(toolchains: Sequence[Toolchain], packages: Sequence[Finding]) -> tuple[Finding, ...]:
+    state_of = {finding.name: finding for finding in packages}
+    data = "extract, explain, stats, combine, make, split, dedup, verify, pack, logs-to-parquet, dump"
+    return (
+        Finding(Group.VERB, data, State.READY, "no compiler needed"),
+        *_compiler_verbs([one for one in toolchains if one.problem is None]),
+        *(
+            Finding(Group.VERB, verb, state_of[package].state, _needs(state_of[package]), state_of[package].remedy)
+            for verb, package in (("demo", "ziglang"), ("--engine ray", "ray"))
+        ),
+        _object_storage(),
+    )
+
+
+def _needs(package: Finding) -> str:
+    return f"{package.name} {package.found}" if package.state == State.READY else f"no {package.name}"
+
+
+def _compiler_verbs(working: Sequence[Toolchain]) -> tuple[Finding, ...]:
+    """Say of each verb that runs a compiler which one it finds, or what none of them has."""
+    from mlgo_corpus.formats.tasks import EVICTION, INLINING, PRIORITY
+
+    wants: tuple[tuple[str, str, list[Toolchain], str], ...] = (
+        ("build", "embeds bitcode", [one for one in working if one.embeds_bitcode], NO_COMPILER),
+        ("verify --rebuild", "works", list(working), NO_COMPILER),
+        (
+            "trace (inlining, own policies)",
+            "holds live sessions",
+            [one for one in working if INLINING in one.interactive],
+            "install clang 17 or newer, or pip install 'mlgo-corpus[zig]'",
+        ),
+        (
+            "trace (LLVM's register allocation)",
+            "writes training logs",
+            [one for one in working if {EVICTION, PRIORITY} <= set(one.training_logs)],
+            "mlgo-corpus toolchain build (about a minute, once)",
+        ),
+        (
+            "ir2native",
+            "has an opt of its version beside it",
+            [one for one in working if one.opt is not None],
+            "install the llvm package of a clang's version, such as llvm-22 for clang-22",
+        ),
+    )
+    found = []
+    for verb, ability, able, remedy in wants:
+        if able:
+            found.append(Finding(Group.VERB, verb, State.READY, ", ".join(dict.fromkeys(map(_shown, able)))))
+        else:
+            lacking = f"no compiler here {ability}" if working else "no compiler"
+            found.append(Finding(Group.VERB, verb, State.MISSING, lacking, remedy if working else NO_COMPILER))
+    return tuple(found)
+
+
+def _shown(toolchain: Toolchain) -> str:
+    return f"{'ziglang' if toolchain.origin == 'ziglang' else 'clang'} {toolchain.version}"
+
+
+def _object_storage() -> Finding:
+    """Some builds of pyarrow come without object storage."""
+    name = "s3:// and gs://"
+    lacking = []
+    from pyarrow import fs
+
+    for scheme, kind in (("s3", "S3FileSystem"), ("gs", "GcsFileSystem")):
+        if not hasattr(fs, kind):
+            lacking.append(f"{scheme}://")
+    if lacking:
+        return Finding(
+            Group.VERB, name, State.MISSING, f"this pyarrow is without {' and '.join(lacking)}", "pip install pyarrow"
+        )
+    return Finding(Group.VERB, name, State.READY, "pyarrow has both")
