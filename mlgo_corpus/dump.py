@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from mlgo_corpus.errors import FormatError, UsageError, os_reason
 from mlgo_corpus.formats.logblocks import BlockReader, Contexts, Rows
+from mlgo_corpus.formats.magnitudes import Bin, Magnitudes
 from mlgo_corpus.formats.tensorspec import TensorSpec
 from mlgo_corpus.formats.traininglog import LogHeader, Writable
 from mlgo_corpus.store.logfiles import open_log
@@ -371,6 +372,7 @@ class ColumnStatistics:
         min, max, mean: of the others; None if there are none.
         distinct: how many different values there are, NaN being one; None if more than `DISTINCT_LIMIT`.
         zeros: how many elements are 0.
+        spread: how many there are of each sign and power of two, see `mlgo_corpus.formats.magnitudes`.
     """
 
     name: str
@@ -384,6 +386,7 @@ class ColumnStatistics:
     mean: float | None
     distinct: int | None
     zeros: int
+    spread: tuple[Bin, ...]
 
     @property
     def is_constant(self) -> bool:
@@ -394,8 +397,13 @@ class ColumnStatistics:
         """Give the statistics as plain values; more distinct values than are counted are ``">100000"``."""
         numbers = {name: as_json_number(getattr(self, name)) for name in ("min", "max", "mean")}
         distinct = f">{DISTINCT_LIMIT}" if self.distinct is None else self.distinct
-        shape = list(self.shape)
-        return {**asdict(self), **numbers, "shape": shape, "distinct": distinct, "is_constant": self.is_constant}
+        spread = [
+            {"from": as_json_number(one.low), "to": as_json_number(one.high), "values": one.number}
+            for one in self.spread
+            if one.number
+        ]
+        plain = {"shape": list(self.shape), "distinct": distinct, "spread": spread, "is_constant": self.is_constant}
+        return {**asdict(self), **numbers, **plain}
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,6 +478,7 @@ class _Tally:
         self._max: float | None = None
         self._distinct: pa.Array | None = None
         self._counts_distinct = True
+        self._magnitudes = Magnitudes()
 
     def add(self, values: Array) -> None:
         """Add values: one at least."""
@@ -487,6 +496,7 @@ class _Tally:
         self._max = high if self._max is None else max(self._max, high)
         self._total += _sum(values, max(abs(low), abs(high)))
         self._zeros += len(values) - int(np.count_nonzero(values))
+        self._magnitudes.add(values)
         if self._counts_distinct:
             self._add_distinct(values)
 
@@ -518,6 +528,7 @@ class _Tally:
             mean=self._total / numbers if numbers else None,
             distinct=distinct if self._counts_distinct and distinct <= DISTINCT_LIMIT else None,
             zeros=self._zeros,
+            spread=self._magnitudes.bins(),
         )
 
 

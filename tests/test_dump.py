@@ -639,3 +639,29 @@ def test_a_reader_that_has_enough_and_one_that_is_not_there() -> None:
     assert (done.returncode, done.stderr) == (2, b"mlgo-corpus: error: there is no standard output to print to\n")
     done = shell(f"dump {path} > /dev/full")
     assert (done.returncode, done.stderr) == (1, b"mlgo-corpus: error: No space left on device\n")
+
+
+def test_how_values_spread(tmp_path: Path) -> None:
+    """By sign and power of two: exact in JSON; drawn where there is room, in a terminal that has the characters."""
+    header = [TensorSpec("x", "int64_t", (1,)), TensorSpec("inlining_decision", "int64_t", (1,))]
+    with LogWriter(tmp_path / "a.log", header) as log:
+        log.write_context("f")
+        for value in (-5, -1, 0, 0, 0, 0, 1, 3, 3, 40):
+            log.write_observation({"x": value, "inlining_decision": int(value > 0)})
+    x, decision = json.loads(printed(tmp_path / "a.log", "--stats", "--json"))["columns"]
+    assert x["spread"] == [
+        {"from": -8, "to": -4, "values": 1},
+        {"from": -2, "to": -1, "values": 1},
+        {"from": 0, "to": 0, "values": 4},
+        {"from": 1, "to": 2, "values": 1},
+        {"from": 2, "to": 4, "values": 2},
+        {"from": 32, "to": 64, "values": 1},
+    ]
+    assert [one["values"] for one in decision["spread"]] == [6, 4]
+    for columns, encoding, drawn in ((120, "utf-8", True), (99, "utf-8", False), (120, "ascii", False)):
+        done = shell("dump --stats $LOG", LOG=str(tmp_path / "a.log"), COLUMNS=str(columns), PYTHONIOENCODING=encoding)
+        assert done.returncode == 0, done.stderr
+        _, _, head, _, first, second = done.stdout.decode(encoding, "replace").splitlines()
+        assert ("spread" in head) == drawn
+        assert first.rstrip().endswith("40%  ▂ ▂█▂▄   ▂" if drawn else "40%")
+        assert second.rstrip().endswith("60%  █▅" if drawn else "60%")

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 import typer
@@ -32,6 +32,9 @@ EXIT_SIGNALLED = 128
 # Where stderr is not a terminal, a line of progress this often shows that the work goes on.
 _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_BETWEEN_REFRESHES = 0.1
+
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_LEVELS = "▁▂▃▄▅▆▇█"
 
 Arguments = ParamSpec("Arguments")
 
@@ -100,6 +103,29 @@ def human_bytes(size: float) -> str:
 def counted(number: int, noun: str) -> str:
     """Write a number with its noun: ``1 module``, ``2 modules``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def draws_blocks(console: Console) -> bool:
+    """Tell whether a console's encoding has the characters that `bar` and `sparkline` are made of."""
+    try:
+        (_EIGHTHS + _LEVELS).encode(console.encoding)
+    except UnicodeError:
+        return False
+    return True
+
+
+def bar(part: float, most: float, width: int) -> str:
+    """Draw ``part`` as a bar of which ``most`` has so many characters; what is more than nothing shows."""
+    if part <= 0 or most <= 0:
+        return ""
+    eighths = max(1, round(8 * width * part / most))
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def sparkline(numbers: Sequence[float]) -> str:
+    """Draw numbers as a row of columns, the largest the highest; a blank for 0, and only for that."""
+    most = max(numbers, default=0)
+    return "".join(" " if number <= 0 else _LEVELS[max(0, round(8 * number / most) - 1)] for number in numbers)
 
 
 def visible(text: str) -> str:

@@ -13,11 +13,13 @@ import typer
 from mlgo_corpus.cli.console import (
     EXIT_FAILED,
     counted,
+    draws_blocks,
     err,
     human_bytes,
     out,
     print_json,
     progress_bar,
+    sparkline,
     table,
     verb,
     visible,
@@ -38,6 +40,9 @@ _NAME_LINES = 3
 _DIGITS = 6
 _STATISTICS_DIGITS = 4
 _TENSOR_DIGITS = 3
+# Where there is room, the spread of values, from the lowest to the highest by powers of two, takes so many characters.
+_SPREAD_CELLS = 12
+_SPREAD_NEEDS = 100
 # What stands between two columns: rich's padding, and a line that is a space here.
 _PADDING = (0, 1, 0, 0)
 _GAP = 2
@@ -148,6 +153,8 @@ def _size(log: str) -> int:
 
 
 def _show_statistics(log: str, task: str | None, found: LogStatistics) -> None:
+    from mlgo_corpus.formats.magnitudes import merged
+
     console, header = out(), found.header
     facts = [counted(found.observations, "observation"), counted(found.contexts, "context")]
     if found.empty_contexts:
@@ -165,12 +172,17 @@ def _show_statistics(log: str, task: str | None, found: LogStatistics) -> None:
     has_nans = any(column.nans for column in found.columns)
     rows = table("feature", "type", "min", "max", "mean", "distinct", "zeros", *(["NaN"] if has_nans else []), left=2)
     rows.padding = _PADDING
+    draws = console.width >= _SPREAD_NEEDS and draws_blocks(console)
+    if draws:
+        rows.add_column("spread", no_wrap=True)
     for column in found.columns:
         cells = [_number(value, _STATISTICS_DIGITS) for value in (column.min, column.max, column.mean)]
         cells.append(_distinct(column))
         cells.append(_share(column.zeros, column.values))
         if has_nans:
             cells.append(_share(column.nans, column.values))
+        if draws:
+            cells.append(sparkline(merged([one.number for one in column.spread], _SPREAD_CELLS)))
         shape = "" if column.shape == (1,) else f" {_shape(column.shape)}"
         rows.add_row(_text(column.name), _text(column.type + shape), *cells)
     console.print(rows)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import counted, human_bytes, out, plain, print_json, table, verb
+from mlgo_corpus.cli.console import bar, counted, draws_blocks, human_bytes, out, plain, print_json, table, verb
 from mlgo_corpus.cli.options import JsonOutput
 
 if TYPE_CHECKING:
@@ -74,8 +74,11 @@ def show_stats(found: CorpusStats) -> None:
         )
         bars = table("from", "modules", "", left=0)
         most = max(count for _, count in found.histogram)
+        draws = draws_blocks(console)
         for size, count in found.histogram:
-            bars.add_row(human_bytes(size), str(count), "█" * -(-count * _BAR // most))
+            bars.add_row(
+                human_bytes(size), str(count), bar(count, most, _BAR) if draws else "#" * -(-count * _BAR // most)
+            )
         bars.columns[-1].justify = "left"
         console.print(bars)
         console.print("largest: " + ", ".join(f"{plain(name)} {human_bytes(size)}" for name, size in found.largest))

@@ -1,0 +1,93 @@
+"""How numbers spread: a count for each sign and power of two, in one pass, whatever the range turns out to be.
+
+Most of what a compiler counts has a long tail: bins of equal width would show one full bin and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Of a double, 2**(exponent - 1) <= |value| < 2**exponent, and the smallest one is 2**-1074. Infinity comes after those.
+_LOWEST: Final = -1073
+_INFINITE: Final = 1025
+_SIDE: Final = _INFINITE - _LOWEST + 1
+_ZERO: Final = _SIDE
+
+
+class Bin(NamedTuple):
+    """A number of values from ``low`` to ``high``; the one nearer to 0 belongs to it, the other one does not.
+
+    Zero has a bin of its own, and so has each infinity: there ``low`` and ``high`` are the same.
+    """
+
+    low: float
+    high: float
+    number: int
+
+
+class Magnitudes:
+    """Counts numbers by sign and power of two; NaN is not counted."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(2 * _SIDE + 1, np.int64)
+
+    def add(self, values: NDArray[Any]) -> None:
+        """Count numbers of any type."""
+        if values.dtype.kind == "f":
+            values = values[~np.isnan(values)]
+            exponents = np.frexp(values)[1]
+            exponents[np.isinf(values)] = _INFINITE
+        else:
+            exponents = _bit_lengths(values)
+        places = np.where(values == 0, 0, exponents - _LOWEST + 1)
+        places = np.where(values < 0, _ZERO - places, _ZERO + places)
+        self._counts += np.bincount(places, minlength=len(self._counts))
+
+    def bins(self) -> tuple[Bin, ...]:
+        """Give the bins from the lowest one that is not empty to the highest one, empty ones between them too.
+
+        Between the numbers nearest to 0 on either side only 0 itself has a bin.
+        """
+        found = np.flatnonzero(self._counts)
+        if not len(found):
+            return ()
+        wanted: list[int] = []
+        for side in (found[found < _ZERO], found[found == _ZERO], found[found > _ZERO]):
+            if len(side):
+                wanted += range(int(side[0]), int(side[-1]) + 1)
+        return tuple(_bin(place, int(self._counts[place])) for place in wanted)
+
+
+def _bit_lengths(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Give the lengths of the magnitudes of integers, in bits, exactly: as doubles, large ones may be rounded up."""
+    magnitudes = values.astype(np.uint64)
+    if values.dtype.kind == "i":
+        magnitudes = np.where(values < 0, np.uint64(0) - magnitudes, magnitudes)
+    lengths = np.minimum(np.frexp(magnitudes.astype(np.float64))[1], 64)
+    shifts = np.maximum(lengths - 1, 0).astype(np.uint64)
+    rounded_up = (magnitudes >> shifts == 0) & (lengths > 0)
+    found: NDArray[np.int64] = lengths.astype(np.int64) - rounded_up
+    return found
+
+
+def _bin(place: int, number: int) -> Bin:
+    if place == _ZERO:
+        return Bin(0.0, 0.0, number)
+    exponent = abs(place - _ZERO) + _LOWEST - 1
+    if exponent == _INFINITE:
+        near = far = math.inf
+    else:
+        near = math.ldexp(1.0, exponent - 1)
+        far = math.inf if exponent == _INFINITE - 1 else math.ldexp(1.0, exponent)
+    return Bin(near, far, number) if place > _ZERO else Bin(-far, -near, number)
+
+
+def merged(numbers: Sequence[int], most: int) -> list[int]:
+    """Add up neighbours, as many to a sum as it takes for at most ``most`` sums; the last one may have fewer."""
+    each = -(-len(numbers) // most) or 1
+    return [sum(numbers[first : first + each]) for first in range(0, len(numbers), each)]
