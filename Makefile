@@ -18,7 +18,7 @@ export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test bench llvm devmode clean
+.PHONY: help demo test docs bench llvm devmode clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -31,6 +31,10 @@ test: $(VENV)/.installed-dev llvm devmode ## run ruff, mypy and pytest
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 	MLGO_CORPUS_TEST_TOOLCHAIN="$(TEST_TOOLCHAIN)" $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+docs: $(VENV)/.installed-docs ## make the pages in docs/ to docs/_build/html
+	$(BIN)/python -m sphinx -W -n -q -b html -d docs/_build/trees docs docs/_build/html
+	@echo "docs/_build/html/index.html"
 
 bench: $(VENV)/.installed-dev llvm devmode ## compare each stage with the tools that it replaces
 	$(BIN)/python benchmarks/extract.py
@@ -50,8 +54,8 @@ devmode: $(VENV)/.installed-dev llvm ## build the compiler in development mode t
 	@sh scripts/setup-devmode.sh $(BIN)/mlgo-corpus "$(TEST_TOOLCHAIN)"
 
 clean: ## remove what make made, except LLVM
-	rm -rf "$(TEST_TOOLCHAIN)" $(VENV) demo dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find mlgo_corpus tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf "$(TEST_TOOLCHAIN)" $(VENV) demo dist .mypy_cache .pytest_cache .ruff_cache .hypothesis docs/_build
+	find mlgo_corpus tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
 	@sh scripts/setup-venv.sh "$(PYTHON)" $(VENV)
@@ -65,3 +69,7 @@ $(VENV)/.installed-dev: $(BIN)/python pyproject.toml
 	@echo "installing mlgo-corpus, a compiler and the test tools into $(VENV)"
 	@$(PIP_INSTALL) -e '.[zig,dev]'
 	@touch $(VENV)/.installed $@
+
+$(VENV)/.installed-docs: $(BIN)/python pyproject.toml
+	@$(PIP_INSTALL) -e '.[docs]'
+	@touch $@

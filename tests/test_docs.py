@@ -1,0 +1,272 @@
+"""README.md and docs/ are true: what they show runs and prints what is shown, they are complete, no link is dead.
+
+How a page's blocks are run is told in `docpages`.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from conftest import Llvm
+from docpages import (
+    DOCS,
+    LANGUAGES,
+    ROOT,
+    Shell,
+    check_arguments,
+    iter_blocks,
+    mlgo_corpus_commands,
+    page_text,
+    pages,
+    prose,
+    shell_commands,
+    transcript,
+    verb_options,
+)
+
+from mlgo_corpus.store.certificate import Outcome, RebuildRow
+from mlgo_corpus.store.extraction import status_of
+from mlgo_corpus.store.logtable import LogReason, LogRow
+from mlgo_corpus.store.moduletable import ModuleRow
+from mlgo_corpus.store.objects import Reason
+from mlgo_corpus.store.originals import OriginalReason
+from mlgo_corpus.store.parts import contexts_schema
+from mlgo_corpus.store.verification import VerifyReason, VerifyRow
+
+# Blocks that do not run here, by their page and first line, and why not. Their commands are parsed all the same.
+NOT_RUN: dict[tuple[str, str], str] = {
+    ("README.md", "make demo"): "takes minutes; test_demo.py runs the demo",
+    ("README.md", "python3 -m venv .venv"): "pip fetches packages",
+    ("docs/install.md", "python3 -m venv .venv"): "pip fetches packages",
+    (
+        "docs/corpora.md",
+        "export AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=...",
+    ): "wants a bucket; test_remote.py has one",
+    ("docs/cluster.md", "mlgo-corpus trace corpus --output inlining --engine ray --ray-address head:6379"): (
+        "wants a cluster; test_rayengine.py has one"
+    ),
+    ("docs/cluster.md", "from mlgo_corpus import SharedWorkers, Tracer"): (
+        "wants a cluster; test_sharedworkers.py has one"
+    ),
+    ("docs/traces.md", "mlgo-corpus toolchain build --install --output /opt/devmode-19"): (
+        "installs packages and takes minutes; test_devmode.py uses what it makes"
+    ),
+}
+
+# Options of other programs that the pages name by themselves.
+OTHERS_OPTIONS = {
+    "--output=jsonproto": "Bazel",
+}
+
+
+def runnable(page: str) -> bool:
+    return any(block.language in ("console", "sh", "python", "sql") for block in iter_blocks(page_text(page)))
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if runnable(page)])
+def test_what_a_page_shows_runs(page: str, llvm22: Llvm, tmp_path: Path) -> None:
+    shell = Shell(llvm22, tmp_path)
+    for block in iter_blocks(page_text(page)):
+        if (page, block.text.partition("\n")[0]) not in NOT_RUN:
+            try:
+                shell.run_block(block)
+            except AssertionError as error:
+                raise AssertionError(f"{page}:{block.line}: {error}") from None
+
+
+def test_blocks_that_are_not_run_are_still_there() -> None:
+    there = {(page, block.text.partition("\n")[0]) for page in pages() for block in iter_blocks(page_text(page))}
+    assert set(NOT_RUN) <= there
+    assert all(NOT_RUN.values())
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_command_is_one_that_the_command_line_takes(page: str) -> None:
+    for block in iter_blocks(page_text(page)):
+        assert block.language in LANGUAGES or block.language.startswith("{"), f"{page}:{block.line}: {block.language}"
+        if block.language in ("console", "sh"):
+            for arguments in mlgo_corpus_commands(shell_commands(block)):
+                try:
+                    check_arguments(arguments)
+                except Exception as error:
+                    raise AssertionError(f"{page}:{block.line}: mlgo-corpus {arguments}: {error}") from error
+        else:
+            assert "mlgo-corpus " not in block.text or block.language == "text", f"{page}:{block.line}"
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_command_is_in_a_fence(page: str) -> None:
+    """What is indented is code, too, and would not be run."""
+    in_list = False
+    for line in prose(page_text(page)).splitlines():
+        in_list = bool(re.match(r" *([-*]|\d+\.) ", line)) or (in_list and (line.startswith(" ") or not line))
+        assert in_list or not line.startswith("    "), f"{page}: {line}"
+
+
+@pytest.mark.parametrize("page", pages())
+def test_prose_names_verbs_and_options_that_exist(page: str) -> None:
+    verbs = verb_options()
+    every = set().union(*verbs.values()) | {"--help", "--version", "--install-completion", "--show-completion"}
+    for code in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", prose(page_text(page))):
+        words = code.split()
+        if words[0] == "mlgo-corpus" and len(words) > 1 and words[1][0] not in "-V":
+            name = next((one for one in (" ".join(words[1:3]), words[1]) if one in verbs), None)
+            assert name is not None, f"{page}: {code}"
+            mine = verbs[name] | {"--help"}
+            mine_only = words[: words.index("--")] if "--" in words else words
+            for option in re.findall(r"(?:^| )(--[a-z0-9-]+)", " ".join(mine_only)):
+                assert option in mine, f"{page}: {code}: {name} has no {option}"
+        elif words[0].startswith("--") and code not in OTHERS_OPTIONS and words[0] not in OTHERS_OPTIONS:
+            assert words[0].partition("=")[0] in every, f"{page}: {code}"
+
+
+def test_every_verb_is_in_the_readme_s_table_once() -> None:
+    rows = [line for line in page_text("README.md").splitlines() if line.startswith("| `mlgo-corpus ")]
+    shown = [re.match(r"\| `mlgo-corpus ([a-z0-9 -]+?)(?= [A-Z\-\[.]|`)", row) for row in rows]
+    assert sorted(match[1] for match in shown if match) == sorted(verb_options())
+
+
+def test_readme_is_short_and_shows_how_to_start() -> None:
+    lines = page_text("README.md").splitlines()
+    assert len(lines) <= 220
+    assert "make demo" in lines[:40]
+    assert any(block.language == "console" and transcript(block.text) for block in iter_blocks("\n".join(lines)))
+
+
+def table_rows(page: str, heading: str) -> dict[str, list[str]]:
+    """Give the rows of the tables below a heading, by the words in code in the first cell."""
+    section = re.split(rf"^#+ {re.escape(heading)}$", page_text(page), flags=re.MULTILINE)[1]
+    section = re.split(r"^#+ ", section, flags=re.MULTILINE)[0]
+    found: dict[str, list[str]] = {}
+    for line in section.splitlines():
+        if line.startswith("| `"):
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            for word in re.findall(r"`([^`]+)`", cells[0]):
+                assert word not in found, f"{page}: {heading}: {word} is there twice"
+                found[word] = cells
+    return found
+
+
+FORMATS = "docs/formats.md"
+
+
+def test_every_reason_of_extract_is_documented_with_its_status() -> None:
+    rows = table_rows(FORMATS, "Reasons of extract")
+    assert set(rows) == {str(reason) for reason in Reason}
+    for reason in Reason:
+        assert rows[reason][1] == status_of(reason)
+
+
+def test_every_file_has_its_sentence() -> None:
+    text = page_text("docs/code.md")
+    for folder in ("formats", "store", "run", "."):
+        for path in (ROOT / "mlgo_corpus" / folder).glob("*.py"):
+            if path.name != "__init__.py":
+                assert f"`{path.name}`" in text or f"`{folder}/{path.name}`" in text, path.name
+
+
+# -- the built pages -----------------------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """The anchors of a page, and where it leads to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: list[str] = []
+        self.assets: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.anchors |= {value for name in ("id", "name") if (value := values.get(name))}
+        if tag == "a" and (href := values.get("href")) is not None:
+            self.links.append(href)
+        elif tag in ("script", "img", "iframe", "source"):
+            self.assets += [src for name in ("src", "srcset") if (src := values.get(name))]
+        elif tag == "link" and (href := values.get("href")) is not None:
+            self.assets.append(href)
+
+
+@pytest.fixture(scope="session")
+def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if any(find_spec(name) is None for name in ("sphinx", "myst_parser", "furo")):
+        pytest.skip("Sphinx, MyST and furo are not installed (pip install -e '.[docs]')")
+    folder = tmp_path_factory.mktemp("docs") / "html"
+    argv = [sys.executable, "-m", "sphinx", "-W", "-n", "-q", "-b", "html", "-d", f"{folder}-trees", DOCS, folder]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def iter_html(folder: Path) -> Iterator[tuple[Path, Page]]:
+    for path in sorted(folder.rglob("*.html")):
+        yield path, Page(path.read_text(encoding="utf-8"))
+
+
+def test_no_link_of_the_built_pages_is_dead(html: Path) -> None:
+    built = dict(iter_html(html))
+    assert {path.stem for path in DOCS.glob("*.md")} <= {path.stem for path in built}
+    dead = []
+    for path, page in built.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                assert parts.scheme in ("https", "mailto"), f"{path.name}: {link}"
+                assert parts.scheme == "mailto" or re.fullmatch(r"[\w.-]+\.[a-z]+", parts.netloc), link
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            if target not in built:
+                dead += [] if target.is_file() else [f"{path.name}: {link}"]
+            elif parts.fragment and unquote(parts.fragment) not in built[target].anchors:
+                dead.append(f"{path.name}: {link}")
+    assert not dead
+
+
+def test_the_built_pages_fetch_nothing_from_elsewhere(html: Path) -> None:
+    for path, page in iter_html(html):
+        for asset in page.assets:
+            assert not urlsplit(asset).netloc, f"{path.name}: {asset}"
+    for path in html.rglob("*.css"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"(@import\s|url\(\s*['\"]?)(https?:)?//", text), path.name
+
+
+def test_the_built_reference_has_every_verb_option_and_public_name(html: Path) -> None:
+    import mlgo_corpus
+
+    verbs = (html / "cli.html").read_text(encoding="utf-8")
+    anchors = Page(verbs).anchors
+    for verb, options in verb_options().items():
+        assert verb.replace(" ", "-") in anchors
+        section = verbs.partition(f'id="{verb.replace(" ", "-")}"')[2].partition("<section")[0]
+        for option in options:
+            assert re.search(rf"<code[^>]*>.*{option}\b", section), f"{verb} {option}"
+    anchors = Page((html / "python.html").read_text(encoding="utf-8")).anchors
+    for name in mlgo_corpus.__all__:
+        assert f"mlgo_corpus.{name}" in anchors or name == "__version__"
+
+
+def test_links_of_the_markdown_lead_to_files(html: Path) -> None:
+    """As a page of a code-hosting site shows them, and to headings that are there."""
+    for page in pages():
+        for link in re.findall(r"\]\(([^()\s]+)\)", prose(page_text(page))):
+            parts = urlsplit(link)
+            if parts.scheme:
+                assert parts.scheme == "https", f"{page}: {link}"
+                continue
+            target = ((ROOT / page).parent / parts.path).resolve() if parts.path else ROOT / page
+            assert target.exists(), f"{page}: {link}"
+            if parts.fragment:
+                built = html / f"{target.stem}.html"
+                assert built.exists(), f"{page}: {link}"
+                assert parts.fragment in Page(built.read_text(encoding="utf-8")).anchors, f"{page}: {link}"
