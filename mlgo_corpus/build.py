@@ -15,6 +15,7 @@ from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.run.choice import choose_for_build
 from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.extraction import ExtractionRun, ExtractReport, digest_of
+from mlgo_corpus.run.limits import check_count
 from mlgo_corpus.run.shims import build_environment, compiler_in, drivers_of, make_shims, run_build
 from mlgo_corpus.store.build import BuildObject
 from mlgo_corpus.store.compiles import COMPILE_COMMANDS_NAME, Compile, CompileCounts, CompileStore
@@ -120,8 +121,7 @@ def build_corpus(
         raise UsageError("expected a build's command behind --, such as -- make -j8")
     if shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]}: no such program; name the build's command behind --")
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"--jobs {jobs}: expected at least 1")
+    check_count("--jobs", jobs)
     output = Path(output)
     folder = os.path.realpath("." if build_dir is None else build_dir)
     if not os.path.isdir(folder):

@@ -11,6 +11,7 @@ from typing import Any
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.functionindex import read_corpus_functions
+from mlgo_corpus.run.limits import check_count
 from mlgo_corpus.store.components import MIN_INSTRUCTIONS
 from mlgo_corpus.store.corpus import Corpus
 from mlgo_corpus.store.duplicates import Duplicate, find_equal, find_near
@@ -90,8 +91,7 @@ def dedup_corpus(
     placing = Placing(placing)
     if near is not None and not 0 < near <= 1:
         raise UsageError(f"--near {near:g}: expected more than 0, and at most 1")
-    if min_instructions < 0:
-        raise UsageError(f"--min-instructions {min_instructions}: expected at least 0")
+    check_count("--min-instructions", min_instructions, least=0)
     opened = Corpus.open(corpus)
     if len(opened) == 0:
         raise UsageError(f"{opened.location}: has no modules")

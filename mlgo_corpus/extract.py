@@ -21,6 +21,7 @@ from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError, os_reas
 from mlgo_corpus.formats.linkline import override_from_link_line
 from mlgo_corpus.run.engine import HERE, EngineChoice
 from mlgo_corpus.run.extraction import ExtractionRun, ExtractReport, digest_of
+from mlgo_corpus.run.limits import check_count
 from mlgo_corpus.store.build import BuildObject, InputType, iter_build_objects, iter_thinlto_local
 from mlgo_corpus.store.corpus import UNSPECIFIED_OVERRIDE
 from mlgo_corpus.store.extraction import Settings
@@ -81,8 +82,7 @@ def extract_corpus(
     started = time.perf_counter()
     output = Path(output)
     paths = [Path(item) for item in _several(inputs)]
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"--jobs {jobs}: expected at least 1")
+    check_count("--jobs", jobs)
     settings = Settings(
         names=SectionNames.of(bitcode_section, cmd_section),
         thinlto=_choice("--thinlto", thinlto, ("local", "distributed")),

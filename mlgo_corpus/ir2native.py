@@ -21,6 +21,7 @@ from mlgo_corpus.formats.cc1edit import edit_command
 from mlgo_corpus.formats.pipeline import POST_INLINING, SNAPSHOTS
 from mlgo_corpus.run.choice import choose_optimiser, compiler_identity
 from mlgo_corpus.run.engine import HERE, EngineChoice, Lost, available_cpus, resumed_map
+from mlgo_corpus.run.limits import check_count, check_timeout
 from mlgo_corpus.run.probe import Toolchain
 from mlgo_corpus.run.publishing import to_urls
 from mlgo_corpus.run.sizing import SizedModule, SizingItem, SizingSettings, read_sized, size_module
@@ -172,14 +173,12 @@ def ir2native_table(
     started = time.perf_counter()
     output = Path(output)
     cache = cache_folder() if cache is None else cache
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"--jobs {jobs}: expected at least 1")
+    check_count("--jobs", jobs)
     columns = Columns.of(features, vector=vector)
     if snapshot not in SNAPSHOTS:
         raise UsageError(f"--snapshot {snapshot}: expected one of {', '.join(SNAPSHOTS)}")
     fractions = check_fractions(fractions, ",".join(map(str, fractions)))
-    if not 0 < timeout < 1e6:
-        raise UsageError(f"--timeout {timeout:g}: expected seconds, more than 0")
+    check_timeout(timeout)
     edit_command(("-cc1",), add=add_flags, delete=delete_flags, replace=replace_flags)  # raises for what is no option
     opened = Corpus.open(engine.place(corpus))
     names = select_modules(opened, name_regex=module_filter, modules_file=modules_file, sample=sample, seed=seed)

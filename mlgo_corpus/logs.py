@@ -23,6 +23,7 @@ from mlgo_corpus.errors import CorpusError, FormatError, UsageError, os_reason
 from mlgo_corpus.formats.tasks import task_name
 from mlgo_corpus.formats.traininglog import LogHeader
 from mlgo_corpus.run.engine import HERE, EngineChoice
+from mlgo_corpus.run.limits import check_count
 from mlgo_corpus.run.logconversion import ConvertedLogs, convert_logs_into, failed_row
 from mlgo_corpus.run.publishing import local_dataset, to_urls
 from mlgo_corpus.store.corpus import NameRegistry
@@ -156,9 +157,8 @@ def convert_logs(
     output = Path(output)
     if compression not in COMPRESSIONS:
         raise UsageError(f"--compression {compression}: expected {', '.join(COMPRESSIONS[:-1])} or {COMPRESSIONS[-1]}")
-    for option, number in (("--rows-per-file", rows_per_file), ("--jobs", jobs)):
-        if number is not None and number < 1:
-            raise UsageError(f"{option} {number}: expected at least 1")
+    check_count("--rows-per-file", rows_per_file)
+    check_count("--jobs", jobs)
     if context_regex is not None:
         try:
             re.compile(context_regex)

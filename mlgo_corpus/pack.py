@@ -17,6 +17,7 @@ from typing import Any
 from mlgo_corpus import __version__
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.run.engine import Lost, available_cpus, parallel_map
+from mlgo_corpus.run.limits import check_count
 from mlgo_corpus.run.publishing import MARKER, check_no_strangers, staging_folder, uploading
 from mlgo_corpus.store.corpus import (
     MANIFEST_NAME,
@@ -355,8 +356,7 @@ def _told_errors(place: Place) -> Iterator[None]:
 
 
 def _checked_jobs(jobs: int | None) -> int:
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"--jobs {jobs}: expected at least 1")
+    check_count("--jobs", jobs)
     return jobs or available_cpus()
 
 

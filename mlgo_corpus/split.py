@@ -15,6 +15,7 @@ from mlgo_corpus import __version__
 from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.functionindex import read_corpus_functions
+from mlgo_corpus.run.limits import check_count
 from mlgo_corpus.store.components import (
     MIN_INSTRUCTIONS,
     Leakage,
@@ -156,10 +157,8 @@ def split_corpus(
     wanted = check_fractions(fractions, ",".join(map(str, fractions)))
     if max_component is not None and not 0 < max_component <= 1:
         raise UsageError(f"--max-component {max_component:g}: expected more than 0, and at most 1")
-    if min_instructions < 0:
-        raise UsageError(f"--min-instructions {min_instructions}: expected at least 0")
-    if seed < 0:
-        raise UsageError(f"--seed {seed}: expected at least 0")
+    check_count("--min-instructions", min_instructions, least=0)
+    check_count("--seed", seed, least=0)
     opened = Corpus.open(corpus)
     if len(opened) == 0:
         raise UsageError(f"{opened.location}: has no modules")

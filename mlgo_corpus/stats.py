@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus.errors import UsageError
+from mlgo_corpus.run.limits import check_count
 from mlgo_corpus.store.corpus import MODULES_NAME, Corpus
 from mlgo_corpus.store.modulescan import iter_tables
 from mlgo_corpus.store.moduletable import STATUS_OK
@@ -143,8 +144,7 @@ def corpus_stats(corpus: Path | str, *, by: str | None = None, depth: int = 1) -
     started = time.perf_counter()
     if by is not None and by not in GROUPS:
         raise UsageError(f"--by {by}: expected one of {', '.join(GROUPS)}")
-    if depth < 1:
-        raise UsageError(f"--depth {depth}: expected at least 1")
+    check_count("--depth", depth)
     opened = Corpus.open(corpus)
     tally = _Tally(by, depth)
     columns = ["reason", "bitcode_bytes", "cmd_bytes", "bitcode_sha256", "cmd_sha256", "functions", "split"]

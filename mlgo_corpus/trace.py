@@ -20,6 +20,7 @@ from mlgo_corpus.formats.traininglog import LogHeader
 from mlgo_corpus.run.choice import WAYS, choose_compiler, compiler_identity
 from mlgo_corpus.run.conversation import MISPLACED_DEFAULT
 from mlgo_corpus.run.engine import HERE, EngineChoice, Lost, available_cpus, resumed_map
+from mlgo_corpus.run.limits import check_count, check_memory_limit, check_timeout
 from mlgo_corpus.run.logconversion import ConvertedLogs, convert_logs_into
 from mlgo_corpus.run.policies import make_policy, policy_digest
 from mlgo_corpus.run.probe import Toolchain
@@ -55,9 +56,7 @@ BASELINES_FOLDER: Final = "baselines"
 # Of an item's time, what is not the compiler's: reading, compressing, a busy machine.
 _SLACK_S = 120.0
 _SLOWEST = 5
-_LONGEST_TIMEOUT_S = 1e6
 _MOST_RETRIES = 100
-_MOST_MEMORY = 1 << 62  # what fits into the system's limits
 _REMEDIES = {
     TraceReason.TIMEOUT: "a longer --timeout gives them time; with a dataset that is whole, add --force",
     TraceReason.MEMORY_LIMIT: "a higher --memory-limit gives them room; with a dataset that is whole, add --force",
@@ -273,18 +272,10 @@ def _find_task(name: str) -> Task:
 def _check(*, via: str, timeout: float, memory_limit: int | None, retries: int, jobs: int | None) -> None:
     if via not in WAYS:
         raise UsageError(f"--via {via}: expected one of {', '.join(WAYS)}")
-    if not 0 < timeout < _LONGEST_TIMEOUT_S:
-        raise UsageError(f"--timeout {timeout:g}: expected seconds, more than 0 and less than {_LONGEST_TIMEOUT_S:.0f}")
-    bounds: tuple[tuple[str, int | None, int, int | None], ...] = (
-        ("--memory-limit", memory_limit, 1, _MOST_MEMORY),
-        ("--retries", retries, 0, _MOST_RETRIES),
-        ("--jobs", jobs, 1, None),
-    )
-    for option, number, least, most in bounds:
-        if number is not None and number < least:
-            raise UsageError(f"{option} {number}: expected at least {least}")
-        if number is not None and most is not None and number > most:
-            raise UsageError(f"{option} {number}: expected at most {most}")
+    check_timeout(timeout)
+    check_memory_limit(memory_limit)
+    check_count("--retries", retries, least=0, most=_MOST_RETRIES)
+    check_count("--jobs", jobs)
 
 
 def _check_edits(**edits: Sequence[str]) -> None:

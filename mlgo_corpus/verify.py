@@ -14,6 +14,7 @@ from mlgo_corpus import __version__
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.run.certification import RebuildReport, certify, rebuild_compilers
 from mlgo_corpus.run.engine import HERE, EngineChoice, Lost, available_cpus, parallel_map
+from mlgo_corpus.run.limits import check_count, check_memory_limit, check_timeout
 from mlgo_corpus.run.rebuilding import RebuildSettings
 from mlgo_corpus.run.toolchain import cache_folder
 from mlgo_corpus.store.corpus import CERTIFICATE_NAME, MODULES_NAME, Corpus
@@ -40,8 +41,6 @@ _LIMIT_S = 600.0
 # Of bitcode: what is worth a round trip to a worker.
 _CHUNK_BYTES = 8 << 20
 _PROBLEMS = 10
-_LONGEST_TIMEOUT_S = 1e6
-_MOST_MEMORY = 1 << 62  # what fits into the system's limits
 VERIFY_KIND: Final = "verify"
 
 
@@ -146,8 +145,9 @@ def verify_corpus(
     """
     started = time.perf_counter()
     output = None if output is None else Path(output)
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"--jobs {jobs}: expected at least 1")
+    check_count("--jobs", jobs)
+    check_timeout(timeout)
+    check_memory_limit(memory_limit)
     rebuild_jobs, jobs = jobs, jobs or available_cpus()
     opened = Corpus.open(corpus)
     names = select_modules(opened, name_regex=module_filter, modules_file=modules_file, sample=sample, seed=seed)
@@ -164,8 +164,8 @@ def verify_corpus(
             work=output.absolute().with_name(f".{output.name}.work"),
             names=_section_names(opened),
             trusted=trust_corpus,
-            timeout=_limited("--timeout", timeout, _LONGEST_TIMEOUT_S),
-            memory_limit=None if memory_limit is None else int(_limited("--memory-limit", memory_limit, _MOST_MEMORY)),
+            timeout=timeout,
+            memory_limit=memory_limit,
         )
     elif output is not None:
         _check_output(output, opened, force=force)
@@ -202,12 +202,6 @@ def _build_dir(path: Path | str) -> str:
             f"--build-dir {path}: expected the build's folder, found {'a file' if os.path.exists(path) else 'none'}"
         )
     return os.path.abspath(path)
-
-
-def _limited(option: str, value: float, most: float) -> float:
-    if not 0 < value <= most:
-        raise UsageError(f"{option} {value:g}: expected more than 0, and at most {most:g}")
-    return value
 
 
 def _section_names(corpus: Corpus) -> SectionNames:
