@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from mlgo_corpus.run.interactive import InteractiveSession
     from mlgo_corpus.run.sharedworkers import SharedWorkers
     from mlgo_corpus.run.tracer import Tracer
+    from mlgo_corpus.run.traces import TraceReport
     from mlgo_corpus.split import SplitReport, split_corpus
     from mlgo_corpus.stats import CorpusStats, corpus_stats
     from mlgo_corpus.store.corpus import Corpus, Module
     from mlgo_corpus.store.loadedlog import TrainingLog, read_log
     from mlgo_corpus.store.logfiles import LogWriter
     from mlgo_corpus.toolchain import build_toolchain, list_toolchains
-    from mlgo_corpus.trace import TraceReport, trace_corpus
+    from mlgo_corpus.trace import trace_corpus
     from mlgo_corpus.verify import VerifyReport, verify_corpus
 
 __version__ = "0.1.0"
@@ -107,7 +108,7 @@ _HOME = {
     "SizesReport": "mlgo_corpus.ir2native",
     "SplitReport": "mlgo_corpus.split",
     "TensorSpec": "mlgo_corpus.formats.tensorspec",
-    "TraceReport": "mlgo_corpus.trace",
+    "TraceReport": "mlgo_corpus.run.traces",
     "Tracer": "mlgo_corpus.run.tracer",
     "TrainingLog": "mlgo_corpus.store.loadedlog",
     "VerifyReport": "mlgo_corpus.verify",

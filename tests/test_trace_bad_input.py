@@ -23,13 +23,14 @@ from fake_clang import LIVE as LIVE_HEADER
 from fake_clang import MAGIC
 from test_interactive import alive, children
 
-from mlgo_corpus import extract_corpus, trace
+from mlgo_corpus import extract_corpus
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.run import tracing
+from mlgo_corpus.run import traces, tracing
 from mlgo_corpus.run.probe import probe_compiler
+from mlgo_corpus.run.traces import TraceReport
 from mlgo_corpus.store.corpus import write_manifest
 from mlgo_corpus.store.tracetable import TraceRow, read_trace_rows
-from mlgo_corpus.trace import TraceReport, trace_corpus
+from mlgo_corpus.trace import trace_corpus
 
 FAKE = Path(__file__).parent / "fake_clang.py"
 COMMAND = b"-cc1\0-emit-obj\0-O2"
@@ -534,7 +535,7 @@ def policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_policies(tmp_path: Path, fake: Path, policies: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that hangs or takes its worker along costs its module, and no other."""
-    monkeypatch.setattr(trace, "_SLACK_S", 1.0)
+    monkeypatch.setattr(traces, "_SLACK_S", 1.0)
     expected = {
         "in-reset": ("policy_error", "the policy failed: KeyError: 'no such module'"),
         "exits-in-reset": ("worker_died", "the worker process ended by itself"),

@@ -494,6 +494,7 @@ def test_a_worker_that_cannot_write(tmp_path: Path, fake: Path, monkeypatch: pyt
 
     def failing(path: Path, data: bytes) -> None:
         if path.name == "run-0000001.json":
+            wait_for(path.with_name("run-0000000.json").exists)  # of the other worker
             raise OSError(5, "Input/output error", str(path))
         real(path, data)
 

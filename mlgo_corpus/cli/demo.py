@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from mlgo_corpus.logs import LogsReport
     from mlgo_corpus.run.certification import RebuildReport
     from mlgo_corpus.run.demobuild import DemoBuild
+    from mlgo_corpus.run.traces import TraceReport
     from mlgo_corpus.stats import CorpusStats
-    from mlgo_corpus.trace import TraceReport
 
 # A module whose name says something; musl has it in every release.
 _SAMPLE = "musl/regex/regcomp.o"

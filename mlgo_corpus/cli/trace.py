@@ -42,7 +42,7 @@ from mlgo_corpus.cli.options import (
 from mlgo_corpus.errors import UsageError
 
 if TYPE_CHECKING:
-    from mlgo_corpus.trace import TraceReport
+    from mlgo_corpus.run.traces import TraceReport
 
 
 class TaskName(StrEnum):
