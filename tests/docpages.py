@@ -3,10 +3,11 @@
 What a fence of a page says is what becomes of the block, in the page's order and in a folder of the page's own:
 
 - ``console``: each ``$ command`` is run, and prints the lines below it, numbers apart; a line that ends in a backslash
-  goes on in the next;
-- ``sh``: the block is run, and has to do well;
+  goes on in the next, and a line of three dots stands for any lines;
+- ``sh``: the block is run, and has to do well; ``in=NAME`` runs it in a new copy of the project of that name below, and
+  ``needs=NAME`` only where there is such a program;
 - ``python``: it is run; one that begins with ``# name.py`` is put into that file first;
-- ``sql``: DuckDB runs it;
+- ``pycon``: a session of Python, which prints what is shown, likewise; it goes on in the next block of the page;
 - anything else is not looked at.
 
 The folder has a few C files, a training log, and on its PATH clang 22 as ``clang`` and ``clang++``, its ``llvm-ar``,
@@ -15,6 +16,7 @@ The folder has a few C files, a training log, and on its PATH clang 22 as ``clan
 
 from __future__ import annotations
 
+import doctest
 import os
 import re
 import shlex
@@ -26,14 +28,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer.main
-from conftest import Llvm
+from conftest import DATA, Llvm
 
 from mlgo_corpus.cli.demo import TRAINING_LOGS
 from mlgo_corpus.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-LANGUAGES = {"console", "sh", "python", "sql", "text", "json", "make", "cmake"}
+LANGUAGES = {"console", "sh", "python", "pycon", "text"}
 
 # Numbers depend on the machine and on the compiler's path; everything else has to be as shown.
 _NUMBER = re.compile(r"\d+(\.\d+)?")
@@ -56,9 +58,10 @@ def prose(text: str) -> str:
 
 
 class Block(NamedTuple):
-    """A block of code: the fence's first word, what is in it, and the line it begins at."""
+    """A block of code: the fence's first word and what else it says, what is in it, and the line it begins at."""
 
     language: str
+    about: dict[str, str]
     text: str
     line: int
 
@@ -66,7 +69,9 @@ class Block(NamedTuple):
 def iter_blocks(text: str) -> Iterator[Block]:
     for match in _FENCE.finditer(text):
         body = re.sub(f"^{match[1]}", "", match[4], flags=re.MULTILINE)
-        yield Block(match[3].strip(), body, text.count("\n", 0, match.start()) + 1)
+        language, *about = match[3].split() or [""]
+        pairs = dict(word.split("=", 1) for word in about)
+        yield Block(language, pairs, body, text.count("\n", 0, match.start()) + 1)
 
 
 def transcript(block: str) -> list[tuple[str, list[str]]]:
@@ -89,6 +94,30 @@ def comparable(text: str) -> list[str]:
     lines = [" ".join(_NUMBER.sub("N", line).split()) for line in text.splitlines()]
     # A rate is shown only of what took a while, as it may on a busy machine.
     return [re.sub("─+", "─", re.sub(r" \(N .?B/s\)", "", line)) for line in lines]
+
+
+def fits(shown: str, expected: str) -> bool:
+    """Tell whether a program printed what a page shows."""
+    printed = comparable(shown)
+    wanted: list[list[str]] = [[], *([] for line in expected.splitlines() if line == "...")]
+    part = 0
+    for line in expected.splitlines():
+        if line == "...":
+            part += 1
+        else:
+            wanted[part] += comparable(line)
+    first, *rest = wanted
+    if not rest:
+        return printed == first
+    if printed[: len(first)] != first:
+        return False
+    place = len(first)
+    for lines in rest:  # each after any number of lines, the last at the end
+        places = [at for at in range(place, len(printed) - len(lines) + 1) if printed[at : at + len(lines)] == lines]
+        if not places:
+            return False
+        place = (places[-1] if lines is rest[-1] else places[0]) + len(lines)
+    return place == len(printed)
 
 
 def shell_commands(block: Block) -> str:
@@ -167,11 +196,17 @@ class Shell:
 
     def __init__(self, llvm: Llvm, folder: Path) -> None:
         self._state = folder / "state"
+        self._session: list[str] = []  # what was typed at Python's prompt
         self.work = folder / "work"
         self.work.mkdir()
         tools = folder / "tools"
         tools.mkdir()
-        for name, program in (("clang", llvm.clang), ("clang++", llvm.clangxx), ("llvm-ar", llvm.tool("llvm-ar"))):
+        for name, program in (
+            ("clang", llvm.clang),
+            ("clang++", llvm.clangxx),
+            ("llvm-ar", llvm.ar),
+            ("ld.lld", llvm.tool("ld.lld")),
+        ):
             (tools / name).symlink_to(program or "")
         for name, module in (("mlgo-corpus", "-m mlgo_corpus.cli.main"), ("python", "")):
             (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
@@ -217,34 +252,97 @@ class Shell:
             for command, expected in transcript(block.text):
                 done = self.run(command, strict=False)
                 shown = done.stdout + done.stderr
-                assert comparable(shown) == comparable("\n".join(expected)), f"{command}\n{shown}"
+                assert fits(shown, "\n".join(expected)), f"{command}\n{shown}"
+            return
+        if block.language == "pycon":
+            self._run_session(block.text)
             return
         if block.language == "sh":
-            done = self.run(block.text, strict=True)
+            if shutil.which(block.about.get("needs", "sh")) is None:
+                return
+            text = block.text
+            if project := block.about.get("in"):
+                folder = self.work / f"project-{block.line}" / project
+                write_project(project, folder)
+                text = f"cd {folder}\n{text}\ncd {self.work}"
+            done = self.run(text, strict=True)
         elif block.language == "python":
             named = re.match(r"# (\w+\.py)\n", block.text)
             if named:
                 self.run(f"cat >{named[1]} <<'END-OF-FILE'\n{block.text}\nEND-OF-FILE", strict=True)
             done = self.run(f"python - <<'END-OF-FILE'\n{block.text}\nEND-OF-FILE", strict=True)
-        elif block.language == "sql":
-            code = (
-                f"import duckdb\nfor query in {block.text!r}.split(';'):\n  if query.strip(): print(duckdb.sql(query))"
-            )
-            done = self.run(f"python - <<'END-OF-FILE'\n{code}\nEND-OF-FILE", strict=True)
         else:
             return
         assert done.returncode == 0, f"{block.text}\n{done.stdout}{done.stderr}"
 
+    def _run_session(self, text: str) -> None:
+        """Run a session of Python again from its beginning, and compare what its new part prints."""
+        examples = doctest.DocTestParser().get_examples(text)
+        mark = "--- what comes next is new"
+        script = [f"exec(compile({one.source!r}, '<page>', 'single'))" for one in examples]
+        before = len(self._session)
+        self._session += script
+        lines = [*self._session[:before]]
+        for line in script:
+            lines += [f"print({mark!r}, flush=True)", line]
+        done = self.run("python - <<'END-OF-FILE'\n" + "\n".join(lines) + "\nEND-OF-FILE", strict=True)
+        assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
+        shown = done.stdout.split(f"{mark}\n")[1:]
+        for example, printed in zip(examples, shown, strict=True):
+            assert fits(printed.rstrip(), example.want.rstrip()), f"{example.source}\n{printed}"
+
 
 def _write_sources(work: Path) -> None:
-    for name in ("square", "cube", "plain"):
-        of = f"static int {name}_of(int x) {{ return x * x; }}\n"  # something to inline
-        (work / f"{name}.c").write_text(f"{of}int {name}(int x) {{ return {name}_of(x) + {name}_of(x + 1); }}\n")
-    (work / "main.c").write_text("int cube(int x);\nint main(int count, char **words) { return cube(count); }\n")
-    (work / "Makefile").write_text(
-        "CFLAGS = -Oz\n"
+    write_project("make", work)
+    shutil.copytree(TRAINING_LOGS, work / "logs")
+
+
+def write_project(name: str, folder: Path) -> None:
+    """Put one of the projects that recipes work on into a folder."""
+    if name == "autotools":
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["tar", "-xf", DATA / "autotools.tar.xz", "-C", folder.parent], check=True)
+        (folder.parent / "shapes-1.0").rename(folder)
+        return
+    for path, text in _PROJECTS[name].items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+
+
+def _small(name: str) -> str:
+    of = f"static int {name}_of(int x) {{ return x * x; }}\n"  # something to inline
+    return f"{of}int {name}(int x) {{ return {name}_of(x) + {name}_of(x + 1); }}\n"
+
+
+_PROJECTS = {
+    "make": {
+        **{f"{name}.c": _small(name) for name in ("square", "cube", "plain")},
+        "main.c": "int cube(int x);\nint main(int count, char **words) { return cube(count); }\n",
+        "Makefile": "CFLAGS = -Oz\n"
         "prog: main.o libcube.a ; $(CC) -o $@ main.o -L. -lcube\n"
         "libcube.a: cube.o ; $(AR) rcs $@ $< && rm $<\n"
-        "clean: ; rm -f prog *.o *.a\n"
-    )
-    shutil.copytree(TRAINING_LOGS, work / "logs")
+        "clean: ; rm -f prog *.o *.a\n",
+    },
+    "cmake": {
+        "CMakeLists.txt": "cmake_minimum_required(VERSION 3.16)\nproject(shapes C CXX)\n"
+        "set(CMAKE_BUILD_TYPE Release)\nadd_library(shapes STATIC square.c twice.cpp)\n"
+        "add_executable(prog main.c)\ntarget_link_libraries(prog shapes)\n",
+        "square.c": _small("square"),
+        "twice.cpp": f'extern "C" {{\n{_small("twice")}}}\n',
+        "main.c": "int square(int), twice(int);\nint main(int count, char **words) { return square(twice(count)); }\n",
+    },
+    "meson": {
+        "meson.build": "project('shapes', 'c')\nexecutable('prog', 'main.c', 'cube.c')\n",
+        "cube.c": _small("cube"),
+        "main.c": "int cube(int x);\nint main(int count, char **words) { return cube(count); }\n",
+    },
+    "thinlto": {
+        "one.c": "int two(int x);\nint one(int x) { return two(x) + 1; }\nint main(void) { return one(1); }\n",
+        "two.c": "int two(int x) { return x * 2; }\n",
+    },
+    "rust": {
+        "Cargo.toml": '[package]\nname = "shapes"\nversion = "0.1.0"\nedition = "2021"\n',
+        "src/main.rs": "fn square(x: usize) -> usize { x * x }\n"
+        'fn main() { println!("{}", square(std::env::args().count())); }\n',
+    },
+}

@@ -56,6 +56,11 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/cluster.md", "from mlgo_corpus import SharedWorkers, Tracer"): (
         "wants a cluster; test_sharedworkers.py has one"
     ),
+    (
+        "docs/recipes.md",
+        "mlgo-corpus build --output corpus -- pip wheel --no-binary :all: pyyaml",
+    ): "pip fetches a package",
+    ("docs/recipes.md", "bazel build --copt=-Xclang --copt=-fembed-bitcode=all //..."): "Bazel fetches its toolchains",
     ("docs/traces.md", "mlgo-corpus toolchain build --install --output /opt/devmode-19"): (
         "installs packages and takes minutes; test_devmode.py uses what it makes"
     ),
@@ -68,7 +73,7 @@ OTHERS_OPTIONS = {
 
 
 def runnable(page: str) -> bool:
-    return any(block.language in ("console", "sh", "python", "sql") for block in iter_blocks(page_text(page)))
+    return any(block.language in ("console", "sh", "python", "pycon") for block in iter_blocks(page_text(page)))
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if runnable(page)])

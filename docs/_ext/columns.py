@@ -1,0 +1,177 @@
+"""The parts of ``formats.md`` that say what the code says: columns, reasons, grammar.
+
+Each stands between ``<!-- NAME -->`` and ``<!-- end -->``, so that the page can be read without being built. A test
+compares; ``python docs/_ext/columns.py`` writes them anew.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+
+from mlgo_corpus.formats import symbols, traininglog
+from mlgo_corpus.formats.features import MEANINGS
+from mlgo_corpus.formats.tasks import EVICTION, INLINING, PRIORITY
+from mlgo_corpus.store import (
+    certificate,
+    functiontable,
+    logtable,
+    moduletable,
+    originals,
+    packed,
+    sizestable,
+    snapshots,
+    tracetable,
+    verification,
+)
+from mlgo_corpus.store.card import documented_columns
+from mlgo_corpus.store.tables import Kind
+
+PAGE = Path(__file__).parents[1] / "formats.md"
+
+_TYPES = {
+    Kind.TEXT: "string",
+    Kind.LABEL: "string",
+    Kind.INTEGER: "int64",
+    Kind.FLOAT: "double",
+    Kind.BOOLEAN: "bool",
+    Kind.TEXTS: "list of string",
+}
+_FUNCTION_TYPES = {"instructions": "int32", "body_hash": "uint64"}
+_PACKED_TYPES = {
+    "bitcode": "binary",
+    "command": "list of string",
+    "command_bytes": "binary",
+    "thinlto_index": "binary",
+    **dict.fromkeys(("bitcode_bytes", "cmd_bytes", "bitcode_mtime_ns", "command_mtime_ns"), "int64"),
+}
+
+
+def table(first: str, rows: Iterable[tuple[str, ...]], *others: str) -> str:
+    """Give a table in Markdown."""
+    lines = [(first, *others), ("---",) * (1 + len(others)), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def said(text: str) -> str:
+    """Give a docstring's words as Markdown."""
+    text = re.sub(r"a word of `[\w.]+`", "one of the words below", " ".join(text.split()))
+    return re.sub(r"`+([^`]+)`+", r"`\1`", text).replace("|", r"\|").rstrip(".")
+
+
+def columns(text: str | None, fields: Iterable[str], types: Mapping[str, str]) -> str:
+    """Give the table of columns that a module's docstring has, with their types."""
+    meanings = documented_columns(text or "")
+    rows = [(f"`{name}`", types.get(name, "string"), said(meanings[name])) for name in fields]
+    return table("column", rows, "type", "meaning")
+
+
+def row_columns(text: str | None, fields: Iterable[str], kinds: Mapping[str, Kind]) -> str:
+    """Give the same of a table of rows."""
+    return columns(text, fields, {name: _TYPES[kind] for name, kind in kinds.items()})
+
+
+def words(vocabulary: type[StrEnum], first: str = "reason") -> str:
+    """Give a vocabulary's words with what its docstring says of them."""
+    found = {match[1]: match[2] for match in _ATTRIBUTE.finditer(inspect.getdoc(vocabulary) or "")}
+    return table(first, ((f"`{word}`", said(found[word.name])) for word in vocabulary), "meaning")
+
+
+_ATTRIBUTE = re.compile(r"^    (\w+): ((?:.|\n {8})*)", re.MULTILINE)
+
+
+def features(task: str) -> str:
+    """Give what the columns of a task's observations mean."""
+    return table("column", ((f"`{name}`", said(text)) for name, text in MEANINGS[task].items()), "meaning")
+
+
+def grammar() -> str:
+    """Give the grammar of training logs, and its example."""
+    blocks = re.findall(r"::\n\n((?:    .*\n|\n)+)", traininglog.__doc__ or "")
+    block = re.sub(r"^    ", "", blocks[0].rstrip("\n"), flags=re.MULTILINE)
+    return f"```text\n{block}\n```"
+
+
+def verify_reasons() -> str:
+    """Give the reasons of ``verify``, which come with a status."""
+    lines = words(verification.VerifyReason).splitlines()
+    status = [verification.status_of(reason) for reason in verification.VerifyReason]
+    return "\n".join(
+        [
+            "| reason | status | meaning |",
+            "| --- | --- | --- |",
+            *(line.replace(" | ", f" | {one} | ", 1) for line, one in zip(lines[2:], status, strict=True)),
+        ]
+    )
+
+
+def sizes(group: str) -> str:
+    """Give the columns of a group of the table of functions."""
+    chosen = () if group == "always" else (group,)
+    found = list(sizestable.describe_columns(sizestable.Columns(chosen)))
+    if chosen:
+        always = {name for name, _ in sizestable.describe_columns(sizestable.Columns(()))}
+        found = [(name, text) for name, text in found if name not in always]
+    rows = [(f"`{name}`", said(text)) for name, text in found]
+    return table("column", rows, "meaning")
+
+
+def parts() -> Iterator[tuple[str, str]]:
+    """Give the parts of the page, by name."""
+    yield "grammar", grammar()
+    yield (
+        "corpus-modules",
+        columns(moduletable.__doc__, moduletable.ModuleRow._fields, dict.fromkeys(moduletable.INTEGER_FIELDS, "int64")),
+    )
+    names = documented_columns(functiontable.__doc__ or "")
+    yield "corpus-functions", columns(functiontable.__doc__, names, _FUNCTION_TYPES)
+    yield "verify", row_columns(verification.__doc__, verification.VerifyRow._fields, verification._KINDS)
+    yield "verify-reasons", verify_reasons()
+    yield "rebuild", row_columns(certificate.__doc__, certificate.RebuildRow._fields, certificate._KINDS)
+    yield "outcomes", words(certificate.Outcome, "outcome")
+    yield "original-reasons", words(originals.OriginalReason)
+    yield "packed", columns(packed.__doc__, documented_columns(packed.__doc__ or ""), _PACKED_TYPES)
+    for task in (INLINING, EVICTION, PRIORITY):
+        yield task, features(task)
+    yield "log-modules", row_columns(logtable.__doc__, logtable.LogRow._fields, logtable.KINDS)
+    yield "trace-modules", row_columns(tracetable.__doc__, tracetable.TraceRow._fields, tracetable.KINDS)
+    yield "trace-reasons", words(tracetable.TraceReason)
+    yield "sizes-always", sizes("always")
+    yield "sizes-context", sizes("context")
+    yield "sizes-status", words(symbols.LabelStatus, "status")
+    yield (
+        "sizes-modules",
+        table(
+            "column",
+            (
+                (f"`{name}`", _TYPES[sizestable.MODULE_KINDS.get(name, Kind.TEXT)])
+                for name in sizestable.ModuleSizes._fields
+            ),
+            "type",
+        ),
+    )
+    yield "sizes-reasons", words(snapshots.SnapshotReason)
+
+
+def rewritten(text: str) -> str:
+    """Give the page with its parts as the code has them.
+
+    Raises:
+        ValueError: a part has no place in the page.
+    """
+    for name, part in parts():
+        before, begin, rest = text.partition(f"<!-- {name} -->\n")
+        _, end, after = rest.partition("<!-- end -->\n")
+        if not end:
+            raise ValueError(f"{PAGE.name} has no <!-- {name} --> with an <!-- end -->")
+        text = f"{before}{begin}\n{part}\n\n{end}{after}"
+    return text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    sys.stdout.write(f"{PAGE}\n")
