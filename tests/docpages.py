@@ -324,11 +324,11 @@ _PROJECTS = {
         "clean: ; rm -f prog *.o *.a\n",
     },
     "cmake": {
-        "CMakeLists.txt": "cmake_minimum_required(VERSION 3.16)\nproject(shapes C CXX)\n"
-        "set(CMAKE_BUILD_TYPE Release)\nadd_library(shapes STATIC square.c twice.cpp)\n"
+        "CMakeLists.txt": "cmake_minimum_required(VERSION 3.16)\nproject(shapes C)\n"
+        "set(CMAKE_BUILD_TYPE Release)\nadd_library(shapes STATIC square.c twice.c)\n"
         "add_executable(prog main.c)\ntarget_link_libraries(prog shapes)\n",
         "square.c": _small("square"),
-        "twice.cpp": f'extern "C" {{\n{_small("twice")}}}\n',
+        "twice.c": _small("twice"),
         "main.c": "int square(int), twice(int);\nint main(int count, char **words) { return square(twice(count)); }\n",
     },
     "meson": {

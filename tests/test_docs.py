@@ -77,7 +77,7 @@ def runnable(page: str) -> bool:
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if runnable(page)])
-def test_what_a_page_shows_runs(page: str, llvm22: Llvm, tmp_path: Path) -> None:
+def test_what_a_page_shows_runs(page: str, llvm19: Llvm, llvm22: Llvm, gcc: str, tmp_path: Path) -> None:
     shell = Shell(llvm22, tmp_path)
     for block in iter_blocks(page_text(page)):
         if (page, block.text.partition("\n")[0]) not in NOT_RUN:
