@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mlgo_corpus.dedup import DedupReport, dedup_corpus
     from mlgo_corpus.doctor import Diagnosis, diagnose
     from mlgo_corpus.errors import MlgoCorpusError
+    from mlgo_corpus.export import ExportReport, export_tfrecord, read_tfrecord
     from mlgo_corpus.extract import ExtractReport, extract_corpus
     from mlgo_corpus.formats.tensorspec import TensorSpec
     from mlgo_corpus.formats.traininglog import LogReader
@@ -46,6 +47,7 @@ __all__ = [
     "DedupReport",
     "Diagnosis",
     "EngineChoice",
+    "ExportReport",
     "ExtractReport",
     "InteractiveSession",
     "LogReader",
@@ -72,73 +74,4 @@ __all__ = [
     "convert_logs",
     "corpus_stats",
     "dedup_corpus",
-    "diagnose",
-    "extract_corpus",
-    "ir2native_table",
-    "list_toolchains",
-    "make_corpus",
-    "pack_corpus",
-    "read_log",
-    "restore_logs",
-    "split_corpus",
-    "trace_corpus",
-    "unpack_corpus",
-    "verify_corpus",
-]
-
-_HOME = {
-    "BuildReport": "mlgo_corpus.build",
-    "CombineReport": "mlgo_corpus.combine",
-    "Corpus": "mlgo_corpus.store.corpus",
-    "CorpusStats": "mlgo_corpus.stats",
-    "DedupReport": "mlgo_corpus.dedup",
-    "Diagnosis": "mlgo_corpus.doctor",
-    "EngineChoice": "mlgo_corpus.run.engine",
-    "ExtractReport": "mlgo_corpus.extract",
-    "InteractiveSession": "mlgo_corpus.run.interactive",
-    "LogReader": "mlgo_corpus.formats.traininglog",
-    "LogWriter": "mlgo_corpus.store.logfiles",
-    "LogsReport": "mlgo_corpus.logs",
-    "MakeReport": "mlgo_corpus.make",
-    "MlgoCorpusError": "mlgo_corpus.errors",
-    "Module": "mlgo_corpus.store.corpus",
-    "PackReport": "mlgo_corpus.pack",
-    "RestoreReport": "mlgo_corpus.logs",
-    "SharedWorkers": "mlgo_corpus.run.sharedworkers",
-    "SizesReport": "mlgo_corpus.ir2native",
-    "SplitReport": "mlgo_corpus.split",
-    "TensorSpec": "mlgo_corpus.formats.tensorspec",
-    "TraceReport": "mlgo_corpus.run.traces",
-    "Tracer": "mlgo_corpus.run.tracer",
-    "TrainingLog": "mlgo_corpus.store.loadedlog",
-    "VerifyReport": "mlgo_corpus.verify",
-    "build_corpus": "mlgo_corpus.build",
-    "build_toolchain": "mlgo_corpus.toolchain",
-    "combine_corpora": "mlgo_corpus.combine",
-    "combine_in_place": "mlgo_corpus.combine",
-    "convert_logs": "mlgo_corpus.logs",
-    "corpus_stats": "mlgo_corpus.stats",
-    "dedup_corpus": "mlgo_corpus.dedup",
-    "diagnose": "mlgo_corpus.doctor",
-    "extract_corpus": "mlgo_corpus.extract",
-    "ir2native_table": "mlgo_corpus.ir2native",
-    "list_toolchains": "mlgo_corpus.toolchain",
-    "make_corpus": "mlgo_corpus.make",
-    "pack_corpus": "mlgo_corpus.pack",
-    "read_log": "mlgo_corpus.store.loadedlog",
-    "restore_logs": "mlgo_corpus.logs",
-    "split_corpus": "mlgo_corpus.split",
-    "trace_corpus": "mlgo_corpus.trace",
-    "unpack_corpus": "mlgo_corpus.pack",
-    "verify_corpus": "mlgo_corpus.verify",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    "export_tfrecord": "mlgo_corpus.export",

@@ -28,6 +28,7 @@ from mlgo_corpus import (
     convert_logs,
     corpus_stats,
     dedup_corpus,
+    export_tfrecord,
     ir2native_table,
     pack_corpus,
     restore_logs,
@@ -514,3 +515,16 @@ def test_verbs_take_urls(bucket: str, small: Path, tmp_path: Path, verb: str) ->
     done = mlgo(verb, f"s3://bucket/small{bucket}", cwd=tmp_path)
     assert done.stdout.startswith("s3://bucket/small: ")
     assert done.returncode == mlgo(verb, small, cwd=tmp_path).returncode
+
+
+def test_a_dataset_behind_a_url_is_exported(bucket: str, tmp_path: Path) -> None:
+    logs = [LOGS / f"regalloc-priority.{name}.log" for name in ("lapi", "lvm")]
+    convert_logs(logs, tmp_path / "d")
+    convert_logs(logs, f"s3://bucket/d{bucket}")
+    here = export_tfrecord(tmp_path / "d", tmp_path / "here")
+    there = export_tfrecord(f"s3://bucket/d{bucket}", tmp_path / "there")
+    assert (there.sequences, there.steps) == (here.sequences, here.steps)
+    assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
+    with pytest.raises(UsageError, match="s3://bucket/none: there is nothing"):
+        export_tfrecord(f"s3://bucket/none{bucket}", tmp_path / "other")
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir() if path.name.startswith("copy-")) == []

@@ -40,7 +40,7 @@ def select_modules(
     """
     names: Sequence[str] = list(dict.fromkeys(corpus.names))  # a manifest may name a module twice
     if modules_file is not None:
-        wanted = frozenset(listed := _read_names(modules_file))
+        wanted = frozenset(listed := read_names(modules_file))
         there = frozenset(names)
         if unknown := [name for name in listed if name not in there]:
             more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
@@ -95,7 +95,12 @@ def _count(sample: str, total: int) -> int:
     return min(total, max(1, round(fraction * total)))
 
 
-def _read_names(path: Path) -> list[str]:
+def read_names(path: Path) -> list[str]:
+    """Read a file of names, one on each line; empty lines and those that begin with ``#`` do not count.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     try:
         lines = path.read_text(encoding="utf-8", errors="surrogateescape").split("\n")
     except OSError as error:

@@ -1,0 +1,360 @@
+"""The export stage: a dataset's decisions in the files that trainers read.
+
+Those are ml-compiler-opt's: TFRecords of SequenceExamples (`mlgo_corpus.formats.tfrecord`,
+`mlgo_corpus.formats.sequenceexample`), written without TensorFlow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from mlgo_corpus import __version__
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.formats.sequenceexample import SequenceExample, parse_sequence_example
+from mlgo_corpus.formats.tasks import INLINING, task_name
+from mlgo_corpus.formats.tfrecord import read_records
+from mlgo_corpus.run.engine import available_cpus
+from mlgo_corpus.run.exporting import make_shares, write_shares
+from mlgo_corpus.run.publishing import local_dataset
+from mlgo_corpus.store.corpus import write_atomically
+from mlgo_corpus.store.datasetrows import DatasetRows, named_columns, open_rows
+from mlgo_corpus.store.newcorpus import local_output
+from mlgo_corpus.store.remote import is_url
+from mlgo_corpus.store.sequences import REWARD_NAME, RewardRule, SequenceCounts, join_files
+from mlgo_corpus.store.wholefolder import locked, whole_folder
+
+MIN_STEPS: Final = 3
+"""Sequences of fewer steps are dropped by ml-compiler-opt's readers (``data_reader.py``)."""
+
+ABOUT_NAME: Final = "export.json"
+"""The file that says what a folder of TFRecords is, and that it is ours."""
+
+_MOST_SHARDS = 10_000
+
+
+class Reward(StrEnum):
+    """What becomes the reward of a sequence, at each of its steps.
+
+    Attributes:
+        AUTO: for inlining ``SIZE``, for the other tasks ``LOGGED``.
+        SIZE: the reward of the module's run: how much smaller its object is than the baseline's.
+        LOGGED: the last score in the log's context.
+        ZERO: 0, as in the default traces of ml-compiler-opt itself, whose policy is the baseline.
+        NONE: there is no list of rewards. ml-compiler-opt's readers want one.
+    """
+
+    AUTO = "auto"
+    SIZE = "size"
+    LOGGED = "logged"
+    ZERO = "zero"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What an export did.
+
+    Attributes:
+        output: the file, or the folder of ``files`` files.
+        task: ``inlining``, ``regalloc-eviction`` or ``regalloc-priority``; None if it is none of them.
+        reward: a word of `Reward`, not ``auto``.
+        modules: modules chosen; of ``missing`` others the dataset has nothing, since their runs failed.
+        sequences: sequences written, of ``steps`` steps.
+        output_bytes: bytes of the files.
+        too_short: sequences of fewer than ``min_steps`` steps, which are not written.
+        no_reward: sequences that are not written because their module's reward is not known.
+        too_large: sequences that are not written because protobuf's readers take no message of 2 GiB.
+        min_steps: the fewest steps of a sequence.
+        seconds: how long it took.
+    """
+
+    output: Path
+    files: int
+    task: str | None
+    reward: str
+    modules: int
+    missing: int
+    sequences: int
+    steps: int
+    output_bytes: int
+    too_short: int
+    no_reward: int
+    too_large: int
+    min_steps: int
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """1 where a sequence that should have been written was not, else 0."""
+        return 1 if self.no_reward or self.too_large else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the report as plain values."""
+        return {**asdict(self), "output": str(self.output), "exit_code": self.exit_code}
+
+
+def export_tfrecord(
+    dataset: Path | str,
+    output: Path | str,
+    *,
+    reward: Reward | str = Reward.AUTO,
+    min_steps: int = MIN_STEPS,
+    shards: int | None = None,
+    module_filter: str | None = None,
+    modules_file: Path | str | None = None,
+    jobs: int | None = None,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> ExportReport:
+    """Write a dataset's decisions as the TFRecords that ml-compiler-opt's trainers read.
+
+    Each module and context becomes a SequenceExample. It has a list for each feature, under LLVM's name, and one
+    called ``reward``. The bytes depend on the dataset and the options alone.
+
+    Args:
+        dataset: of traces or of logs: its folder, its single file, or its URL.
+        output: the file; with ``shards`` the folder.
+        reward: what the reward is, see `Reward`.
+        min_steps: shorter sequences are left out, as ml-compiler-opt's readers do.
+        shards: make a folder of so many files, fewer if there are not so many modules.
+        module_filter: only modules in whose name this regular expression is found.
+        modules_file: only modules that a file names, one a line; or a corpus's manifest, also one side of its split.
+        jobs: worker processes; by default the CPUs this process may use.
+        force: replace the file, or a folder that an export made.
+        progress: is told (rows done, rows in all).
+
+    Raises:
+        UsageError: the request cannot be carried out as it stands, or nothing would be in the output.
+        CorpusError: the dataset's tables contradict each other, or cannot be read.
+        MlgoCorpusError: the output cannot be written.
+    """
+    started = time.perf_counter()
+    reward = Reward(reward)
+    limits = (("--min-steps", min_steps, 1 << 62), ("--jobs", jobs, 1 << 16), ("--shards", shards, _MOST_SHARDS))
+    for option, number, most in limits:
+        if number is not None and not 1 <= number <= most:
+            raise UsageError(f"{option} {number}: expected {'at least 1' if number < 1 else f'at most {most}'}")
+    if is_url(output := str(output)) and not output.lower().startswith("file:"):
+        raise UsageError(f"{output}: an export is not made behind a URL; name a file or a folder")
+    place = local_output(output)
+    with ExitStack() as stack:
+        try:
+            rows = open_rows(stack.enter_context(local_dataset(dataset)))
+        except CorpusError as error:
+            raise UsageError(str(error)) from error
+        rows = rows.select(name_regex=module_filter, modules_file=None if modules_file is None else Path(modules_file))
+        named_columns(rows.header)
+        chosen = _chosen(rows, reward)
+        rule = RewardRule(
+            of_run=chosen is Reward.SIZE,
+            logged=chosen is Reward.LOGGED,
+            constant=0.0 if chosen is Reward.ZERO else None,
+        )
+        count = 1 if shards is None else min(shards, len(rows.modules))
+        made = _Export(rows, rule, min_steps, jobs or available_cpus(), progress)
+        if shards is None:
+            counts = made.to_file(place, force=force)
+        else:
+            options = {"reward": chosen.value, "min_steps": min_steps, "module_filter": module_filter}
+            counts = made.to_folder(place, count, options, force=force)
+    return ExportReport(
+        output=place,
+        files=count,
+        task=task_name(rows.header),
+        reward=chosen.value,
+        modules=len(rows.modules),
+        missing=rows.missing,
+        sequences=counts.sequences,
+        steps=counts.steps,
+        output_bytes=counts.bytes,
+        too_short=counts.too_short,
+        no_reward=counts.no_reward,
+        too_large=counts.too_large,
+        min_steps=min_steps,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def read_tfrecord(path: Path | str) -> Iterator[SequenceExample]:
+    """Yield the SequenceExamples of a TFRecord file that is not compressed.
+
+    Raises:
+        FormatError: it is none; the records before the damage are yielded.
+        CorpusError: it cannot be read.
+    """
+    from mlgo_corpus.errors import FormatError
+
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            for number, data in enumerate(read_records(file)):
+                try:
+                    example = parse_sequence_example(data)
+                except FormatError as error:
+                    raise type(error)(f"record {number}: {error}") from error
+                yield example
+    except FormatError as error:
+        raise error.at(path) from error
+    except OSError as error:
+        raise CorpusError(f"{path}: cannot be read: {os_reason(error)}") from error
+
+
+def _chosen(rows: DatasetRows, reward: Reward) -> Reward:
+    """Settle which reward it is.
+
+    Raises:
+        UsageError: the dataset does not have it.
+    """
+    header = rows.header
+    if not any(spec.name != REWARD_NAME for spec in header.features):
+        raise UsageError(f"{rows.root}: its logs have no features")
+    others = "--reward zero writes 0, which is enough to imitate decisions; --reward none leaves it out"
+    if reward is Reward.AUTO:
+        reward = Reward.SIZE if task_name(header) == INLINING or header.score is None else Reward.LOGGED
+    if reward is Reward.SIZE and not rows.has_rewards:
+        raise UsageError(f"{rows.root}: made from training logs, which tell no sizes: a trace does; {others}")
+    if reward is Reward.LOGGED and header.score is None:
+        raise UsageError(f"{rows.root}: its logs have no score; {others}")
+    return reward
+
+
+@dataclass(frozen=True, slots=True)
+class _Export:
+    """What is to be written, wherever that goes."""
+
+    rows: DatasetRows
+    rule: RewardRule
+    min_steps: int
+    jobs: int
+    progress: Callable[[int, int], None] | None
+
+    def to_file(self, output: Path, *, force: bool) -> SequenceCounts:
+        if output.is_dir():
+            raise UsageError(f"{output}: is a folder; name a file, or add --shards N for a folder of files")
+        if os.path.lexists(output) and not force:
+            raise UsageError(f"{output}: is there already; --force replaces it")
+        with _work_folder(output) as work:
+            counts = self._write(work, [work / "whole"])
+            try:
+                (work / "whole").replace(output)
+            except OSError as error:
+                raise MlgoCorpusError(f"cannot write {output}: {os_reason(error)}") from error
+        return counts
+
+    def to_folder(self, output: Path, count: int, options: dict[str, Any], *, force: bool) -> SequenceCounts:
+        names = [f"traces-{number:05d}-of-{count:05d}.tfrecord" for number in range(count)]
+
+        def replace() -> bool:
+            if not output.exists():
+                return False
+            if not output.is_dir():
+                raise UsageError(f"{output}: a file is in the folder's place")
+            if not any(output.iterdir()):
+                return True
+            if not _is_ours(output):
+                raise UsageError(f"{output}: is not empty, and not made by an export; name another folder")
+            if not force:
+                raise UsageError(f"{output}: is there already; --force replaces it")
+            return True
+
+        with whole_folder(output, replace=replace) as folder:
+            counts = self._write(folder, [folder / name for name in names])
+            about = {
+                "tool": "mlgo-corpus",
+                "version": __version__,
+                "made_by": "export",
+                **options,
+                "header": self.rows.line.decode(),
+                "dataset": self.rows.key,
+                **asdict(counts),
+                "files": names,
+            }
+            write_atomically(folder / ABOUT_NAME, (json.dumps(about, indent=2) + "\n").encode())
+        return counts
+
+    def _write(self, work: Path, files: Sequence[Path]) -> SequenceCounts:
+        shares = make_shares(self.rows, len(files))
+        total = sum(share.rows for share in shares)
+        done = 0
+
+        def tell(count: int) -> None:
+            nonlocal done
+            done += count
+            if self.progress is not None:
+                self.progress(done, total)
+
+        counts = SequenceCounts()
+        parts: list[list[Path]] = [[] for _ in files]
+        written = write_shares(
+            self.rows, shares, work, rule=self.rule, min_steps=self.min_steps, jobs=self.jobs, progress=tell
+        )
+        try:
+            for share, path, of_share in written:
+                counts.add(of_share)
+                parts[share.shard].append(path)
+                if len(parts[share.shard]) > 1:
+                    first = parts[share.shard][0]
+                    join_files(parts[share.shard], first)
+                    parts[share.shard] = [first]
+            if not counts.sequences:
+                raise UsageError(f"{self.rows.root}: {_nothing_left(counts, self.min_steps)}")
+            for paths, file in zip(parts, files, strict=True):
+                join_files(paths, file)
+        except OSError as error:
+            raise MlgoCorpusError(f"cannot write {error.filename or work}: {os_reason(error)}") from error
+        return counts
+
+
+def _nothing_left(counts: SequenceCounts, min_steps: int) -> str:
+    if counts.no_reward:
+        return f"no reward is known of {counts.no_reward} sequences; --reward zero writes 0"
+    if counts.too_large:
+        return f"{counts.too_large} sequences are larger than 2 GiB, which is the most that can be read"
+    return f"all {counts.too_short} sequences have fewer than {min_steps} steps; --min-steps 1 keeps them"
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        about = json.loads((folder / ABOUT_NAME).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(about, dict) and about.get("tool") == "mlgo-corpus" and about.get("made_by") == "export"
+
+
+@contextmanager
+def _work_folder(output: Path) -> Iterator[Path]:
+    """Give an empty folder beside a file that is to be made; what a run that was killed left in it goes."""
+    making = output.with_name(f".{output.name}.making")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        stack = ExitStack()
+        stack.enter_context(locked(output.with_name(f".{output.name}.lock"), output))
+    except OSError as error:
+        raise UsageError(f"{error.filename or output}: cannot write there: {os_reason(error)}") from error
+    with stack:
+        try:
+            _clear(making)
+            making.mkdir()
+        except OSError as error:
+            raise UsageError(f"{error.filename or making}: cannot write there: {os_reason(error)}") from error
+        try:
+            yield making
+        finally:
+            with suppress(OSError):
+                _clear(making)
+
+
+def _clear(folder: Path) -> None:
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder)
+    else:
+        folder.unlink(missing_ok=True)
