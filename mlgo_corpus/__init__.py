@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mlgo_corpus.toolchain import build_toolchain, list_toolchains
     from mlgo_corpus.trace import trace_corpus
     from mlgo_corpus.verify import VerifyReport, verify_corpus
+    from mlgo_corpus.vocab import VocabularyReport, read_vocabulary, write_vocabulary
 
 __version__ = "0.1.0"
 
@@ -66,6 +67,7 @@ __all__ = [
     "Tracer",
     "TrainingLog",
     "VerifyReport",
+    "VocabularyReport",
     "__version__",
     "build_corpus",
     "build_toolchain",
@@ -74,4 +76,83 @@ __all__ = [
     "convert_logs",
     "corpus_stats",
     "dedup_corpus",
+    "diagnose",
+    "export_tfrecord",
+    "extract_corpus",
+    "ir2native_table",
+    "list_toolchains",
+    "make_corpus",
+    "pack_corpus",
+    "read_log",
+    "read_tfrecord",
+    "read_vocabulary",
+    "restore_logs",
+    "split_corpus",
+    "trace_corpus",
+    "unpack_corpus",
+    "verify_corpus",
+    "write_vocabulary",
+]
+
+_HOME = {
+    "BuildReport": "mlgo_corpus.build",
+    "CombineReport": "mlgo_corpus.combine",
+    "Corpus": "mlgo_corpus.store.corpus",
+    "CorpusStats": "mlgo_corpus.stats",
+    "DedupReport": "mlgo_corpus.dedup",
+    "Diagnosis": "mlgo_corpus.doctor",
+    "EngineChoice": "mlgo_corpus.run.engine",
+    "ExportReport": "mlgo_corpus.export",
+    "ExtractReport": "mlgo_corpus.extract",
+    "InteractiveSession": "mlgo_corpus.run.interactive",
+    "LogReader": "mlgo_corpus.formats.traininglog",
+    "LogWriter": "mlgo_corpus.store.logfiles",
+    "LogsReport": "mlgo_corpus.logs",
+    "MakeReport": "mlgo_corpus.make",
+    "MlgoCorpusError": "mlgo_corpus.errors",
+    "Module": "mlgo_corpus.store.corpus",
+    "PackReport": "mlgo_corpus.pack",
+    "RestoreReport": "mlgo_corpus.logs",
+    "SharedWorkers": "mlgo_corpus.run.sharedworkers",
+    "SizesReport": "mlgo_corpus.ir2native",
+    "SplitReport": "mlgo_corpus.split",
+    "TensorSpec": "mlgo_corpus.formats.tensorspec",
+    "TraceReport": "mlgo_corpus.run.traces",
+    "Tracer": "mlgo_corpus.run.tracer",
+    "TrainingLog": "mlgo_corpus.store.loadedlog",
+    "VerifyReport": "mlgo_corpus.verify",
+    "VocabularyReport": "mlgo_corpus.vocab",
+    "build_corpus": "mlgo_corpus.build",
+    "build_toolchain": "mlgo_corpus.toolchain",
+    "combine_corpora": "mlgo_corpus.combine",
+    "combine_in_place": "mlgo_corpus.combine",
+    "convert_logs": "mlgo_corpus.logs",
+    "corpus_stats": "mlgo_corpus.stats",
+    "dedup_corpus": "mlgo_corpus.dedup",
+    "diagnose": "mlgo_corpus.doctor",
     "export_tfrecord": "mlgo_corpus.export",
+    "extract_corpus": "mlgo_corpus.extract",
+    "ir2native_table": "mlgo_corpus.ir2native",
+    "list_toolchains": "mlgo_corpus.toolchain",
+    "make_corpus": "mlgo_corpus.make",
+    "pack_corpus": "mlgo_corpus.pack",
+    "read_log": "mlgo_corpus.store.loadedlog",
+    "read_tfrecord": "mlgo_corpus.export",
+    "read_vocabulary": "mlgo_corpus.vocab",
+    "restore_logs": "mlgo_corpus.logs",
+    "split_corpus": "mlgo_corpus.split",
+    "trace_corpus": "mlgo_corpus.trace",
+    "unpack_corpus": "mlgo_corpus.pack",
+    "verify_corpus": "mlgo_corpus.verify",
+    "write_vocabulary": "mlgo_corpus.vocab",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -30,7 +29,7 @@ from mlgo_corpus.store.datasetrows import DatasetRows, named_columns, open_rows
 from mlgo_corpus.store.newcorpus import local_output
 from mlgo_corpus.store.remote import is_url
 from mlgo_corpus.store.sequences import REWARD_NAME, RewardRule, SequenceCounts, join_files
-from mlgo_corpus.store.wholefolder import locked, whole_folder
+from mlgo_corpus.store.wholefolder import replaces_own, whole_folder, work_folder
 
 MIN_STEPS: Final = 3
 """Sequences of fewer steps are dropped by ml-compiler-opt's readers (``data_reader.py``)."""
@@ -242,7 +241,7 @@ class _Export:
             raise UsageError(f"{output}: is a folder; name a file, or add --shards N for a folder of files")
         if os.path.lexists(output) and not force:
             raise UsageError(f"{output}: is there already; --force replaces it")
-        with _work_folder(output) as work:
+        with work_folder(output) as work:
             counts = self._write(work, [work / "whole"])
             try:
                 (work / "whole").replace(output)
@@ -253,19 +252,7 @@ class _Export:
     def to_folder(self, output: Path, count: int, options: dict[str, Any], *, force: bool) -> SequenceCounts:
         names = [f"traces-{number:05d}-of-{count:05d}.tfrecord" for number in range(count)]
 
-        def replace() -> bool:
-            if not output.exists():
-                return False
-            if not output.is_dir():
-                raise UsageError(f"{output}: a file is in the folder's place")
-            if not any(output.iterdir()):
-                return True
-            if not _is_ours(output):
-                raise UsageError(f"{output}: is not empty, and not made by an export; name another folder")
-            if not force:
-                raise UsageError(f"{output}: is there already; --force replaces it")
-            return True
-
+        replace = replaces_own(output, ABOUT_NAME, "export", force=force)
         with whole_folder(output, replace=replace) as folder:
             counts = self._write(folder, [folder / name for name in names])
             about = {
@@ -320,41 +307,3 @@ def _nothing_left(counts: SequenceCounts, min_steps: int) -> str:
     if counts.too_large:
         return f"{counts.too_large} sequences are larger than 2 GiB, which is the most that can be read"
     return f"all {counts.too_short} sequences have fewer than {min_steps} steps; --min-steps 1 keeps them"
-
-
-def _is_ours(folder: Path) -> bool:
-    try:
-        about = json.loads((folder / ABOUT_NAME).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(about, dict) and about.get("tool") == "mlgo-corpus" and about.get("made_by") == "export"
-
-
-@contextmanager
-def _work_folder(output: Path) -> Iterator[Path]:
-    """Give an empty folder beside a file that is to be made; what a run that was killed left in it goes."""
-    making = output.with_name(f".{output.name}.making")
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        stack = ExitStack()
-        stack.enter_context(locked(output.with_name(f".{output.name}.lock"), output))
-    except OSError as error:
-        raise UsageError(f"{error.filename or output}: cannot write there: {os_reason(error)}") from error
-    with stack:
-        try:
-            _clear(making)
-            making.mkdir()
-        except OSError as error:
-            raise UsageError(f"{error.filename or making}: cannot write there: {os_reason(error)}") from error
-        try:
-            yield making
-        finally:
-            with suppress(OSError):
-                _clear(making)
-
-
-def _clear(folder: Path) -> None:
-    if folder.is_dir() and not folder.is_symlink():
-        shutil.rmtree(folder)
-    else:
-        folder.unlink(missing_ok=True)

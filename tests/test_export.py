@@ -400,7 +400,7 @@ def test_no_folder_of_others_is_replaced(datasets: dict[str, Path], tmp_path: Pa
     (tmp_path / "s").mkdir()
     (tmp_path / "s/precious").write_text("mine")
     for force in (False, True):
-        with pytest.raises(UsageError, match="is not empty, and not made by an export; name another folder"):
+        with pytest.raises(UsageError, match="is not empty, and not made by export; name another folder"):
             export_tfrecord(datasets["inlining"], tmp_path / "s", reward="zero", shards=2, force=force)
     assert (tmp_path / "s/precious").read_text() == "mine"
     (tmp_path / "s/precious").unlink()

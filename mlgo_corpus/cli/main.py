@@ -22,6 +22,7 @@ from mlgo_corpus.cli.stats import stats
 from mlgo_corpus.cli.toolchain import toolchain_app
 from mlgo_corpus.cli.trace import trace
 from mlgo_corpus.cli.verify import verify
+from mlgo_corpus.cli.vocab import vocab
 
 # Plain help: with rich's, --help alone would take 150 ms.
 app = typer.Typer(
@@ -74,5 +75,6 @@ app.command()(logs_to_parquet)
 app.command()(parquet_to_logs)
 app.command(short_help="Write a dataset as trainers read it.")(export)
 app.command()(export)
+app.command()(vocab)
 app.command()(dump)
 app.add_typer(toolchain_app, name="toolchain")

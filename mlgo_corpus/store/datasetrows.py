@@ -109,8 +109,22 @@ class DatasetRows:
                 raise UsageError(f"--module-filter {name_regex}: {self.root} has decisions of no such module")
         return replace(self, modules=tuple(modules))
 
-    def iter_batches(self, names: Sequence[str], first: int, after: int) -> Iterator[tuple[int, Any]]:
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """Give the rows of the chosen modules, as (first, after) of those that lie together."""
+        found: list[tuple[int, int]] = []
+        for module in self.modules:
+            if found and found[-1][1] == module.first:
+                found[-1] = (found[-1][0], module.first + module.rows)
+            else:
+                found.append((module.first, module.first + module.rows))
+        return tuple(found)
+
+    def iter_batches(
+        self, names: Sequence[str], first: int, after: int, *, batch_rows: int | None = None
+    ) -> Iterator[tuple[int, Any]]:
         """Yield the rows from ``first`` to ``after`` as (number of its first row, record batch) with these columns.
+
+        ``batch_rows`` is the most rows of a batch; by default they are few enough for work on all columns.
 
         Raises:
             CorpusError: they cannot be read.
@@ -118,7 +132,7 @@ class DatasetRows:
         begin = 0
         for path, count in self.parts:
             if begin < after and first < begin + count:
-                for at, batch in _batches(path, names, first - begin, after - begin, self.batch_rows):
+                for at, batch in _batches(path, names, first - begin, after - begin, batch_rows or self.batch_rows):
                     yield begin + at, batch
             begin += count
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Callable, Container, Iterator
@@ -68,6 +69,63 @@ def whole_folder(output: Path, *, replace: Callable[[], bool] = lambda: False) -
             for folder in missing:
                 with suppress(OSError):
                     folder.rmdir()
+
+
+def replaces_own(output: Path, about: str, made_by: str, *, force: bool) -> Callable[[], bool]:
+    """Give what to tell `whole_folder` of a folder that is replaced only with ``force``, and only if a verb made it.
+
+    Args:
+        output: the folder.
+        about: the file in which the verb says that it made the folder.
+        made_by: the verb, as the file says it under ``made_by``.
+        force: whether it may be replaced.
+    """
+
+    def replace() -> bool:
+        if not output.exists():
+            return False
+        if not output.is_dir():
+            raise UsageError(f"{output}: a file is in the folder's place")
+        if any(output.iterdir()):
+            if not _says(output / about, made_by):
+                raise UsageError(f"{output}: is not empty, and not made by {made_by}; name another folder")
+            if not force:
+                raise UsageError(f"{output}: is there already; --force replaces it")
+        return True
+
+    return replace
+
+
+def _says(about: Path, made_by: str) -> bool:
+    try:
+        said = json.loads(about.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(said, dict) and said.get("tool") == "mlgo-corpus" and said.get("made_by") == made_by
+
+
+@contextmanager
+def work_folder(output: Path) -> Iterator[Path]:
+    """Give an empty folder beside a file that is to be made, for work under way; it goes after the block.
+
+    What a run that was killed left there goes first.
+
+    Raises:
+        UsageError: it cannot be made, or another process is making the file.
+    """
+    making = _making(output)
+    with ExitStack() as lock:
+        with _beginning(output):
+            output.parent.mkdir(parents=True, exist_ok=True)
+            lock.enter_context(locked(_lock(output), output))
+        with _beginning(making):
+            _remove(making)
+            making.mkdir()
+        try:
+            yield making
+        finally:
+            with suppress(OSError):
+                _remove(making)
 
 
 def recover(output: Path) -> None:

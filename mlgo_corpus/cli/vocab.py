@@ -1,0 +1,84 @@
+"""``mlgo-corpus vocab``: the quantiles by which a model normalises features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mlgo_corpus.cli.console import counted, err, out, plain, print_json, progress_bar, table, verb, visible
+from mlgo_corpus.cli.options import JsonOutput, jobs_option, module_filter_option
+
+
+@verb
+def vocab(
+    dataset: Annotated[
+        str, typer.Argument(metavar="DATASET", help="What trace or logs-to-parquet made; or its s3:// URL.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to make.")],
+    buckets: Annotated[int, typer.Option(min=1, metavar="N", help="How many quantiles.")] = 1000,
+    feature: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Only this feature; repeat for more.",
+            show_default="all that models normalise",
+        ),
+    ] = None,
+    unique: Annotated[bool, typer.Option("--unique", help="Write equal quantiles once.")] = False,
+    sample: Annotated[
+        float | None, typer.Option(metavar="FRACTION", help="Read a part of the observations.", show_default="all")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Another sample.")] = 0,
+    module_filter: Annotated[str | None, module_filter_option("Read")] = None,
+    modules_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Read modules named in a file, one a line, or in a corpus's manifest."),
+    ] = None,
+    jobs: Annotated[int | None, jobs_option("Worker processes.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a vocabulary that is there.")] = False,
+    json_output: JsonOutput = False,
+) -> None:
+    """Write each feature's quantiles, as ml-compiler-opt's models read them: FEATURE.buckets.
+
+    They are exactly those of numpy.quantile, and memory stays bounded.
+    """
+    from mlgo_corpus.vocab import write_vocabulary
+
+    with progress_bar("reading features") as progress:
+        report = write_vocabulary(
+            dataset,
+            output,
+            buckets=buckets,
+            features=feature,
+            unique=unique,
+            sample=sample,
+            seed=seed,
+            module_filter=module_filter,
+            modules_file=modules_file,
+            jobs=jobs,
+            force=force,
+            progress=progress,
+        )
+    if json_output:
+        print_json(report.as_json())
+        raise typer.Exit(report.exit_code)
+    rows = table("feature", "values", "distinct", "least", "greatest", "duplicates")
+    for each in report.features:
+        distinct = "many" if each.distinct is None else str(each.distinct)
+        share = f"{100 * each.duplicates / buckets:.0f} %"
+        rows.add_row(plain(each.feature), str(each.values), distinct, f"{each.minimum:g}", f"{each.maximum:g}", share)
+    console = out()
+    console.print(rows)
+    written = f"{counted(len(report.features), 'feature')} of {counted(report.modules, 'module')}"
+    console.print(f"{plain(str(report.output))}: {written} in {report.seconds:.2f} s")
+    if report.skipped:
+        err().print(f"not normalised by a model: {visible(', '.join(report.skipped))}", markup=False)
+    for each in report.features:
+        if each.not_finite:
+            text = f"{each.feature}: {counted(each.not_finite, 'value')} infinite or NaN, left out"
+            err().print(visible(text), markup=False)
+    for name in report.empty:
+        err().print(f"{visible(name)}: no finite value, so there is no file", markup=False)
+    raise typer.Exit(report.exit_code)

@@ -1,0 +1,283 @@
+"""The vocabulary stage: the quantiles of each feature, by which ml-compiler-opt's models normalise what they see.
+
+``FEATURE.buckets`` holds ``numpy.quantile(values, numpy.linspace(0, 1, buckets))``, a number on each line. A model sees
+a value as the share of these numbers that are not above it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlgo_corpus import __version__
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.formats.tasks import EVICTION, INLINING, PRIORITY, task_name
+from mlgo_corpus.formats.tensorspec import shown
+from mlgo_corpus.run.engine import available_cpus
+from mlgo_corpus.run.publishing import local_dataset
+from mlgo_corpus.run.vocabularies import Column, find_quantiles
+from mlgo_corpus.store.corpus import write_atomically
+from mlgo_corpus.store.datasetrows import DatasetRows, named_columns, open_rows
+from mlgo_corpus.store.newcorpus import local_output
+from mlgo_corpus.store.remote import is_url
+from mlgo_corpus.store.wholefolder import replaces_own, whole_folder
+
+BUCKETS: Final = 1000
+"""How many quantiles ml-compiler-opt's ``generate_vocab.py`` makes unless it is told otherwise."""
+
+SUFFIX: Final = ".buckets"
+
+ABOUT_NAME: Final = "vocab.json"
+"""The file that says how a vocabulary was made, and that it is ours; readers of ``*.buckets`` do not see it."""
+
+SKIPPED: Final = {
+    INLINING: ("reward", "inlining_decision", "inlining_default"),
+    EVICTION: ("mask", "nr_urgent", "is_hint", "is_local", "is_free", "max_stage", "min_stage", "reward"),
+    PRIORITY: ("reward", "priority"),
+}
+"""What ml-compiler-opt's models do not normalise, by task (``get_nonnormalized_features`` in ``rl/*/config.py``).
+
+Those of the priority task normalise nothing; there it is the score and the decision that are skipped.
+"""
+
+_MOST_BUCKETS = 1_000_000
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureVocabulary:
+    """The quantiles of one feature.
+
+    Attributes:
+        feature: its name.
+        values: how many finite values it has; elements of tensors are counted one by one.
+        not_finite: how many values are infinite or NaN: they are left out.
+        distinct: how many different values there are; None if more than four million.
+        minimum: the least value.
+        maximum: the greatest.
+        buckets: numbers in its file.
+        duplicates: how many of the quantiles are equal to the one before.
+    """
+
+    feature: str
+    values: int
+    not_finite: int
+    distinct: int | None
+    minimum: float
+    maximum: float
+    buckets: int
+    duplicates: int
+
+
+@dataclass(frozen=True, slots=True)
+class VocabularyReport:
+    """What was written.
+
+    Attributes:
+        output: the folder.
+        task: ``inlining``, ``regalloc-eviction`` or ``regalloc-priority``; None if it is none of them.
+        features: those that have a file.
+        skipped: those that a model of the task does not normalise.
+        empty: those without a file because they have no finite value.
+        modules: modules whose observations were read.
+        seconds: how long it took.
+    """
+
+    output: Path
+    task: str | None
+    features: tuple[FeatureVocabulary, ...]
+    skipped: tuple[str, ...]
+    empty: tuple[str, ...]
+    modules: int
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """1 where a feature has no file that should have one, else 0."""
+        return 1 if self.empty else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the report as plain values."""
+        return {**asdict(self), "output": str(self.output), "exit_code": self.exit_code}
+
+
+def write_vocabulary(
+    dataset: Path | str,
+    output: Path | str,
+    *,
+    buckets: int = BUCKETS,
+    features: Sequence[str] | None = None,
+    unique: bool = False,
+    sample: float | None = None,
+    seed: int = 0,
+    module_filter: str | None = None,
+    modules_file: Path | str | None = None,
+    jobs: int | None = None,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> VocabularyReport:
+    """Write the quantiles of a dataset's features, as ml-compiler-opt's models read them.
+
+    They are exact, and memory is bounded. Values that are infinite or NaN are left out, and counted.
+
+    Args:
+        dataset: of traces or of logs: its folder, its single file, or its URL.
+        output: the folder to make.
+        buckets: how many quantiles, from the least value to the greatest.
+        features: only these; by default all that a model of the task normalises (`SKIPPED`).
+        unique: leave out quantiles that are equal to the one before; ml-compiler-opt keeps them.
+        sample: read only this share of the observations. Of m that are left, the rank of quantile q is off by about
+            ``sqrt(q * (1 - q) / m)`` of all.
+        seed: of the sample.
+        module_filter: only modules in whose name this regular expression is found.
+        modules_file: only modules that a file names, one a line; or a corpus's manifest, also one side of its split.
+        jobs: worker processes; by default the CPUs this process may use.
+        force: replace a folder that a vocabulary is in.
+        progress: is told (features done, features in all).
+
+    Raises:
+        UsageError: the request cannot be carried out as it stands.
+        CorpusError: the dataset's tables contradict each other, or cannot be read.
+        MlgoCorpusError: the output cannot be written.
+    """
+    started = time.perf_counter()
+    if not 1 <= buckets <= _MOST_BUCKETS:
+        raise UsageError(f"--buckets {buckets}: expected at least 1, and at most {_MOST_BUCKETS}")
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"--jobs {jobs}: expected at least 1")
+    if seed < 0:
+        raise UsageError(f"--seed {seed}: expected at least 0")
+    if sample is not None and not 0 < sample <= 1:
+        raise UsageError(f"--sample {sample:g}: expected more than 0, and at most 1")
+    if is_url(output := str(output)) and not output.lower().startswith("file:"):
+        raise UsageError(f"{output}: a vocabulary is not made behind a URL; name a folder")
+    place = local_output(output)
+    with ExitStack() as stack:
+        try:
+            rows = open_rows(stack.enter_context(local_dataset(dataset)))
+        except CorpusError as error:
+            raise UsageError(str(error)) from error
+        rows = rows.select(name_regex=module_filter, modules_file=None if modules_file is None else Path(modules_file))
+        task = task_name(rows.header)
+        columns, skipped = _chosen(rows, task, features)
+        options = {"buckets": buckets, "unique": unique, "sample": sample, "seed": seed}
+        folder = stack.enter_context(whole_folder(place, replace=replaces_own(place, ABOUT_NAME, "vocab", force=force)))
+        made, empty = [], []
+        found = find_quantiles(rows, columns, buckets=buckets, sample=sample, seed=seed, jobs=jobs or available_cpus())
+        for number, (column, quantiles) in enumerate(found, 1):
+            name = column.spec.name
+            if quantiles is None:
+                empty.append(name)
+            else:
+                edges = quantiles.edges
+                repeated = edges[1:] == edges[:-1]
+                kept = edges[np.concatenate(([True], ~repeated))] if unique else edges
+                _write(folder / f"{name}{SUFFIX}", kept)
+                made.append(
+                    FeatureVocabulary(
+                        feature=name,
+                        values=quantiles.count,
+                        not_finite=quantiles.not_finite,
+                        distinct=quantiles.distinct,
+                        minimum=float(edges[0]),
+                        maximum=float(edges[-1]),
+                        buckets=len(kept),
+                        duplicates=int(repeated.sum()),
+                    )
+                )
+            if progress is not None:
+                progress(number, len(columns))
+        if not made:
+            raise UsageError(f"{rows.root}: no feature has a finite value{' in the sample' if sample else ''}")
+        about = {
+            "tool": "mlgo-corpus",
+            "version": __version__,
+            "made_by": "vocab",
+            "task": task,
+            **options,
+            "features": [asdict(each) for each in made],
+            "skipped": skipped,
+            "empty": empty,
+            "dataset": rows.key,
+        }
+        _write_file(folder / ABOUT_NAME, json.dumps(about, indent=2) + "\n")
+    return VocabularyReport(
+        output=place,
+        task=task,
+        features=tuple(made),
+        skipped=skipped,
+        empty=tuple(empty),
+        modules=len(rows.modules),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def read_vocabulary(folder: Path | str) -> dict[str, NDArray[np.float64]]:
+    """Read the quantiles of each feature from a folder of ``FEATURE.buckets``, whoever made it.
+
+    Raises:
+        CorpusError: there are none, or they cannot be read.
+    """
+    folder = Path(folder)
+    found = {}
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        try:
+            found[path.name.removesuffix(SUFFIX)] = np.array(
+                [float(line) for line in path.read_text(encoding="utf-8").split()], np.float64
+            )
+        except OSError as error:
+            raise CorpusError(f"{path}: cannot be read: {os_reason(error)}") from error
+        except ValueError as error:
+            raise CorpusError(f"{path}: expected a number on each line: {error}") from error
+    if not found:
+        raise CorpusError(f"{folder}: no vocabulary: it has no file FEATURE{SUFFIX}")
+    return found
+
+
+def _chosen(
+    rows: DatasetRows, task: str | None, features: Sequence[str] | None
+) -> tuple[list[Column], tuple[str, ...]]:
+    """Choose the features, and say which a model of the task does not normalise."""
+    header = rows.header
+    named = named_columns(header)
+    there = {spec.name: Column(spec, named[spec.name]) for spec in header.columns}
+    if features:
+        if unknown := [name for name in features if name not in there]:
+            raise UsageError(f"--feature {unknown[0]}: there is none; there are {', '.join(there)}")
+        skipped: tuple[str, ...] = ()
+        wanted = list(dict.fromkeys(features))
+    else:
+        # A score's name is free, and a model never sees it.
+        left_out = {*SKIPPED.get(task or "", ("reward",)), *(() if header.score is None else (header.score.name,))}
+        skipped = tuple(name for name in there if name in left_out)
+        wanted = [name for name in there if name not in left_out]
+    if not wanted:
+        raise UsageError(f"{rows.root}: there is no feature that a model normalises; --feature NAME names one")
+    for name in wanted:
+        if not name or name.startswith(".") or not name.isprintable() or set(name) & {"/", "\\"}:
+            raise UsageError(f"feature {shown(name)}: cannot be a file's name; --feature NAME chooses others")
+        if len(name.encode()) > _LONGEST_NAME:
+            raise UsageError(f"feature {shown(name)}: too long for a file's name; --feature NAME chooses others")
+    return [there[name] for name in wanted], skipped
+
+
+def _write(path: Path, edges: NDArray[np.float64]) -> None:
+    if not all(map(math.isfinite, edges.tolist())):  # of numbers near the largest: their difference is infinite
+        raise MlgoCorpusError(f"{path.name}: the quantiles of such large numbers are not finite")
+    _write_file(path, "".join(f"{edge!r}\n" for edge in edges.tolist()))
+
+
+def _write_file(path: Path, text: str) -> None:
+    try:
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise MlgoCorpusError(f"cannot write {error.filename or path}: {os_reason(error)}") from error
