@@ -9,7 +9,7 @@ import typer
 from mlgo_corpus.cli.build import build
 from mlgo_corpus.cli.combine import combine, make
 from mlgo_corpus.cli.demo import demo
-from mlgo_corpus.cli.doctor import show_version
+from mlgo_corpus.cli.doctor import doctor, show_version
 from mlgo_corpus.cli.dump import dump
 from mlgo_corpus.cli.explain import explain
 from mlgo_corpus.cli.export import export
@@ -57,24 +57,35 @@ def _options(
     pass
 
 
-app.command()(demo)
-app.command(context_settings={"allow_interspersed_args": False})(build)  # what follows is the build's command
-app.command()(extract)
-app.command()(explain)
-app.command()(stats)
-app.command()(combine)
-app.command()(make)
-app.command()(split)
-app.command()(dedup)
-app.command()(verify)
-app.command()(pack)
-app.command()(unpack)
-app.command()(trace)
-app.command()(ir2native)
-app.command()(logs_to_parquet)
-app.command()(parquet_to_logs)
-app.command(short_help="Write a dataset as trainers read it.")(export)
-app.command()(export)
-app.command()(vocab)
-app.command()(dump)
-app.add_typer(toolchain_app, name="toolchain")
+app.command(short_help="See it work: a build, a corpus, decisions, a table.")(demo)
+app.command(
+    short_help="Run a build, and extract a corpus from it.", context_settings={"allow_interspersed_args": False}
+)(build)  # the build's command follows
+app.command(short_help="Extract a corpus from what a build made.")(extract)
+app.command(short_help="Say what one object, archive or binary holds.")(explain)
+app.command(short_help="Say what is in a corpus.")(stats)
+app.command(short_help="Make one corpus of several.")(combine)
+app.command(short_help="Make a corpus of loose bitcode files.")(make)
+app.command(short_help="Divide a corpus for training, without leaks.")(split)
+app.command(short_help="Find modules that add nothing, and leave them out.")(dedup)
+app.command(short_help="Check every file; compile every module again.")(verify)
+app.command(short_help="Pack a corpus into a few Parquet files.")(pack)
+app.command(short_help="Make the folder of a packed corpus again.")(unpack)
+app.command(short_help="Gather a compiler's decisions, and native sizes.")(trace)
+app.command(short_help="Make a table of functions: features, native size.")(ir2native)
+app.command(short_help="Convert training logs to Parquet.")(logs_to_parquet)
+app.command(short_help="Convert a dataset back to training logs.")(parquet_to_logs)
+app.command(short_help="Write TFRecords for ml-compiler-opt's trainers.")(export)
+app.command(short_help="Write the quantiles of features, for its models.")(vocab)
+app.command(short_help="Print a training log, or statistics of it.")(dump)
+app.command(short_help="Say what is installed, and what is missing.")(doctor)
+app.add_typer(toolchain_app, name="toolchain", short_help="List compilers, or build one that writes training logs.")
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="mlgo-corpus")
+
+
+if __name__ == "__main__":
+    main()
