@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
-from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.run.limits import check_count
 from mlgo_corpus.store.corpus import MODULES_NAME, Corpus
+from mlgo_corpus.store.grouping import COLUMN_OF, GROUPS, UNKNOWN, digest_keys, group_labels, integers, is_again
 from mlgo_corpus.store.modulescan import iter_tables
 from mlgo_corpus.store.moduletable import STATUS_OK
 from mlgo_corpus.store.packed import PackedCorpus
@@ -22,45 +22,8 @@ from mlgo_corpus.store.packed import PackedCorpus
 if TYPE_CHECKING:
     import pyarrow as pa
 
-GROUPS: Final = ("folder", "opt-level", "triple", "producer", "language")
-"""What modules can be grouped by."""
-
-_COLUMN_OF = {
-    "folder": "module",
-    "opt-level": "opt_level",
-    "triple": "target_triple",
-    "producer": "producer",
-    "language": "main_file_name",
-}
-_LANGUAGES = {
-    "c": "C",
-    "i": "C",
-    "cc": "C++",
-    "cp": "C++",
-    "cpp": "C++",
-    "cxx": "C++",
-    "c++": "C++",
-    "C": "C++",
-    "ii": "C++",
-    "m": "Objective-C",
-    "mm": "Objective-C++",
-    "cu": "CUDA",
-    "hip": "HIP",
-    "cl": "OpenCL",
-    "f90": "Fortran",
-    "swift": "Swift",
-    "rs": "Rust",
-    "zig": "Zig",
-    "s": "assembly",
-    "S": "assembly",
-    "ll": "LLVM IR",
-    "bc": "LLVM IR",
-}
 _QUANTILES = {"least": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95, "most": 1.0}
 _LARGEST = 5
-# A path has at most 4096 bytes; Arrow counts in 64 bits.
-_DEEPEST = 4096
-_UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +111,12 @@ def corpus_stats(corpus: Path | str, *, by: str | None = None, depth: int = 1) -
     opened = Corpus.open(corpus)
     tally = _Tally(by, depth)
     columns = ["reason", "bitcode_bytes", "cmd_bytes", "bitcode_sha256", "cmd_sha256", "functions", "split"]
-    for table in iter_tables(opened, [*columns, *(["producer", _COLUMN_OF[by]] if by is not None else [])]):
+    for table in iter_tables(opened, [*columns, *(["producer", COLUMN_OF[by]] if by is not None else [])]):
         tally.add(table)
     sizes, functions = np.concatenate(tally.sizes), np.concatenate(tally.functions)
     bitcode = np.concatenate(tally.bitcode)
     known = bitcode != 0
-    again = known & _is_again(bitcode ^ np.concatenate(tally.command))
+    again = known & is_again(bitcode ^ np.concatenate(tally.command))
     has_functions = functions >= 0
     return CorpusStats(
         corpus=opened.shown,
@@ -172,7 +135,7 @@ def corpus_stats(corpus: Path | str, *, by: str | None = None, depth: int = 1) -
         largest=tuple((name, size) for size, _, name in tally.largest),
         duplicates=int(again.sum()),
         duplicate_bytes=int(sizes[again].sum()),
-        same_bitcode=int((known & _is_again(bitcode)).sum()),
+        same_bitcode=int((known & is_again(bitcode)).sum()),
         splits=dict(tally.splits.most_common()),
         has_thinlto=opened.has_thinlto,
         override=opened.global_command_override,
@@ -209,24 +172,24 @@ class _Tally:
         """Add some rows, also of what is not in the corpus."""
         import pyarrow.compute as pc
 
-        words = (pc.fill_null(rows[name], _UNKNOWN).to_pylist() for name in ("reason", "status"))
+        words = (pc.fill_null(rows[name], UNKNOWN).to_pylist() for name in ("reason", "status"))
         self.reasons.update(zip(*words, strict=True))
         modules = rows.filter(pc.fill_null(pc.equal(rows["status"], STATUS_OK), False))
-        sizes = _integers(modules["bitcode_bytes"], 0)
+        sizes = integers(modules["bitcode_bytes"], 0)
         self.sizes.append(sizes)
-        self.functions.append(_integers(modules["functions"], -1))
-        self.bitcode.append(_keys(modules["bitcode_sha256"]))
+        self.functions.append(integers(modules["functions"], -1))
+        self.bitcode.append(digest_keys(modules["bitcode_sha256"]))
         # Turned by half, so that equal digests of bitcode and command do not cancel each other out.
-        command = _keys(modules["cmd_sha256"])
+        command = digest_keys(modules["cmd_sha256"])
         self.command.append((command << np.uint64(32)) | (command >> np.uint64(32)))
-        self.cmd_bytes += int(_integers(modules["cmd_bytes"], 0).sum())
+        self.cmd_bytes += int(integers(modules["cmd_bytes"], 0).sum())
         self.splits.update(side for side in modules["split"].drop_null().to_pylist())
         for at in np.argsort(-sizes, kind="stable")[:_LARGEST].tolist():
             self.largest.append((int(sizes[at]), -(self._modules + at), modules["module"][at].as_py()))
         self.largest = sorted(self.largest, reverse=True)[:_LARGEST]
         self._modules += len(sizes)
         if self._by is not None:
-            encoded = _labels(modules, self._by, self._depth).combine_chunks().dictionary_encode()
+            encoded = group_labels(modules, self._by, self._depth).combine_chunks().dictionary_encode()
             names = encoded.dictionary.to_pylist()
             own = np.array([self._labels.setdefault(name, len(self._labels)) for name in names], np.int64)
             self._codes.append(own[encoded.indices.to_numpy(zero_copy_only=False)])
@@ -249,31 +212,6 @@ class _Tally:
         return tuple(sorted(groups, key=lambda group: (-group.bitcode_bytes, group.label)))
 
 
-def _integers(column: pa.ChunkedArray, null: int) -> NDArray[np.int64]:
-    """Give a column's numbers, with ``null`` for null."""
-    import pyarrow.compute as pc
-
-    return np.asarray(pc.fill_null(column, null).to_numpy(), np.int64)
-
-
-def _keys(column: pa.ChunkedArray) -> NDArray[np.uint64]:
-    """Give 64 bits of each hex digest, 0 for null; what is no such digest is digested."""
-    digests = column.to_pylist()
-    try:
-        keys = [0 if text is None else int(text[:16], 16) for text in digests]
-        return np.array(keys, np.uint64)
-    except (ValueError, OverflowError):
-        found = (b"" if text is None else blake2b(text.encode(), digest_size=8).digest() for text in digests)
-        return np.array([int.from_bytes(digest, "big") for digest in found], np.uint64)
-
-
-def _is_again(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Tell of each key whether it was there before."""
-    again = np.ones(len(keys), np.bool_)
-    again[np.unique(keys, return_index=True)[1]] = False
-    return again
-
-
 def _histogram(sizes: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
     if not len(sizes):
         return ()
@@ -281,26 +219,3 @@ def _histogram(sizes: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
     first, last = int(levels.min()), int(levels.max())
     counts = np.bincount(levels - first, minlength=last - first + 1)
     return tuple((1 << (first + step), int(count)) for step, count in enumerate(counts))
-
-
-def _labels(modules: pa.Table, by: str, depth: int) -> pa.ChunkedArray:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    column = modules[_COLUMN_OF[by]]
-    if by == "folder":
-        depth = min(depth, _DEEPEST)
-        folders = pc.replace_substring_regex(column, r"(?s)/?[^/]*$", "")
-        labels = pc.binary_join(pc.list_slice(pc.split_pattern(folders, "/", max_splits=depth), 0, depth), "/")
-        return pc.if_else(pc.equal(folders, ""), "./", pc.binary_join_element_wise(labels, "", "/"))
-    if by != "language":
-        return pc.fill_null(column, _UNKNOWN)
-    suffixes = pc.replace_substring_regex(pc.fill_null(column, ""), r"(?s)^(?:.*\.|[^.]*$)", "")
-    suffixes = suffixes.combine_chunks().dictionary_encode()
-    words = pa.array(
-        [_LANGUAGES.get(text, _LANGUAGES.get(text.lower(), _UNKNOWN)) for text in suffixes.dictionary.to_pylist()],
-        pa.string(),
-    )
-    named = words.take(suffixes.indices)
-    is_rust = pc.fill_null(pc.match_substring(modules["producer"].combine_chunks(), "rust"), False)
-    return pa.chunked_array([pc.if_else(pc.and_(is_rust, pc.equal(named, _UNKNOWN)), "Rust", named)])
