@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mlgo_corpus.logs import LogsReport, RestoreReport, convert_logs, restore_logs
     from mlgo_corpus.make import MakeReport, make_corpus
     from mlgo_corpus.pack import PackReport, pack_corpus, unpack_corpus
+    from mlgo_corpus.report import ReportSummary, report_page
     from mlgo_corpus.run.engine import EngineChoice
     from mlgo_corpus.run.interactive import InteractiveSession
     from mlgo_corpus.run.sharedworkers import SharedWorkers
@@ -58,6 +59,7 @@ __all__ = [
     "MlgoCorpusError",
     "Module",
     "PackReport",
+    "ReportSummary",
     "RestoreReport",
     "SharedWorkers",
     "SizesReport",
@@ -86,6 +88,7 @@ __all__ = [
     "read_log",
     "read_tfrecord",
     "read_vocabulary",
+    "report_page",
     "restore_logs",
     "split_corpus",
     "trace_corpus",
@@ -112,6 +115,7 @@ _HOME = {
     "MlgoCorpusError": "mlgo_corpus.errors",
     "Module": "mlgo_corpus.store.corpus",
     "PackReport": "mlgo_corpus.pack",
+    "ReportSummary": "mlgo_corpus.report",
     "RestoreReport": "mlgo_corpus.logs",
     "SharedWorkers": "mlgo_corpus.run.sharedworkers",
     "SizesReport": "mlgo_corpus.ir2native",
@@ -139,6 +143,7 @@ _HOME = {
     "read_log": "mlgo_corpus.store.loadedlog",
     "read_tfrecord": "mlgo_corpus.export",
     "read_vocabulary": "mlgo_corpus.vocab",
+    "report_page": "mlgo_corpus.report",
     "restore_logs": "mlgo_corpus.logs",
     "split_corpus": "mlgo_corpus.split",
     "trace_corpus": "mlgo_corpus.trace",

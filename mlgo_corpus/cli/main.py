@@ -17,6 +17,7 @@ from mlgo_corpus.cli.extract import extract
 from mlgo_corpus.cli.ir2native import ir2native
 from mlgo_corpus.cli.logs import logs_to_parquet, parquet_to_logs
 from mlgo_corpus.cli.pack import pack, unpack
+from mlgo_corpus.cli.report import report
 from mlgo_corpus.cli.split import dedup, split
 from mlgo_corpus.cli.stats import stats
 from mlgo_corpus.cli.toolchain import toolchain_app
@@ -73,6 +74,7 @@ app.command(short_help="Pack a corpus into a few Parquet files.")(pack)
 app.command(short_help="Make the folder of a packed corpus again.")(unpack)
 app.command(short_help="Gather a compiler's decisions, and native sizes.")(trace)
 app.command(short_help="Make a table of functions: features, native size.")(ir2native)
+app.command(short_help="Make a page to look at, of any of these.")(report)
 app.command(short_help="Convert training logs to Parquet.")(logs_to_parquet)
 app.command(short_help="Convert a dataset back to training logs.")(parquet_to_logs)
 app.command(short_help="Write TFRecords for ml-compiler-opt's trainers.")(export)

@@ -1,0 +1,194 @@
+"""The report stage: one HTML page on corpora, datasets and tables of functions."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlgo_corpus import __version__
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.store.corpus import write_atomically
+from mlgo_corpus.view.blocks import Section
+from mlgo_corpus.view.comparison import compare
+from mlgo_corpus.view.corpusfacts import CorpusFacts, read_corpus_facts
+from mlgo_corpus.view.corpussection import corpus_section
+from mlgo_corpus.view.datasetfacts import DatasetFacts, read_dataset_facts
+from mlgo_corpus.view.datasetsection import dataset_section
+from mlgo_corpus.view.inputs import Kind, find_kind
+from mlgo_corpus.view.page import Page, check_libraries, render
+from mlgo_corpus.view.sizesfacts import SizesFacts, read_sizes_facts
+from mlgo_corpus.view.sizessection import sizes_section
+from mlgo_corpus.view.words import shown
+
+Known = CorpusFacts | DatasetFacts | SizesFacts
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSummary:
+    """What a page tells, and where it is.
+
+    Attributes:
+        output: the page.
+        title: its title.
+        sections: of each input and comparison: ``kind``, ``label``, ``path`` (of an input), ``call_outs`` and ``data``,
+            the numbers that the section shows.
+        call_outs: how many things are called out; of them ``grave`` are likely to spoil training.
+        page_bytes: the page's size.
+        seconds: how long it took.
+    """
+
+    output: Path
+    title: str
+    sections: tuple[dict[str, Any], ...]
+    call_outs: int
+    grave: int
+    page_bytes: int
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the summary as plain values."""
+        return {
+            "output": str(self.output),
+            "title": self.title,
+            "call_outs": self.call_outs,
+            "grave": self.grave,
+            "page_bytes": self.page_bytes,
+            "sections": list(self.sections),
+            "seconds": self.seconds,
+        }
+
+
+def report_page(
+    paths: Sequence[Path | str],
+    output: Path | str = "report.html",
+    *,
+    title: str | None = None,
+    force: bool = False,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> ReportSummary:
+    """Make one HTML page that tells of corpora, datasets of decisions and tables of functions.
+
+    The page needs nothing but itself. Tables are read in one pass and summed up, so that neither memory nor the page
+    grow with the number of rows. Two inputs of a kind, of the same task, are compared as well.
+
+    Args:
+        paths: what to tell of: folders, packed corpora and their URLs, single Parquet files.
+        output: the page; it is there when it is whole.
+        title: of the page; by default the names of what it tells of.
+        force: replace a file that is there.
+        progress: is told (thousandths done, thousandths in all, what of).
+
+    Raises:
+        UsageError: a path holds nothing of the kind, or something damaged, or the page may not be written there, or a
+            library is missing; nothing was written.
+        MlgoCorpusError: the page cannot be written.
+    """
+    started = time.perf_counter()
+    output = Path(output)
+    if not paths:
+        raise UsageError("expected at least one corpus, dataset or table to report on")
+    _check_output(output, paths, force=force)
+    check_libraries()
+    kinds = [find_kind(path) for path in paths]
+    labels = _labels([str(path) for path in paths])
+    known: list[Known] = []
+    for number, (path, kind, label) in enumerate(zip(paths, kinds, labels, strict=True)):
+        known.append(_read(path, kind, _scaled(progress, number, len(paths), label)))
+    sections: list[Section] = []
+    told: list[dict[str, Any]] = []
+    for number, (path, kind, facts, label) in enumerate(zip(paths, kinds, known, labels, strict=True), 1):
+        section = _section(facts, f"input-{number}", label)
+        sections.append(section)
+        told.append({"kind": kind.value, "path": str(path), **_told(section)})
+    for number, (first, second) in enumerate(_pairs(known), 1):
+        compared = compare(known[first], known[second], f"comparison-{number}", (labels[first], labels[second]))
+        sections.append(compared)
+        told.append({"kind": "comparison", **_told(compared)})
+    title = shown(title if title is not None else ", ".join(labels), 200)
+    text = render(Page(title, f"mlgo-corpus {__version__}", tuple(sections))).encode("utf-8", "replace")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(output, text)
+    except OSError as error:
+        raise MlgoCorpusError(f"cannot write {output}: {os_reason(error)}") from error
+    called = [one for section in sections for one in section.call_outs]
+    return ReportSummary(
+        output=output,
+        title=title,
+        sections=tuple(told),
+        call_outs=len(called),
+        grave=sum(one.grave for one in called),
+        page_bytes=len(text),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _check_output(output: Path, paths: Sequence[Path | str], *, force: bool) -> None:
+    """Refuse to write over what is there, and over what is read in any case."""
+    if output.is_dir():
+        raise UsageError(f"{output}: is a folder; name the file to write, such as {output / 'report.html'}")
+    if not output.exists():
+        return
+    if any("://" not in str(path) and Path(path).exists() and output.samefile(path) for path in paths):
+        raise UsageError(f"{output}: is what the report is to be about; name another --output")
+    if not force:
+        raise UsageError(f"{output}: is there already; --force replaces it, --output names another")
+
+
+def _labels(paths: Sequence[str]) -> list[str]:
+    """Name each input by the end of its path, by as much of it as tells it from the others."""
+    parts = [[part for part in path.replace("\\", "/").split("/") if part not in ("", ".")] or [path] for path in paths]
+    labels = ["/".join(found[-1:]) for found in parts]
+    for depth in (2, 3):
+        again = Counter(labels)
+        labels = ["/".join(p[-depth:]) if again[label] > 1 else label for p, label in zip(parts, labels, strict=True)]
+    again = Counter(labels)
+    labels = [f"{label} ({number})" if again[label] > 1 else label for number, label in enumerate(labels, 1)]
+    return [shown(label, 80) for label in labels]
+
+
+def _scaled(
+    progress: Callable[[int, int, str], None] | None, number: int, inputs: int, label: str
+) -> Callable[[int, int], None] | None:
+    if progress is None:
+        return None
+    return lambda done, total: progress(number * 1000 + 1000 * done // max(total, 1), inputs * 1000, label)
+
+
+def _read(path: Path | str, kind: Kind, progress: Callable[[int, int], None] | None) -> Known:
+    try:
+        if kind is Kind.CORPUS:
+            return read_corpus_facts(path)
+        if kind is Kind.SIZES:
+            return read_sizes_facts(Path(path), progress)
+        return read_dataset_facts(Path(path), progress)
+    except CorpusError as error:  # nothing was written
+        raise UsageError(str(error)) from error
+
+
+def _section(facts: Known, name: str, label: str) -> Section:
+    if isinstance(facts, CorpusFacts):
+        return corpus_section(facts, name, label)
+    if isinstance(facts, SizesFacts):
+        return sizes_section(facts, name, label)
+    return dataset_section(facts, name, label)
+
+
+def _pairs(known: Sequence[Known]) -> list[tuple[int, int]]:
+    """Pair each input with the first one of its kind and task."""
+    first: dict[tuple[type[Known], str | None], int] = {}
+    made = []
+    for number, facts in enumerate(known):
+        before = first.setdefault((type(facts), facts.task if isinstance(facts, DatasetFacts) else None), number)
+        if before != number:
+            made.append((before, number))
+    return made
+
+
+def _told(section: Section) -> dict[str, Any]:
+    called = [{"text": one.text, "advice": one.advice, "grave": one.grave} for one in section.call_outs]
+    return {"label": section.label, "call_outs": called, "data": section.data}

@@ -1,0 +1,1 @@
+"""Pages for people: what is on disk, summed up, drawn and explained in one HTML file."""

@@ -1,0 +1,305 @@
+"""Statistics of columns that pass by, in bounded memory: counts, extremes, quantiles, distances.
+
+A `Distribution` keeps of each value its sign, its exponent and the first `MANTISSA_BITS` bits of its fraction, and how
+often that came. So whole numbers below 512 are counted one by one, and anything else to within 0.4 %: quantiles and
+histograms are as exact, need no second pass, and two distributions can be merged and compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MANTISSA_BITS: Final = 8
+"""The bits of a value's fraction that are kept; 1 / 2**8 is the relative error."""
+
+DRIFT_LIMIT: Final = 0.1
+"""The Kolmogorov-Smirnov distance from which two distributions are called different."""
+
+_FLOAT_SHIFT = np.uint32(23 - MANTISSA_BITS)
+_DOUBLE_SHIFT = np.uint64(52 - MANTISSA_BITS)
+_FLOAT_BINS = 1 << (9 + MANTISSA_BITS)
+_DOUBLE_BINS = 1 << (12 + MANTISSA_BITS)
+# Counting in an array of all bins beats sorting where there are about as many values as bins.
+_SMALL_RANGE = 1 << 17
+_PENDING_LIMIT = 1 << 18
+# Histograms: so few different values have a bar each; the others share so many.
+_EACH_VALUE = 24
+_BARS = 24
+# From this ratio of the largest value to the median of what is not 0, bars are equally wide in logarithms.
+_SKEWED = 30.0
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar of a histogram: ``count`` values from ``low`` to ``high``.
+
+    Where all values are whole, both ends are in it, and a bar of one value has that as both. Else ``high`` belongs to
+    the next bar, if there is one.
+    """
+
+    low: float
+    high: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """The bars of a distribution, and how they divide it: ``values`` (one each), ``linear`` or ``log``."""
+
+    scale: str
+    bars: tuple[Bar, ...]
+
+
+class Distribution:
+    """What is known of a column's values.
+
+    Attributes:
+        count: values, with those that are null or no number.
+        nulls: that are null.
+        nans: that are not a number.
+        infinities: that are infinite.
+        zeros: that are 0.
+        total: the sum of the finite ones.
+        min: the least finite one; NaN where there is none.
+        max: the largest finite one; NaN where there is none.
+    """
+
+    def __init__(self) -> None:
+        self.count = self.nulls = self.nans = self.infinities = self.zeros = 0
+        self.total = 0.0
+        self.min = self.max = math.nan
+        self._values: Floats = np.zeros(0)
+        self._counts: Counts = np.zeros(0, np.int64)
+        self._pending: list[tuple[Floats, Counts]] = []
+        self._pending_length = 0
+
+    def add(self, values: NDArray[Any], nulls: int = 0) -> None:
+        """Add values of any shape, of a type of truth values, integers or floats, and so many nulls."""
+        values = values.reshape(-1)
+        self.count += len(values) + nulls
+        self.nulls += nulls
+        if not len(values):
+            return
+        self.zeros += len(values) - int(np.count_nonzero(values))
+        if values.dtype.kind == "f":
+            values = self._finite(values)
+            if not len(values):
+                return
+        low, high = values.min(), values.max()
+        self.min = float(np.fmin(self.min, float(low)))
+        self.max = float(np.fmax(self.max, float(high)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.total += float(values.sum(dtype=np.float64))
+        self._merge(*_counted(values, low, high))
+
+    def _finite(self, values: NDArray[Any]) -> NDArray[Any]:
+        finite = np.isfinite(values)
+        if finite.all():
+            return values
+        nans = int(np.isnan(values).sum())
+        self.nans += nans
+        self.infinities += len(values) - int(finite.sum()) - nans
+        return values[finite]
+
+    def _merge(self, values: Floats, counts: Counts) -> None:
+        self._pending.append((values, counts))
+        self._pending_length += len(values)
+        if self._pending_length > _PENDING_LIMIT:
+            self._settle()
+
+    def _settle(self) -> None:
+        if not self._pending:
+            return
+        values = np.concatenate([self._values, *(part for part, _ in self._pending)])
+        counts = np.concatenate([self._counts, *(part for _, part in self._pending)])
+        self._values, places = np.unique(values, return_inverse=True)
+        sums = np.zeros(len(self._values), np.int64)
+        np.add.at(sums, places.reshape(-1), counts)
+        self._counts = sums
+        self._pending.clear()
+        self._pending_length = 0
+
+    @property
+    def finite(self) -> int:
+        """How many values are finite numbers."""
+        return self.count - self.nulls - self.nans - self.infinities
+
+    @property
+    def mean(self) -> float:
+        """The mean of the finite ones; NaN where there is none."""
+        return self.total / self.finite if self.finite else math.nan
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all values are one finite number."""
+        return self.finite == self.count > 0 and self.min == self.max
+
+    def steps(self) -> tuple[Floats, Counts]:
+        """Give the different values as far as they are told apart, ascending, and how often each came."""
+        self._settle()
+        return self._values, self._counts
+
+    def quantile(self, at: float) -> float:
+        """Give a quantile of the finite values, such as 0.5, to within 0.4 %; NaN where there is none."""
+        values, counts = self.steps()
+        if not len(values):
+            return math.nan
+        sums = np.cumsum(counts)
+        place = int(np.searchsorted(sums, min(max(math.ceil(at * int(sums[-1])), 1), int(sums[-1]))))
+        return self._within(float(values[place]))
+
+    def most_common(self) -> tuple[float, float]:
+        """Give the value that came most often, and its share of all; values less than 0.4 % apart count as one."""
+        values, counts = self.steps()
+        if not len(values):
+            return math.nan, 0.0
+        place = int(np.argmax(counts))
+        return self._within(float(values[place])), int(counts[place]) / self.count
+
+    def _within(self, value: float) -> float:
+        return min(max(value, self.min), self.max)
+
+    def histogram(self, bars: int = _BARS) -> Histogram:
+        """Give the bars of the finite values: one for each value if they are few, else of equal width."""
+        values, counts = self.steps()
+        if not len(values):
+            return Histogram("values", ())
+        if len(values) <= _EACH_VALUE:
+            each = zip(map(self._within, values.tolist()), counts.tolist(), strict=True)
+            return Histogram("values", tuple(Bar(value, value, count) for value, count in each))
+        edges, scale = self._edges(values, counts, bars)
+        lows, highs = edges[:-1], edges[1:]
+        if (values == np.floor(values)).all():
+            lows = np.unique(np.floor(lows))
+            highs = np.append(lows[1:] - 1, self.max)
+        places = np.maximum(np.searchsorted(lows, values, side="right") - 1, 0)
+        heights = np.bincount(places, counts, minlength=len(lows)).astype(np.int64)
+        ends = zip(lows.tolist(), highs.tolist(), heights.tolist(), strict=True)
+        return Histogram(scale, tuple(Bar(low, high, count) for low, high, count in ends))
+
+    def _edges(self, values: Floats, counts: Counts, bars: int) -> tuple[Floats, str]:
+        sizes = np.abs(values[values != 0])
+        order = np.argsort(sizes)
+        sums = np.cumsum(counts[values != 0][order])
+        middle = float(sizes[order][np.searchsorted(sums, 0.5 * sums[-1])])
+        if sizes[order[-1]] <= _SKEWED * middle and self.max - self.min < math.inf:
+            return np.linspace(self.min, self.max, bars + 1), "linear"
+        # asinh is linear around 0 and a logarithm further out, of either sign.
+        unit = max(float(sizes[order][np.searchsorted(sums, 0.05 * sums[-1])]), 1e-300)
+        low_end, high_end = (math.asinh(end / unit) for end in (self.min, self.max))
+        edges = np.sinh(np.linspace(low_end, high_end, bars + 1)) * unit
+        edges[0], edges[-1] = self.min, self.max
+        return np.maximum.accumulate(edges), "log"
+
+    def drift(self, other: Distribution) -> float:
+        """Give the Kolmogorov-Smirnov distance to another one, from 0 to 1: the largest gap of their sums of shares.
+
+        NaN where one of them has no finite value.
+        """
+        (mine, my_counts), (theirs, their_counts) = self.steps(), other.steps()
+        if not len(mine) or not len(theirs):
+            return math.nan
+        at = np.union1d(mine, theirs)
+
+        def shares(values: Floats, counts: Counts) -> Floats:
+            sums = np.concatenate([[0], np.cumsum(counts)])
+            return np.asarray(sums[np.searchsorted(values, at, side="right")] / sums[-1], np.float64)
+
+        return float(np.abs(shares(mine, my_counts) - shares(theirs, their_counts)).max())
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the numbers as plain values; what is no number is None."""
+        quantiles = {f"p{round(100 * at)}": self.quantile(at) for at in (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)}
+        numbers = {"min": self.min, **quantiles, "max": self.max, "mean": self.mean}
+        counts = {name: getattr(self, name) for name in ("count", "nulls", "nans", "infinities", "zeros")}
+        return {**counts, **{name: value if math.isfinite(value) else None for name, value in numbers.items()}}
+
+
+def _counted(values: NDArray[Any], low: Any, high: Any) -> tuple[Floats, Counts]:
+    """Give the different values to `MANTISSA_BITS`, and how often each came; all are finite."""
+    kind = values.dtype.kind
+    if kind == "b":
+        ones = int(np.count_nonzero(values))
+        return np.array([0.0, 1.0]), np.array([len(values) - ones, ones], np.int64)
+    if kind in "iu" and int(high) - int(low) < _SMALL_RANGE:
+        heights = np.bincount((values - low).astype(np.intp, copy=False))
+        there = np.flatnonzero(heights)
+        return _cut((there + int(low)).astype(np.float64)), heights[there].astype(np.int64)
+    if values.dtype == np.float32:
+        bins = np.bincount(np.ascontiguousarray(values).view(np.uint32) >> _FLOAT_SHIFT, minlength=_FLOAT_BINS)
+        there = np.flatnonzero(bins)
+        found = (there.astype(np.uint32) << _FLOAT_SHIFT).view(np.float32).astype(np.float64)
+        return found, bins[there].astype(np.int64)
+    keys = np.ascontiguousarray(values, np.float64).view(np.uint64) >> _DOUBLE_SHIFT
+    if len(keys) >= _DOUBLE_BINS // 4:
+        bins = np.bincount(keys.astype(np.intp), minlength=_DOUBLE_BINS)
+        there = np.flatnonzero(bins)
+        return (there.astype(np.uint64) << _DOUBLE_SHIFT).view(np.float64), bins[there].astype(np.int64)
+    found_keys, counts = np.unique(keys, return_counts=True)
+    return (found_keys << _DOUBLE_SHIFT).view(np.float64), counts.astype(np.int64)
+
+
+def _cut(values: Floats) -> Floats:
+    """Take the bits away that are not kept."""
+    kept = (values.view(np.uint64) >> _DOUBLE_SHIFT) << _DOUBLE_SHIFT
+    return kept.view(np.float64)
+
+
+def numbers_of(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[Any], int] | None:
+    """Give a column's numbers, and how many nulls there were; of a list, its elements. None for other types."""
+    import pyarrow as pa
+
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    kind = column.type
+    if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        inner = numbers_of(column.flatten())
+        return None if inner is None else (inner[0], inner[1] + column.null_count)
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        return None
+    nulls = column.null_count
+    present = column.drop_null() if nulls else column
+    values = np.asarray(present.to_numpy(zero_copy_only=False))
+    return values.astype(np.float32) if values.dtype == np.float16 else values, nulls
+
+
+class LogCorrelations:
+    """Pearson's correlation of log(1 + x) of many columns with the logarithm of one, in one pass.
+
+    Negative values count as 0: the columns are counts.
+    """
+
+    def __init__(self, columns: int) -> None:
+        self._rows = 0
+        self._sums = np.zeros((5, columns))
+
+    def add(self, columns: Sequence[NDArray[Any]], label: NDArray[Any]) -> None:
+        """Add rows: the columns' values, and the label's, which are more than 0."""
+        if not len(label):
+            return
+        y = np.log(label.astype(np.float64))
+        for number, column in enumerate(columns):
+            x = np.log1p(np.maximum(np.nan_to_num(column.astype(np.float64), posinf=0.0), 0.0))
+            self._sums[:, number] += (x.sum(), (x * x).sum(), (x * y).sum(), y.sum(), (y * y).sum())
+        self._rows += len(y)
+
+    def result(self) -> Floats:
+        """Give a correlation for each column; NaN for one that is constant."""
+        if not self._rows:
+            return np.full(self._sums.shape[1], np.nan)
+        x, xx, xy, y, yy = self._sums / self._rows
+        spread_x, spread_y = np.maximum(xx - x * x, 0), np.maximum(yy - y * y, 0)
+        known = (spread_x > 1e-12) & (spread_y > 1e-12)
+        return np.where(known, (xy - x * y) / np.sqrt(np.where(known, spread_x * spread_y, 1.0)), np.nan)

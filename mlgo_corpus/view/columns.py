@@ -1,0 +1,91 @@
+"""Columns of tables that may hold anything, read as plain arrays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError
+from mlgo_corpus.store.remote import Place
+from mlgo_corpus.store.tables import open_parquet, unreadable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ROWS_AT_A_TIME = 1 << 14
+
+
+@contextmanager
+def readable(path: Place) -> Iterator[Any]:
+    """Open a Parquet file of anybody's.
+
+    Raises:
+        CorpusError: it cannot be opened, or what the block does with it fails: it is damaged, or of other types.
+    """
+    try:
+        with open_parquet(path) as file:
+            yield file
+    except MlgoCorpusError:
+        raise
+    except Exception as error:  # damage shows as errors of many types
+        raise unreadable(path, error) from error
+
+
+def column_names_of(path: Place) -> tuple[str, ...]:
+    """Name the columns of a Parquet file.
+
+    Raises:
+        CorpusError: it is none.
+    """
+    with readable(path) as file:
+        return tuple(file.schema_arrow.names)
+
+
+def iter_columns(path: Path, wanted: Sequence[str], needed: Sequence[str] = ()) -> Iterator[dict[str, pa.Array]]:
+    """Give those of the wanted columns that are there, some thousands of rows at a time.
+
+    Raises:
+        CorpusError: it cannot be read, or a needed column is not there.
+    """
+    with readable(path) as file:
+        there = set(file.schema_arrow.names)
+        if lacking := [name for name in needed if name not in there]:
+            raise CorpusError(f"{path}: expected a column {lacking[0]!r}, found none")
+        names = [name for name in wanted if name in there]
+        for batch in file.iter_batches(batch_size=_ROWS_AT_A_TIME, columns=names):
+            yield {name: batch.column(batch.schema.get_field_index(name)) for name in names}
+
+
+def floats_of(column: pa.Array) -> NDArray[np.float64]:
+    """Give numbers or truth values as floats, null as NaN."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_boolean(column.type):
+        column = pc.cast(column, pa.int8())
+    cast = pc.cast(column, pa.float64(), safe=False)
+    return np.asarray(cast.to_numpy(zero_copy_only=False), np.float64)
+
+
+def texts_of(column: pa.Array) -> list[str | None]:
+    """Give text, also dictionary-encoded."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return list(pc.cast(column, pa.string()).to_pylist())
+
+
+def count_texts(column: pa.Array, into: Counter[str], null: str = "unknown") -> None:
+    """Count the texts of a column."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    counted = pc.value_counts(pc.fill_null(pc.cast(column, pa.string()), null))
+    for value, number in zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True):
+        into[value] += number

@@ -1,0 +1,240 @@
+"""Charts as Vega-Lite specifications: plain dictionaries, without anything that would have to be fetched.
+
+Colours are the page's own (``var(--a)``), so that charts follow it into the dark and onto paper. Text from elsewhere
+only ever stands in ``data``, where nothing is evaluated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from mlgo_corpus.view import words
+from mlgo_corpus.view.aggregate import Bar, Histogram
+
+Spec = dict[str, Any]
+Rows = Sequence[dict[str, Any]]
+
+GOOD: Final = "var(--good)"
+BAD: Final = "var(--bad)"
+FIRST: Final = "var(--a)"
+SECOND: Final = "var(--b)"
+QUIET: Final = "var(--quiet)"
+
+_HEIGHT = 220
+_ROW = 24
+_TICKS = 6
+
+CONFIG: Final[Spec] = {
+    "background": "transparent",
+    "font": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": "var(--soft)",
+        "titleColor": "var(--soft)",
+        "gridColor": "var(--line)",
+        "domainColor": "var(--line)",
+        "tickColor": "var(--line)",
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "titlePadding": 8,
+        "labelLimit": 150,
+        "labelOverlap": "greedy",
+    },
+    "legend": {"labelColor": "var(--soft)", "titleColor": "var(--soft)", "orient": "top", "labelFontSize": 12},
+    "text": {"fill": "var(--ink)", "fontSize": 12},
+    "bar": {"fill": FIRST},
+    "point": {"fill": FIRST, "stroke": None, "filled": True, "size": 36},
+    "rule": {"stroke": "var(--soft)"},
+}
+"""What all charts share; the page gives it to Vega."""
+
+
+def _spec(alt: str, rows: Rows, height: int, **rest: Any) -> Spec:
+    return {
+        "description": alt,
+        "width": "container",
+        "height": height,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "data": {"values": list(rows)},
+        **rest,
+    }
+
+
+def _tips(*fields: tuple[str, str]) -> list[Spec]:
+    return [{"field": name, "type": "nominal", "title": title} for name, title in fields]
+
+
+def histogram(
+    bars: Sequence[tuple[str, str, float]], alt: str, *, x: str, y: str, edges: Sequence[str] | None = None
+) -> Spec:
+    """Draw bars side by side.
+
+    Args:
+        bars: a label, what to say of it, and the height of each.
+        alt: what the chart shows.
+        x: the title below.
+        y: the title beside.
+        edges: the labels between the bars, one more than there are bars; without them each bar has its own.
+    """
+    rows = [
+        {"i": number, "j": number + 1, "label": label, "tip": tip, "n": height}
+        for number, (label, tip, height) in enumerate(bars)
+    ]
+    height: Spec = {"field": "n", "type": "quantitative", "title": y, "axis": {"tickCount": 4, "format": "~s"}}
+    shared: Spec = {"y": height, "tooltip": _tips(("label", x), ("tip", y))}
+    if edges is None:
+        across: Spec = {"field": "label", "type": "ordinal", "sort": None, "title": x}
+        across["axis"] = {"labelAngle": 0}
+        mark: Spec = {"type": "bar", "width": {"expr": "min(72, bandwidth('x') * 0.92)"}}
+        return _spec(alt, rows, _HEIGHT, mark=mark, encoding={"x": across, **shared})
+    step = max(1, -(-len(bars) // _TICKS))
+    values = list(range(0, len(bars) + 1, step))
+    axis = {"values": values, "grid": False, "labelExpr": f"{json.dumps(list(edges))}[datum.value]"}
+    across = {"field": "i", "type": "quantitative", "title": x, "axis": axis}
+    across["scale"] = {"domain": [0, len(bars)], "nice": False}
+    mark = {"type": "rect", "stroke": "var(--paper)", "strokeWidth": 1, "fill": FIRST}
+    spans = {"x": across, "x2": {"field": "j"}, "y2": {"datum": 0}}
+    return _spec(alt, rows, _HEIGHT, mark=mark, encoding={**spans, **shared})
+
+
+def span(bar: Bar, write: Any = words.number) -> str:
+    """Say what values a bar stands for."""
+    return str(write(bar.low)) if bar.low == bar.high else f"{write(bar.low)} to {write(bar.high)}"
+
+
+def of_histogram(found: Histogram, alt: str, *, x: str, y: str, write: Any = words.number) -> Spec:
+    """Draw the histogram of a distribution."""
+    total = sum(bar.count for bar in found.bars) or 1
+
+    def tip(count: int) -> str:
+        return f"{words.count(count)} ({words.percent(count / total)})"
+
+    if found.scale == "values":
+        return histogram([(write(bar.low), tip(bar.count), bar.count) for bar in found.bars], alt, x=x, y=y)
+    edges = [write(bar.low) for bar in found.bars] + [write(found.bars[-1].high)]
+    bars = [(span(bar, write), tip(bar.count), bar.count) for bar in found.bars]
+    if found.scale == "log":
+        x = f"{x} (logarithmic)"
+    return histogram(bars, alt, x=x, y=y, edges=edges)
+
+
+def waterfall(steps: Sequence[tuple[str, str, float, float, str]], alt: str, *, x: str) -> Spec:
+    """Draw how one number becomes another, step by step from top to bottom.
+
+    Args:
+        steps: a label, what to say of it, where the bar begins and ends, and its colour.
+        alt: what the chart shows.
+        x: the title below.
+    """
+    rows = [
+        {"k": f"{number:03d}", "label": label, "tip": tip, "from": low, "to": high, "colour": colour}
+        for number, (label, tip, low, high, colour) in enumerate(steps)
+    ]
+    labels = json.dumps({row["k"]: row["label"] for row in rows})
+    colours = sorted({step[4] for step in steps})
+    encoding = {
+        "y": {"field": "k", "type": "ordinal", "title": None, "axis": {"labelExpr": f"{labels}[datum.value]"}},
+        "x": {
+            "field": "from",
+            "type": "quantitative",
+            "title": x,
+            "scale": {"zero": False},
+            "axis": {"format": "~s", "tickCount": 5},
+        },
+        "x2": {"field": "to"},
+        "color": {
+            "field": "colour",
+            "type": "nominal",
+            "legend": None,
+            "scale": {"domain": colours, "range": colours},
+        },
+        "tooltip": _tips(("label", "module"), ("tip", "bytes")),
+    }
+    # A bar without a length, of a total that did not change, is a line.
+    mark = {"type": "bar", "height": {"band": 0.72}, "minBandSize": 2}
+    return _spec(alt, rows, _ROW * len(rows), mark=mark, encoding=encoding)
+
+
+def scatter(
+    points: Sequence[tuple[float, float, str, str]],
+    alt: str,
+    *,
+    x: str,
+    y: str,
+    log: bool = True,
+    diagonal: bool = False,
+    level: bool = False,
+) -> Spec:
+    """Draw points.
+
+    Args:
+        points: where each is, its name, and its colour.
+        alt: what the chart shows.
+        x: the title below.
+        y: the title beside.
+        log: whether both axes are logarithmic; else only the one below.
+        diagonal: draw the line on which both are the same.
+        level: draw the line at 0.
+    """
+    rows = [
+        {"x": left, "y": up, "name": name, "tx": words.number(left), "ty": words.number(up), "colour": colour}
+        for left, up, name, colour in points
+    ]
+    colours = sorted({point[3] for point in points})
+
+    def axis(name: str, title: str, *, is_log: bool) -> Spec:
+        scale: Spec = {"type": "log", "nice": False} if is_log else {"nice": True}
+        return {
+            "field": name,
+            "type": "quantitative",
+            "title": title,
+            "scale": {**scale, "padding": 10},
+            "axis": {"format": "~s" if large else "~g", "tickCount": 5, "gridOpacity": 0.6},
+        }
+
+    large = max((max(abs(point[0]), abs(point[1])) for point in points), default=0) >= 1000
+    across, up = axis("x", x, is_log=True), axis("y", y, is_log=log)
+    colour = {"field": "colour", "type": "nominal", "legend": None, "scale": {"domain": colours, "range": colours}}
+    encoding = {"x": across, "y": up, "color": colour, "tooltip": _tips(("name", "module"), ("tx", x), ("ty", y))}
+    layers: list[Spec] = []
+    if diagonal and points:
+        ends = [min(min(point[:2]) for point in points), max(max(point[:2]) for point in points)]
+        line = {"values": [{"x": end, "y": end} for end in ends]}
+        layers.append({"data": line, "mark": {"type": "line", "stroke": QUIET}, "encoding": {"x": across, "y": up}})
+    if level:
+        layers.append({"mark": {"type": "rule", "stroke": QUIET}, "encoding": {"y": {"datum": 0}}})
+    layers.append({"mark": {"type": "point", "opacity": 0.7}, "encoding": encoding})
+    return _spec(alt, rows, 300, layer=layers)
+
+
+def pairs(groups: Sequence[str], bars: Sequence[tuple[str, Sequence[float]]], alt: str, *, x: str, y: str) -> Spec:
+    """Draw bars of several groups side by side, as shares of each group.
+
+    Args:
+        groups: their names.
+        bars: a label, and the share of each group.
+        alt: what the chart shows.
+        x: the title below.
+        y: the title beside.
+    """
+    rows = [
+        {"label": label, "group": group, "share": share, "tip": words.percent(share)}
+        for label, shares in bars
+        for group, share in zip(groups, shares, strict=True)
+    ]
+    encoding = {
+        "x": {"field": "label", "type": "ordinal", "sort": None, "title": x, "axis": {"labelAngle": 0}},
+        "xOffset": {"field": "group", "sort": list(groups)},
+        "y": {"field": "share", "type": "quantitative", "title": y, "axis": {"format": "%", "tickCount": 4}},
+        "color": {
+            "field": "group",
+            "title": None,
+            "sort": list(groups),
+            "scale": {"domain": list(groups), "range": [FIRST, SECOND]},
+        },
+        "tooltip": _tips(("label", x), ("group", "of"), ("tip", y)),
+    }
+    return _spec(alt, rows, _HEIGHT, mark={"type": "bar"}, encoding=encoding)

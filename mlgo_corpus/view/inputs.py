@@ -1,0 +1,89 @@
+"""What a path holds that a page can tell of: a corpus, a dataset of decisions, or a table of functions."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from mlgo_corpus.errors import CorpusError, UsageError, os_reason
+from mlgo_corpus.store.corpus import MANIFEST_NAME, MANIFEST_STEM
+from mlgo_corpus.store.dataset import DATASET_NAME, PARQUET_SUFFIX, DatasetPaths
+from mlgo_corpus.store.packed import is_packed
+from mlgo_corpus.store.remote import RemotePath, parse_place
+from mlgo_corpus.store.sizestable import SIZES_KIND
+from mlgo_corpus.view.columns import column_names_of
+
+EXPECTED: Final = "a corpus, a dataset of decisions, or a table of functions and sizes"
+
+
+class Kind(StrEnum):
+    """What an input is."""
+
+    CORPUS = "corpus"
+    DATASET = "dataset"
+    SIZES = "sizes"
+
+
+def find_kind(path: str | Path) -> Kind:
+    """Tell what a path or URL holds.
+
+    Raises:
+        UsageError: nothing that a page can tell of, or it cannot be looked at.
+    """
+    place = parse_place(path)
+    if isinstance(place, RemotePath):
+        return Kind.CORPUS
+    try:
+        if place.is_dir():
+            return _kind_of_folder(place)
+        if not place.exists():
+            raise UsageError(f"{place}: no such file or folder; expected {EXPECTED}")
+    except OSError as error:
+        raise UsageError(f"{place}: {os_reason(error)}") from error
+    if place.name.startswith(MANIFEST_STEM) and place.name.endswith(".json"):
+        return Kind.CORPUS
+    if place.name in (DATASET_NAME, "modules.parquet", "contexts.parquet"):
+        raise UsageError(f"{place}: is a part of a dataset or a corpus; name its folder: {place.parent}")
+    if place.suffix != PARQUET_SUFFIX:
+        raise UsageError(f"{place}: a file that is no Parquet; expected {EXPECTED}")
+    return _kind_of_file(place)
+
+
+def _kind_of_folder(folder: Path) -> Kind:
+    if (folder / MANIFEST_NAME).exists() or is_packed(folder):
+        return Kind.CORPUS
+    about = folder / DATASET_NAME
+    if not about.exists():
+        inside = sorted(child.parent.name for child in folder.glob(f"*/{DATASET_NAME}"))
+        if inside:
+            listed = ", ".join(inside[:5])
+            raise UsageError(f"{folder}: holds {len(inside)} datasets ({listed}); name one: {folder / inside[0]}")
+        raise UsageError(f"{folder}: holds neither {MANIFEST_NAME} nor {DATASET_NAME}; expected {EXPECTED}")
+    try:
+        said: Any = json.loads(about.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{about}: not JSON: {error}") from error
+    if not isinstance(said, dict) or said.get("tool") != "mlgo-corpus":
+        raise UsageError(f"{about}: not a dataset of mlgo-corpus; expected {EXPECTED}")
+    return Kind.SIZES if said.get("kind") == SIZES_KIND else Kind.DATASET
+
+
+def _kind_of_file(path: Path) -> Kind:
+    try:
+        names = set(column_names_of(path))
+    except CorpusError as error:
+        raise UsageError(str(error)) from error
+    if {"module", "function", "native_size"} <= names:
+        return Kind.SIZES
+    if {"module", "observation"} <= names:
+        if path.parent.name == "observations" and (path.parent.parent / DATASET_NAME).exists():
+            raise UsageError(f"{path}: is a part of a dataset; name its folder: {path.parent.parent}")
+        if not DatasetPaths.of(path).modules.is_file():
+            raise UsageError(
+                f"{path}: has no {DatasetPaths.of(path).modules.name} beside it, which says what its modules are"
+            )
+        return Kind.DATASET
+    columns = ", ".join(sorted(names)[:6])
+    raise UsageError(f"{path}: a Parquet file of something else (its columns: {columns}); expected {EXPECTED}")

@@ -1,0 +1,96 @@
+"""Writing a page: one HTML file with everything in it, which loads nothing and runs only its own scripts."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib import resources
+from typing import Any, Final
+
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.view.blocks import Figure, Heading, Section
+from mlgo_corpus.view.figures import CONFIG
+
+INSTALL: Final = "pip install 'mlgo-corpus[report]'"
+"""How the libraries come to be there that pages are made with."""
+
+# What the bundle does, beside bringing Vega, Vega-Lite and Vega-Embed.
+_SNIPPET = "window.vegaEmbed=vegaEmbed;"
+# What ends a script, or begins a comment, in HTML; in JSON it stands only in strings, where this means the same.
+_IN_SCRIPT = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page to be written: its title, what made it, its sections."""
+
+    title: str
+    maker: str
+    sections: tuple[Section, ...]
+
+
+def check_libraries() -> None:
+    """See to it that pages can be made.
+
+    Raises:
+        UsageError: a library is missing; the message says how to get it.
+    """
+    try:
+        import jinja2  # noqa: F401
+        import vl_convert  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f"a report needs {error.name}, which is not installed: {INSTALL}") from error
+
+
+def render(page: Page) -> str:
+    """Write the page as HTML.
+
+    All text is escaped by the template; specifications of charts are JSON that cannot end its script. Scripts are
+    named by their digests in the page's content security policy, so nothing else runs even if something slipped
+    through, and nothing can be fetched.
+    """
+    import jinja2
+    import vl_convert
+    from markupsafe import Markup
+
+    folder = resources.files("mlgo_corpus.view") / "data"
+    bundle = vl_convert.javascript_bundle(_SNIPPET).replace("\r\n", "\n").replace("\r", "\n")
+    script = (folder / "page.js").read_text(encoding="utf-8")
+    scripts = (bundle, script)
+    if any("</script" in text.lower() or "<!--" in text for text in scripts):
+        raise UsageError("the bundle of vl-convert-python cannot stand in a page: install another version of it")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string((folder / "page.html.j2").read_text(encoding="utf-8"))
+    text = template.render(
+        page=page,
+        policy=_policy(scripts),
+        css=Markup((folder / "page.css").read_text(encoding="utf-8")),
+        scripts=[Markup(text) for text in scripts],
+        charts=Markup(embedded({"config": CONFIG, "charts": _charts(page.sections)})),
+        headings=_headings,
+    )
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    digests = (base64.b64encode(sha256(text.encode()).digest()).decode() for text in scripts)
+    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def embedded(value: Any) -> str:
+    """Write JSON that can stand in a script of HTML, whatever text is in it."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=True).translate(_IN_SCRIPT)
+
+
+def _charts(sections: Sequence[Section]) -> dict[str, Any]:
+    return {block.name: block.spec for section in sections for block in section.blocks if isinstance(block, Figure)}
+
+
+def _headings(section: Section) -> list[Heading]:
+    return [block for block in section.blocks if isinstance(block, Heading)]

@@ -1,0 +1,93 @@
+"""Numbers and names as people read them."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+_SPACE: Final = "\N{NARROW NO-BREAK SPACE}"
+_MINUS: Final = "\N{MINUS SIGN}"
+# A name is shown up to so many characters in a table; its end tells more than its middle.
+_LONGEST: Final = 120
+
+
+def shown(text: object, longest: int = _LONGEST) -> str:
+    """Make any text fit for one line: what does not print is escaped, and too long a middle is left out."""
+    line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))
+    if len(line) <= longest:
+        return line
+    head = longest // 3
+    return f"{line[:head]}…{line[len(line) - (longest - head - 1) :]}"
+
+
+def shown_lines(text: str) -> str:
+    """Make any text fit to be shown line by line, as `shown` does."""
+    return "\n".join(shown(line.expandtabs(), 400) for line in text.splitlines())
+
+
+def short(name: str, longest: int = 24) -> str:
+    """Give the last part of a module's name, for an axis."""
+    return shown(name.rstrip("/").rpartition("/")[2] or name, longest)
+
+
+def count(number: float) -> str:
+    """Write a whole number, in groups of three digits: ``12 345``."""
+    return f"{round(number):,}".replace(",", _SPACE).replace("-", _MINUS)
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number with its noun: ``1 module``, ``2 modules``."""
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def size(number: float) -> str:
+    """Write a number of bytes, in powers of 1000: ``1.5 MB``."""
+    value = abs(number)
+    sign = _MINUS if number < 0 else ""
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 999.95 or (unit == "B" and value < 1000):
+            return f"{sign}{value:.0f}{_SPACE}{unit}" if unit == "B" else f"{sign}{value:.1f}{_SPACE}{unit}"
+        value /= 1000
+    return f"{sign}{value:.1f}{_SPACE}TB"
+
+
+def signed(number: float) -> str:
+    """Write a whole number with its sign."""
+    return f"+{count(number)}" if number > 0 else count(number)
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """Write a share of 1 in percent; only none is 0 %, and only all is 100 %."""
+    if not math.isfinite(share):
+        return "–"
+    least = 10.0**-digits
+    if 0 < share * 100 < least:
+        return f"<{least:g}{_SPACE}%"
+    if 100 - least < share * 100 < 100:
+        return f">{100 - least:g}{_SPACE}%"
+    return f"{share * 100:.{digits}f}{_SPACE}%".replace("-", _MINUS)
+
+
+def change(share: float) -> str:
+    """Write a relative change in percent, with its sign."""
+    if not math.isfinite(share):
+        return "–"
+    return f"{share * 100:+.2f}{_SPACE}%".replace("-", _MINUS)
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Write any number, short: whole ones below a billion as they are, others to some digits."""
+    if not math.isfinite(value):
+        return "–" if math.isnan(value) else ("∞" if value > 0 else f"{_MINUS}∞")
+    if abs(value) < 1e9 and (value == int(value) or abs(value) >= 10**digits):
+        return count(value)
+    return f"{value:.{digits}g}".replace("-", _MINUS)
+
+
+def seconds(value: float) -> str:
+    """Write a time."""
+    if not math.isfinite(value):
+        return "–"
+    if value < 120:
+        return f"{value:.3g}{_SPACE}s"
+    return f"{value / 60:.1f}{_SPACE}min" if value < 7200 else f"{value / 3600:.1f}{_SPACE}h"
