@@ -11,7 +11,7 @@ from typing import Any
 
 from mlgo_corpus import __version__
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
-from mlgo_corpus.store.corpus import write_atomically
+from mlgo_corpus.store.corpus import MANIFEST_STEM, write_atomically
 from mlgo_corpus.view.blocks import Section
 from mlgo_corpus.view.comparison import compare
 from mlgo_corpus.view.corpusfacts import CorpusFacts, read_corpus_facts
@@ -22,7 +22,9 @@ from mlgo_corpus.view.inputs import Kind, find_kind
 from mlgo_corpus.view.page import Page, check_libraries, render
 from mlgo_corpus.view.sizesfacts import SizesFacts, read_sizes_facts
 from mlgo_corpus.view.sizessection import sizes_section
-from mlgo_corpus.view.words import shown
+from mlgo_corpus.view.words import plain, shown
+
+_NAMED = 4
 
 Known = CorpusFacts | DatasetFacts | SizesFacts
 
@@ -108,8 +110,8 @@ def report_page(
         compared = compare(known[first], known[second], f"comparison-{number}", (labels[first], labels[second]))
         sections.append(compared)
         told.append({"kind": "comparison", **_told(compared)})
-    title = shown(title if title is not None else ", ".join(labels), 200)
-    text = render(Page(title, f"mlgo-corpus {__version__}", tuple(sections))).encode("utf-8", "replace")
+    title = shown(title if title is not None else _title(labels), 200)
+    text = render(Page(title, f"mlgo-corpus {__version__}", tuple(sections)))
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(output, text)
@@ -141,14 +143,29 @@ def _check_output(output: Path, paths: Sequence[Path | str], *, force: bool) -> 
 
 def _labels(paths: Sequence[str]) -> list[str]:
     """Name each input by the end of its path, by as much of it as tells it from the others."""
-    parts = [[part for part in path.replace("\\", "/").split("/") if part not in ("", ".")] or [path] for path in paths]
-    labels = ["/".join(found[-1:]) for found in parts]
+    parts = [_parts(path) for path in paths]
+    labels = [found[-1] for found in parts]
     for depth in (2, 3):
         again = Counter(labels)
         labels = ["/".join(p[-depth:]) if again[label] > 1 else label for p, label in zip(parts, labels, strict=True)]
     again = Counter(labels)
     labels = [f"{label} ({number})" if again[label] > 1 else label for number, label in enumerate(labels, 1)]
     return [shown(label, 80) for label in labels]
+
+
+def _parts(path: str) -> list[str]:
+    """Divide a path; a manifest of one side of a split is the side of its corpus: ``corpus:train``."""
+    parts = [part for part in path.split("/") if part not in ("", ".")] or [path]
+    name = parts[-1]
+    if len(parts) > 1 and name.startswith(MANIFEST_STEM) and name.endswith(".json"):
+        side = name.removeprefix(MANIFEST_STEM).removesuffix("json").removesuffix(".")
+        return [*parts[:-2], f"{parts[-2]}:{side}" if side else parts[-2]]
+    return parts
+
+
+def _title(labels: Sequence[str]) -> str:
+    rest = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
+    return ", ".join(labels[:_NAMED]) + rest
 
 
 def _scaled(
@@ -190,5 +207,5 @@ def _pairs(known: Sequence[Known]) -> list[tuple[int, int]]:
 
 
 def _told(section: Section) -> dict[str, Any]:
-    called = [{"text": one.text, "advice": one.advice, "grave": one.grave} for one in section.call_outs]
+    called = [{"text": plain(one.text), "advice": plain(one.advice), "grave": one.grave} for one in section.call_outs]
     return {"label": section.label, "call_outs": called, "data": section.data}

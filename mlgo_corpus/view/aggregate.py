@@ -31,8 +31,9 @@ _DOUBLE_BINS = 1 << (12 + MANTISSA_BITS)
 # Counting in an array of all bins beats sorting where there are about as many values as bins.
 _SMALL_RANGE = 1 << 17
 _PENDING_LIMIT = 1 << 18
-# Histograms: so few different values have a bar each; the others share so many.
-_EACH_VALUE = 24
+# Histograms: so few different values have a bar each, and so few whole ones that lie so near; others share bars.
+_EACH_VALUE = 8
+_EACH_WHOLE, _WHOLE_RANGE = 40, 48.0
 _BARS = 24
 # From this ratio of the largest value to the median of what is not 0, bars are equally wide in logarithms.
 _SKEWED = 30.0
@@ -111,7 +112,7 @@ class Distribution:
         nans = int(np.isnan(values).sum())
         self.nans += nans
         self.infinities += len(values) - int(finite.sum()) - nans
-        return values[finite]
+        return np.asarray(values[finite])
 
     def _merge(self, values: Floats, counts: Counts) -> None:
         self._pending.append((values, counts))
@@ -176,7 +177,7 @@ class Distribution:
         values, counts = self.steps()
         if not len(values):
             return Histogram("values", ())
-        if len(values) <= _EACH_VALUE:
+        if _have_a_bar_each(values):
             each = zip(map(self._within, values.tolist()), counts.tolist(), strict=True)
             return Histogram("values", tuple(Bar(value, value, count) for value, count in each))
         edges, scale = self._edges(values, counts, bars)
@@ -225,6 +226,12 @@ class Distribution:
         numbers = {"min": self.min, **quantiles, "max": self.max, "mean": self.mean}
         counts = {name: getattr(self, name) for name in ("count", "nulls", "nans", "infinities", "zeros")}
         return {**counts, **{name: value if math.isfinite(value) else None for name, value in numbers.items()}}
+
+
+def _have_a_bar_each(values: Floats) -> bool:
+    """Tell whether a histogram can show each of some values, which ascend, where it belongs."""
+    whole = bool((values == np.floor(values)).all()) and values[-1] - values[0] <= _WHOLE_RANGE
+    return len(values) <= _EACH_VALUE or (whole and len(values) <= _EACH_WHOLE)
 
 
 def _counted(values: NDArray[Any], low: Any, high: Any) -> tuple[Floats, Counts]:

@@ -63,14 +63,14 @@ def iter_columns(path: Path, wanted: Sequence[str], needed: Sequence[str] = ()) 
 
 
 def floats_of(column: pa.Array) -> NDArray[np.float64]:
-    """Give numbers or truth values as floats, null as NaN."""
+    """Give numbers or truth values as floats of their own, null as NaN."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.int8())
     cast = pc.cast(column, pa.float64(), safe=False)
-    return np.asarray(cast.to_numpy(zero_copy_only=False), np.float64)
+    return np.array(cast.to_numpy(zero_copy_only=False), np.float64)
 
 
 def texts_of(column: pa.Array) -> list[str | None]:

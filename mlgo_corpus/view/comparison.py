@@ -19,7 +19,9 @@ from mlgo_corpus.view.sizesfacts import SizesFacts
 
 _LARGEST: Final = 15
 _ACTIONS = 16
+_ACTIONS_MOST = 64
 _DRIFTS = 20
+_QUANTILES: Final = (("5 %", 0.05), ("25 %", 0.25), ("50 %", 0.5), ("75 %", 0.75), ("95 %", 0.95))
 
 Facts = CorpusFacts | DatasetFacts | SizesFacts
 
@@ -85,10 +87,12 @@ def _datasets(before: DatasetFacts, after: DatasetFacts, name: str, labels: tupl
             change_waterfall(f"{name}-waterfall", names, made, changed, labels),
             _size_scatter(f"{name}-scatter", names, made, changed, labels, unit="module"),
         ]
-    headlines.append(Headline("decisions", words.change(after.observations / before.observations - 1) if before.observations else "–",
-                              f"{words.count(after.observations)} after {words.count(before.observations)}"))  # fmt: skip
+    more = words.change(after.observations / before.observations - 1) if before.observations else "–"
+    note = f"{words.count(after.observations)} after {words.count(before.observations)}"
+    headlines.append(Headline("decisions", more, note))
     blocks += _actions(before, after, name, labels)
     drift = _drifts(before, after)
+    drift.pop(before.decision or "", None)  # it has a chart of its own
     data["drift"] = drift
     blocks += _drift_blocks(drift, name)
     called += _drift_call_outs(drift)
@@ -101,6 +105,10 @@ def _datasets(before: DatasetFacts, after: DatasetFacts, name: str, labels: tupl
         blocks=tuple(blocks),
         data=data,
     )
+
+
+def _in_both_headline(what: str, both: int, before: int, after: int) -> Headline:
+    return Headline(f"{what} in both", words.count(both), f"of {words.count(before)} and {words.count(after)}")
 
 
 def _in_both(before: Sequence[str], after: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -137,15 +145,19 @@ def _size_scatter(
         for at in kept
     ]
     change = ratio[known]
-    alt = f"Scatter chart of {words.counted(len(known), unit)}: size in {labels[0]}, and by how many percent it changes in {labels[1]}."
+    alt = (
+        f"Scatter chart of {words.counted(len(known), unit)}: size in {labels[0]}, and by how many percent it changes in "
+        f"{labels[1]}."
+    )
     drawn = (
         ""
         if len(kept) == len(known)
         else f" {words.count(len(kept))} of {words.count(len(known))} are drawn, with all extremes."
     )
-    quantiles = (("5 %", 0.05), ("25 %", 0.25), ("50 %", 0.5), ("75 %", 0.75), ("95 %", 0.95))
     rows = (
-        tuple((text, words.change(float(np.quantile(change, at)) - 1)) for text, at in quantiles) if len(change) else ()
+        tuple((text, words.change(float(np.quantile(change, at)) - 1)) for text, at in _QUANTILES)
+        if len(change)
+        else ()
     )
     return Figure(
         name,
@@ -166,6 +178,11 @@ def _actions(before: DatasetFacts, after: DatasetFacts, name: str, labels: tuple
     if not all(one.finite for one in found):
         return
     tallies = [dict(zip(*(part.tolist() for part in one.steps()), strict=True)) for one in found]
+    if len({*tallies[0], *tallies[1]}) > _ACTIONS_MOST:
+        yield Heading(f"{name}-actions", "Balance of decisions")
+        rows = ((text, *(words.number(one.quantile(at)) for one in found)) for text, at in _QUANTILES)
+        yield Table(f"Quantiles of {decision}", ("quantile", *_different(labels)), tuple(rows))
+        return
     values = sorted(
         {*tallies[0], *tallies[1]}, key=lambda value: (-sum(tally.get(value, 0) for tally in tallies), value)
     )
@@ -211,8 +228,8 @@ def _drift_blocks(drift: dict[str, float], name: str) -> Iterator[Block]:
     yield Heading(
         f"{name}-drift",
         "Drift of features",
-        "The Kolmogorov-Smirnov distance: the largest gap between the two cumulated distributions, from 0 (the same) to "
-        f"1 (nothing in common). From {DRIFT_LIMIT} on, a model trained on the one meets something else in the other.",
+        "The Kolmogorov-Smirnov distance: the largest gap between the two cumulated distributions, from 0 (the same) "
+        f"to 1 (nothing in common). From {DRIFT_LIMIT} on, a model trained on the one meets something else in the other.",
     )
     shown = list(drift.items())[:_DRIFTS]
     rest = f", the largest {len(shown)} of {len(drift)}" if len(drift) > len(shown) else ""
@@ -232,7 +249,7 @@ def _drift_call_outs(drift: dict[str, float]) -> Iterator[CallOut]:
         listed = ", ".join(words.shown(feature, 60) for feature in far[:8])
         more = f" and {len(far) - 8} more" if len(far) > 8 else ""
         yield CallOut(
-            f"{words.counted(len(far), 'feature')} {'is' if len(far) == 1 else 'are'} distributed otherwise (distance of "
+            f"{words.counted(len(far), 'feature')} {words.be(len(far))} distributed otherwise (distance of "
             f"{DRIFT_LIMIT} or more): {listed}{more}.",
             "A model trained on one of the two may do badly on the other: mix them, or train again.",
         )
@@ -263,17 +280,18 @@ def _tables(before: SizesFacts, after: SizesFacts, name: str, labels: tuple[str,
         data["sizes"] = {"before": int(old.sum()), "after": int(new.sum()), "smaller": smaller, "larger": larger}
         found = Distribution()
         found.add(delta)
-        alt = f"Histogram of the change in bytes of {words.counted(len(delta), 'function')}, from {words.number(found.min)} to {words.number(found.max)}."
-        quantiles = (
-            (text, words.signed(found.quantile(at)))
-            for text, at in (("5 %", 0.05), ("25 %", 0.25), ("50 %", 0.5), ("75 %", 0.75), ("95 %", 0.95))
+        alt = (
+            f"Histogram of the change in bytes of {words.counted(len(delta), 'function')}, from "
+            f"{words.number(found.min)} to {words.number(found.max)}."
         )
+        quantiles = ((text, words.signed(found.quantile(at))) for text, at in _QUANTILES)
         blocks += [
             Heading(f"{name}-labels", "Labels of the same functions"),
             Figure(
                 f"{name}-delta",
                 "Change in bytes per function",
-                f"Functions of the same name in the same module: {words.count(smaller)} are smaller, {words.count(larger)} larger.",
+                f"Functions of the same name in the same module: {words.count(smaller)} are smaller, "
+                f"{words.count(larger)} larger.",
                 alt,
                 figures.of_histogram(found.histogram(), alt, x="bytes more or less", y="functions"),
                 Table("Quantiles of the change", ("quantile", "bytes"), tuple(quantiles)),

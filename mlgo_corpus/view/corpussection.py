@@ -30,8 +30,8 @@ def corpus_section(facts: CorpusFacts, name: str, label: str) -> Section:
         name=name,
         label=label,
         title=f"{label}: a corpus of {words.counted(len(facts.names), 'module')}",
-        lead="Modules of real builds: the bitcode that the compiler's front end made of each source file, and the exact "
-        "command that goes on from there. Decisions are traced, and sizes measured, by running these commands.",
+        lead="Modules of real builds: the bitcode that the compiler's front end made of each source file, and the "
+        "exact command that goes on from there. Decisions are traced, and sizes measured, by running these commands.",
         headlines=tuple(_headlines(facts)),
         call_outs=tuple(_call_outs(facts)),
         blocks=tuple(_blocks(facts, name)),
@@ -81,7 +81,8 @@ def _call_outs(facts: CorpusFacts) -> Iterator[CallOut]:
         )
     if facts.leakage is not None and facts.leakage.modules > 0:
         yield CallOut(
-            f"{words.percent(facts.leakage.modules)} of the modules held back from training share a function with training.",
+            f"{words.percent(facts.leakage.modules)} of the modules held back from training share a function with "
+            "training.",
             "Results on them look better than they are: split again without --max-component, or with a larger one.",
             grave=True,
         )
@@ -227,7 +228,8 @@ def _treemap(facts: CorpusFacts) -> TreeMap:
     places = squarify([float(group.size) for _, group, _ in parts], 100.0 * _ASPECT, 100.0)
     tiles = []
     for number, ((label, group, inside), place) in enumerate(zip(parts, places, strict=True)):
-        tip = f"{words.shown(label)}: {words.counted(group.modules, 'module')}, {words.size(group.size)} ({words.percent(group.size / total)})"
+        share = f"{words.size(group.size)} ({words.percent(group.size / total)})"
+        tip = f"{words.shown(label)}: {words.counted(group.modules, 'module')}, {share}"
         inner = _inner_tiles(facts, group, inside, place.width, place.height)
         tiles.append(
             Tile(words.shown(label, 60), tip, place.x / _ASPECT, place.y, place.width / _ASPECT, place.height,
@@ -241,8 +243,8 @@ def _treemap(facts: CorpusFacts) -> TreeMap:
         "Where the bitcode is",
         "Areas are bytes of bitcode: folders, and the largest modules in them. A corpus in which a few rectangles fill "
         "the picture teaches a model mostly what is in those.",
-        f"Treemap of {words.counted(len(facts.names), 'module')} in {words.counted(len(facts.folders), 'folder')}; the largest folder is "
-        f"{words.shown(parts[0][0])} with {words.percent(parts[0][1].size / total)} of the bitcode."
+        f"Treemap of {words.counted(len(facts.names), 'module')} in {words.counted(len(facts.folders), 'folder')}; "
+        f"the largest folder is {words.shown(parts[0][0])} with {words.percent(parts[0][1].size / total)} of the bitcode."
         if parts
         else "Treemap without any bytes.",
         tuple(tiles),

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus.errors import FormatError
-from mlgo_corpus.formats.tasks import INLINING, TASKS, task_name
+from mlgo_corpus.formats.tasks import EVICTION, INLINING, TASKS, task_name
 from mlgo_corpus.formats.traininglog import LogHeader, parse_header
 from mlgo_corpus.store.dataset import DatasetPaths, read_key
 from mlgo_corpus.store.moduletable import STATUS_OK
@@ -27,6 +27,9 @@ NUMBERS: Final = (
     "baseline_code_size", "baseline_cpu_s", "baseline_max_rss_bytes", "reward", "faithful", "dropped_bytes",
 )  # fmt: skip
 """The columns of numbers of a table of modules; those that are not there are NaN."""
+
+MASK: Final = "mask"
+"""The feature of evictions that says which places may be chosen."""
 
 _TEXTS = ("module", "status", "reason", "detail", "stderr_tail", "header")
 _EXAMPLES = 4
@@ -62,6 +65,7 @@ class DatasetFacts:
         observations: rows of observations.
         features: the distribution of each column of numbers, in order; of a tensor's, of all its elements.
         widths: the elements of each.
+        masked: columns of which only those places are counted that an eviction may choose.
         skipped: columns that hold no numbers.
         decision: the column of the decision, or None.
         score: the column of the score, or None.
@@ -79,6 +83,7 @@ class DatasetFacts:
     observations: int = 0
     features: dict[str, Distribution] = field(default_factory=dict)
     widths: dict[str, int] = field(default_factory=dict)
+    masked: set[str] = field(default_factory=set)
     skipped: list[str] = field(default_factory=list)
     decision: str | None = None
     score: str | None = None
@@ -212,16 +217,29 @@ def _iter_numbers(file: Any, names: Sequence[str], facts: DatasetFacts) -> Itera
     rows = max(1, min(_ROWS_AT_A_TIME, _NUMBERS_AT_A_TIME // max(1, max(widths.values(), default=1) * 2)))
     for batch in file.iter_batches(batch_size=rows, columns=list(names)):
         found = {}
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        chosen = _places(facts, columns.get(MASK), widths.get(MASK, 1))
+        for name, column in columns.items():
             values = numbers_of(column)
             if values is None:
                 if name not in facts.skipped:
                     facts.skipped.append(name)
                 continue
             facts.widths[name] = widths[name]
+            if chosen is not None and name != MASK and len(values[0]) == len(chosen) and not values[1]:
+                facts.masked.add(name)
+                values = (values[0][chosen], 0)
             facts.features.setdefault(name, Distribution()).add(*values)
             found[name] = values
         yield len(batch), found
+
+
+def _places(facts: DatasetFacts, mask: Any, width: int) -> NDArray[np.bool_] | None:
+    """Tell which places of an eviction's tensors may be chosen; in the others all features are 0, and mean nothing."""
+    if facts.task != EVICTION or mask is None or width == 1:
+        return None
+    found = numbers_of(mask)
+    return None if found is None or found[1] else np.asarray(found[0] != 0)
 
 
 def _add_agreement(facts: DatasetFacts, columns: dict[str, Any], joint: Sequence[str | None]) -> None:

@@ -13,7 +13,7 @@ from mlgo_corpus.formats.tasks import EVICTION, INLINING, PRIORITY
 from mlgo_corpus.view import figures, words
 from mlgo_corpus.view.aggregate import Distribution
 from mlgo_corpus.view.blocks import Block, CallOut, Facts, Features, Figure, Heading, Headline, Section, Table
-from mlgo_corpus.view.datasetfacts import DatasetFacts
+from mlgo_corpus.view.datasetfacts import MASK, DatasetFacts
 from mlgo_corpus.view.features import call_outs, feature_cards
 from mlgo_corpus.view.outcomes import cost_blocks, failure_blocks, outcome_call_outs, size_blocks
 
@@ -133,10 +133,11 @@ def _blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
     if facts.features:
         yield Heading(f"{name}-features", "Features")
         special = _roles(facts)
+        masked = f", but for those that {MASK} rules out, where all is 0" if facts.masked else ""
         yield Features(
             "What the compiler saw",
-            "One small chart per column, smallest values on the left; marked ones are odd (see above). Of a tensor, all "
-            "its places are counted together. Quantiles are exact to 0.4 %.",
+            "One small chart per column, smallest values on the left; marked ones are odd (see above). Of a tensor, "
+            f"all its places are counted together{masked}. Quantiles are exact to 0.4 %.",
             feature_cards(facts.features, lambda column: describe(facts.task, column), facts.widths, special),
         )
     failures = tuple(failure_blocks(facts))
@@ -151,7 +152,10 @@ def decision_figures(facts: DatasetFacts, name: str) -> Iterator[Block]:
     if found is not None and found.finite:
         histogram = found.histogram()
         value, share = found.most_common()
-        alt = f"Bar chart of {words.counted(found.count, 'decision')}; {words.number(value)} is the most common, with {words.percent(share)}."
+        alt = (
+            f"Bar chart of {words.counted(found.count, 'decision')}; {words.number(value)} is the most common, with "
+            f"{words.percent(share)}."
+        )
         yield Figure(
             f"{name}-actions",
             "Balance of decisions",
@@ -169,7 +173,8 @@ def decision_figures(facts: DatasetFacts, name: str) -> Iterator[Block]:
         spread.add(counts.astype(np.int64))
         top = np.argsort(-counts, kind="stable")[: max(1, len(counts) // 10)]
         share = float(counts[top].sum() / counts.sum())
-        alt = f"Histogram of decisions per module: median {words.number(spread.quantile(0.5))}, most {words.number(spread.max)}."
+        middle, most = words.number(spread.quantile(0.5)), words.number(spread.max)
+        alt = f"Histogram of decisions per module: median {middle}, most {most}."
         yield Figure(
             f"{name}-per-module",
             "Decisions per module",

@@ -25,6 +25,9 @@ QUIET: Final = "var(--quiet)"
 _HEIGHT = 220
 _ROW = 24
 _TICKS = 6
+# How an axis writes its numbers: 50k, or as they are.
+_SHORT = "format(datum.value, '~s')"
+_PLAIN = "format(datum.value, '~g')"
 
 CONFIG: Final[Spec] = {
     "background": "transparent",
@@ -42,6 +45,7 @@ CONFIG: Final[Spec] = {
         "titlePadding": 8,
         "labelLimit": 150,
         "labelOverlap": "greedy",
+        "labelSeparation": 6,
     },
     "legend": {"labelColor": "var(--soft)", "titleColor": "var(--soft)", "orient": "top", "labelFontSize": 12},
     "text": {"fill": "var(--ink)", "fontSize": 12},
@@ -83,7 +87,7 @@ def histogram(
         {"i": number, "j": number + 1, "label": label, "tip": tip, "n": height}
         for number, (label, tip, height) in enumerate(bars)
     ]
-    height: Spec = {"field": "n", "type": "quantitative", "title": y, "axis": {"tickCount": 4, "format": "~s"}}
+    height: Spec = {"field": "n", "type": "quantitative", "title": y, "axis": {"tickCount": 4, "labelExpr": _SHORT}}
     shared: Spec = {"y": height, "tooltip": _tips(("label", x), ("tip", y))}
     if edges is None:
         across: Spec = {"field": "label", "type": "ordinal", "sort": None, "title": x}
@@ -142,7 +146,7 @@ def waterfall(steps: Sequence[tuple[str, str, float, float, str]], alt: str, *, 
             "type": "quantitative",
             "title": x,
             "scale": {"zero": False},
-            "axis": {"format": "~s", "tickCount": 5},
+            "axis": {"labelExpr": _SHORT, "tickCount": 5},
         },
         "x2": {"field": "to"},
         "color": {
@@ -192,7 +196,7 @@ def scatter(
             "type": "quantitative",
             "title": title,
             "scale": {**scale, "padding": 10},
-            "axis": {"format": "~s" if large else "~g", "tickCount": 5, "gridOpacity": 0.6},
+            "axis": {"labelExpr": _SHORT if large else _PLAIN, "tickCount": 5, "gridOpacity": 0.6},
         }
 
     large = max((max(abs(point[0]), abs(point[1])) for point in points), default=0) >= 1000

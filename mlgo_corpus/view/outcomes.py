@@ -51,7 +51,7 @@ def outcome_call_outs(facts: DatasetFacts) -> Iterator[CallOut]:
     if facts.about.get("policy") == "default" and known.any() and not faithful[known].all():
         different = int((faithful[known] == 0).sum())
         yield CallOut(
-            f"{words.counted(different, 'object')} of the default policy {'is' if different == 1 else 'are'} not the plain compile's.",
+            f"{words.counted(different, 'object')} of the default policy {words.be(different)} not the plain compile's.",
             "Recording changed what the compiler did there: do not train on these modules before you know why.",
             grave=True,
         )
@@ -76,7 +76,10 @@ def size_blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
     found.add(reward)
     histogram = found.histogram()
     better, worse = int((reward > 0).sum()), int((reward < 0).sum())
-    alt = f"Histogram of the reward of {words.counted(len(reward), 'module')}: {words.count(better)} are smaller, {words.count(worse)} larger, from {words.number(found.min)} to {words.number(found.max)}."
+    alt = (
+        f"Histogram of the reward of {words.counted(len(reward), 'module')}: {words.count(better)} are smaller, "
+        f"{words.count(worse)} larger, from {words.number(found.min)} to {words.number(found.max)}."
+    )
     yield Figure(
         f"{name}-reward",
         "Reward per module",
@@ -134,8 +137,8 @@ def change_waterfall(
     smaller, larger = int((delta < 0).sum()), int((delta > 0).sum())
     share = total / float(before.sum()) if before.sum() else 0.0
     alt = (
-        f"Waterfall chart from {sides[0]} to {sides[1]}: {words.count(smaller)} modules are smaller, {words.count(larger)} "
-        f"larger, in all {words.signed(total)} bytes, {words.change(share)}."
+        f"Waterfall chart from {sides[0]} to {sides[1]}: {words.count(smaller)} modules are smaller, "
+        f"{words.count(larger)} larger, in all {words.signed(total)} bytes, {words.change(share)}."
     )
     rows = tuple(
         (
@@ -192,12 +195,13 @@ def cost_blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
     )
     total, total_base = float(cpu[places].sum()), float(np.nansum(base[places]))
     ratio = f" ({total / total_base:.1f} times the plain compile's)" if total_base else ""
-    alt = f"Scatter chart of processor time and memory of {words.counted(len(places), 'module')}; the slowest takes {words.seconds(float(cpu[places].max()))}."
+    most = words.seconds(float(cpu[places].max()))
+    alt = f"Scatter chart of time and memory of {words.counted(len(places), 'module')}; the slowest takes {most}."
     yield Figure(
         f"{name}-costs-chart",
         "What compiling took",
-        f"A point is a module; both scales are logarithmic. In all {words.seconds(total)} of processor time{ratio}. What "
-        "stands alone at the upper right decides how long a run takes, and how many fit into memory side by side."
+        f"A point is a module; both scales are logarithmic. In all {words.seconds(total)} of processor time{ratio}. "
+        "What stands alone at the upper right decides how long a run takes, and how many fit into memory side by side."
         + (
             ""
             if len(kept) == len(places)

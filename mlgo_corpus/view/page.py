@@ -45,8 +45,8 @@ def check_libraries() -> None:
         raise UsageError(f"a report needs {error.name}, which is not installed: {INSTALL}") from error
 
 
-def render(page: Page) -> str:
-    """Write the page as HTML.
+def render(page: Page) -> bytes:
+    """Write the page as HTML in UTF-8.
 
     All text is escaped by the template; specifications of charts are JSON that cannot end its script. Scripts are
     named by their digests in the page's content security policy, so nothing else runs even if something slipped
@@ -66,15 +66,19 @@ def render(page: Page) -> str:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     template = environment.from_string((folder / "page.html.j2").read_text(encoding="utf-8"))
+    # Ours, and JSON that no script ends in; all else goes through the template's escaping.
+    ours = {
+        "css": (folder / "page.css").read_text(encoding="utf-8"),
+        "charts": embedded({"config": CONFIG, "charts": _charts(page.sections)}),
+    }
     text = template.render(
         page=page,
         policy=_policy(scripts),
-        css=Markup((folder / "page.css").read_text(encoding="utf-8")),
-        scripts=[Markup(text) for text in scripts],
-        charts=Markup(embedded({"config": CONFIG, "charts": _charts(page.sections)})),
+        scripts=[Markup(script) for script in scripts],  # noqa: S704
         headings=_headings,
+        **{name: Markup(value) for name, value in ours.items()},  # noqa: S704
     )
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return text.encode("utf-8", "replace")
 
 
 def _policy(scripts: Sequence[str]) -> str:

@@ -87,13 +87,14 @@ def _call_outs(facts: SizesFacts) -> Iterator[CallOut]:
         )
     if facts.leaking is not None and facts.leaking[0]:
         yield CallOut(
-            f"{words.counted(facts.leaking[0], 'row')} held back from training {'has' if facts.leaking[0] == 1 else 'have'} a body that is in training.",
+            f"{words.counted(facts.leaking[0], 'row')} held back from training: the same body is in training.",
             "Errors on them look smaller than they are: divide the rows by body_digest.",
             grave=True,
         )
     if facts.code_size and facts.explained_size < _EXPLAINED * facts.code_size:
         yield CallOut(
-            f"{words.percent(1 - facts.explained_size / facts.code_size)} of the machine code is of no function in the table.",
+            f"{words.percent(1 - facts.explained_size / facts.code_size)} of the machine code is of no function in the "
+            "table.",
             "Assembly, thunks and padding are not functions of the IR; much of it means that symbols are missing.",
         )
     if facts.faithful[1] > facts.faithful[0]:
@@ -116,13 +117,14 @@ def _blocks(facts: SizesFacts, name: str) -> Iterator[Block]:
         found = facts.label
         alt = (
             f"Histogram of the native size of {words.counted(found.count, 'function')}: median "
-            f"{words.size(found.quantile(0.5))}, 95 % below {words.size(found.quantile(0.95))}, largest {words.size(found.max)}."
+            f"{words.size(found.quantile(0.5))}, 95 % below {words.size(found.quantile(0.95))}, largest "
+            f"{words.size(found.max)}."
         )
         yield Figure(
             f"{name}-label-chart",
             "Native size",
-            f"Bytes of machine code per function. Half have less than {words.size(found.quantile(0.5))}, and the largest "
-            f"{words.size(found.max)}: train on the logarithm, or the largest few decide the loss.",
+            f"Bytes of machine code per function. Half have less than {words.size(found.quantile(0.5))}, the largest "
+            f"has {words.size(found.max)}: train on the logarithm, or the largest few decide the loss.",
             alt,
             figures.of_histogram(found.histogram(), alt, x="bytes of a function", y="functions"),
             _largest(facts),
@@ -194,8 +196,8 @@ def _correlations(facts: SizesFacts, name: str, known: dict[str, float]) -> Iter
     constant = sum(found.is_constant for found in facts.features.values())
     yield Features(
         "Their distributions",
-        f"The {words.count(len(chosen))} features that go most with size, of {words.count(len(facts.features))}; {words.count(constant)} of "
-        "these are the same number in every row. Marked ones are odd.",
+        f"The {words.count(len(chosen))} features that go most with size, of {words.count(len(facts.features))}; "
+        f"{words.count(constant)} of all are the same number in every row. Marked ones are odd.",
         feature_cards(chosen, meanings.get, {}, {}),
     )
 

@@ -25,6 +25,11 @@ def shown_lines(text: str) -> str:
     return "\n".join(shown(line.expandtabs(), 400) for line in text.splitlines())
 
 
+def plain(text: str) -> str:
+    """Give what these functions write with ordinary spaces, for a terminal."""
+    return text.replace(_SPACE, " ")
+
+
 def short(name: str, longest: int = 24) -> str:
     """Give the last part of a module's name, for an axis."""
     return shown(name.rstrip("/").rpartition("/")[2] or name, longest)
@@ -38,6 +43,11 @@ def count(number: float) -> str:
 def counted(number: int, noun: str) -> str:
     """Write a number with its noun: ``1 module``, ``2 modules``."""
     return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def be(number: int) -> str:
+    """Give the verb for so many: ``is`` or ``are``."""
+    return "is" if number == 1 else "are"
 
 
 def size(number: float) -> str:
