@@ -146,8 +146,8 @@ def _size_scatter(
     ]
     change = ratio[known]
     alt = (
-        f"Scatter chart of {words.counted(len(known), unit)}: size in {labels[0]}, and by how many percent it changes in "
-        f"{labels[1]}."
+        f"Scatter chart of {words.counted(len(known), unit)}: size in {labels[0]}, and how many percent it changes "
+        f"by in {labels[1]}."
     )
     drawn = (
         ""
@@ -229,7 +229,7 @@ def _drift_blocks(drift: dict[str, float], name: str) -> Iterator[Block]:
         f"{name}-drift",
         "Drift of features",
         "The Kolmogorov-Smirnov distance: the largest gap between the two cumulated distributions, from 0 (the same) "
-        f"to 1 (nothing in common). From {DRIFT_LIMIT} on, a model trained on the one meets something else in the other.",
+        f"to 1 (nothing in common). From {DRIFT_LIMIT} on, what a model learns from the one may not hold in the other.",
     )
     shown = list(drift.items())[:_DRIFTS]
     rest = f", the largest {len(shown)} of {len(drift)}" if len(drift) > len(shown) else ""

@@ -244,7 +244,7 @@ def _treemap(facts: CorpusFacts) -> TreeMap:
         "Areas are bytes of bitcode: folders, and the largest modules in them. A corpus in which a few rectangles fill "
         "the picture teaches a model mostly what is in those.",
         f"Treemap of {words.counted(len(facts.names), 'module')} in {words.counted(len(facts.folders), 'folder')}; "
-        f"the largest folder is {words.shown(parts[0][0])} with {words.percent(parts[0][1].size / total)} of the bitcode."
+        f"the largest folder is {words.shown(parts[0][0])} with {words.percent(parts[0][1].size / total)} of it."
         if parts
         else "Treemap without any bytes.",
         tuple(tiles),

@@ -51,7 +51,7 @@ def outcome_call_outs(facts: DatasetFacts) -> Iterator[CallOut]:
     if facts.about.get("policy") == "default" and known.any() and not faithful[known].all():
         different = int((faithful[known] == 0).sum())
         yield CallOut(
-            f"{words.counted(different, 'object')} of the default policy {words.be(different)} not the plain compile's.",
+            f"{words.counted(different, 'object')} of the default policy {words.be(different)} not the baseline's.",
             "Recording changed what the compiler did there: do not train on these modules before you know why.",
             grave=True,
         )
@@ -70,6 +70,12 @@ def size_blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
     sized = facts.sized
     made, base = (facts.numbers[key][sized] for key in (facts.measure, f"baseline_{facts.measure}"))
     names = [one for one, there in zip(facts.names, sized.tolist(), strict=True) if there]
+    if not (made != base).any():
+        total = words.count(float(base.sum()))
+        yield Table(
+            "Sizes in bytes: every object is as large as the baseline's", ("of", "bytes"), (("all modules", total),)
+        )
+        return
     yield change_waterfall(f"{name}-waterfall", names, base, made, ("the plain compile", "these decisions"))
     reward = facts.numbers["reward"][sized]
     found = Distribution()
