@@ -29,12 +29,20 @@ if TYPE_CHECKING:  # trying compilers needs numpy, which may be what is broken
 
 NO_COMPILER: Final = "install clang, or pip install 'mlgo-corpus[zig]', or name one with --compiler"
 
-# What the package itself needs, as it is imported.
-_NEEDED: Final = ("numpy", "pyarrow", "lief", "rich", "typer")
+# What the package itself needs: the module, the package.
+_NEEDED: Final = (
+    ("numpy", "numpy"),
+    ("pyarrow", "pyarrow"),
+    ("lief", "lief"),
+    ("google_crc32c", "google-crc32c"),
+    ("rich", "rich"),
+    ("typer", "typer"),
+)
 # Extras: their module, their package, what it is for.
 _EXTRAS: Final = (
     ("zig", "ziglang", "ziglang", "a clang from pip, which the demo runs"),
     ("ray", "ray", "ray", "--engine ray, SharedWorkers"),
+    ("report", "vl_convert", "vl-convert-python", "the charts of report"),
 )
 # A compiler's temporary files, a dataset's files on their way: with less than this, runs end in disk_full.
 _LITTLE_SPACE: Final = 1 << 30
@@ -186,9 +194,9 @@ def _folder(name: str, folder: Path, variable: str, *, needs_fifo: bool = False)
 
 def _packages() -> tuple[Finding, ...]:
     found = []
-    for name in _NEEDED:
+    for module, name in _NEEDED:
         try:
-            importlib.import_module(name)
+            importlib.import_module(module)
         except Exception as error:
             said = " ".join(str(error).split()) or type(error).__name__
             found.append(Finding(Group.PACKAGE, name, State.BROKEN, said, f"pip install --force-reinstall {name}"))
@@ -212,13 +220,17 @@ def _version(package: str) -> str:
 
 def _verbs(toolchains: Sequence[Toolchain], packages: Sequence[Finding]) -> tuple[Finding, ...]:
     state_of = {finding.name: finding for finding in packages}
-    data = "extract, explain, stats, combine, make, split, dedup, verify, pack, logs-to-parquet, dump"
+    data = "extract, explain, stats, combine, make, split, dedup, verify, pack, logs-to-parquet, dump, export, vocab"
     return (
         Finding(Group.VERB, data, State.READY, "no compiler needed"),
         *_compiler_verbs([one for one in toolchains if one.problem is None]),
         *(
             Finding(Group.VERB, verb, state_of[package].state, _needs(state_of[package]), state_of[package].remedy)
-            for verb, package in (("demo", "ziglang"), ("--engine ray", "ray"))
+            for verb, package in (
+                ("demo", "ziglang"),
+                ("report", "vl-convert-python"),
+                ("--engine ray", "ray"),
+            )
         ),
         _object_storage(),
     )

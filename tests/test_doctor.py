@@ -107,18 +107,23 @@ def test_one_log_of_two_is_not_enough(monkeypatch: pytest.MonkeyPatch, tmp_path:
 @pytest.mark.usefixtures("nothing_found")
 def test_extras_that_are_not_installed_are_no_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in ("ray", "ziglang") else real(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in ("ray", "ziglang", "vl_convert") else real(name)
+    )
     diagnosis = diagnose(cache=tmp_path)
     found = named(diagnosis)
     assert (found["ray"].state, found["ray"].remedy) == (State.MISSING, "pip install 'mlgo-corpus[ray]'")
     assert (found["demo"].state, found["demo"].found) == (State.MISSING, "no ziglang")
+    assert found["report"].remedy == "pip install 'mlgo-corpus[report]'"
     assert found["--engine ray"].remedy == "pip install 'mlgo-corpus[ray]'"
     assert diagnosis.exit_code == 0
 
 
-@pytest.mark.parametrize("package", ["lief", "numpy", "pyarrow"])
+@pytest.mark.parametrize("package", ["lief", "numpy", "pyarrow", "google-crc32c"])
 def test_a_package_that_cannot_be_imported(tmp_path: Path, package: str) -> None:
-    (tmp_path / f"{package}.py").write_text("raise ImportError('libfoo.so.1:\\n cannot open [shared] object file')\n")
+    (tmp_path / f"{package.replace('-', '_')}.py").write_text(
+        "raise ImportError('libfoo.so.1:\\n cannot open [shared] object file')\n"
+    )
     done = mlgo("doctor", "--json", env={"PYTHONPATH": f"{tmp_path}:{PACKAGE_ROOT}"})
     assert done.returncode == 1, done.stderr
     found = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
