@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from dataclasses import replace as dataclass_replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,7 @@ from mlgo_corpus.run.engine import Lost, available_cpus, parallel_map
 from mlgo_corpus.run.limits import check_count
 from mlgo_corpus.run.publishing import MARKER, check_no_strangers, staging_folder, uploading
 from mlgo_corpus.store.corpus import (
-    MANIFEST_NAME,
-    MANIFEST_STEM,
     MODULES_NAME,
-    STATE_FOLDER,
-    TABLE_NAMES,
     Corpus,
     write_atomically,
 )
@@ -35,11 +30,23 @@ from mlgo_corpus.store.packed import (
     PACKED_FORMAT,
     PACKED_KIND,
     PackedCorpus,
-    command_files,
     is_packed,
     read_description,
 )
 from mlgo_corpus.store.packedcard import packed_card
+from mlgo_corpus.store.packedplace import (
+    check_apart,
+    check_corpus_place,
+    check_place,
+    copy_others,
+    file_digest,
+    has_files,
+    is_still,
+    is_unpacked,
+    known_files,
+    manifest_of,
+    other_files,
+)
 from mlgo_corpus.store.packedrows import PACKED_NAME
 from mlgo_corpus.store.packing import (
     PART_BYTES,
@@ -50,7 +57,7 @@ from mlgo_corpus.store.packing import (
 )
 from mlgo_corpus.store.remote import Place, RemotePath, parse_place
 from mlgo_corpus.store.selection import corpus_digest
-from mlgo_corpus.store.wholefolder import find_stranger, recover, whole_folder
+from mlgo_corpus.store.wholefolder import recover, whole_folder
 
 # One piece of work may take as long as a slow network needs.
 _LIMIT_S = 24 * 3600.0
@@ -127,19 +134,19 @@ def pack_corpus(
         raise UsageError(f"{opened.location}: is packed already")
     if not len(opened):
         raise UsageError(f"{opened.location}: has no modules")
-    packing = _Packing(opened, _manifest_of(opened, corpus), jobs, progress)
+    packing = _Packing(opened, manifest_of(opened, corpus), jobs, progress)
     if isinstance(place, Path):
         recover(place)
-        _check_apart(place, opened.path)
+        check_apart(place, opened.path)
     there = read_description(place) if is_packed(place) else None
-    if there is not None and there.get("key") == packing.key and not force and _has_files(place, there):
+    if there is not None and there.get("key") == packing.key and not force and has_files(place, there):
         return _report_of(place, there, started)
     if there is not None and not force:
         raise UsageError(f"{place}: packed of another corpus, or not whole; --force replaces it")
     if isinstance(place, RemotePath):
         return _pack_to(place, packing, there, cache, started)
-    _check_place(place, there)
-    with _told_errors(place), whole_folder(place, replace=lambda: _is_still(place, there)) as folder:
+    check_place(place, there)
+    with _told_errors(place), whole_folder(place, replace=lambda: is_still(place, there)) as folder:
         about = packing.run(folder, None)
         write_atomically(folder / PACKED_NAME, _json(about))
     return _report_of(place, read_description(place), started, unchanged=False)
@@ -151,7 +158,7 @@ def _pack_to(
     """Pack to what is behind a URL: a file at a time is on this machine for each worker."""
     if there is None:
         check_no_strangers(place, "packed corpus")
-    elif strangers := sorted(set(place.files()) - _known_files(there) - {MARKER}):
+    elif strangers := sorted(set(place.files()) - known_files(there) - {MARKER}):
         raise UsageError(f"{place}: holds {strangers[0]}, which is not of the packed corpus; name another folder")
     with _told_errors(place), staging_folder(place, cache) as folder:
         shutil.rmtree(folder)
@@ -179,8 +186,8 @@ class _Packing:
         self.names = tuple(dict.fromkeys(corpus.names))  # a manifest may name a module twice
         self.jobs = jobs
         self.progress = progress
-        self.others = _other_files(corpus.path, manifest)
-        self.digests = {name: _digest(path) for name, path in self.others.items()}
+        self.others = other_files(corpus.path, manifest)
+        self.digests = {name: file_digest(path) for name, path in self.others.items()}
         self.key = {
             "version": __version__,
             "corpus": corpus_digest(corpus, self.names),
@@ -302,13 +309,13 @@ def unpack_corpus(
         raise UsageError(f"{source}: not a packed corpus: it has no {PACKED_NAME} of one")
     opened = PackedCorpus(source)
     if isinstance(source, Path):
-        _check_apart(place, source)
+        check_apart(place, source)
     recover(place)
-    if not force and _is_unpacked(place, opened.description["others"]):
+    if not force and is_unpacked(place, opened.description["others"]):
         return _report_of(place, opened.description, started)
-    _check_corpus_place(place, force=force)
-    with _told_errors(place), whole_folder(place, replace=lambda: _check_corpus_place(place, force=force)) as folder:
-        _copy_others(opened, folder)
+    check_corpus_place(place, force=force)
+    with _told_errors(place), whole_folder(place, replace=lambda: check_corpus_place(place, force=force)) as folder:
+        copy_others(opened, folder)
         total, lacking = _write_all(opened, folder, jobs, progress)
         report = _report_of(place, opened.description, started, unchanged=False)
         if any(total[name] != getattr(report, name) for name in _SUMMED) or lacking != report.lacking:
@@ -358,149 +365,6 @@ def _told_errors(place: Place) -> Iterator[None]:
 def _checked_jobs(jobs: int | None) -> int:
     check_count("--jobs", jobs)
     return jobs or available_cpus()
-
-
-def _manifest_of(corpus: Corpus, named: Path | str) -> Path:
-    """Give the manifest that was opened: the folder's, or the one that was named."""
-    place = parse_place(named)
-    is_file = isinstance(place, Path) and place.name.startswith(MANIFEST_STEM) and place.is_file()
-    return corpus.path / (place.name if is_file else MANIFEST_NAME)
-
-
-def _other_files(folder: Path, manifest: Path) -> dict[str, Path]:
-    """Give the corpus's files that are not of modules: names in the packed folder, and where they are.
-
-    Of one side of a split, the others' manifests name what is not there.
-    """
-    found = {MANIFEST_NAME: manifest}
-    if manifest.name == MANIFEST_NAME:
-        found |= {path.name: path for path in sorted(folder.glob(f"{MANIFEST_STEM}*.json")) if path.is_file()}
-    found |= {name: folder / name for name in TABLE_NAMES if (folder / name).is_file()}
-    return {name: path for name, path in found.items() if name.isprintable()}
-
-
-def _digest(path: Path) -> str:
-    digest = sha256()
-    try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except OSError as error:
-        raise CorpusError(f"{path}: {os_reason(error)}") from error
-    return digest.hexdigest()
-
-
-def _copy_others(packed: PackedCorpus, folder: Path) -> None:
-    """Copy the files that are not of modules.
-
-    Raises:
-        CorpusError: one is missing, or not what it was.
-        OSError: one cannot be written.
-    """
-    others = packed.description["others"]
-    if MANIFEST_NAME not in others:
-        raise CorpusError(f"{packed.location}: {PACKED_NAME} tells of no {MANIFEST_NAME}")
-    for name, digest in others.items():
-        path = packed.place / name
-        try:
-            if isinstance(path, RemotePath):
-                path.download(folder / name)
-            else:
-                shutil.copyfile(path, folder / name)
-        except FileNotFoundError as error:
-            raise CorpusError(f"{path}: is missing; the packed corpus is not whole") from error
-        if _digest(folder / name) != digest:
-            raise CorpusError(f"{path}: is not what was packed: its SHA-256 is another")
-
-
-def _check_apart(output: Path, source: Path) -> None:
-    """Refuse to write into what is read, or around it."""
-    try:
-        one, other = output.resolve(), source.resolve()
-    except (OSError, RuntimeError) as error:
-        raise UsageError(f"{output}: {os_reason(error)}") from error
-    if one.is_relative_to(other) or other.is_relative_to(one):
-        raise UsageError(f"{output}: is in the way of {source}; name another folder")
-
-
-def _has_files(place: Place, about: dict[str, Any]) -> bool:
-    """Tell whether the files of a packed corpus are there, each with the bytes it had."""
-    wanted = {file.name: file.size for file in about["files"]}
-    others = (*about["others"], CARD_NAME)
-    if isinstance(place, RemotePath):
-        there = place.files()
-        return all(there.get(name) == size for name, size in wanted.items()) and all(name in there for name in others)
-    try:
-        sizes = all((place / name).stat().st_size == size for name, size in wanted.items())
-    except OSError:
-        return False
-    return sizes and all((place / name).is_file() for name in others)
-
-
-def _check_place(output: Path, there: dict[str, Any] | None) -> None:
-    """See to it that nobody's files are where a packed corpus is to be; its own may be replaced."""
-    if there is not None:
-        stranger = find_stranger(output, _known_files(there))
-        if stranger is not None:
-            raise UsageError(f"{output}: holds {stranger}, which is not of the packed corpus; name another folder")
-        return
-    _check_empty(output, "packed corpus")
-
-
-def _is_still(output: Path, there: dict[str, Any] | None) -> bool:
-    """Tell whether there is a packed corpus that may be replaced, which is the one that was seen before.
-
-    Raises:
-        UsageError: something else is there.
-    """
-    if (read_description(output) if is_packed(output) else None) != there:
-        raise UsageError(f"{output}: another mlgo-corpus has just made it")
-    _check_place(output, there)
-    return there is not None
-
-
-def _known_files(about: dict[str, Any]) -> frozenset[str]:
-    """Name all files of a packed corpus."""
-    return frozenset({PACKED_NAME, CARD_NAME, *about["others"], *(file.name for file in about["files"])})
-
-
-def _check_empty(output: Path, what: str) -> None:
-    try:
-        held = next(iter(sorted(path.name for path in output.iterdir())), None) if output.exists() else None
-    except NotADirectoryError:
-        raise UsageError(f"{output}: a file is in the place of the folder") from None
-    except OSError as error:
-        raise UsageError(f"{output}: {os_reason(error)}") from error
-    if held is not None:
-        raise UsageError(f"{output}: is not empty, and not a {what}: it holds {held}; name another folder")
-
-
-def _is_unpacked(output: Path, others: dict[str, str]) -> bool:
-    """Tell whether a folder is this corpus: a folder gets its name when all is in it."""
-    try:
-        return all(_digest(output / name) == digest for name, digest in others.items())
-    except CorpusError:
-        return False
-
-
-def _check_corpus_place(output: Path, *, force: bool) -> bool:
-    """Tell whether there is a corpus that may be replaced.
-
-    Raises:
-        UsageError: something else is there.
-    """
-    if not (output / MANIFEST_NAME).is_file():
-        _check_empty(output, "corpus")
-        return False
-    if not force:
-        raise UsageError(f"{output}: another corpus; --force replaces it")
-    old = Corpus.open(output)
-    known = {path for name in old.names for path in command_files(name)}
-    others = [path.name for path in output.glob(f"{MANIFEST_STEM}*.json")]
-    known |= {MANIFEST_NAME, *TABLE_NAMES, *others}
-    if (stranger := find_stranger(output, frozenset(known), below=frozenset({STATE_FOLDER}))) is not None:
-        raise UsageError(f"{output}: holds {stranger}, which is not of the corpus; name another folder")
-    return True
 
 
 def _json(about: dict[str, Any]) -> bytes:

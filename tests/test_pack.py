@@ -559,13 +559,13 @@ def test_killed_at_any_moment(small: Path, tmp_path: Path, monkeypatch: pytest.M
     pack_corpus(small, tmp_path / "fresh")
     packed, again = tmp_path / "packed", tmp_path / "again"
     moments: list[tuple[Any, str, int]] = [(stage, "write_atomically", call) for call in (1, 2)]
-    moments += [(stage.shutil, "copyfile", 1), (stage, "packed_card", 1), (Path, "rename", 1)]
+    moments += [(shutil, "copyfile", 1), (stage, "packed_card", 1), (Path, "rename", 1)]
     for where, name, call in moments:
         assert killed_at(where, name, call, lambda: pack_corpus(small, packed)) == -signal.SIGKILL, name
         assert not packed.exists()
     assert not pack_corpus(small, packed).unchanged
     assert files(packed) == files(tmp_path / "fresh")
-    for where, name, call in [(stage, "_copy_others", 1), (stage, "_write_all", 1), (Path, "rename", 1)]:
+    for where, name, call in [(stage, "copy_others", 1), (stage, "_write_all", 1), (Path, "rename", 1)]:
         assert killed_at(where, name, call, lambda: unpack_corpus(packed, again)) == -signal.SIGKILL, name
         assert not again.exists()
     unpack_corpus(packed, again)
@@ -621,14 +621,14 @@ def test_another_run_was_faster(small: Path, tmp_path: Path, monkeypatch: pytest
     packed, other = tmp_path / "packed", make(tmp_path / "other", {"x.bc": b"BC"})
     if force:
         pack_corpus(make(tmp_path / "before", {"y.bc": b"BC"}), packed)
-    check = stage._check_place
+    check = stage.check_place
 
     def meanwhile(output: Path, there: dict[str, Any] | None) -> None:
         check(output, there)
-        monkeypatch.setattr(stage, "_check_place", check)
+        monkeypatch.setattr(stage, "check_place", check)
         pack_corpus(other, output, force=force)
 
-    monkeypatch.setattr(stage, "_check_place", meanwhile)
+    monkeypatch.setattr(stage, "check_place", meanwhile)
     with pytest.raises(UsageError, match=r"/packed: another mlgo-corpus has just made it$"):
         pack_corpus(small, packed, force=force)
     assert Corpus.open(packed).names == ("x",)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from mlgo_corpus import VerifyReport, extract_corpus, verify_corpus
+from mlgo_corpus import VerifyReport, extract_corpus, pack_corpus, verify_corpus
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.formats.replay import refused_options
@@ -361,3 +361,22 @@ def test_leaving_out_names_changes_no_verdict(command: list[str]) -> None:
     assert [reason for reason, _ in check_options(options)] == [
         VerifyReason.REFUSED_OPTION for _ in refused_options(options)[:1]
     ]
+
+
+@pytest.mark.parametrize("name", ["modules.parquet", "corpus_description.json"])
+def test_what_goes_along_with_a_packed_corpus_is_what_was_packed(corpus: Path, tmp_path: Path, name: str) -> None:
+    """Its rows may all be right while a table or a manifest beside them has been changed."""
+    packed = tmp_path / "packed"
+    pack_corpus(corpus, packed, jobs=1)
+    assert verify_corpus(packed, jobs=1).counts == {"ok": MODULES}
+    if name == "modules.parquet":
+        table = pq.read_table(packed / name)
+        pq.write_table(table, packed / name, compression="none")
+        reason = "damaged_table"
+    else:
+        (packed / name).write_bytes((packed / name).read_bytes() + b"\n")
+        reason = "damaged_manifest"
+    report = verify_corpus(packed, jobs=1)
+    assert report.counts == {"ok": MODULES, reason: 1}
+    assert report.exit_code == 1
+    assert only_problem(report) == (name, reason, "is not what was packed: its SHA-256 is another")

@@ -51,6 +51,7 @@ from mlgo_corpus.store.corpus import (
 )
 from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, ModuleRow, iter_module_rows, printable
 from mlgo_corpus.store.packed import PackedCorpus
+from mlgo_corpus.store.packedplace import file_digest
 from mlgo_corpus.store.remote import Place, RemotePath
 from mlgo_corpus.store.tables import Kind, RowTable, fill
 
@@ -79,8 +80,8 @@ class VerifyReason(StrEnum):
         BAD_THINLTO_INDEX: the index is not bitcode, or damaged.
         LISTED_TWICE: the manifest names the module again.
         UNKNOWN_MODULE: the manifest of one side of a split names what the corpus's manifest does not.
-        DAMAGED_MANIFEST: that manifest cannot be read.
-        DAMAGED_TABLE: ``modules.parquet`` cannot be read.
+        DAMAGED_MANIFEST: that manifest cannot be read, or is not what was packed.
+        DAMAGED_TABLE: ``modules.parquet`` cannot be read, or a table is not what was packed.
         WORKER_DIED: checking the module killed its worker, or took too long.
         REFUSED_OPTION: the command could do more than compile: it is run only with ``--trust-corpus``.
         NO_COMMAND: the build embedded none, and the corpus has none for all modules.
@@ -424,6 +425,8 @@ def iter_folder_rows(corpus: Corpus, lookup: ModuleLookup, *, whole: bool) -> It
     """
     if lookup.damage is not None:
         yield problem_row(MODULES_NAME, VerifyReason.DAMAGED_TABLE, lookup.damage)
+    elif isinstance(corpus, PackedCorpus):
+        yield from _check_others(corpus)
     if (override := corpus.global_command_override) is not None:
         yield from _check_override(override)
     if not whole:
@@ -448,6 +451,20 @@ def iter_folder_rows(corpus: Corpus, lookup: ModuleLookup, *, whole: bool) -> It
         for name in iter_bitcode_files(corpus.place):
             if name.removesuffix(BITCODE_SUFFIX) not in listed:
                 yield problem_row(name, VerifyReason.UNLISTED_FILE, "bitcode that no manifest names")
+
+
+def _check_others(packed: PackedCorpus) -> Iterator[VerifyRow]:
+    """Compare the manifests and tables of a packed corpus with what was packed."""
+    for name, digest in packed.description["others"].items():
+        is_manifest = name.startswith(MANIFEST_STEM)
+        reason = VerifyReason.DAMAGED_MANIFEST if is_manifest else VerifyReason.DAMAGED_TABLE
+        try:
+            found = file_digest(packed.place / name)
+        except CorpusError as error:
+            yield problem_row(name, reason, str(error))
+            continue
+        if found != digest:
+            yield problem_row(name, reason, "is not what was packed: its SHA-256 is another")
 
 
 def _side_manifests(place: Place) -> list[Place]:
