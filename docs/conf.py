@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent / "_ext")]
 
-from mlgo_corpus import __version__
+from mlgo_corpus import __version__  # noqa: E402 - this checkout's, installed or not
 
 project = "mlgo-corpus"
 author = "the authors of mlgo-corpus"

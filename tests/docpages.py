@@ -151,6 +151,8 @@ def _without_redirections(words: list[str]) -> list[str]:
     for word in rest:
         if set(word) <= set("<>&"):
             next(rest, None)
+            if kept and kept[-1].isdigit():  # 2>&1
+                kept.pop()
         else:
             kept.append(word)
     return kept

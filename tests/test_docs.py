@@ -5,6 +5,7 @@ How a page's blocks are run is told in `docpages`.
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conftest import Llvm
 from docpages import (
@@ -32,14 +35,17 @@ from docpages import (
     verb_options,
 )
 
-from mlgo_corpus.store.certificate import Outcome, RebuildRow
+from mlgo_corpus import read_log
+from mlgo_corpus.formats.symbols import LabelStatus
+from mlgo_corpus.store.certificate import Outcome
 from mlgo_corpus.store.extraction import status_of
-from mlgo_corpus.store.logtable import LogReason, LogRow
-from mlgo_corpus.store.moduletable import ModuleRow
+from mlgo_corpus.store.logtable import LogReason
 from mlgo_corpus.store.objects import Reason
 from mlgo_corpus.store.originals import OriginalReason
-from mlgo_corpus.store.parts import contexts_schema
-from mlgo_corpus.store.verification import VerifyReason, VerifyRow
+from mlgo_corpus.store.sizestable import IR2NATIVE_COLUMNS, PROPERTIES
+from mlgo_corpus.store.snapshots import SnapshotReason
+from mlgo_corpus.store.tracetable import TraceReason
+from mlgo_corpus.store.verification import VerifyReason
 
 # Blocks that do not run here, by their page and first line, and why not. Their commands are parsed all the same.
 NOT_RUN: dict[tuple[str, str], str] = {
@@ -69,6 +75,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
 # Options of other programs that the pages name by themselves.
 OTHERS_OPTIONS = {
     "--input": "extract_ir's; those with an underscore are other tools', too",
+    "--verbosity": "extract_ir's",
 }
 
 
@@ -163,11 +170,104 @@ def table_rows(page: str, heading: str) -> dict[str, list[str]]:
 FORMATS = "docs/formats.md"
 
 
-def test_every_reason_of_extract_is_documented_with_its_status() -> None:
+def test_the_formats_are_as_the_code_says() -> None:
+    """The page's tables were written by ``docs/_ext/columns.py``, which is to be run again where this fails."""
+    spec = importlib.util.spec_from_file_location("columns", DOCS / "_ext" / "columns.py")
+    assert spec is not None
+    assert spec.loader is not None
+    columns = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(columns)
+    assert columns.rewritten(page_text(FORMATS)) == page_text(FORMATS)
+
+
+def test_every_reason_is_documented() -> None:
     rows = table_rows(FORMATS, "Reasons of extract")
     assert set(rows) == {str(reason) for reason in Reason}
     for reason in Reason:
         assert rows[reason][1] == status_of(reason)
+    assert set(table_rows(FORMATS, "Reasons of logs")) == set(LogReason)
+    assert set(table_rows(FORMATS, "Reasons of verify")) == set(VerifyReason)
+    assert set(table_rows(FORMATS, "Outcomes of a rebuild")) == {*Outcome, *OriginalReason}
+    assert set(table_rows(FORMATS, "Reasons of a trace")) == set(TraceReason)
+    assert set(table_rows(FORMATS, "Reasons of ir2native")) == set(SnapshotReason)
+    assert set(table_rows(FORMATS, "Status of a function")) == set(LabelStatus)
+
+
+def columns_of(path: Path) -> dict[str, str]:
+    """Give the columns of a Parquet file, and their types as a reader would call them."""
+
+    def name(kind: pa.DataType) -> str:
+        if pa.types.is_dictionary(kind):
+            return name(kind.value_type)
+        if pa.types.is_list(kind):
+            return f"list of {name(kind.value_type)}"
+        return str(kind).removeprefix("large_")
+
+    return {field.name: name(field.type) for field in pq.read_schema(path)}
+
+
+def shown_columns(heading: str) -> dict[str, str]:
+    return {column: cells[1] for column, cells in table_rows(FORMATS, heading).items()}
+
+
+def test_real_files_have_the_columns_that_are_shown(llvm22: Llvm, tmp_path: Path) -> None:
+    shell = Shell(llvm22, tmp_path)
+    verbs = """
+    mlgo-corpus build --output corpus --compiler clang -- make -s prog
+    mlgo-corpus split corpus
+    mlgo-corpus verify corpus --output verify.parquet
+    mlgo-corpus verify corpus --rebuild --build-dir . --compiler clang
+    mlgo-corpus pack corpus --output packed
+    mlgo-corpus trace corpus --output trace --compiler clang
+    mlgo-corpus ir2native corpus --output sizes --compiler clang
+    mlgo-corpus logs-to-parquet logs --output logged
+    """
+    done = shell.run(verbs, strict=True)
+    assert done.returncode == 0, done.stderr
+    for path, heading in {
+        "corpus/modules.parquet": "Columns of modules.parquet",
+        "corpus/functions.parquet": "Columns of functions.parquet",
+        "verify.parquet": "Columns of verify's table",
+        "corpus/rebuild.parquet": "Columns of rebuild.parquet",
+        "trace/modules.parquet": "Columns of a trace's modules.parquet",
+        "trace/contexts.parquet": "Columns of contexts.parquet",
+        "logged/contexts.parquet": "Columns of contexts.parquet",
+        "logged/modules.parquet": "Columns of modules.parquet of logs",
+        "sizes/modules.parquet": "Columns of the table's modules.parquet",
+    }.items():
+        found = columns_of(shell.work / path)
+        assert found == shown_columns(heading), path
+        assert list(found) == list(shown_columns(heading)), path
+
+    packed = columns_of(next((shell.work / "packed/data").glob("*.parquet")))
+    both = shown_columns("Columns of modules.parquet") | shown_columns("Columns of a packed corpus")
+    left_out = {"status", "detail", "duplicate_of", "bitcode_mtime_ns", "command_mtime_ns"}
+    assert packed == {name: kind for name, kind in both.items() if name not in left_out}
+
+    for folder in ("trace", "logged"):
+        observations = columns_of(next((shell.work / folder / "observations").glob("*.parquet")))
+        features = table_rows(FORMATS, "Features of inlining")
+        only_newer = {"callee_embedding", "caller_embedding", "delta_size"}
+        assert list(observations) == [
+            *shown_columns("Columns of observations"),
+            *(name for name in features if name not in only_newer),
+        ]
+        assert set(observations.values()) == {"string", "int64"}
+
+    functions = columns_of(next((shell.work / "sizes/functions").glob("*.parquet")))
+    shown = {*table_rows(FORMATS, "Columns of every table of functions")}
+    shown |= {*table_rows(FORMATS, "Columns of the group context"), *PROPERTIES, *IR2NATIVE_COLUMNS}
+    assert set(functions) == shown
+    assert len(PROPERTIES) == 49
+
+
+def test_eviction_and_priority_have_the_columns_that_are_shown() -> None:
+    for task in ("regalloc-eviction", "regalloc-priority"):
+        log = read_log(ROOT / "tests" / "data" / "training-logs" / f"{task}.lvm.log")
+        features = table_rows(FORMATS, f"Features of {task}")
+        on_request = {"instructions", "instructions_mapping", "mbb_frequencies", "mbb_mapping"}
+        names = [spec.name for spec in (*log.features, *([log.score] if log.score else []))]
+        assert sorted(names) == sorted(set(features) - on_request)
 
 
 def test_every_file_has_its_sentence() -> None:
