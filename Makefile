@@ -46,6 +46,7 @@ bench: $(VENV)/.installed-dev llvm devmode ## compare each stage with the tools 
 	$(BIN)/python benchmarks/corpus.py
 	$(BIN)/python benchmarks/pack.py
 	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/export.py
 
 llvm: ## install the LLVM tools that tests use, where that is possible
 	@sh scripts/setup-llvm.sh

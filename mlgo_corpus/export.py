@@ -28,7 +28,7 @@ from mlgo_corpus.store.corpus import write_atomically
 from mlgo_corpus.store.datasetrows import DatasetRows, named_columns, open_rows
 from mlgo_corpus.store.newcorpus import local_output
 from mlgo_corpus.store.remote import is_url
-from mlgo_corpus.store.sequences import REWARD_NAME, RewardRule, SequenceCounts, join_files
+from mlgo_corpus.store.sequences import REWARD_NAME, RewardRule, SequenceCounts, append_file
 from mlgo_corpus.store.wholefolder import replaces_own, whole_folder, work_folder
 
 MIN_STEPS: Final = 3
@@ -280,22 +280,22 @@ class _Export:
                 self.progress(done, total)
 
         counts = SequenceCounts()
-        parts: list[list[Path]] = [[] for _ in files]
+        parts: list[Path | None] = [None] * len(files)
         written = write_shares(
             self.rows, shares, work, rule=self.rule, min_steps=self.min_steps, jobs=self.jobs, progress=tell
         )
         try:
             for share, path, of_share in written:
                 counts.add(of_share)
-                parts[share.shard].append(path)
-                if len(parts[share.shard]) > 1:
-                    first = parts[share.shard][0]
-                    join_files(parts[share.shard], first)
-                    parts[share.shard] = [first]
+                if (begun := parts[share.shard]) is None:
+                    parts[share.shard] = path
+                elif begun != path:
+                    append_file(path, begun)
             if not counts.sequences:
                 raise UsageError(f"{self.rows.root}: {_nothing_left(counts, self.min_steps)}")
-            for paths, file in zip(parts, files, strict=True):
-                join_files(paths, file)
+            for part, file in zip(parts, files, strict=True):
+                if part is not None:
+                    part.replace(file)
         except OSError as error:
             raise MlgoCorpusError(f"cannot write {error.filename or work}: {os_reason(error)}") from error
         return counts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -313,6 +314,72 @@ def test_shards(datasets: dict[str, Path], tmp_path: Path) -> None:
         json.dumps(real_logs("regalloc-priority")[0].read_text("latin-1").split("\n")[0])
     )
     assert (about["sequences"], about["steps"], about["reward"]) == (report.sequences, report.steps, "logged")
+
+
+def test_several_workers(datasets: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each module is a share of its own, whose files are joined."""
+    monkeypatch.setattr(exporting, "_SHARE_BYTES", 1)
+    wanted = expected(logs_of("regalloc-priority"), "logged")
+    told: list[tuple[int, int]] = []
+    report = export_tfrecord(
+        datasets["regalloc-priority"], tmp_path / "t", jobs=2, progress=lambda *done: told.append(done)
+    )
+    assert (tmp_path / "t").read_bytes() == wanted
+    assert report.output_bytes == len(wanted)
+    assert (told[-1], len(told)) == ((2892, 2892), 5)
+    export_tfrecord(datasets["regalloc-priority"], tmp_path / "s", jobs=2, shards=2)
+    assert b"".join(path.read_bytes() for path in sorted((tmp_path / "s").glob("*.tfrecord"))) == wanted
+    assert len(list((tmp_path / "s").iterdir())) == 3
+
+
+def test_a_worker_that_dies_midway_is_replaced(
+    datasets: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had written of its file is not in the result."""
+    monkeypatch.setattr(exporting, "_SHARE_BYTES", 1)
+    monkeypatch.setattr(exporting, "write_share", dies_once)
+    monkeypatch.setenv("DIES_ONCE", str(tmp_path / "died"))
+    export_tfrecord(datasets["regalloc-priority"], tmp_path / "t", jobs=2)
+    assert (tmp_path / "died").exists()
+    assert (tmp_path / "t").read_bytes() == expected(logs_of("regalloc-priority"), "logged")
+
+
+_write_share = exporting.write_share
+
+
+def dies_once(task: exporting.ShareTask) -> sequences.SequenceCounts:
+    counts = _write_share(task)
+    died = Path(os.environ["DIES_ONCE"])
+    if not died.exists():
+        died.touch()
+        os._exit(1)
+    return counts
+
+
+def test_a_worker_that_always_dies(datasets: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporting, "_SHARE_BYTES", 1)
+    monkeypatch.setattr(exporting, "write_share", always_dies)
+    with pytest.raises(MlgoCorpusError, match="a worker was lost"):
+        export_tfrecord(datasets["regalloc-priority"], tmp_path / "t", jobs=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def always_dies(task: exporting.ShareTask) -> sequences.SequenceCounts:
+    os._exit(1)
+
+
+def test_files_are_joined_without_help_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object) -> int:
+        raise OSError(errno.EINVAL, "no")
+
+    for help_of_kernel in (True, False):
+        (tmp_path / "a").write_bytes(b"one" * 9)
+        (tmp_path / "b").write_bytes(b"two" * 100_000)
+        if not help_of_kernel:
+            monkeypatch.setattr(sequences.os, "sendfile", refuses)
+        sequences.append_file(tmp_path / "b", tmp_path / "a")
+        assert (tmp_path / "a").read_bytes() == b"one" * 9 + b"two" * 100_000
+        assert not (tmp_path / "b").exists()
 
 
 def test_no_more_shards_than_modules(datasets: dict[str, Path], tmp_path: Path) -> None:

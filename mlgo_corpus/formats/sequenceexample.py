@@ -59,6 +59,7 @@ class Steps:
     offsets: NDArray[np.int64]
 
 
+@lru_cache(maxsize=1 << 14)
 def varint(number: int) -> bytes:
     """Encode a number of at least 0."""
     if number < 128:
@@ -81,8 +82,14 @@ def step_header(kind: bytes, size: int) -> bytes:
 
 def list_header(key: bytes, size: int) -> bytes:
     """Give what comes before the ``size`` bytes of a list's steps; ``key`` is its name."""
-    inner = b"".join((_FIELD_1, varint(len(key)), key, _FIELD_2, varint(size)))
-    return _FIELD_1 + varint(len(inner) + size) + inner
+    encoded = varint(size)
+    name = _entry_key(key)
+    return b"".join((_FIELD_1, varint(len(name) + len(encoded) + size), name, encoded))
+
+
+@lru_cache(maxsize=1 << 10)
+def _entry_key(key: bytes) -> bytes:
+    return b"".join((_FIELD_1, varint(len(key)), key, _FIELD_2))
 
 
 def example_header(size: int) -> bytes:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from mlgo_corpus.errors import MlgoCorpusError, os_reason
 from mlgo_corpus.run.engine import Lost, parallel_map
-from mlgo_corpus.store.corpus import create_file
 from mlgo_corpus.store.datasetrows import DatasetRows, ModuleRows
 from mlgo_corpus.store.sequences import RewardRule, SequenceCounts, write_sequences
 
@@ -33,13 +32,17 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShareTask:
-    """What a worker is told."""
+    """What a worker is told; ``adds`` says that the file may have other shares in it already.
+
+    A share that is tried again, because its worker died, begins its file anew.
+    """
 
     rows: DatasetRows
     share: Share
     path: Path
     rule: RewardRule
     min_steps: int
+    adds: bool
 
 
 def make_shares(rows: DatasetRows, shards: int) -> tuple[Share, ...]:
@@ -85,11 +88,21 @@ def write_shares(
         CorpusError: the dataset cannot be read.
         MlgoCorpusError: something cannot be written, or a worker died.
     """
-    tasks = []
-    for number, share in enumerate(shares):
-        told = DatasetRows(rows.root, rows.line, rows.parts, (), rows.missing, rows.has_rewards, None)
-        tasks.append(ShareTask(told, share, work / f"share-{number:05d}", rule, min_steps))
-    if jobs == 1 or len(tasks) == 1:
+    told = replace(rows, modules=(), key=None)
+    alone = jobs == 1 or len(shares) == 1
+    tasks = [
+        # One after the other, they can be written to one file, which need not be joined then.
+        ShareTask(
+            told,
+            share,
+            work / (f"shard-{share.shard:05d}" if alone else f"share-{number:05d}"),
+            rule,
+            min_steps,
+            adds=alone,
+        )
+        for number, share in enumerate(shares)
+    ]
+    if alone:
         for task in tasks:
             yield task.share, task.path, write_share(task, progress)
         return
@@ -109,8 +122,7 @@ def write_share(task: ShareTask, progress: Callable[[int], None] = lambda _: Non
         MlgoCorpusError: the file cannot be written.
     """
     try:
-        task.path.unlink(missing_ok=True)
-        with create_file(task.path) as file:
+        with task.path.open("ab" if task.adds else "wb") as file:
             return write_sequences(
                 task.rows,
                 task.share.modules,

@@ -1,0 +1,285 @@
+"""Exports against protobuf, and vocabularies against numpy on everything: ``python benchmarks/export.py``.
+
+The datasets are made of the real logs of ``tests/data/training-logs``, repeated, as in ``benchmarks/logs.py``:
+
+- *inlining*: modules of 2 MB, 500 MB in all: long sequences of 40 integers;
+- *eviction*: many functions of one module, 500 MB: short sequences of tensors, mostly floats;
+- *random*: two columns of floats no two of which are equal, 200 MB: what a vocabulary has most work with.
+
+*protobuf* builds the same messages with the ``protobuf`` package (its C implementation, upb) from the same columns and
+serialises them; it gets so many modules as make 10 MB, or 10 MB of the rows: compare MB/s. Its bytes are compared with
+ours. *parquet* reads the columns and does nothing with them, *crc* computes the checksums of the bytes that were
+written, *write* copies them to another file: what cannot be avoided, each alone.
+
+*numpy* reads a whole column, as a vocabulary's tool would, and calls ``numpy.quantile`` for each feature, one after the
+other; *numpy, all* holds all columns at once, as ml-compiler-opt's does. Their edges are compared with ours.
+
+Every figure is of a process of its own: seconds without the interpreter's start, the median of three, and the peak
+memory of the largest process. MB are 10^6 bytes, and MB/s are of log bytes. The page cache is warm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from logs import MEGABYTE, make_log
+
+PROJECT = Path(__file__).resolve().parent.parent
+MODULE_MEGABYTES = 2
+SMALL_MEGABYTES = 10
+
+
+def make_random(path: Path, size: int) -> None:
+    """Write a log of two features whose values are all different."""
+    from mlgo_corpus import LogWriter, TensorSpec
+    from mlgo_corpus.formats.logblocks import Rows
+    from mlgo_corpus.formats.traininglog import Context, LogHeader
+
+    header = LogHeader((TensorSpec("uniform", "double"), TensorSpec("lognormal", "double")))
+    generator = np.random.default_rng(0)
+    with LogWriter(path, header=header) as log:
+        log.write_event(Context("", b'{"context":""}\n'))
+        for number in range(size // 16 // 65536 + 1):
+            block = np.column_stack([generator.random(65536), generator.lognormal(0, 4, 65536)])
+            log.write_rows(Rows(number * 65536, block.view("V16").reshape(-1), None))
+
+
+def make_dataset(kind: str, folder: Path, size: int) -> Path:
+    """Make a dataset of logs of so many bytes."""
+    from mlgo_corpus import convert_logs
+
+    logs = folder / f"{kind}-logs"
+    logs.mkdir()
+    if kind == "inlining":
+        first = make_log(kind, logs / "m0000.log", MODULE_MEGABYTES * MEGABYTE)
+        for number in range(1, size // (MODULE_MEGABYTES * MEGABYTE)):
+            os.link(first, logs / f"m{number:04d}.log")
+    elif kind == "random":
+        make_random(logs / "m.log", size)
+    else:
+        make_log(kind, logs / "m.log", size)
+    convert_logs(logs, folder / kind)
+    return folder / kind
+
+
+# --- what a child does: it prints JSON
+
+
+def ours(dataset: Path, output: Path, jobs: int) -> dict[str, Any]:
+    """Export."""
+    from mlgo_corpus import export_tfrecord
+
+    report = export_tfrecord(dataset, output, reward="zero", jobs=jobs)
+    return {"bytes": report.output_bytes, "steps": report.steps, "sequences": report.sequences}
+
+
+def protobuf(dataset: Path, output: Path, rows: int) -> dict[str, Any]:
+    """Export the first rows with protobuf's own encoder; only whole sequences."""
+    sys.path.insert(0, str(PROJECT / "tests"))
+    import tensorflow_proto as proto
+
+    from mlgo_corpus.formats.tfrecord import encode_record
+    from mlgo_corpus.store.datasetrows import column_values, open_rows
+
+    opened = open_rows(dataset)
+    header = opened.header
+    specs = [spec for spec in header.features if spec.name != "reward"]
+    examples: dict[Any, Any] = {}
+    runs = list(opened.iter_runs(0, min(rows, sum(part.rows for part in opened.parts))))
+    for _, batch in opened.iter_batches([spec.name for spec in specs], 0, runs[-1].after):
+        columns = [column_values(batch, spec.name, spec.element_count).tolist() for spec in specs]
+        floats = [spec.dtype.kind == "f" for spec in specs]
+        base = runs[0].first
+        for run in runs:
+            example = examples.setdefault((run.module, run.context), proto.SequenceExample())
+            lists = example.feature_lists.feature_list
+            for spec, column, is_float in zip(specs, columns, floats, strict=True):
+                steps = lists[spec.name].feature
+                for values in column[run.first - base : run.after - base]:
+                    feature = steps.add()
+                    (feature.float_list if is_float else feature.int64_list).value.extend(values)
+            for _ in range(run.after - run.first):
+                lists["reward"].feature.add().float_list.value.append(0.0)
+        break  # the first batch holds all
+    with output.open("wb") as file:
+        for example in examples.values():
+            if len(example.feature_lists.feature_list["reward"].feature) > 2:
+                file.write(encode_record(example.SerializeToString(deterministic=True)))
+    return {"bytes": output.stat().st_size, "rows": runs[-1].after}
+
+
+def parquet(dataset: Path) -> dict[str, Any]:
+    """Read the columns."""
+    from mlgo_corpus.store.datasetrows import open_rows
+
+    opened = open_rows(dataset)
+    names = [spec.name for spec in opened.header.features]
+    (ranges,) = opened.ranges()
+    return {"rows": sum(batch.num_rows for _, batch in opened.iter_batches(names, *ranges))}
+
+
+def crc(written: Path) -> dict[str, Any]:
+    """Compute checksums of a file's bytes."""
+    import google_crc32c
+
+    with written.open("rb") as file:
+        while block := file.read(1 << 20):
+            google_crc32c.value(block)
+    return {}
+
+
+def write(written: Path, output: Path) -> dict[str, Any]:
+    """Copy a file's bytes."""
+    with written.open("rb") as file, output.open("wb") as target:
+        while block := file.read(1 << 20):
+            target.write(block)
+    return {}
+
+
+def vocab(dataset: Path, output: Path, jobs: int) -> dict[str, Any]:
+    """Write a vocabulary."""
+    from mlgo_corpus import write_vocabulary
+
+    report = write_vocabulary(dataset, output, jobs=jobs, force=True)
+    return {"features": len(report.features), "values": sum(each.values for each in report.features)}
+
+
+def numpy_quantiles(dataset: Path, vocabulary: Path, *, everything: bool) -> dict[str, Any]:
+    """Make the quantiles of a vocabulary's features with numpy, and compare them."""
+    import pyarrow.parquet as pq
+
+    from mlgo_corpus import read_vocabulary
+
+    wanted = read_vocabulary(vocabulary)
+    files = sorted(dataset.glob("observations/*.parquet"))
+
+    def values_of(names: list[str]) -> dict[str, Any]:
+        tables = [pq.read_table(file, columns=names) for file in files]
+        found = {}
+        for name in names:
+            parts = [chunk for table in tables for chunk in table[name].chunks]
+            flat = [part.flatten() if hasattr(part.type, "list_size") else part for part in parts]
+            found[name] = np.concatenate([part.to_numpy(zero_copy_only=True) for part in flat])
+        return found
+
+    held = values_of(list(wanted)) if everything else {}
+    for name, edges in wanted.items():
+        values = held[name] if everything else values_of([name])[name]
+        if values.dtype.kind == "f":
+            values = values[np.isfinite(values)]
+        if np.quantile(values, np.linspace(0, 1, 1000)).tolist() != edges.tolist():
+            raise SystemExit(f"{name}: numpy's quantiles are others")
+    return {}
+
+
+def child(argv: list[str]) -> None:
+    """Do one thing, and print how long it took and how much memory."""
+    name, *rest = argv
+    paths = [int(word) if word.isdigit() else Path(word) for word in rest]
+    import pyarrow.parquet  # noqa: F401 - not what is measured
+
+    work: dict[str, Any] = {
+        "make": lambda kind, folder, size: {"dataset": str(make_dataset(str(kind), folder, size))},
+        "ours": ours,
+        "protobuf": protobuf,
+        "parquet": parquet,
+        "crc": crc,
+        "write": write,
+        "vocab": vocab,
+        "numpy": lambda *given: numpy_quantiles(*given, everything=False),
+        "numpy-all": lambda *given: numpy_quantiles(*given, everything=True),
+    }
+    started = time.perf_counter()
+    result = work[name](*paths)
+    seconds = time.perf_counter() - started
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    print(json.dumps({**result, "seconds": seconds, "peak": peak * 1024}))
+
+
+# --- the table
+
+
+def run(*argv: object, rounds: int) -> dict[str, Any]:
+    """Run a child so many times; give the result with the median of the seconds."""
+    results = []
+    for _ in range(rounds):
+        if argv[0] == "ours" and isinstance(argv[2], Path):
+            argv[2].unlink(missing_ok=True)
+        done = subprocess.run(
+            (sys.executable, __file__, "--child", *map(str, argv)), stdout=subprocess.PIPE, text=True, check=True
+        )
+        results.append(json.loads(done.stdout.splitlines()[-1]))
+    return {**results[0], "seconds": statistics.median(each["seconds"] for each in results)}
+
+
+def line(kind: str, method: str, size: float, result: dict[str, Any], note: str = "") -> None:
+    """Print a row."""
+    seconds, peak = result["seconds"], result["peak"] / MEGABYTE
+    print(
+        f"{kind:10}{method:22}{size / MEGABYTE:8.1f}{seconds:9.2f}{size / MEGABYTE / seconds:10.1f}{peak:9.0f}  {note}"
+    )
+
+
+def compare(kind: str, folder: Path, size: int, rounds: int) -> None:
+    """Measure one dataset, and print its rows."""
+    dataset = Path(run("make", kind, folder, size, rounds=1)["dataset"])
+    from mlgo_corpus.store.datasetrows import open_rows
+
+    opened = open_rows(dataset)
+    rows = sum(part.rows for part in opened.parts)
+    row_bytes = opened.header.tensor_bytes + opened.header.score_bytes
+    size = rows * row_bytes
+    written = folder / f"{kind}.tfrecord"
+    fast = {}
+    for jobs in (1, 2):
+        fast[jobs] = run("ours", dataset, written, jobs, rounds=rounds)
+        line(kind, f"ours, {jobs} job{'s' * (jobs > 1)}", size, fast[jobs], f"{fast[jobs]['sequences']} sequences")
+    part = opened.modules[0].rows if len(opened.modules) > 1 else SMALL_MEGABYTES * MEGABYTE // row_bytes
+    part = min(part, opened.batch_rows)
+    slow = run("protobuf", dataset, folder / "slow.tfrecord", part, rounds=1)
+    times = (size / fast[1]["seconds"]) / (slow["rows"] * row_bytes / slow["seconds"])
+    line(kind, "protobuf", slow["rows"] * row_bytes, slow, f"1 job is {times:.0f} times as fast")
+    for method, paths in (("parquet", (dataset,)), ("crc", (written,)), ("write", (written, folder / "copy"))):
+        line(kind, f"floor: {method}", size, run(method, *paths, rounds=rounds))
+    vocabulary = folder / f"{kind}-vocab"
+    for jobs in (1, 2):
+        result = run("vocab", dataset, vocabulary, jobs, rounds=rounds)
+        line(kind, f"vocab, {jobs} job{'s' * (jobs > 1)}", size, result, f"{result['features']} features")
+    line(kind, "numpy", size, run("numpy", dataset, vocabulary, rounds=1))
+    line(kind, "numpy, all", size, run("numpy-all", dataset, vocabulary, rounds=1))
+    for path in (written, folder / "copy", folder / "slow.tfrecord"):
+        path.unlink()
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    if sys.argv[1:2] == ["--child"]:
+        child(sys.argv[2:])
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sets", nargs="+", default=["inlining", "eviction", "random"])
+    arguments = parser.parse_args()
+    print(f"Python {platform.python_version()}, numpy {np.__version__}, {os.cpu_count()} CPUs")
+    print(f"{'set':10}{'method':22}{'MB':>8}{'seconds':>9}{'MB/s':>10}{'peak MB':>9}")
+    with tempfile.TemporaryDirectory() as name:
+        for kind in arguments.sets:
+            size = arguments.megabytes * MEGABYTE * (2 if kind == "random" else 5) // 5
+            compare(kind, Path(name), size, arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()
