@@ -61,6 +61,12 @@ def test_any_numbers(numbers: Numbers, buckets: int, size: int, distinct: int, s
         assert (found.distinct, found.passes) == (len(np.unique(finite)), 1)
 
 
+@given(ARRAYS, st.integers(1, 30), st.integers(1, 70))
+def test_numbers_of_which_few_are_announced(numbers: Numbers, buckets: int, size: int) -> None:
+    found = check(quantiles(batches_of(numbers, size), buckets, at_most=len(numbers)), numbers, buckets)
+    assert (found.distinct, found.passes) == (len(np.unique(numbers[np.isfinite(numbers)])), 1)
+
+
 @pytest.mark.parametrize("kind", ["uniform", "lognormal", "few", "heavy", "ordered", "float32"])
 def test_many_numbers(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     generator = np.random.default_rng(1)
@@ -104,7 +110,8 @@ def test_what_is_gathered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     "numbers", [np.empty(0), np.empty(0, np.int64), np.full(9, np.nan), np.array([np.inf, -np.inf])]
 )
 def test_no_numbers(numbers: Numbers) -> None:
-    assert quantiles(batches_of(numbers, 4), 10) is None
+    for at_most in (None, 10):
+        assert quantiles(batches_of(numbers, 4), 10, at_most=at_most) is None
 
 
 def test_constants() -> None:

@@ -94,6 +94,7 @@ def test_all_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -
     dataset = make_dataset(tmp_path / "in", logs, rows_per_file=7)
     if seed % 2:
         monkeypatch.setattr(quantiles, "DISTINCT_NUMBERS", 5)
+        monkeypatch.setattr(quantiles, "HELD_NUMBERS", 0)
         monkeypatch.setattr(quantiles, "_SAMPLE", 3)
         monkeypatch.setattr(quantiles, "_FEWEST_NEW", 1)
     report = write_vocabulary(dataset, tmp_path / "v", buckets=13, jobs=1)

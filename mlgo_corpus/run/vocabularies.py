@@ -85,4 +85,5 @@ def find_of_feature(task: FeatureTask) -> Quantiles | None:
     Raises:
         CorpusError: the dataset cannot be read.
     """
-    return quantiles(task.batches, task.buckets)
+    rows = sum(after - first for first, after in task.rows.ranges())
+    return quantiles(task.batches, task.buckets, at_most=rows * task.column.spec.element_count)

@@ -4,7 +4,7 @@ What has to be known of n numbers for b quantiles is at most 2 b of them: those 
 are found in passes over the numbers, which come in batches:
 
 1. Count each different number. Features of a compiler have few, whatever n is; where there are not more than
-   `DISTINCT_NUMBERS` this is all.
+   `DISTINCT_NUMBERS` this is all, and also where there are only `HELD_NUMBERS` altogether.
 2. Else draw a sample, and
 3. count the numbers that are equal to each of its members, and between two of them. That tells which ranks are known,
    and between which two members the others lie.
@@ -26,6 +26,9 @@ from numpy.typing import NDArray
 
 DISTINCT_NUMBERS: Final = 1 << 22
 """The most different numbers that are counted, and the most that are gathered: 16 bytes each, a few times over."""
+
+HELD_NUMBERS: Final = 1 << 23
+"""So many floating-point numbers are held as they are and sorted at once, which is quicker than counting in batches."""
 
 _SAMPLE = 1 << 16
 # Counts of numbers are merged when so many are new: a sort of few is dear.
@@ -89,12 +92,13 @@ class Tally(NamedTuple):
         return cls(numbers[starts], np.add.reduceat(counts[order], starts) if len(starts) else counts)
 
 
-def quantiles(batches: Batches, buckets: int) -> Quantiles | None:
+def quantiles(batches: Batches, buckets: int, *, at_most: int | None = None) -> Quantiles | None:
     """Give ``numpy.quantile(numbers, numpy.linspace(0, 1, buckets))`` of all finite numbers; None if there are none.
 
-    The numbers are int64, float32 or float64. A zero is never negative.
+    The numbers are int64, float32 or float64. A zero is never negative. ``at_most`` is more than there are, if it is
+    known.
     """
-    tally, not_finite = _count(batches)
+    tally, not_finite = _count(batches, at_most is not None and at_most <= HELD_NUMBERS)
     if tally is not None:
         count = int(tally.counts.sum())
         if not count:
@@ -119,14 +123,18 @@ def _finite(batch: Numbers) -> Numbers:
     return positive
 
 
-def _count(batches: Batches) -> tuple[Tally | None, int]:
+def _count(batches: Batches, few: bool) -> tuple[Tally | None, int]:
     """Count each number; None where there are too many. Give how many are not finite, too."""
     tally: Tally | None = None
+    held: list[Numbers] = []
     fresh: list[Tally] = []
     waiting = not_finite = 0
     for batch in batches():
         numbers = _finite(batch)
         not_finite += len(batch) - len(numbers)
+        if few and numbers.dtype.kind == "f":
+            held.append(numbers)
+            continue
         fresh.append(Tally.of(numbers))
         waiting += len(fresh[-1].numbers)
         if waiting > max(_FEWEST_NEW, 0 if tally is None else len(tally.numbers)):
@@ -134,6 +142,8 @@ def _count(batches: Batches) -> tuple[Tally | None, int]:
             fresh, waiting = [], 0
             if len(tally.numbers) > DISTINCT_NUMBERS:
                 return None, 0
+    if held:
+        return Tally.of(np.concatenate(held)), not_finite
     if tally is None and not fresh:
         return Tally(np.empty(0), np.empty(0, np.int64)), 0
     tally = Tally.merged(fresh if tally is None else [tally, *fresh])
