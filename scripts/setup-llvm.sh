@@ -20,6 +20,11 @@ missing() {
 # A compiler whose objects hold no bitcode.
 command -v gcc >/dev/null || sh "$(dirname "$0")/apt-install.sh" gcc || true
 
+# The browser that the tests look at reports with, and what drives it.
+for package in chromium:chromium chromium-driver:chromedriver; do
+    command -v "${package#*:}" >/dev/null || sh "$(dirname "$0")/apt-install.sh" "${package%:*}" || true
+done
+
 # What sets up the network namespace that the tests run Ray in.
 for package in util-linux:unshare iproute2:ip; do
     command -v "${package#*:}" >/dev/null || sh "$(dirname "$0")/apt-install.sh" "${package%:*}" || true

@@ -22,7 +22,7 @@ import pytest
 EMBED = ("-Xclang", "-fembed-bitcode=all")
 
 # What a test with this marker needs.
-_NEEDED = {"llvm": "LLVM", "ray": "Ray in a network namespace"}
+_NEEDED = {"llvm": "LLVM", "ray": "Ray in a network namespace", "chromium": "Chromium and its driver"}
 
 LLVM_VERSIONS = (19, 22)
 LLVM_FIXTURES = frozenset({"llvm", "gcc", "devmode", "clang22", *(f"llvm{version}" for version in LLVM_VERSIONS)})

@@ -37,6 +37,8 @@ _EACH_WHOLE, _WHOLE_RANGE = 40, 48.0
 _BARS = 24
 # From this ratio of the largest value to the median of what is not 0, bars are equally wide in logarithms.
 _SKEWED = 30.0
+# ... down to this fraction of the largest.
+_LEAST_UNIT = 1e-12
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -178,8 +180,11 @@ class Distribution:
         if not len(values):
             return Histogram("values", ())
         if _have_a_bar_each(values):
-            each = zip(map(self._within, values.tolist()), counts.tolist(), strict=True)
-            return Histogram("values", tuple(Bar(value, value, count) for value, count in each))
+            lows = np.clip(values, self.min, self.max)
+            highs = lows.copy()
+            lows[0], highs[-1] = self.min, self.max  # which are exact
+            ends = zip(lows.tolist(), highs.tolist(), counts.tolist(), strict=True)
+            return Histogram("values", tuple(Bar(low, high, count) for low, high, count in ends))
         edges, scale = self._edges(values, counts, bars)
         lows, highs = edges[:-1], edges[1:]
         if (values == np.floor(values)).all():
@@ -198,7 +203,7 @@ class Distribution:
         if sizes[order[-1]] <= _SKEWED * middle and self.max - self.min < math.inf:
             return np.linspace(self.min, self.max, bars + 1), "linear"
         # asinh is linear around 0 and a logarithm further out, of either sign.
-        unit = max(float(sizes[order][np.searchsorted(sums, 0.05 * sums[-1])]), 1e-300)
+        unit = max(float(sizes[order][np.searchsorted(sums, 0.05 * sums[-1])]), float(sizes[order[-1]]) * _LEAST_UNIT)
         low_end, high_end = (math.asinh(end / unit) for end in (self.min, self.max))
         edges = np.sinh(np.linspace(low_end, high_end, bars + 1)) * unit
         edges[0], edges[-1] = self.min, self.max
@@ -239,9 +244,12 @@ def _counted(values: NDArray[Any], low: Any, high: Any) -> tuple[Floats, Counts]
     kind = values.dtype.kind
     if kind == "b":
         ones = int(np.count_nonzero(values))
-        return np.array([0.0, 1.0]), np.array([len(values) - ones, ones], np.int64)
+        both = np.array([len(values) - ones, ones], np.int64)
+        return np.flatnonzero(both).astype(np.float64), both[both > 0]
     if kind in "iu" and int(high) - int(low) < _SMALL_RANGE:
-        heights = np.bincount((values - low).astype(np.intp, copy=False))
+        if values.dtype.itemsize < 8:  # a difference of small types may not fit into them
+            values = values.astype(np.int64)
+        heights = np.bincount((values - values.dtype.type(low)).astype(np.intp, copy=False))
         there = np.flatnonzero(heights)
         return _cut((there + int(low)).astype(np.float64)), heights[there].astype(np.int64)
     if values.dtype == np.float32:

@@ -22,19 +22,29 @@ _ROWS_AT_A_TIME = 1 << 14
 
 
 @contextmanager
-def readable(path: Place) -> Iterator[Any]:
-    """Open a Parquet file of anybody's.
+def blamed(path: Place) -> Iterator[None]:
+    """Run a block that takes a table's columns for what they should be.
 
     Raises:
-        CorpusError: it cannot be opened, or what the block does with it fails: it is damaged, or of other types.
+        CorpusError: the block failed: the table is damaged, or its columns are of other types.
     """
     try:
-        with open_parquet(path) as file:
-            yield file
+        yield
     except MlgoCorpusError:
         raise
     except Exception as error:  # damage shows as errors of many types
         raise unreadable(path, error) from error
+
+
+@contextmanager
+def readable(path: Place) -> Iterator[Any]:
+    """Open a Parquet file of anybody's, for a block that `blamed` guards.
+
+    Raises:
+        CorpusError: it cannot be opened, or the block failed.
+    """
+    with blamed(path), open_parquet(path) as file:
+        yield file
 
 
 def column_names_of(path: Place) -> tuple[str, ...]:

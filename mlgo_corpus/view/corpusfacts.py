@@ -22,7 +22,7 @@ from mlgo_corpus.store.packed import PackedCorpus
 from mlgo_corpus.store.splits import SIDES
 from mlgo_corpus.store.tables import read_metadata
 from mlgo_corpus.view.aggregate import Distribution
-from mlgo_corpus.view.columns import count_texts, iter_columns, texts_of
+from mlgo_corpus.view.columns import blamed, count_texts, iter_columns, texts_of
 
 GROUPED: Final = ("opt-level", "language", "triple", "producer")
 """What the modules of a corpus are counted by."""
@@ -216,6 +216,12 @@ def _certificate(corpus: Corpus) -> Certificate | None:
     if not isinstance(path, Path) or not path.is_file():
         return None
     found = Certificate(about=read_metadata(path))
+    with blamed(path):
+        _read_outcomes(path, found)
+    return found
+
+
+def _read_outcomes(path: Path, found: Certificate) -> None:
     for columns in iter_columns(path, ("module", "outcome", "detail"), needed=("module", "outcome")):
         count_texts(columns["outcome"], found.outcomes)
         outcomes = texts_of(columns["outcome"])
@@ -223,4 +229,3 @@ def _certificate(corpus: Corpus) -> Certificate | None:
             if outcome in ("differs", "fails") and len(found.bad) < _EXAMPLES:
                 detail = columns["detail"][row].as_py() if "detail" in columns else ""
                 found.bad.append((str(columns["module"][row].as_py()), outcome, str(detail or "")))
-    return found

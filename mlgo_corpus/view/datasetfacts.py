@@ -20,7 +20,7 @@ from mlgo_corpus.store.moduletable import STATUS_OK
 from mlgo_corpus.store.observations import KEY_COLUMNS, column_names
 from mlgo_corpus.store.tables import read_metadata
 from mlgo_corpus.view.aggregate import Distribution, numbers_of
-from mlgo_corpus.view.columns import floats_of, iter_columns, readable, texts_of
+from mlgo_corpus.view.columns import blamed, floats_of, iter_columns, readable, texts_of
 
 NUMBERS: Final = (
     "observations", "contexts", "wall_s", "cpu_s", "max_rss_bytes", "text_size", "code_size", "baseline_text_size",
@@ -120,7 +120,8 @@ def read_dataset_facts(path: Path, progress: Progress | None = None) -> DatasetF
     """
     paths = DatasetPaths.of(path)
     facts = DatasetFacts(path, _about(paths))
-    _read_modules(paths.modules, facts)
+    with blamed(paths.modules):
+        _read_modules(paths.modules, facts)
     _find_roles(facts)
     files = paths.parts()
     for number, file in enumerate(files):

@@ -117,7 +117,7 @@ def of_histogram(found: Histogram, alt: str, *, x: str, y: str, write: Any = wor
         return f"{words.count(count)} ({words.percent(count / total)})"
 
     if found.scale == "values":
-        return histogram([(write(bar.low), tip(bar.count), bar.count) for bar in found.bars], alt, x=x, y=y)
+        return histogram([(span(bar, write), tip(bar.count), bar.count) for bar in found.bars], alt, x=x, y=y)
     edges = [write(bar.low) for bar in found.bars] + [write(found.bars[-1].high)]
     bars = [(span(bar, write), tip(bar.count), bar.count) for bar in found.bars]
     if found.scale == "log":

@@ -20,7 +20,7 @@ from mlgo_corpus.store.sizestable import SIZES_FOLDER, SPLIT, VECTOR
 from mlgo_corpus.store.splits import expected_leakage
 from mlgo_corpus.store.tables import read_metadata
 from mlgo_corpus.view.aggregate import Distribution, LogCorrelations, numbers_of
-from mlgo_corpus.view.columns import count_texts, floats_of, iter_columns, readable, texts_of
+from mlgo_corpus.view.columns import blamed, count_texts, floats_of, iter_columns, readable, texts_of
 
 LABEL: Final = "native_size"
 
@@ -99,7 +99,8 @@ def read_sizes_facts(path: Path, progress: Callable[[int, int], None] | None = N
             progress(number + 1, len(files))
     reader.finish()
     if paths.modules.is_file():
-        _read_modules(paths.modules, facts)
+        with blamed(paths.modules):
+            _read_modules(paths.modules, facts)
     return facts
 
 
