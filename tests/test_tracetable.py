@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -405,3 +406,13 @@ def test_logs_alone_are_as_before(tmp_path: Path) -> None:
     assert parse_header(str(rows[0].header).encode()) == header_of(real_logs("inlining")[0])
     with pytest.raises(CorpusError, match="not a table of traces"):
         read_trace_rows(tmp_path / "d/modules.parquet")
+
+
+def test_rows_share_what_they_repeat() -> None:
+    """As it comes from workers, each row has its own copy of some hundred options, and of the log's header."""
+    rows = [FULL._replace(argv=("clang", "-cc1", "-DX=a b", name)) for name in ("a.bc", "b.bc")]
+    one, other = (pickle.loads(pickle.dumps(row)).with_shared_text() for row in rows)
+    assert [one, other] == rows
+    assert [a is b for a, b in zip(one.argv, other.argv, strict=True)] == [True, True, True, False]
+    assert one.header is other.header
+    assert EMPTY.with_shared_text() == EMPTY

@@ -185,12 +185,14 @@ class Trace:
             decisions += outcome.decisions
             if self.progress is not None:
                 self.progress(finished, failed, decisions, len(items))
-            yield outcome
+            yield outcome._replace(row=outcome.row.with_shared_text())
 
     def _known(self, item: TraceItem) -> TracedModule | None:
         """Give what an earlier run kept; not of a failure, which may be over by now: a full disk, a busy machine."""
         known = read_traced(self.settings, item.number, item.module.name)
-        return None if known is None or known.row.status != STATUS_OK else known
+        if known is None or known.row.status != STATUS_OK:
+            return None
+        return known._replace(row=known.row.with_shared_text())
 
     def _finish(self, traced: Sequence[TracedModule]) -> tuple[TraceRow, ...]:
         """Make a dataset of the runs' logs and rows."""

@@ -43,6 +43,7 @@ known is null, but for ``contexts`` and ``observations``, which are 0 then.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -172,6 +173,11 @@ class TraceRow(NamedTuple):
             return row
         return row.failed(TraceReason.UNREADABLE_LOG, f"its log is {log.reason}: {log.detail}")
 
+    def with_shared_text(self) -> TraceRow:
+        """Give the same row with one copy of what all rows repeat: commands are 200 options, the same but for a few."""
+        argv = None if self.argv is None else tuple(map(sys.intern, self.argv))
+        return self._replace(argv=argv, header=None if self.header is None else sys.intern(self.header))
+
     def failed(self, reason: TraceReason, detail: str) -> TraceRow:
         """Make a failure of it: what a dataset tells only of runs that are in it goes."""
         return self._replace(
@@ -259,4 +265,4 @@ def read_trace_rows(path: Path) -> tuple[TraceRow, ...]:
     """
     columns = read_columns(path, TraceRow._fields, KINDS, what="traces", required=_REQUIRED)
     columns["header"] = share_equal(columns["header"])
-    return tuple(map(TraceRow._make, zip(*columns.values(), strict=True)))
+    return tuple(TraceRow._make(values).with_shared_text() for values in zip(*columns.values(), strict=True))
