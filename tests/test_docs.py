@@ -67,6 +67,11 @@ NOT_RUN: dict[tuple[str, str], str] = {
         "mlgo-corpus build --output corpus -- pip wheel --no-binary :all: pyyaml",
     ): "pip fetches a package",
     ("docs/recipes.md", "bazel build --copt=-Xclang --copt=-fembed-bitcode=all //..."): "Bazel fetches its toolchains",
+    (
+        "docs/recipes.md",
+        "./configure CC=clang CXX=clang++ AR=llvm-ar CFLAGS='-O2 -Xclang -fembed-bitcode=all' "
+        "CXXFLAGS='-O2 -Xclang -fembed-bitcode=all'",
+    ): "configure takes long; test_build_verb.py does the same by hand",
     ("docs/traces.md", "mlgo-corpus toolchain build --install --output /opt/devmode-19"): (
         "installs packages and takes minutes; test_devmode.py uses what it makes"
     ),
