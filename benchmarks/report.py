@@ -1,0 +1,142 @@
+"""How long a report of a million observations takes, how large the page is, and how much memory it needs.
+
+    python benchmarks/report.py [--rows 1000000] [--keep FOLDER]
+
+Makes a dataset as inlining has (scalars) and one as eviction has (tensors of 33 places), each of many modules, and
+reports on them, each in a process of its own. Beside that, what one would do without: pandas reads the same table and
+describes it, and numpy makes a histogram of each column.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mlgo_corpus import report_page
+from mlgo_corpus.formats.traininglog import parse_header
+from mlgo_corpus.store.observations import column_names
+from mlgo_corpus.store.tracetable import TraceRow, reward, write_trace_rows
+
+_LOGS = Path(__file__).parents[1] / "tests" / "data" / "training-logs"
+_ROWS_PER_GROUP = 1 << 15
+_ROWS_PER_MODULE = 200
+
+
+def make(folder: Path, sample: str, rows: int) -> None:
+    """Write a dataset with the columns of a real log, and numbers that are distributed about as there."""
+    with (_LOGS / sample).open("rb") as log:
+        line = log.readline().rstrip(b"\n")
+    header = parse_header(line)
+    names = column_names(header)
+    random = np.random.default_rng(0)
+    (folder / "observations").mkdir(parents=True)
+    modules = max(rows // _ROWS_PER_MODULE, 1)
+    labels = [f"some/folder{number % 40}/module{number}.o" for number in range(modules)]
+    writer = None
+    for first in range(0, rows, _ROWS_PER_GROUP):
+        count = min(_ROWS_PER_GROUP, rows - first)
+        columns: dict[str, Any] = {}
+        codes = np.minimum(np.arange(first, first + count) // _ROWS_PER_MODULE, modules - 1).astype(np.int32)
+        columns["module"] = pa.DictionaryArray.from_arrays(codes, labels)
+        columns["context"] = pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), ["f"])
+        columns["observation"] = pa.array(np.arange(first, first + count))
+        mask = random.random(count * 33) < 0.14
+        for name, spec in zip(names, header.columns, strict=True):
+            size = count * spec.element_count
+            integers = spec.dtype.kind in "iu"
+            values = random.geometric(0.02, size) - 1 if integers else random.lognormal(-3, 2, size)
+            if spec.element_count == 33:
+                values = np.where(mask, np.minimum(values, 6 if integers else 1.0), 0)
+                values = mask if name == "mask" else values
+            flat = pa.array(values.astype(spec.dtype))
+            columns[name] = flat if spec.is_scalar else pa.FixedSizeListArray.from_arrays(flat, spec.element_count)
+        table = pa.table(columns)
+        writer = writer or pq.ParquetWriter(
+            folder / "observations" / "part-00000.parquet", table.schema, compression="zstd"
+        )
+        writer.write_table(table)
+    assert writer is not None  # noqa: S101 - there are rows
+    writer.close()
+    sizes = random.lognormal(8, 1.5, modules).astype(int) + 50
+    said = [
+        TraceRow(
+            name, "ok", "ok", "", cpu_s=float(size) / 1e4, wall_s=float(size) / 1e4, max_rss_bytes=int(8e7 + size * 99),
+            observations=_ROWS_PER_MODULE, text_size=int(size), baseline_text_size=int(size * 1.02), faithful=False,
+            reward=reward(int(size), int(size * 1.02)), baseline_cpu_s=float(size) / 2e4, header=line.decode(),
+        )
+        for name, size in zip(labels, sizes.tolist(), strict=True)
+    ]  # fmt: skip
+    write_trace_rows(folder / "modules.parquet", said, {"key": {"task": sample}})
+    (folder / "dataset.json").write_text(json.dumps({"tool": "mlgo-corpus", "kind": "trace", "policy": "random"}))
+
+
+def by_report(folder: Path) -> int:
+    """Make the page; give its size."""
+    return report_page([folder], folder / "report.html", force=True).page_bytes
+
+
+def by_pandas(folder: Path) -> int:
+    """Read the table with pandas, describe it, and make histograms; give the size of what that says."""
+    import pandas as pd
+
+    frame = pd.read_parquet(folder / "observations")
+    said = frame.describe().to_html()
+    for name in frame.columns[3:]:
+        column = frame[name]
+        values = np.concatenate(column.to_list()) if column.dtype == object else column.to_numpy()
+        values = values[np.isfinite(values)]
+        counts, _ = np.histogram(values, bins=24)
+        said += str((values.min(), np.quantile(values, [0.05, 0.5, 0.95]), values.max(), (values == 0).sum(), counts))
+    return len(said)
+
+
+def measured(work: Callable[[Path], int], folder: Path) -> tuple[float, float, int]:
+    """Run something in a process of its own; give its seconds, its peak memory in MB, and what it gave."""
+    receive, send = multiprocessing.get_context("spawn").Pipe(duplex=False)
+    process = multiprocessing.get_context("spawn").Process(target=_run, args=(work, folder, send))
+    process.start()
+    send.close()
+    found: tuple[float, float, int] = receive.recv()
+    process.join()
+    return found
+
+
+def _run(work: Callable[[Path], int], folder: Path, send: Any) -> None:
+    began = time.perf_counter()
+    size = work(folder)
+    seconds = time.perf_counter() - began
+    send.send((seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, size))
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--keep", type=Path, help="keep the datasets there, and use those that are there")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        root = given.keep or Path(scratch)
+        print(f"{'dataset':<12}{'way':<22}{'seconds':>9}{'peak MB':>9}{'page MB':>9}")
+        for name, sample in (("inlining", "inlining.lvm.log"), ("eviction", "regalloc-eviction.lvm.log")):
+            folder = root / f"{name}-{given.rows}"
+            if not folder.exists():
+                make(folder, sample, given.rows)
+            for way, work in (("report", by_report), ("pandas and numpy", by_pandas)):
+                seconds, memory, size = measured(work, folder)
+                page = f"{size / 1e6:9.2f}" if work is by_report else f"{'':>9}"
+                print(f"{name:<12}{way:<22}{seconds:9.1f}{memory:9.0f}{page}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
