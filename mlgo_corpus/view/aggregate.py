@@ -26,10 +26,9 @@ DRIFT_LIMIT: Final = 0.1
 
 _FLOAT_SHIFT = np.uint32(23 - MANTISSA_BITS)
 _DOUBLE_SHIFT = np.uint64(52 - MANTISSA_BITS)
-_FLOAT_BINS = 1 << (9 + MANTISSA_BITS)
-_DOUBLE_BINS = 1 << (12 + MANTISSA_BITS)
-# Counting in an array of all bins beats sorting where there are about as many values as bins.
-_SMALL_RANGE = 1 << 17
+# Counting in an array of all numbers in a range beats sorting, unless the range is so many times as large.
+_SPARSE = 4
+_SMALL_RANGE = 1 << 16
 _PENDING_LIMIT = 1 << 18
 # Histograms: so few different values have a bar each, and so few whole ones that lie so near; others share bars.
 _EACH_VALUE = 8
@@ -253,17 +252,21 @@ def _counted(values: NDArray[Any], low: Any, high: Any) -> tuple[Floats, Counts]
         there = np.flatnonzero(heights)
         return _cut((there + int(low)).astype(np.float64)), heights[there].astype(np.int64)
     if values.dtype == np.float32:
-        bins = np.bincount(np.ascontiguousarray(values).view(np.uint32) >> _FLOAT_SHIFT, minlength=_FLOAT_BINS)
-        there = np.flatnonzero(bins)
-        found = (there.astype(np.uint32) << _FLOAT_SHIFT).view(np.float32).astype(np.float64)
-        return found, bins[there].astype(np.int64)
-    keys = np.ascontiguousarray(values, np.float64).view(np.uint64) >> _DOUBLE_SHIFT
-    if len(keys) >= _DOUBLE_BINS // 4:
-        bins = np.bincount(keys.astype(np.intp), minlength=_DOUBLE_BINS)
-        there = np.flatnonzero(bins)
-        return (there.astype(np.uint64) << _DOUBLE_SHIFT).view(np.float64), bins[there].astype(np.int64)
-    found_keys, counts = np.unique(keys, return_counts=True)
-    return (found_keys << _DOUBLE_SHIFT).view(np.float64), counts.astype(np.int64)
+        keys, counts = _tally(np.ascontiguousarray(values).view(np.uint32) >> _FLOAT_SHIFT)
+        return (keys.astype(np.uint32) << _FLOAT_SHIFT).view(np.float32).astype(np.float64), counts
+    keys, counts = _tally(np.ascontiguousarray(values, np.float64).view(np.uint64) >> _DOUBLE_SHIFT)
+    return (keys.astype(np.uint64) << _DOUBLE_SHIFT).view(np.float64), counts
+
+
+def _tally(keys: NDArray[Any]) -> tuple[NDArray[Any], Counts]:
+    """Give the different keys, and how often each came: by an array of all between them, unless that is far larger."""
+    low, high = int(keys.min()), int(keys.max())
+    if high - low > _SPARSE * len(keys) + _SMALL_RANGE:
+        found, counts = np.unique(keys, return_counts=True)
+        return found, counts.astype(np.int64)
+    bins = np.bincount((keys - keys.dtype.type(low)).astype(np.intp))
+    there = np.flatnonzero(bins)
+    return there + low, bins[there].astype(np.int64)
 
 
 def _cut(values: Floats) -> Floats:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from mlgo_corpus.store.tables import open_parquet, unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+Item = TypeVar("Item")
 
 _ROWS_AT_A_TIME = 1 << 14
 
@@ -45,6 +48,15 @@ def readable(path: Place) -> Iterator[Any]:
     """
     with blamed(path), open_parquet(path) as file:
         yield file
+
+
+def iter_ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """Give items, and make the next one meanwhile in a thread: reading Parquet leaves the interpreter alone."""
+    with ThreadPoolExecutor(1) as reader:
+        upcoming = reader.submit(next, items, None)
+        while (item := upcoming.result()) is not None:
+            upcoming = reader.submit(next, items, None)
+            yield item
 
 
 def column_names_of(path: Place) -> tuple[str, ...]:

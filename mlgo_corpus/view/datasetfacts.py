@@ -20,7 +20,7 @@ from mlgo_corpus.store.moduletable import STATUS_OK
 from mlgo_corpus.store.observations import KEY_COLUMNS, column_names
 from mlgo_corpus.store.tables import read_metadata
 from mlgo_corpus.view.aggregate import Distribution, numbers_of
-from mlgo_corpus.view.columns import blamed, floats_of, iter_columns, readable, texts_of
+from mlgo_corpus.view.columns import blamed, floats_of, iter_ahead, iter_columns, readable, texts_of
 
 NUMBERS: Final = (
     "observations", "contexts", "wall_s", "cpu_s", "max_rss_bytes", "text_size", "code_size", "baseline_text_size",
@@ -33,9 +33,8 @@ MASK: Final = "mask"
 
 _TEXTS = ("module", "status", "reason", "detail", "stderr_tail", "header")
 _EXAMPLES = 4
-# So many numbers are read at a time, at most: tensors have hundreds in a row.
+# So many numbers are read at a time, or a row: tensors have hundreds in one. More take memory and are no faster.
 _NUMBERS_AT_A_TIME = 1 << 22
-_ROWS_AT_A_TIME = 1 << 17
 _DEFAULT = f"{INLINING}_default"
 
 Progress = Callable[[int, int], None]
@@ -215,8 +214,8 @@ def _iter_numbers(file: Any, names: Sequence[str], facts: DatasetFacts) -> Itera
     for name in names:
         kind = file.schema_arrow.field(name).type
         widths[name] = kind.list_size if pa.types.is_fixed_size_list(kind) else 1
-    rows = max(1, min(_ROWS_AT_A_TIME, _NUMBERS_AT_A_TIME // max(1, max(widths.values(), default=1) * 2)))
-    for batch in file.iter_batches(batch_size=rows, columns=list(names)):
+    rows = max(1, _NUMBERS_AT_A_TIME // max(1, sum(widths.values())))
+    for batch in iter_ahead(file.iter_batches(batch_size=rows, columns=list(names))):
         found = {}
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         chosen = _places(facts, columns.get(MASK), widths.get(MASK, 1))
@@ -227,20 +226,20 @@ def _iter_numbers(file: Any, names: Sequence[str], facts: DatasetFacts) -> Itera
                     facts.skipped.append(name)
                 continue
             facts.widths[name] = widths[name]
-            if chosen is not None and name != MASK and len(values[0]) == len(chosen) and not values[1]:
+            if chosen is not None and name != MASK and len(values[0]) == len(batch) * widths[MASK] and not values[1]:
                 facts.masked.add(name)
-                values = (values[0][chosen], 0)
+                values = (values[0].take(chosen), 0)
             facts.features.setdefault(name, Distribution()).add(*values)
             found[name] = values
         yield len(batch), found
 
 
-def _places(facts: DatasetFacts, mask: Any, width: int) -> NDArray[np.bool_] | None:
-    """Tell which places of an eviction's tensors may be chosen; in the others all features are 0, and mean nothing."""
+def _places(facts: DatasetFacts, mask: Any, width: int) -> NDArray[np.intp] | None:
+    """Give those places of an eviction's tensors that may be chosen; in others all features are 0, and mean nothing."""
     if facts.task != EVICTION or mask is None or width == 1:
         return None
     found = numbers_of(mask)
-    return None if found is None or found[1] else np.asarray(found[0] != 0)
+    return None if found is None or found[1] else np.flatnonzero(found[0])
 
 
 def _add_agreement(facts: DatasetFacts, columns: dict[str, Any], joint: Sequence[str | None]) -> None:
