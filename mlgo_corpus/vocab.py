@@ -61,7 +61,7 @@ class FeatureVocabulary:
         feature: its name.
         values: how many finite values it has; elements of tensors are counted one by one.
         not_finite: how many values are infinite or NaN: they are left out.
-        distinct: how many different values there are; None if more than are counted: four million.
+        distinct: how many different values there are; None if more than are counted: a million.
         minimum: the least value.
         maximum: the greatest.
         buckets: numbers in its file.

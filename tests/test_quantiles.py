@@ -33,6 +33,7 @@ def check(found: Quantiles | None, numbers: Numbers, buckets: int) -> Quantiles:
 
 def shrunk(patch: pytest.MonkeyPatch, distinct: int, sample: int) -> None:
     patch.setattr(module, "DISTINCT_NUMBERS", distinct)
+    patch.setattr(module, "GATHERED_NUMBERS", distinct)
     patch.setattr(module, "_SAMPLE", sample)
     patch.setattr(module, "_FEWEST_NEW", 4)
 

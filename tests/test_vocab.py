@@ -95,6 +95,7 @@ def test_all_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -
     if seed % 2:
         monkeypatch.setattr(quantiles, "DISTINCT_NUMBERS", 5)
         monkeypatch.setattr(quantiles, "HELD_NUMBERS", 0)
+        monkeypatch.setattr(quantiles, "GATHERED_NUMBERS", 5)
         monkeypatch.setattr(quantiles, "_SAMPLE", 3)
         monkeypatch.setattr(quantiles, "_FEWEST_NEW", 1)
     report = write_vocabulary(dataset, tmp_path / "v", buckets=13, jobs=1)

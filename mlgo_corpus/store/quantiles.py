@@ -24,8 +24,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-DISTINCT_NUMBERS: Final = 1 << 22
-"""The most different numbers that are counted, and the most that are gathered: 16 bytes each, a few times over."""
+DISTINCT_NUMBERS: Final = 1 << 20
+"""The most different numbers that are counted: 16 bytes each, and several times that while counts are merged."""
+
+GATHERED_NUMBERS: Final = 1 << 23
+"""The most numbers that are gathered at a time."""
 
 HELD_NUMBERS: Final = 1 << 23
 """So many floating-point numbers are held as they are and sorted at once, which is quicker than counting in batches."""
@@ -220,11 +223,11 @@ class _Selection:
         group: list[int] = []
         gathered = 0
         for home in np.unique(homes[~is_member]).tolist():
-            if counts[home] > DISTINCT_NUMBERS:
+            if counts[home] > GATHERED_NUMBERS:
                 wanted = homes == home
                 found[wanted] = self._select_within(sample, home, ranks[wanted] - (ends[home] - counts[home]))
                 continue
-            if gathered + counts[home] > DISTINCT_NUMBERS:
+            if gathered + counts[home] > GATHERED_NUMBERS:
                 self._gather(sample, group, ranks, homes, ends - counts, found)
                 group, gathered = [], 0
             group.append(home)
