@@ -72,6 +72,9 @@ NOT_RUN: dict[tuple[str, str], str] = {
         "./configure CC=clang CXX=clang++ AR=llvm-ar CFLAGS='-O2 -Xclang -fembed-bitcode=all' "
         "CXXFLAGS='-O2 -Xclang -fembed-bitcode=all'",
     ): "configure takes long; test_build_verb.py does the same by hand",
+    ("docs/training.md", "$ python examples/torch_dataset.py inlining --vocab vocab --split corpus"): (
+        "wants PyTorch; test_torch_example.py runs it"
+    ),
     ("docs/traces.md", "mlgo-corpus toolchain build --install --output /opt/devmode-19"): (
         "installs packages and takes minutes; test_devmode.py uses what it makes"
     ),
