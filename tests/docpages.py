@@ -297,6 +297,9 @@ class Shell:
 def _write_sources(work: Path) -> None:
     write_project("make", work)
     shutil.copytree(TRAINING_LOGS, work / "logs")
+    for name in ("Makefile", "cube.c", "main.c"):  # what README.md begins with
+        (work / "examples" / "cube").mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "examples" / "cube" / name, work / "examples" / "cube" / name)
 
 
 def write_project(name: str, folder: Path) -> None:

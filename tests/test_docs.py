@@ -50,8 +50,8 @@ from mlgo_corpus.store.verification import VerifyReason
 # Blocks that do not run here, by their page and first line, and why not. Their commands are parsed all the same.
 NOT_RUN: dict[tuple[str, str], str] = {
     ("README.md", "make demo"): "takes minutes; test_demo.py runs the demo",
-    ("README.md", "python3 -m venv .venv"): "pip fetches packages",
-    ("docs/install.md", "python3 -m venv .venv"): "pip fetches packages",
+    ("README.md", "python3 -m venv .venv && . .venv/bin/activate"): "pip fetches packages",
+    ("docs/install.md", "python3 -m venv .venv && . .venv/bin/activate"): "pip fetches packages",
     (
         "docs/corpora.md",
         "export AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=...",
