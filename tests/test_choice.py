@@ -12,8 +12,9 @@ from conftest import Llvm
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.tasks import TASKS
 from mlgo_corpus.run import choice
-from mlgo_corpus.run.choice import choose_compiler, compiler_identity, ways_of
+from mlgo_corpus.run.choice import choose_compiler, choose_for_build, compiler_identity, ways_of
 from mlgo_corpus.run.probe import Toolchain
+from mlgo_corpus.run.toolchain import Candidate
 
 INLINING, EVICTION, PRIORITY = TASKS
 NAMES = tuple(task.name for task in TASKS)
@@ -154,3 +155,22 @@ def test_identity(tmp_path: Path) -> None:
     assert compiler_identity(toolchain("a", 19, binary=binary, vendor="clang version 20")) != first
     binary.write_bytes(b"two")
     assert compiler_identity(toolchain("a", 19, binary=binary, vendor="clang version 19")) != first
+
+
+def test_a_build_takes_the_newest_compiler_that_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One on PATH before one where package managers keep them, which are all called clang; zig's last."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    places = ("/usr/lib/llvm-19/bin/clang", "/usr/lib/llvm-22/bin/clang", "/opt/homebrew/opt/llvm@9/bin/clang")
+    there = [Candidate((str(tmp_path / "clang-18"),), "PATH"), *(Candidate((place,), "PATH") for place in places)]
+    there.insert(0, Candidate(("zig", "clang"), "ziglang"))
+    tried: list[str] = []
+
+    def refuse(candidate: Candidate, folder: Path) -> Any:
+        tried.append(candidate.words[0])
+        raise UsageError("does not run")
+
+    monkeypatch.setattr(choice, "find_compilers", lambda: there)
+    monkeypatch.setattr(choice, "identify", refuse)
+    with pytest.raises(UsageError, match="no clang found"):
+        choose_for_build(None)
+    assert tried == [str(tmp_path / "clang-18"), places[1], places[0], places[2], "zig"]

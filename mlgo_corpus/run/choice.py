@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -191,6 +192,10 @@ def compiler_identity(toolchain: Toolchain) -> str:
     return digest.hexdigest()
 
 
+# Where package managers keep an LLVM of one version.
+_VERSIONED_FOLDER = re.compile(r"/llvm[-@]?(\d+)/bin$")
+
+
 def choose_for_build(named: str | None, cc: str | None = None) -> Compiler:
     """Choose the clang that a build is to be made with. All since LLVM 4 embed bitcode, so none is tried.
 
@@ -221,6 +226,10 @@ def choose_for_build(named: str | None, cc: str | None = None) -> Compiler:
     raise UsageError("no clang found: install one (pip install ziglang does), or name it with --compiler")
 
 
-def _as_for_builds(candidate: Candidate) -> tuple[bool, bool, int]:
-    _, _, version = os.path.basename(candidate.words[0]).partition("-")
-    return candidate.origin != "PATH", version != "", -int(version) if version.isdigit() else 0
+def _as_for_builds(candidate: Candidate) -> tuple[bool, bool, bool, int]:
+    folder, name = os.path.split(candidate.words[0])
+    version = name.partition("-")[2]
+    is_meant = folder in os.get_exec_path()
+    if not version and not is_meant and (kept := _VERSIONED_FOLDER.search(folder)):  # /usr/lib/llvm-22/bin/clang
+        version = kept[1]
+    return candidate.origin != "PATH", not is_meant, version != "", -int(version) if version.isdigit() else 0
