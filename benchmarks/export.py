@@ -7,8 +7,9 @@ The datasets are made of the real logs of ``tests/data/training-logs``, repeated
 - *random*: two columns of floats no two of which are equal, 200 MB: what a vocabulary has most work with.
 
 *protobuf* builds the same messages with the ``protobuf`` package (its C implementation, upb) from the same columns and
-serialises them; it gets the first 10 MB: compare MB/s. Its records are compared with ours. *parquet* reads the columns and does nothing with them, *crc* computes the checksums of the bytes that were
-written, *write* copies them to another file: what cannot be avoided, each alone.
+serialises them; it gets the first 10 MB: compare MB/s. Its records are compared with ours. *parquet* reads the columns
+and does nothing with them, *crc* computes the checksums of the bytes that were written, *write* copies them to another
+file: what cannot be avoided, each alone.
 
 *numpy* reads a whole column, as a vocabulary's tool would, and calls ``numpy.quantile`` for each feature, one after the
 other; *numpy, all* holds all columns at once, as ml-compiler-opt's does. Their edges are compared with ours.
@@ -246,9 +247,9 @@ def check_prefix(slow: Path, fast: Path) -> None:
 def line(kind: str, method: str, size: float, result: dict[str, Any], note: str = "") -> None:
     """Print a row."""
     seconds, peak = result["seconds"], result["peak"] / MEGABYTE
-    print(
-        f"{kind:10}{method:22}{size / MEGABYTE:8.1f}{seconds:9.2f}{size / MEGABYTE / seconds:10.1f}{peak:9.0f}  {note}"
-    )
+    speed = size / MEGABYTE / seconds
+    figures = f"{size / MEGABYTE:8.1f}{seconds:9.2f}{result['cpu']:8.2f}{speed:9.1f}{peak:9.0f}"
+    print(f"{kind:10}{method:18}{figures}  {note}", flush=True)
 
 
 def compare(kind: str, folder: Path, size: int, rounds: int) -> None:
@@ -293,7 +294,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=["inlining", "eviction", "random"])
     arguments = parser.parse_args()
     print(f"Python {platform.python_version()}, numpy {np.__version__}, {os.cpu_count()} CPUs")
-    print(f"{'set':10}{'method':22}{'MB':>8}{'seconds':>9}{'CPU s':>9}{'MB/s':>10}{'peak MB':>9}")
+    print(f"{'set':10}{'method':18}{'MB':>8}{'seconds':>9}{'CPU s':>8}{'MB/s':>9}{'peak MB':>9}")
     with tempfile.TemporaryDirectory() as name:
         for kind in arguments.sets:
             size = arguments.megabytes * MEGABYTE * (2 if kind == "random" else 5) // 5
