@@ -17,6 +17,7 @@ release = version = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "reference"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build", "_ext"]
+smartquotes = False  # -- begins an option
 default_role = "literal"  # `name` in a docstring is code
 
 myst_heading_anchors = 3

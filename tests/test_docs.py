@@ -26,6 +26,7 @@ from docpages import (
     ROOT,
     Shell,
     check_arguments,
+    fits,
     iter_blocks,
     mlgo_corpus_commands,
     page_text,
@@ -305,6 +306,28 @@ def test_every_file_has_its_sentence() -> None:
         for path in (ROOT / "mlgo_corpus" / folder).glob("*.py"):
             if path.name != "__init__.py":
                 assert f"`{path.name}`" in text or f"`{folder}/{path.name}`" in text, path.name
+
+
+def test_what_is_wrong_in_a_page_is_noticed(llvm22: Llvm, tmp_path: Path) -> None:
+    assert fits("a 1\nb\nc 3\n", "a 2\n...\nc 4")
+    for shown in ("a 1\nb", "a 1", "b\na 1\nc 3", "a 1\nb\nc 3\nd", "a x\nc 3"):
+        assert not fits(shown, "a 2\n...\nc 4"), shown
+    text = "A=1 mlgo-corpus stats c 2>&1 | head && mlgo-corpus dump x > y\nmlgo-corpus trace \\\n  c --json"
+    assert list(mlgo_corpus_commands(text)) == [["stats", "c"], ["dump", "x"], ["trace", "c", "--json"]]
+    check_arguments(["trace", "c", "--output", "d"])
+    for arguments in (["nothing"], ["trace", "c"], ["trace", "c", "--output", "d", "--frob"], ["toolchain", "frob"]):
+        with pytest.raises(Exception, match=r"no verb|Missing parameter|No such option"):
+            check_arguments(arguments)
+    page = "```console\n$ cd logs && false\n$ echo $? $PWD && export A=5\n1 {0}/logs\n$ echo word $A >&2\nword 7\n```\n"
+    page += "```python\nimport os\nassert os.getcwd().endswith('logs')\n```\n```pycon\n>>> x = 1\n>>> x + 1\n3\n```"
+    shell = Shell(llvm22, tmp_path)
+    blocks = list(iter_blocks(page.format(shell.work)))
+    assert [block.language for block in blocks] == ["console", "python", "pycon"]
+    for block in blocks:
+        shell.run_block(block)
+    for wrong in ("```console\n$ echo a\nb\n```", "```sh\nfalse\ntrue\n```", "```pycon\n>>> x\n'a'\n```"):
+        with pytest.raises(AssertionError):
+            shell.run_block(next(iter_blocks(wrong)))
 
 
 # -- the built pages -----------------------------------------------------------------------------------------------

@@ -34,7 +34,9 @@ def verb_lines(name: str, command: Any) -> Iterator[str]:
     context = command.make_context(f"mlgo-corpus {name}", [], resilient_parsing=True)
     usage = command.get_usage(context).removeprefix("Usage: ")
     yield from (f"## {name}", "", "```text", *usage.splitlines(), "```", "")
-    yield from (inspect.cleandoc(command.help or "").replace("\f", ""), "")
+    for paragraph in inspect.cleandoc(command.help or "").replace("\f", "").split("\n\n"):
+        is_command = paragraph.startswith("mlgo-corpus ")
+        yield from (("```text", paragraph, "```", "") if is_command else (cell(paragraph), ""))
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     options = [one for one in command.params if one.param_type_name == "option"]
     if arguments:
