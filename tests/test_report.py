@@ -491,6 +491,34 @@ def test_no_paths_are_refused(tmp_path: Path) -> None:
         report_page([], tmp_path / "r.html")
 
 
+EXTREMES = (0, -1, 1, 2**63 - 1, -(2**63), None)
+
+
+@pytest.mark.parametrize(("size", "baseline"), [*zip(EXTREMES, reversed(EXTREMES), strict=True), (0, 0)])
+def test_no_number_breaks_a_page(tmp_path: Path, size: int | None, baseline: int | None) -> None:
+    rows = [
+        trace_row("m", 5)._replace(
+            text_size=size, baseline_text_size=baseline, code_size=size, baseline_code_size=baseline, observations=0,
+            max_rss_bytes=size, baseline_max_rss_bytes=baseline, reward=float("inf") if size else 1e308, cpu_s=1e308,
+            wall_s=float("nan"), baseline_cpu_s=-0.0,
+        ),
+        trace_row("n", 7)._replace(cpu_s=1e-308, baseline_cpu_s=5e-324, max_rss_bytes=1),
+    ]  # fmt: skip
+    numbers = {
+        "wide": np.array([-1.7e308, 1.7e308, 5e-324, np.nan, np.inf]),
+        "large": np.array([2**64 - 1, 0, 1, 2**63, 7], np.uint64),
+        "empty": pa.array([None] * 5, pa.float64()),
+        "words": ["a"] * 5,
+        "inlining_decision": [-(2**63), 2**63 - 1, 0, 1, 1],
+    }
+    inputs = [trace(tmp_path / name, numbers, rows, policy="random:1") for name in ("d", "e")]
+    made = corpus(tmp_path / "c", ["x.o", "y.o"])
+    table(made, [row("x.o", b"1", functions=size), row("y.o", b"2") | {"bitcode_bytes": size, "cmd_bytes": baseline}])
+    functions = {**function_columns(6), "native_size": pa.array([size, baseline] * 3, pa.int64())}
+    page = report(*inputs, made, sizes(tmp_path / "s", functions), output=tmp_path / "r.html")[1]
+    json.loads(Parsed(page).scripts[0], parse_constant=pytest.fail)
+
+
 def test_an_empty_corpus_has_a_page(tmp_path: Path) -> None:
     summary, _ = report(corpus(tmp_path / "c", []), output=tmp_path / "r.html")
     assert "There is no module in this corpus." in told(summary)

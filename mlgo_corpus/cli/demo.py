@@ -10,6 +10,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -269,6 +270,11 @@ def _show(summary: DemoSummary) -> None:
     code = f'import pyarrow.parquet as pq; print(*pq.read_table({table_path}).to_pylist()[:3], sep="\\n")'
     say("\nNext:")
     say(f"  {program} explain {shlex.quote(str(summary.output / 'build' / sample))}")
+    if summary.trace is not None:
+        page = shlex.join(["report", str(corpus), str(summary.output / "inlining")])
+        say(f"  {program} {page}")
+        if find_spec("vl_convert") is None:
+            say("    (pip install 'mlgo-corpus[report]' first)")
     say(f"  {program} extract YOUR_BUILD/compile_commands.json --output corpus")
     say("    (built with clang, and -Xclang -fembed-bitcode=all in CFLAGS and CXXFLAGS)")
     say(f"  {python} -c {shlex.quote(code)}")

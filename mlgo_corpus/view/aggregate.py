@@ -204,7 +204,8 @@ class Distribution:
         # asinh is linear around 0 and a logarithm further out, of either sign.
         unit = max(float(sizes[order][np.searchsorted(sums, 0.05 * sums[-1])]), float(sizes[order[-1]]) * _LEAST_UNIT)
         low_end, high_end = (math.asinh(end / unit) for end in (self.min, self.max))
-        edges = np.sinh(np.linspace(low_end, high_end, bars + 1)) * unit
+        with np.errstate(over="ignore"):  # at the ends, which are known
+            edges = np.sinh(np.linspace(low_end, high_end, bars + 1)) * unit
         edges[0], edges[-1] = self.min, self.max
         return np.maximum.accumulate(edges), "log"
 
@@ -234,7 +235,7 @@ class Distribution:
 
 def _have_a_bar_each(values: Floats) -> bool:
     """Tell whether a histogram can show each of some values, which ascend, where it belongs."""
-    whole = bool((values == np.floor(values)).all()) and values[-1] - values[0] <= _WHOLE_RANGE
+    whole = bool((values == np.floor(values)).all()) and float(values[-1]) - float(values[0]) <= _WHOLE_RANGE
     return len(values) <= _EACH_VALUE or (whole and len(values) <= _EACH_WHOLE)
 
 

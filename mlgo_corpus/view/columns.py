@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,15 +84,21 @@ def iter_columns(path: Path, wanted: Sequence[str], needed: Sequence[str] = ()) 
             yield {name: batch.column(batch.schema.get_field_index(name)) for name in names}
 
 
+LARGEST: Final = 1e12
+"""The largest number of bytes, seconds or decisions that is believed of one module: sums of more would overflow."""
+
+
 def floats_of(column: pa.Array) -> NDArray[np.float64]:
-    """Give numbers or truth values as floats of their own, null as NaN."""
+    """Give numbers or truth values as floats of their own; null, and what is beyond `LARGEST`, as NaN."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.int8())
     cast = pc.cast(column, pa.float64(), safe=False)
-    return np.array(cast.to_numpy(zero_copy_only=False), np.float64)
+    values = np.array(cast.to_numpy(zero_copy_only=False), np.float64)
+    values[~(np.abs(values) <= LARGEST)] = np.nan
+    return values
 
 
 def texts_of(column: pa.Array) -> list[str | None]:

@@ -22,7 +22,7 @@ from mlgo_corpus.store.packed import PackedCorpus
 from mlgo_corpus.store.splits import SIDES
 from mlgo_corpus.store.tables import read_metadata
 from mlgo_corpus.view.aggregate import Distribution
-from mlgo_corpus.view.columns import blamed, count_texts, iter_columns, texts_of
+from mlgo_corpus.view.columns import LARGEST, blamed, count_texts, iter_columns, texts_of
 
 GROUPED: Final = ("opt-level", "language", "triple", "producer")
 """What the modules of a corpus are counted by."""
@@ -158,7 +158,7 @@ def _add_rows(
         if status != STATUS_OK:
             facts.left_out[reason] += size
     modules = table.filter(pc.fill_null(pc.equal(table["status"], STATUS_OK), False))
-    own = integers(modules["bitcode_bytes"], 0)
+    own = np.clip(integers(modules["bitcode_bytes"], 0), 0, int(LARGEST))
     sizes.append(own)
     bitcode, command = digest_keys(modules["bitcode_sha256"]), digest_keys(modules["cmd_sha256"])
     keys.append(np.where(bitcode != 0, bitcode ^ ((command << _HALF) | (command >> _HALF)), np.uint64(0)))

@@ -107,6 +107,7 @@ class DatasetFacts:
     def sized(self) -> NDArray[np.bool_]:
         """Tell of each module whether it has a size and a baseline, in a run that did not fail."""
         known = np.isfinite(self.numbers[self.measure]) & np.isfinite(self.numbers[f"baseline_{self.measure}"])
+        known &= (self.numbers[self.measure] >= 0) & (self.numbers[f"baseline_{self.measure}"] >= 0)
         return np.asarray(known & np.isfinite(self.numbers["reward"]))
 
 

@@ -37,6 +37,8 @@ def short(name: str, longest: int = 24) -> str:
 
 def count(number: float) -> str:
     """Write a whole number, in groups of three digits: ``12 345``."""
+    if not math.isfinite(number):
+        return "–"
     return f"{round(number):,}".replace(",", _SPACE).replace("-", _MINUS)
 
 
