@@ -46,7 +46,8 @@ def readable(path: Place) -> Iterator[Any]:
     Raises:
         CorpusError: it cannot be opened, or the block failed.
     """
-    with blamed(path), open_parquet(path) as file:
+    # What is read ahead would be kept, the whole file in the end, and takes longer.
+    with blamed(path), open_parquet(path, pre_buffer=False) as file:
         yield file
 
 
