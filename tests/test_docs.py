@@ -87,6 +87,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
 OTHERS_OPTIONS = {
     "--input": "extract_ir's; those with an underscore are other tools', too",
     "--verbosity": "extract_ir's",
+    "--parallelism": "generate_vocab's",
 }
 
 
