@@ -282,12 +282,16 @@ def test_two_tables_and_two_corpora_are_compared(tmp_path: Path) -> None:
         corpus(tmp_path / "c1", {"a.o": bitcode(b"1"), "b.o": bitcode(b"2"), "c.o": bitcode(b"3")}),
         corpus(tmp_path / "c2", {"b.o": bitcode(b"2"), "c.o": bitcode(b"4444444"), "d.o": bitcode(b"5")}),
     ]
-    summary, _ = report(*tables, *corpora, output=tmp_path / "r.html")
+    summary, text = report(*tables, *corpora, output=tmp_path / "r.html")
     functions, modules = (one["data"] for one in summary.sections[4:])
     before = [size for size in columns["native_size"].to_pylist() if size is not None]
     assert functions["both_labelled"] == 90
     assert functions["sizes"]["before"] == sum(before)
     assert functions["sizes"]["after"] == sum(at for at in range(100) if at % 10)
+    changes = {f"f{at}": at - size for at, size in enumerate(columns["native_size"].to_pylist()) if size is not None}
+    largest = max(changes, key=lambda name: abs(changes[name]))
+    (shown,) = re.findall(r"<caption>The largest changes</caption>.*?<th scope=.row.>(.*?)</th>", text, re.DOTALL)
+    assert abs(changes[shown]) == abs(changes[largest])
     counts = {what: modules[what]["modules"] for what in ("added", "removed", "changed", "unchanged")}
     assert counts == {"added": 1, "removed": 1, "changed": 1, "unchanged": 1}
 
@@ -333,9 +337,7 @@ def test_names_stay_text_whatever_is_in_them(tmp_path: Path) -> None:
     template = (Path(view.__file__).parent / "data" / "page.html.j2").read_text(encoding="utf-8")
     assert {tag for tag, _ in page.elements} <= set(re.findall(r"<([a-z][a-z0-9]*)", template))
     names = {name for _, attributes in page.elements for name in attributes}
-    assert {name.lower() for name in names} <= {name.lower() for name in re.findall(r"([A-Za-z-]+)=\"", template)} | {
-        "open"
-    }
+    assert names <= {"open", *(name.lower() for name in re.findall(r"([A-Za-z-]+)=\"", template))}
     assert "</script><script>alert" not in text
     # ... but the names are, as they are written: what would turn text around is an escape, nothing is evaluated.
     written = HOSTILE.replace("\u202e", "\\u202e").replace("\u2028", "\\u2028")
@@ -468,7 +470,7 @@ def other_json(folder: Path) -> Path:
         (no_modules, "modules.parquet"),
         (part_of_a_dataset, "is a part of a dataset; name its folder"),
         (its_modules, "is a part of a dataset or a corpus; name its folder"),
-        (datasets, "holds 1 datasets (one); name one"),
+        (datasets, "holds 1 dataset (one); name one"),
         (other_json, "not a dataset of mlgo-corpus"),
         (lambda _: "ftp://x/y", "ftp://x/y"),
     ],

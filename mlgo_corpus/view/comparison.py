@@ -15,7 +15,7 @@ from mlgo_corpus.view.blocks import Block, CallOut, Figure, Heading, Headline, S
 from mlgo_corpus.view.corpusfacts import CorpusFacts
 from mlgo_corpus.view.datasetfacts import DatasetFacts
 from mlgo_corpus.view.outcomes import change_waterfall, spread_out
-from mlgo_corpus.view.sizesfacts import SizesFacts
+from mlgo_corpus.view.sizesfacts import SizesFacts, find_names
 
 _LARGEST: Final = 15
 _ACTIONS = 16
@@ -125,7 +125,7 @@ def _in_both(before: Sequence[str], after: Sequence[str]) -> tuple[NDArray[np.in
 
 def _size_scatter(
     name: str,
-    names: Sequence[str],
+    names: Sequence[str] | None,
     before: NDArray[np.float64],
     after: NDArray[np.float64],
     labels: tuple[str, str],
@@ -139,7 +139,7 @@ def _size_scatter(
         (
             float(before[at]),
             100 * (float(ratio[at]) - 1),
-            words.shown(names[at]),
+            words.shown(names[at]) if names is not None else "",
             figures.GOOD if ratio[at] < 1 else figures.BAD if ratio[at] > 1 else figures.QUIET,
         )
         for at in kept
@@ -296,7 +296,8 @@ def _tables(before: SizesFacts, after: SizesFacts, name: str, labels: tuple[str,
                 figures.of_histogram(found.histogram(), alt, x="bytes more or less", y="functions"),
                 Table("Quantiles of the change", ("quantile", "bytes"), tuple(quantiles)),
             ),
-            _size_scatter(f"{name}-scatter", _Numbered(len(old)), old, new, labels, unit="function"),
+            _size_scatter(f"{name}-scatter", None, old, new, labels, unit="function"),
+            _largest_changes(before, before.keys[mine][both], old, new),
         ]
     drift = _drifts(before, after)
     data["drift"] = drift
@@ -312,17 +313,23 @@ def _tables(before: SizesFacts, after: SizesFacts, name: str, labels: tuple[str,
     )
 
 
-class _Numbered(Sequence[str]):
-    """Names of functions that are not kept: their places."""
-
-    def __init__(self, length: int) -> None:
-        self._length = length
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, at: Any) -> Any:
-        return f"function {at}"
+def _largest_changes(
+    facts: SizesFacts, keys: NDArray[np.uint64], before: NDArray[np.float64], after: NDArray[np.float64]
+) -> Table:
+    delta = after - before
+    order = [at for at in np.argsort(-np.abs(delta), kind="stable")[:_LARGEST].tolist() if delta[at]]
+    names = find_names(facts, keys[order])
+    rows = tuple(
+        (
+            words.shown(names[int(keys[at])][1], 80),
+            words.shown(names[int(keys[at])][0]),
+            words.count(float(before[at])),
+            words.count(float(after[at])),
+            words.signed(float(delta[at])),
+        )
+        for at in order
+    )
+    return Table("The largest changes", ("function", "module", "before", "after", "bytes"), rows, left=2)
 
 
 def _corpora(before: CorpusFacts, after: CorpusFacts, name: str, labels: tuple[str, str]) -> Section:

@@ -175,7 +175,7 @@ def scatter(
     """Draw points.
 
     Args:
-        points: where each is, its name, and its colour.
+        points: where each is, its name or nothing, and its colour.
         alt: what the chart shows.
         x: the title below.
         y: the title beside.
@@ -202,7 +202,8 @@ def scatter(
     large = max((max(abs(point[0]), abs(point[1])) for point in points), default=0) >= 1000
     across, up = axis("x", x, is_log=True), axis("y", y, is_log=log)
     colour = {"field": "colour", "type": "nominal", "legend": None, "scale": {"domain": colours, "range": colours}}
-    encoding = {"x": across, "y": up, "color": colour, "tooltip": _tips(("name", "module"), ("tx", x), ("ty", y))}
+    tips = _tips(*([("name", "module")] if any(point[2] for point in points) else []), ("tx", x), ("ty", y))
+    encoding = {"x": across, "y": up, "color": colour, "tooltip": tips}
     layers: list[Spec] = []
     if diagonal and points:
         ends = [min(min(point[:2]) for point in points), max(max(point[:2]) for point in points)]

@@ -13,6 +13,7 @@ from mlgo_corpus.store.dataset import DATASET_NAME, PARQUET_SUFFIX, DatasetPaths
 from mlgo_corpus.store.packed import is_packed
 from mlgo_corpus.store.remote import RemotePath, parse_place
 from mlgo_corpus.store.sizestable import SIZES_KIND
+from mlgo_corpus.view import words
 from mlgo_corpus.view.columns import column_names_of
 
 EXPECTED: Final = "a corpus, a dataset of decisions, or a table of functions and sizes"
@@ -59,7 +60,9 @@ def _kind_of_folder(folder: Path) -> Kind:
         inside = sorted(child.parent.name for child in folder.glob(f"*/{DATASET_NAME}"))
         if inside:
             listed = ", ".join(inside[:5])
-            raise UsageError(f"{folder}: holds {len(inside)} datasets ({listed}); name one: {folder / inside[0]}")
+            raise UsageError(
+                f"{folder}: holds {words.counted(len(inside), 'dataset')} ({listed}); name one: {folder / inside[0]}"
+            )
         raise UsageError(f"{folder}: holds neither {MANIFEST_NAME} nor {DATASET_NAME}; expected {EXPECTED}")
     try:
         said: Any = json.loads(about.read_bytes())

@@ -197,6 +197,22 @@ class _Reader:
             facts.expected = expected_leakage(digests, _fractions(facts.about))
 
 
+def find_names(facts: SizesFacts, keys: NDArray[np.uint64]) -> dict[int, tuple[str, str]]:
+    """Read the table's names again to find those of some keys: (module, function) by key.
+
+    Raises:
+        CorpusError: the table is damaged.
+    """
+    found: dict[int, tuple[str, str]] = {}
+    for file in DatasetPaths.of(facts.path, SIZES_FOLDER).parts():
+        for columns in iter_columns(file, ("module", "function"), needed=("module", "function")):
+            modules, functions = (texts_of(columns[name]) for name in ("module", "function"))
+            own = _name_keys(modules, functions)
+            for at in np.flatnonzero(np.isin(own, keys)).tolist():
+                found[int(own[at])] = (modules[at] or "", functions[at] or "")
+    return found
+
+
 def _fractions(about: dict[str, Any]) -> tuple[float, ...]:
     said = about.get("fractions")
     if isinstance(said, list) and len(said) == 3 and all(isinstance(one, int | float) for one in said):
