@@ -24,6 +24,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -158,13 +159,19 @@ def _without_redirections(words: list[str]) -> list[str]:
     return kept
 
 
+@lru_cache(maxsize=1)
+def command_line() -> Any:
+    """Give the command line as click has it."""
+    return typer.main.get_command(app)
+
+
 def check_arguments(arguments: list[str]) -> None:
     """Let the command line's own parser read arguments, and do nothing.
 
     Raises:
         click.UsageError: there is no such verb or option, or one is missing.
     """
-    command: Any = typer.main.get_command(app)
+    command = command_line()
     name, *rest = arguments
     if name in ("--version", "--help", "-h", "--install-completion", "--show-completion"):
         return
@@ -190,7 +197,7 @@ def verb_options() -> dict[str, set[str]]:
                     {option for one in sub.params for option in (*one.opts, *one.secondary_opts) if option[0] == "-"},
                 )
 
-    return dict(walk(typer.main.get_command(app), ""))
+    return dict(walk(command_line(), ""))
 
 
 class Shell:
