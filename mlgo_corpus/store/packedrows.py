@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.store.moduletable import INTEGER_FIELDS, ModuleRow, printable
-from mlgo_corpus.store.remote import Place, RemotePath
+from mlgo_corpus.store.remote import Place
 from mlgo_corpus.store.tables import open_parquet, unreadable
 
 if TYPE_CHECKING:
@@ -137,8 +137,7 @@ class GroupReader:
         try:
             if file != self._file:
                 self.close()
-                remote = isinstance(file, RemotePath)
-                opening = open_parquet(file, page_checksum_verification=True, pre_buffer=remote)
+                opening = open_parquet(file, page_checksum_verification=True)
                 self._opened, self._file = self._stack.enter_context(opening), file
             _check_group(file, self._opened, number, rows, self._columns)
             table = self._opened.read_row_group(number, columns=self._columns, use_threads=False)

@@ -41,6 +41,9 @@ def open_parquet(path: Place, **options: Any) -> Iterator[Any]:
     """Open a Parquet file for reading, as a ``pyarrow.parquet.ParquetFile`` with these options.
 
     Its name may have any bytes: pyarrow would take text for a URL, and ``key=value`` in it for a column.
+
+    Only what is behind a URL is read ahead: pyarrow keeps what it has read ahead until the file is closed, so that
+    whoever iterates over a large file would have all of it in memory.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -51,6 +54,7 @@ def open_parquet(path: Place, **options: Any) -> Iterator[Any]:
         if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its other side
             raise OSError(errno.EINVAL, "not a file", str(path))
         opened = pa.OSFile(os.fsencode(path))
+    options = {"pre_buffer": isinstance(path, RemotePath), **options}
     with opened as source, pq.ParquetFile(source, **options) as file:
         yield file
 

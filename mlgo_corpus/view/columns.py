@@ -46,8 +46,7 @@ def readable(path: Place) -> Iterator[Any]:
     Raises:
         CorpusError: it cannot be opened, or the block failed.
     """
-    # What is read ahead would be kept, the whole file in the end, and takes longer.
-    with blamed(path), open_parquet(path, pre_buffer=False) as file:
+    with blamed(path), open_parquet(path) as file:
         yield file
 
 
