@@ -27,6 +27,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
+def counted(number: int, noun: str) -> str:
+    """Write a number with its noun: ``1 module``, ``2 modules``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 class MlgoCorpusError(Exception):
     """The root of the tree above; its text is one line fit for a user."""
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.errors import MlgoCorpusError, UsageError, counted, os_reason
 from mlgo_corpus.formats.cc1edit import edit_command
 from mlgo_corpus.formats.pipeline import POST_INLINING, SNAPSHOTS
 from mlgo_corpus.run.choice import choose_optimiser, compiler_identity
@@ -302,11 +302,12 @@ class _Table:
     def _nothing(self, rows: Sequence[ModuleSizes]) -> str:
         failed = [row for row in rows if row.status != STATUS_OK]
         if not failed:
-            return f"in {len(rows)} modules there is no function: there is no table to make"
+            return f"in {counted(len(rows), 'module')} there is no function: there is no table to make"
         reasons = ", ".join(
             f"{reason} {count}" for reason, count in Counter(row.reason for row in failed).most_common()
         )
-        return f"not one of {len(rows)} modules has come through ({reasons}): {failed[0].module}: {failed[0].detail}"
+        first = f"{failed[0].module}: {failed[0].detail}"
+        return f"not one of {counted(len(rows), 'module')} has come through ({reasons}): {first}"
 
     def _finish(self, sized: Sequence[SizedModule], rows: Sequence[ModuleSizes]) -> None:
         """Put the table together: the rows of all modules in order, each with its side."""

@@ -542,7 +542,7 @@ def test_newer_bitcode(llvm19: Llvm, both19: Path, lua22: Path, cache: Path, tmp
 
 
 def test_no_functions_at_all(make: Make, tmp_path: Path) -> None:
-    with pytest.raises(MlgoCorpusError, match=r"^in 1 modules there is no function: there is no table to make$"):
+    with pytest.raises(MlgoCorpusError, match=r"^in 1 module there is no function: there is no table to make$"):
         make(module_filter="data")
     assert not (tmp_path / "table").exists()
 

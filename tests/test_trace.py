@@ -405,7 +405,7 @@ def test_a_policy_of_ones_own(trace22: Trace, policies: str, tmp_path: Path) -> 
     ],
 )
 def test_a_policy_that_cannot(trace22: Trace, policies: str, tmp_path: Path, attribute: str, detail: str) -> None:
-    message = re.escape(f"not one of 1 modules could be traced (policy_error 1): lua/ltable.o: {detail}")
+    message = re.escape(f"not one of 1 module could be traced (policy_error 1): lua/ltable.o: {detail}")
     with pytest.raises(MlgoCorpusError, match=f"^{message}$"):
         trace22(policy=f"{policies}:{attribute}", module_filter=ONE)
     assert not (tmp_path / "dataset").exists()

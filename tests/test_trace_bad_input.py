@@ -281,7 +281,7 @@ def test_a_log_of_another_task(tmp_path: Path, fake: Path, via: str) -> None:
     """Alone in its corpus, it would make the dataset one of another task."""
     make_corpus(tmp_path / "corpus", {"a": module(traced(write_log="eviction"))})
     if via == "training-log":
-        with pytest.raises(MlgoCorpusError, match=r"not one of 1 modules could be traced .* regalloc-eviction"):
+        with pytest.raises(MlgoCorpusError, match=r"not one of 1 module could be traced .* regalloc-eviction"):
             run(tmp_path, fake, via=via)
 
 
@@ -397,7 +397,7 @@ def test_an_override_that_no_program_can_be_given(tmp_path: Path, fake: Path, wo
     corpus = make_corpus(tmp_path / "corpus", {"a": module()})
     for trusted in (False, True):
         write_manifest(corpus / "corpus_description.json", ["a"], has_thinlto=False, override=["-cc1", word])
-        with pytest.raises(MlgoCorpusError, match=r"^not one of 1 modules could be traced .*: a: "):
+        with pytest.raises(MlgoCorpusError, match=r"^not one of 1 module could be traced .*: a: "):
             run(tmp_path, fake, trust_corpus=trusted)
 
 
@@ -571,7 +571,7 @@ def test_policies(tmp_path: Path, fake: Path, policies: None, monkeypatch: pytes
 def test_policies_that_cannot_work(tmp_path: Path, fake: Path, policies: None, name: str, detail: str) -> None:
     make_corpus(tmp_path / "corpus", {"a": module()})
     with pytest.raises(
-        MlgoCorpusError, match=f"^not one of 1 modules .*policy_error 1.: a: the policy .*{detail}"
+        MlgoCorpusError, match=f"^not one of 1 module .*policy_error 1.: a: the policy .*{detail}"
     ) as error:
         run(tmp_path, fake, policy=f"odd_policies:{name}")
     assert "\n" not in str(error.value)

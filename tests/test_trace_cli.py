@@ -188,7 +188,7 @@ def test_when_nothing_could_be_traced_the_error_says_what_helps(terminal: Termin
     done = terminal.trace()
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "mlgo-corpus: error: not one of 1 modules could be traced (unknown_option 1): a.o: the plain compile: "
+        "mlgo-corpus: error: not one of 1 module could be traced (unknown_option 1): a.o: the plain compile: "
         "error: unknown argument: '-x'; --delete-flag takes an option out of every command, "
         "--compiler names another clang\n"
     )

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import EXIT_FAILED, counted, err, out, plain, print_json, progress_bar, verb
+from mlgo_corpus.cli.console import EXIT_FAILED, err, out, plain, print_json, progress_bar, verb
 from mlgo_corpus.cli.options import JsonOutput
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.errors import UsageError, counted
 
 Link = Annotated[
     bool,

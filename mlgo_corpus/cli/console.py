@@ -100,11 +100,6 @@ def human_bytes(size: float) -> str:
     return f"{size:.1f} TB"
 
 
-def counted(number: int, noun: str) -> str:
-    """Write a number with its noun: ``1 module``, ``2 modules``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def draws_blocks(console: Console) -> bool:
     """Tell whether a console's encoding has the characters that `bar` and `sparkline` are made of."""
     try:

@@ -12,7 +12,6 @@ import typer
 
 from mlgo_corpus.cli.console import (
     EXIT_FAILED,
-    counted,
     draws_blocks,
     err,
     human_bytes,
@@ -24,7 +23,7 @@ from mlgo_corpus.cli.console import (
     verb,
     visible,
 )
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.errors import UsageError, counted
 
 if TYPE_CHECKING:
     from rich.text import Text

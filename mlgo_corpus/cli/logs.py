@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import (
-    counted,
-    err,
-    human_bytes,
-    out,
-    print_json,
-    progress_bar,
-    stdout_is_ours,
-    table,
-    verb,
-)
+from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_bar, stdout_is_ours, table, verb
 from mlgo_corpus.cli.options import (
     Engine,
     EngineKind,
@@ -31,6 +21,7 @@ from mlgo_corpus.cli.options import (
     with_workers,
     worker_figures,
 )
+from mlgo_corpus.errors import counted
 
 if TYPE_CHECKING:
     from mlgo_corpus.logs import LogsReport

@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import (
-    EXIT_FAILED,
-    counted,
-    err,
-    out,
-    print_json,
-    progress_bar,
-    stdout_is_ours,
-    table,
-    verb,
-)
+from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_bar, stdout_is_ours, table, verb
 from mlgo_corpus.cli.options import (
     AddFlags,
     DeleteFlags,
@@ -39,7 +29,7 @@ from mlgo_corpus.cli.options import (
     with_workers,
     worker_figures,
 )
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.errors import UsageError, counted
 
 if TYPE_CHECKING:
     from mlgo_corpus.run.traces import TraceReport

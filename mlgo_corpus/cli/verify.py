@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlgo_corpus.cli.console import (
-    counted,
     err,
     human_bytes,
     out,
@@ -37,7 +36,7 @@ from mlgo_corpus.cli.options import (
     with_workers,
     worker_figures,
 )
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.errors import UsageError, counted
 
 if TYPE_CHECKING:
     from mlgo_corpus.run.certification import RebuildReport

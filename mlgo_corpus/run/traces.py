@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.errors import MlgoCorpusError, UsageError, counted, os_reason
 from mlgo_corpus.formats.tasks import INLINING
 from mlgo_corpus.formats.traininglog import LogHeader
 from mlgo_corpus.run.conversation import MISPLACED_DEFAULT
@@ -245,12 +245,16 @@ class Trace:
     def _nothing(self, traced: Sequence[TracedModule]) -> str:
         failed = [run.row for run in traced if run.row.status != STATUS_OK]
         if not failed:
-            return f"in {len(traced)} modules the compiler found nothing to decide: there is no dataset to make"
+            return (
+                f"in {counted(len(traced), 'module')} the compiler found nothing to decide: there is no dataset to make"
+            )
         counts = Counter(row.reason for row in failed)
         reasons = ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
         remedies = [remedy for reason, remedy in _REMEDIES.items() if counts[reason]]
         first = f"{failed[0].module}: {failed[0].detail}"
-        return f"not one of {len(traced)} modules could be traced ({reasons}): {'; '.join((first, *remedies))}"
+        return (
+            f"not one of {counted(len(traced), 'module')} could be traced ({reasons}): {'; '.join((first, *remedies))}"
+        )
 
     def _about(self, rows: Sequence[TraceRow], header: LogHeader) -> dict[str, Any]:
         ok = [row for row in rows if row.status == STATUS_OK]
