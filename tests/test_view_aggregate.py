@@ -66,6 +66,18 @@ def test_a_quantile_is_as_exact_as_said(values: NDArray[Any], at: float) -> None
     assert abs(said - exact) <= ERROR * abs(exact) + 1e-300
 
 
+def test_the_largest_numbers_of_each_type() -> None:
+    """What is near them is counted by its distance from the least one, which may not fit where it is added back."""
+    for kind in ("uint64", "int64", "uint8", "int8"):
+        most, least = (int(end) for end in (np.iinfo(kind).max, np.iinfo(kind).min))
+        found = distribution(np.array([most, most, most - 1], kind), np.array([least], kind))
+        assert (found.min, found.max, found.finite) == (float(least), float(most), 4), kind
+        values, counts = found.steps()
+        assert counts.sum() == 4
+        assert values[0] <= values[-1]
+        assert values[-1] == pytest.approx(most, rel=0.004)
+
+
 @given(ANY, st.integers(0, 60))
 @settings(deadline=None)
 def test_parts_make_the_same_as_the_whole(values: NDArray[Any], cut: int) -> None:

@@ -251,7 +251,7 @@ def _counted(values: NDArray[Any], low: Any, high: Any) -> tuple[Floats, Counts]
             values = values.astype(np.int64)
         heights = np.bincount((values - values.dtype.type(low)).astype(np.intp, copy=False))
         there = np.flatnonzero(heights)
-        return _cut((there + int(low)).astype(np.float64)), heights[there].astype(np.int64)
+        return _cut((there.astype(values.dtype) + values.dtype.type(low)).astype(np.float64)), heights[there]
     if values.dtype == np.float32:
         keys, counts = _tally(np.ascontiguousarray(values).view(np.uint32) >> _FLOAT_SHIFT)
         return (keys.astype(np.uint32) << _FLOAT_SHIFT).view(np.float32).astype(np.float64), counts

@@ -28,6 +28,8 @@ _TICKS = 6
 # How an axis writes its numbers: 50k, or as they are.
 _SHORT = "format(datum.value, '~s')"
 _PLAIN = "format(datum.value, '~g')"
+# Of what is counted, half a thing is no number to write: '~s' would call it 500m.
+_WHOLE = f"datum.value % 1 ? '' : {_SHORT}"
 
 CONFIG: Final[Spec] = {
     "background": "transparent",
@@ -87,7 +89,12 @@ def histogram(
         {"i": number, "j": number + 1, "label": label, "tip": tip, "n": height}
         for number, (label, tip, height) in enumerate(bars)
     ]
-    height: Spec = {"field": "n", "type": "quantitative", "title": y, "axis": {"tickCount": 4, "labelExpr": _SHORT}}
+    height: Spec = {
+        "field": "n",
+        "type": "quantitative",
+        "title": y,
+        "axis": {"tickCount": 4, "labelExpr": _WHOLE},
+    }
     shared: Spec = {"y": height, "tooltip": _tips(("label", x), ("tip", y))}
     if edges is None:
         across: Spec = {"field": "label", "type": "ordinal", "sort": None, "title": x}
@@ -146,7 +153,7 @@ def waterfall(steps: Sequence[tuple[str, str, float, float, str]], alt: str, *, 
             "type": "quantitative",
             "title": x,
             "scale": {"zero": False},
-            "axis": {"labelExpr": _SHORT, "tickCount": 5},
+            "axis": {"labelExpr": _WHOLE, "tickCount": 5},
         },
         "x2": {"field": "to"},
         "color": {
