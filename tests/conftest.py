@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 # What makes a stock clang embed the bitcode and the command in the object.
@@ -183,8 +184,12 @@ def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C be what it is in a terminal: a shell that starts us in the background has us ignore it."""
+    """Set what all tests share."""
+    # Ctrl-C is what it is in a terminal: a shell that starts us in the background has us ignore it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # How long an example takes says something about the machine only. The rest is as it was, also what CI sets.
+    hypothesis.settings.register_profile("patient", parent=hypothesis.settings.default, deadline=None)
+    hypothesis.settings.load_profile("patient")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
