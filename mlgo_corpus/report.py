@@ -11,7 +11,9 @@ from typing import Any
 
 from mlgo_corpus import __version__
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.run.publishing import local_dataset
 from mlgo_corpus.store.corpus import MANIFEST_STEM, write_atomically
+from mlgo_corpus.store.remote import parse_place
 from mlgo_corpus.view.blocks import Section
 from mlgo_corpus.view.comparison import compare
 from mlgo_corpus.view.corpusfacts import CorpusFacts, read_corpus_facts
@@ -78,7 +80,8 @@ def report_page(
     grow with the number of rows. Two inputs of a kind, of the same task, are compared as well.
 
     Args:
-        paths: what to tell of: folders, packed corpora and their URLs, single Parquet files.
+        paths: what to tell of: folders, packed corpora, single Parquet files, and URLs of these. A dataset or table
+            behind a URL is fetched while it is read.
         output: the page; it is there when it is whole.
         title: of the page; by default the names of what it tells of.
         force: replace a file that is there.
@@ -96,16 +99,17 @@ def report_page(
     _check_output(output, paths, force=force)
     check_libraries()
     kinds = [find_kind(path) for path in paths]
-    labels = _labels([str(path) for path in paths])
+    places = [str(parse_place(path)) for path in paths]  # without what a URL asks for
+    labels = _labels(places)
     known: list[Known] = []
     for number, (path, kind, label) in enumerate(zip(paths, kinds, labels, strict=True)):
         known.append(_read(path, kind, _scaled(progress, number, len(paths), label)))
     sections: list[Section] = []
     told: list[dict[str, Any]] = []
-    for number, (path, kind, facts, label) in enumerate(zip(paths, kinds, known, labels, strict=True), 1):
+    for number, (place, kind, facts, label) in enumerate(zip(places, kinds, known, labels, strict=True), 1):
         section = _section(facts, f"input-{number}", label)
         sections.append(section)
-        told.append({"kind": kind.value, "path": str(path), **_told(section)})
+        told.append({"kind": kind.value, "path": place, **_told(section)})
     for number, (first, second) in enumerate(_pairs(known), 1):
         compared = compare(known[first], known[second], f"comparison-{number}", (labels[first], labels[second]))
         sections.append(compared)
@@ -135,7 +139,8 @@ def _check_output(output: Path, paths: Sequence[Path | str], *, force: bool) -> 
         raise UsageError(f"{output}: is a folder; name the file to write, such as {output / 'report.html'}")
     if not output.exists():
         return
-    if any("://" not in str(path) and Path(path).exists() and output.samefile(path) for path in paths):
+    places = map(parse_place, paths)
+    if any(isinstance(place, Path) and place.exists() and output.samefile(place) for place in places):
         raise UsageError(f"{output}: is what the report is to be about; name another --output")
     if not force:
         raise UsageError(f"{output}: is there already; --force replaces it, --output names another")
@@ -180,9 +185,11 @@ def _read(path: Path | str, kind: Kind, progress: Callable[[int, int], None] | N
     try:
         if kind is Kind.CORPUS:
             return read_corpus_facts(path)
-        if kind is Kind.SIZES:
-            return read_sizes_facts(Path(path), progress)
-        return read_dataset_facts(Path(path), progress)
+        facts: DatasetFacts | SizesFacts
+        with local_dataset(path) as local:
+            facts = (read_sizes_facts if kind is Kind.SIZES else read_dataset_facts)(local, progress)
+        facts.shown = str(parse_place(path))
+        return facts
     except CorpusError as error:  # nothing was written
         raise UsageError(str(error)) from error
 

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from conftest import Llvm
+from reportinputs import function_columns, plain_trace, sizes
 from test_cli import PACKAGE_ROOT, mlgo
 from test_logs import LOGS, tree
 from test_pack import files, make
@@ -31,6 +32,7 @@ from mlgo_corpus import (
     export_tfrecord,
     ir2native_table,
     pack_corpus,
+    report_page,
     restore_logs,
     split_corpus,
     trace_corpus,
@@ -528,3 +530,65 @@ def test_a_dataset_behind_a_url_is_exported(bucket: str, tmp_path: Path) -> None
     with pytest.raises(UsageError, match="s3://bucket/none: there is nothing"):
         export_tfrecord(f"s3://bucket/none{bucket}", tmp_path / "other")
     assert sorted(path.name for path in (tmp_path / "cache").iterdir() if path.name.startswith("copy-")) == []
+
+
+def put_all(query: str, name: str, folder: Path) -> str:
+    """Put a folder, or a single file's table and what is beside it, into the bucket; give its URL."""
+    place = parse_place(f"s3://bucket/{name}{query}")
+    assert isinstance(place, RemotePath)
+    for path in folder.rglob("*") if folder.is_dir() else folder.parent.glob(f"{folder.stem}.*"):
+        if path.is_file():
+            (place / str(path.relative_to(folder)) if folder.is_dir() else place.parent / path.name).upload(path)
+    return f"s3://bucket/{name}{query}"
+
+
+def test_a_report_on_what_is_behind_urls(bucket: str, small: Path, tmp_path: Path) -> None:
+    inputs = [
+        plain_trace(tmp_path / "trace", {"m": 900, "n": 1100}),
+        sizes(tmp_path / "sizes", function_columns(100)),
+        tmp_path / "logs.parquet",
+        small,
+    ]
+    convert_logs([LOG], inputs[2])
+    here = report_page(inputs, tmp_path / "here.html")
+    urls = [put_all(bucket, path.name, path) for path in inputs[:3]]
+    pack_corpus(small, f"s3://bucket/corpus{bucket}", jobs=1)
+    there = report_page([*urls, f"s3://bucket/corpus{bucket}"], tmp_path / "there.html")
+    for mine, theirs in zip(here.sections, there.sections, strict=True):
+        assert theirs.pop("path") == f"s3://bucket/{Path(mine.pop('path')).name}"
+        assert mine == theirs
+    assert there.title == "trace, sizes, logs.parquet, corpus"
+    text = (tmp_path / "there.html").read_text()
+    assert all(f"<code>s3://bucket/{name}</code>" in text for name in ("trace", "sizes", "logs.parquet", "corpus"))
+    assert "endpoint_override" not in text
+    assert str(tmp_path) not in text
+    assert not list((tmp_path / "cache").glob("copy-*"))
+
+
+def test_what_a_report_cannot_tell_of_behind_a_url(bucket: str, tmp_path: Path) -> None:
+    folder = plain_trace(tmp_path / "d", {"m": 900})
+    (folder / "observations" / "part-00000.parquet").write_bytes(b"PAR1 and no more")
+    damaged = put_all(bucket, "damaged", folder)
+    put(bucket, "other/dataset.json", b'{"tool": "another"}', tmp_path)
+    put(bucket, "torn/dataset.json", b'{"tool"', tmp_path)
+    put(bucket, "text.parquet", b"no parquet", tmp_path)
+    for name, message in (
+        ("damaged", "s3://bucket/damaged/observations/part-00000.parquet: "),
+        ("damaged/observations/part-00000.parquet", "s3://bucket/damaged/observations/part-00000.parquet: "),
+        ("damaged/modules.parquet", "s3://bucket/damaged/modules.parquet: is a part of a dataset"),
+        ("other", "s3://bucket/other/dataset.json: not a dataset of mlgo-corpus"),
+        ("torn", "s3://bucket/torn/dataset.json: not JSON"),
+        ("text.parquet", "s3://bucket/text.parquet: "),
+        ("none.parquet", "s3://bucket/none.parquet: "),
+        ("none", "s3://bucket/none: not a packed corpus"),
+    ):
+        with pytest.raises(UsageError) as raised:
+            report_page([f"s3://bucket/{name}{bucket}"], tmp_path / "page.html")
+        assert str(raised.value).startswith(message), name
+        assert str(tmp_path) not in str(raised.value), name
+    with pytest.raises(UsageError, match=r"^s3://bucket/d/dataset\.json: no connection"):
+        report_page(["s3://bucket/d?endpoint_override=http://127.0.0.1:1&region=us-east-1"], tmp_path / "page.html")
+    with pytest.raises(UsageError, match=r"^s3://bucket/damaged/"):
+        export_tfrecord(damaged, tmp_path / "records")
+    assert not (tmp_path / "page.html").exists()
+    assert not list((tmp_path / "cache").glob("copy-*"))

@@ -22,7 +22,8 @@ def report(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATH...", help="Corpora (also packed, also URLs), datasets of decisions, tables of functions."
+            metavar="PATH...",
+            help="Corpora (also packed), datasets of decisions, tables of functions; or URLs of them.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(

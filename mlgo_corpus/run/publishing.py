@@ -126,6 +126,8 @@ def _renamed(error: MlgoCorpusError, local: str, shown: str) -> MlgoCorpusError:
 def local_dataset(named: Path | str) -> Iterator[Path]:
     """Give a dataset on this machine: where it is, or a copy of what is behind a URL, which goes after the block.
 
+    Errors of the block that name the copy are raised as ones that name the URL.
+
     Raises:
         UsageError: the URL is none that is known, or there can be no copy.
         CorpusError: there is nothing, or it cannot be read.
@@ -143,6 +145,8 @@ def local_dataset(named: Path | str) -> Iterator[Path]:
     try:
         fetch_dataset(place, folder / place.name)
         yield folder / place.name
+    except MlgoCorpusError as error:
+        raise _renamed(error, str(folder / place.name), str(place)) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -53,7 +53,7 @@ class DatasetFacts:
     """A dataset's numbers.
 
     Attributes:
-        path: its folder or file.
+        shown: its folder, file or URL.
         about: what ``dataset.json`` says, or the metadata of its tables; may be empty.
         header: of its logs, or None.
         task: LLVM's name of the task, or None.
@@ -71,7 +71,7 @@ class DatasetFacts:
         agreement: of inlining decisions: (as LLVM's heuristic, of those that say what that would do).
     """
 
-    path: Path
+    shown: str
     about: dict[str, Any]
     header: LogHeader | None = None
     task: str | None = None
@@ -119,7 +119,7 @@ def read_dataset_facts(path: Path, progress: Progress | None = None) -> DatasetF
         UsageError: the path cannot be looked at.
     """
     paths = DatasetPaths.of(path)
-    facts = DatasetFacts(path, _about(paths))
+    facts = DatasetFacts(str(path), _about(paths))
     with blamed(paths.modules):
         _read_modules(paths.modules, facts)
     _find_roles(facts)

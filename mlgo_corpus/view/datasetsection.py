@@ -210,7 +210,7 @@ def dataset_provenance(facts: DatasetFacts, label: str) -> Facts:
     """Tell where a dataset comes from."""
     about = facts.about
     keys = (
-        ("path", str(facts.path)),
+        ("path", facts.shown),
         ("made by", " ".join(str(about[key]) for key in ("tool", "version") if about.get(key))),
         ("kind", about.get("kind")),
         ("task", facts.task),

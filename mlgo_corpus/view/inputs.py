@@ -11,7 +11,7 @@ from mlgo_corpus.errors import CorpusError, UsageError, os_reason
 from mlgo_corpus.store.corpus import MANIFEST_NAME, MANIFEST_STEM
 from mlgo_corpus.store.dataset import DATASET_NAME, PARQUET_SUFFIX, DatasetPaths
 from mlgo_corpus.store.packed import is_packed
-from mlgo_corpus.store.remote import RemotePath, parse_place
+from mlgo_corpus.store.remote import Place, RemotePath, parse_place
 from mlgo_corpus.store.sizestable import SIZES_KIND
 from mlgo_corpus.view import words
 from mlgo_corpus.view.columns import column_names_of
@@ -35,7 +35,7 @@ def find_kind(path: str | Path) -> Kind:
     """
     place = parse_place(path)
     if isinstance(place, RemotePath):
-        return Kind.CORPUS
+        return _kind_behind(place)
     try:
         if place.is_dir():
             return _kind_of_folder(place)
@@ -45,11 +45,29 @@ def find_kind(path: str | Path) -> Kind:
         raise UsageError(f"{place}: {os_reason(error)}") from error
     if place.name.startswith(MANIFEST_STEM) and place.name.endswith(".json"):
         return Kind.CORPUS
-    if place.name in (DATASET_NAME, "modules.parquet", "contexts.parquet"):
-        raise UsageError(f"{place}: is a part of a dataset or a corpus; name its folder: {place.parent}")
+    _check_whole(place)
     if place.suffix != PARQUET_SUFFIX:
         raise UsageError(f"{place}: a file that is no Parquet; expected {EXPECTED}")
     return _kind_of_file(place)
+
+
+def _kind_behind(place: RemotePath) -> Kind:
+    """Tell what a URL leads to: what is no dataset is left to what opens corpora."""
+    _check_whole(place)
+    try:
+        if place.name.endswith(PARQUET_SUFFIX):
+            return _kind_of_file(place)
+        said = (place / DATASET_NAME).read_bytes()
+    except FileNotFoundError:
+        return Kind.CORPUS
+    except CorpusError as error:
+        raise UsageError(str(error)) from error
+    return _kind_said(place / DATASET_NAME, said)
+
+
+def _check_whole(place: Place) -> None:
+    if place.name in (DATASET_NAME, "modules.parquet", "contexts.parquet"):
+        raise UsageError(f"{place}: is a part of a dataset or a corpus; name its folder: {place.parent}")
 
 
 def _kind_of_folder(folder: Path) -> Kind:
@@ -65,15 +83,23 @@ def _kind_of_folder(folder: Path) -> Kind:
             )
         raise UsageError(f"{folder}: holds neither {MANIFEST_NAME} nor {DATASET_NAME}; expected {EXPECTED}")
     try:
-        said: Any = json.loads(about.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        return _kind_said(about, about.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{about}: {os_reason(error)}") from error
+
+
+def _kind_said(about: Place, text: bytes) -> Kind:
+    """Tell what a folder is from its ``dataset.json``."""
+    try:
+        said: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{about}: not JSON: {error}") from error
     if not isinstance(said, dict) or said.get("tool") != "mlgo-corpus":
         raise UsageError(f"{about}: not a dataset of mlgo-corpus; expected {EXPECTED}")
     return Kind.SIZES if said.get("kind") == SIZES_KIND else Kind.DATASET
 
 
-def _kind_of_file(path: Path) -> Kind:
+def _kind_of_file(path: Place) -> Kind:
     try:
         names = set(column_names_of(path))
     except CorpusError as error:
@@ -81,12 +107,11 @@ def _kind_of_file(path: Path) -> Kind:
     if {"module", "function", "native_size"} <= names:
         return Kind.SIZES
     if {"module", "observation"} <= names:
-        if path.parent.name == "observations" and (path.parent.parent / DATASET_NAME).exists():
+        if path.parent.name == "observations" and (path.parent.parent / DATASET_NAME).is_file():
             raise UsageError(f"{path}: is a part of a dataset; name its folder: {path.parent.parent}")
-        if not DatasetPaths.of(path).modules.is_file():
-            raise UsageError(
-                f"{path}: has no {DatasetPaths.of(path).modules.name} beside it, which says what its modules are"
-            )
+        beside = DatasetPaths(Path(path.name), single=True).modules.name
+        if not (path.parent / beside).is_file():
+            raise UsageError(f"{path}: has no {beside} beside it, which says what its modules are")
         return Kind.DATASET
     columns = ", ".join(sorted(names)[:6])
     raise UsageError(f"{path}: a Parquet file of something else (its columns: {columns}); expected {EXPECTED}")

@@ -36,7 +36,7 @@ class SizesFacts:
     """A table's numbers.
 
     Attributes:
-        path: its folder or file.
+        shown: its folder, file or URL.
         about: what it says of its making; may be empty.
         rows: functions.
         keys: of shape (rows,): 64 bits of a digest of module and function.
@@ -55,7 +55,7 @@ class SizesFacts:
         faithful: modules whose object equals the plain compile's, and those of which that is known.
     """
 
-    path: Path
+    shown: str
     about: dict[str, Any]
     rows: int = 0
     keys: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
@@ -88,7 +88,7 @@ def read_sizes_facts(path: Path, progress: Callable[[int, int], None] | None = N
         UsageError: the path cannot be looked at.
     """
     paths = DatasetPaths.of(path, SIZES_FOLDER)
-    facts = SizesFacts(path, _about(paths))
+    facts = SizesFacts(str(path), _about(paths))
     files = paths.parts()
     if not files:
         raise CorpusError(f"{path}: has no {SIZES_FOLDER}/part-*.parquet")

@@ -218,7 +218,7 @@ def _largest(facts: SizesFacts) -> Table:
 def _provenance(facts: SizesFacts, label: str) -> Facts:
     about = facts.about
     keys = (
-        ("path", str(facts.path)),
+        ("path", facts.shown),
         ("made by", " ".join(str(about[key]) for key in ("tool", "version") if about.get(key))),
         ("compiler", about.get("compiler")),
         ("SHA-256 of the compiler", about.get("compiler_sha256")),
