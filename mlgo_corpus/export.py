@@ -7,7 +7,6 @@ Those are ml-compiler-opt's: TFRecords of SequenceExamples (`mlgo_corpus.formats
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -23,13 +22,15 @@ from mlgo_corpus.formats.tasks import INLINING, task_name
 from mlgo_corpus.formats.tfrecord import read_records
 from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.exporting import make_shares, write_shares
+from mlgo_corpus.run.limits import check_count
 from mlgo_corpus.run.publishing import local_dataset
 from mlgo_corpus.store.corpus import write_atomically
+from mlgo_corpus.store.dataset import DatasetPaths
 from mlgo_corpus.store.datasetrows import DatasetRows, named_columns, open_rows
 from mlgo_corpus.store.newcorpus import local_output
 from mlgo_corpus.store.remote import is_url
 from mlgo_corpus.store.sequences import REWARD_NAME, RewardRule, SequenceCounts, append_file
-from mlgo_corpus.store.wholefolder import replaces_own, whole_folder, work_folder
+from mlgo_corpus.store.wholefolder import check_file, replaces_own, whole_folder, work_folder
 
 MIN_STEPS: Final = 3
 """Sequences of fewer steps are dropped by ml-compiler-opt's readers (``data_reader.py``)."""
@@ -138,10 +139,9 @@ def export_tfrecord(
     """
     started = time.perf_counter()
     reward = Reward(reward)
-    limits = (("--min-steps", min_steps, 1 << 62), ("--jobs", jobs, 1 << 16), ("--shards", shards, _MOST_SHARDS))
-    for option, number, most in limits:
-        if number is not None and not 1 <= number <= most:
-            raise UsageError(f"{option} {number}: expected {'at least 1' if number < 1 else f'at most {most}'}")
+    check_count("--min-steps", min_steps)
+    check_count("--jobs", jobs)
+    check_count("--shards", shards, most=_MOST_SHARDS)
     if is_url(output := str(output)) and not output.lower().startswith("file:"):
         raise UsageError(f"{output}: an export is not made behind a URL; name a file or a folder")
     place = local_output(output)
@@ -237,10 +237,9 @@ class _Export:
     progress: Callable[[int, int], None] | None
 
     def to_file(self, output: Path, *, force: bool) -> SequenceCounts:
-        if output.is_dir():
-            raise UsageError(f"{output}: is a folder; name a file, or add --shards N for a folder of files")
-        if os.path.lexists(output) and not force:
-            raise UsageError(f"{output}: is there already; --force replaces it")
+        paths = DatasetPaths.of(self.rows.root)
+        inputs = (paths.root, paths.modules, paths.contexts)
+        check_file(output, inputs, "name a file, or add --shards N for a folder of files", force=force)
         with work_folder(output) as work:
             counts = self._write(work, [work / "whole"])
             try:

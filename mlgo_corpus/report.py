@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,9 @@ from mlgo_corpus import __version__
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.run.publishing import local_dataset
 from mlgo_corpus.store.corpus import MANIFEST_STEM, write_atomically
+from mlgo_corpus.store.dataset import DatasetPaths
 from mlgo_corpus.store.remote import parse_place
+from mlgo_corpus.store.wholefolder import check_file
 from mlgo_corpus.view.blocks import Section
 from mlgo_corpus.view.comparison import compare
 from mlgo_corpus.view.corpusfacts import CorpusFacts, read_corpus_facts
@@ -96,7 +98,7 @@ def report_page(
     output = Path(output)
     if not paths:
         raise UsageError("expected at least one corpus, dataset or table to report on")
-    _check_output(output, paths, force=force)
+    check_file(output, _files(paths), f"name the file to write, such as {output / 'report.html'}", force=force)
     check_libraries()
     kinds = [find_kind(path) for path in paths]
     places = [str(parse_place(path)) for path in paths]  # without what a URL asks for
@@ -133,17 +135,12 @@ def report_page(
     )
 
 
-def _check_output(output: Path, paths: Sequence[Path | str], *, force: bool) -> None:
-    """Refuse to write over what is there, and over what is read in any case."""
-    if output.is_dir():
-        raise UsageError(f"{output}: is a folder; name the file to write, such as {output / 'report.html'}")
-    if not output.exists():
-        return
-    places = map(parse_place, paths)
-    if any(isinstance(place, Path) and place.exists() and output.samefile(place) for place in places):
-        raise UsageError(f"{output}: is what the report is to be about; name another --output")
-    if not force:
-        raise UsageError(f"{output}: is there already; --force replaces it, --output names another")
+def _files(paths: Sequence[Path | str]) -> Iterator[Path]:
+    """Give the files and folders of this machine that are read."""
+    for place in map(parse_place, paths):
+        if isinstance(place, Path):
+            files = DatasetPaths.of(place)
+            yield from (place, files.modules, files.contexts)
 
 
 def _labels(paths: Sequence[str]) -> list[str]:

@@ -23,6 +23,7 @@ from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reas
 from mlgo_corpus.formats.tasks import EVICTION, INLINING, PRIORITY, task_name
 from mlgo_corpus.formats.tensorspec import shown
 from mlgo_corpus.run.engine import available_cpus
+from mlgo_corpus.run.limits import check_count
 from mlgo_corpus.run.publishing import local_dataset
 from mlgo_corpus.run.vocabularies import Column, find_quantiles
 from mlgo_corpus.store.corpus import write_atomically
@@ -150,12 +151,9 @@ def write_vocabulary(
         MlgoCorpusError: the output cannot be written.
     """
     started = time.perf_counter()
-    if not 1 <= buckets <= _MOST_BUCKETS:
-        raise UsageError(f"--buckets {buckets}: expected at least 1, and at most {_MOST_BUCKETS}")
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"--jobs {jobs}: expected at least 1")
-    if seed < 0:
-        raise UsageError(f"--seed {seed}: expected at least 0")
+    check_count("--buckets", buckets, most=_MOST_BUCKETS)
+    check_count("--jobs", jobs)
+    check_count("--seed", seed, least=0)
     if sample is not None and not 0 < sample <= 1:
         raise UsageError(f"--sample {sample:g}: expected more than 0, and at most 1")
     if is_url(output := str(output)) and not output.lower().startswith("file:"):

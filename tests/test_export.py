@@ -464,6 +464,28 @@ def test_nothing_is_replaced_silently(datasets: dict[str, Path], tmp_path: Path)
         export_tfrecord(datasets["inlining"], tmp_path / "folder", reward="zero", force=True)
 
 
+def test_what_is_read_and_what_is_no_file_is_never_written_over(tmp_path: Path) -> None:
+    dataset = tmp_path / "d.parquet"
+    convert_logs(real_logs("regalloc-priority")[:1], dataset)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for name in before:
+        with pytest.raises(UsageError, match=f"{name}: is what is to be read, or a part of it; name another output"):
+            export_tfrecord(dataset, tmp_path / name, force=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(UsageError, match="fifo: is neither a file nor a folder"):
+        export_tfrecord(dataset, tmp_path / "fifo", force=True)
+    assert (tmp_path / "fifo").is_fifo()
+
+
+def test_folders_that_were_made_for_nothing_go(datasets: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--min-steps 1 keeps them"):
+        export_tfrecord(datasets["inlining"], tmp_path / "new" / "folder" / "t", reward="zero", min_steps=10**6)
+    assert list(tmp_path.iterdir()) == []
+    export_tfrecord(datasets["inlining"], tmp_path / "new" / "folder" / "t", reward="zero")
+    assert [path.name for path in (tmp_path / "new" / "folder").iterdir()] == ["t"]
+
+
 def test_no_folder_of_others_is_replaced(datasets: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     (tmp_path / "s/precious").write_text("mine")

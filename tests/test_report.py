@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
+import stat
 import sys
 from hashlib import sha256
 from html.parser import HTMLParser
@@ -376,9 +378,54 @@ def test_what_is_read_is_never_written_over(tmp_path: Path) -> None:
     before = single.read_bytes()
     done = cli(single, "-o", single, "--force")
     assert done.exit_code == 2
-    assert "is what the report is to be about" in done.stderr
+    assert "is what is to be read" in done.stderr
     assert single.read_bytes() == before
     assert "is a folder; name the file" in cli(single, "-o", tmp_path).stderr
+
+
+@pytest.mark.parametrize("part", ["modules.parquet", "observations/part-00000.parquet", "dataset.json"])
+def test_a_part_of_what_is_read_is_never_written_over(tmp_path: Path, part: str) -> None:
+    dataset = plain_trace(tmp_path / "d", MODULES)
+    before = (dataset / part).read_bytes()
+    done = cli(dataset, "-o", dataset / part, "--force")
+    assert done.exit_code == 2
+    assert f"{part}: is what is to be read, or a part of it" in done.stderr
+    assert (dataset / part).read_bytes() == before
+    for _ in range(2):  # a page may be among them
+        assert cli(dataset, "-o", dataset / "page.html", "--force").exit_code == 0
+
+
+def test_what_is_no_file_is_never_written_over(tmp_path: Path) -> None:
+    dataset = plain_trace(tmp_path / "d", MODULES)
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    for output, options in (("fifo", ()), ("fifo", ("--force",)), ("link", ())):
+        done = cli(dataset, "-o", tmp_path / output, *options)
+        assert done.exit_code == 2
+        assert done.stderr.count("\n") == 1
+    assert stat.S_ISFIFO((tmp_path / "fifo").lstat().st_mode)
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_what_turns_text_around_is_an_escape_everywhere(tmp_path: Path) -> None:
+    names = [f"{letter}{HOSTILE}\x1b\u2066" for letter in "abds"]
+    inputs = []
+    for number, actions in enumerate((3, 2, 80, 1)):
+        values = [np.arange(100), np.zeros(100), np.arange(100) % actions, np.zeros(100, np.float32)]
+        columns = dict(zip(names, values, strict=True))
+        rows = [trace_row("m", 900, observations=100)]
+        inputs.append(trace(tmp_path / str(number), columns, rows, decision=names[2], score=names[3]))
+    _, text = report(*inputs, output=tmp_path / "r.html")
+    page = Parsed(text)
+    for script in page.scripts[1:]:  # ours
+        text = text.replace(script, "")
+    charts = json.loads(page.scripts[0])["charts"]
+    assert len(charts) >= 9
+    for letter in "\u202e\u2028\u2066\x1b":
+        assert letter in names[0]
+        assert letter not in text
+        assert letter not in json.dumps(charts, ensure_ascii=False)
+    assert "d</script>" in page.text
 
 
 def test_json_has_the_numbers_and_nothing_else_is_printed(tmp_path: Path) -> None:

@@ -13,11 +13,14 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
+
+# What the files of datasets and corpora are called.
+_SUFFIXES = frozenset({".parquet", ".json", ".md", ".bc", ".cmd"})
 
 
 @contextmanager
@@ -65,10 +68,14 @@ def whole_folder(output: Path, *, replace: Callable[[], bool] = lambda: False) -
                     with suppress(OSError):
                         _remove(old)
     finally:
-        if not real.exists():
-            for folder in missing:
-                with suppress(OSError):
-                    folder.rmdir()
+        _remove_empty(missing)
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    """Remove folders that were made for an output that is not there, the innermost first."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def replaces_own(output: Path, about: str, made_by: str, *, force: bool) -> Callable[[], bool]:
@@ -104,6 +111,40 @@ def _says(about: Path, made_by: str) -> bool:
     return isinstance(said, dict) and said.get("tool") == "mlgo-corpus" and said.get("made_by") == made_by
 
 
+def check_file(output: Path, inputs: Iterable[Path], instead: str, *, force: bool) -> None:
+    """See to it that a file may be made: what is there is replaced only with ``force``, and never what is read.
+
+    Args:
+        output: the file to make.
+        inputs: what it is made of: files, and folders with all that is in them.
+        instead: what to do where it is a folder.
+        force: whether a file that is there may be replaced; what is no file, such as a device, may not.
+
+    Raises:
+        UsageError: it may not be made, or cannot be looked at.
+    """
+    with _beginning(output):
+        if output.is_dir():
+            raise UsageError(f"{output}: is a folder; {instead}")
+        if not os.path.lexists(output):
+            return
+        if output.exists() and not output.is_file():
+            raise UsageError(f"{output}: is neither a file nor a folder; name another output")
+        if any(_belongs(output, source) for source in inputs):
+            raise UsageError(f"{output}: is what is to be read, or a part of it; name another output")
+    if not force:
+        raise UsageError(f"{output}: is there already; --force replaces it")
+
+
+def _belongs(output: Path, source: Path) -> bool:
+    """Tell whether a file is another one, or in a folder and of a kind that datasets and corpora have there."""
+    if not output.exists() or not source.exists():
+        return False
+    if source.is_dir():
+        return output.suffix in _SUFFIXES and output.resolve().is_relative_to(source.resolve())
+    return output.samefile(source)
+
+
 @contextmanager
 def work_folder(output: Path) -> Iterator[Path]:
     """Give an empty folder beside a file that is to be made, for work under way; it goes after the block.
@@ -114,18 +155,22 @@ def work_folder(output: Path) -> Iterator[Path]:
         UsageError: it cannot be made, or another process is making the file.
     """
     making = _making(output)
-    with ExitStack() as lock:
-        with _beginning(output):
-            output.parent.mkdir(parents=True, exist_ok=True)
-            lock.enter_context(locked(_lock(output), output))
-        with _beginning(making):
-            _remove(making)
-            making.mkdir()
-        try:
-            yield making
-        finally:
-            with suppress(OSError):
+    missing = [folder for folder in output.parents if not folder.exists()]
+    try:
+        with ExitStack() as lock:
+            with _beginning(output):
+                output.parent.mkdir(parents=True, exist_ok=True)
+                lock.enter_context(locked(_lock(output), output))
+            with _beginning(making):
                 _remove(making)
+                making.mkdir()
+            try:
+                yield making
+            finally:
+                with suppress(OSError):
+                    _remove(making)
+    finally:
+        _remove_empty(missing)
 
 
 def recover(output: Path) -> None:

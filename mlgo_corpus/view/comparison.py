@@ -177,11 +177,12 @@ def _actions(before: DatasetFacts, after: DatasetFacts, name: str, labels: tuple
     found = [facts.features[decision] for facts in (before, after)]
     if not all(one.finite for one in found):
         return
+    called = words.shown(decision)
     tallies = [dict(zip(*(part.tolist() for part in one.steps()), strict=True)) for one in found]
     if len({*tallies[0], *tallies[1]}) > _ACTIONS_MOST:
         yield Heading(f"{name}-actions", "Balance of decisions")
         rows = ((text, *(words.number(one.quantile(at)) for one in found)) for text, at in _QUANTILES)
-        yield Table(f"Quantiles of {decision}", ("quantile", *_different(labels)), tuple(rows))
+        yield Table(f"Quantiles of {called}", ("quantile", *_different(labels)), tuple(rows))
         return
     values = sorted(
         {*tallies[0], *tallies[1]}, key=lambda value: (-sum(tally.get(value, 0) for tally in tallies), value)
@@ -195,16 +196,16 @@ def _actions(before: DatasetFacts, after: DatasetFacts, name: str, labels: tuple
         bars.append(("others", [1 - sum(shares[side] for _, shares in bars) for side in (0, 1)]))
     names = _different(labels)
     yield Heading(f"{name}-actions", "Balance of decisions")
-    alt = f"Bars of how often each value of {decision} was decided, in {labels[0]} and in {labels[1]}."
+    alt = f"Bars of how often each value of {called} was decided, in {labels[0]} and in {labels[1]}."
     yield Figure(
         f"{name}-actions-chart",
         "Decisions side by side",
-        f"The share of each value of {decision} among all decisions.",
+        f"The share of each value of {called} among all decisions.",
         alt,
-        figures.pairs(names, bars, alt, x=decision, y="share of decisions"),
+        figures.pairs(names, bars, alt, x=called, y="share of decisions"),
         Table(
             "Shares of decisions",
-            (decision, *names),
+            (called, *names),
             tuple((label, *map(words.percent, shares)) for label, shares in bars),
         ),
     )

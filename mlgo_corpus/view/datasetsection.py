@@ -102,7 +102,7 @@ def _call_outs(facts: DatasetFacts) -> Iterator[CallOut]:
     score = facts.features.get(facts.score or "")
     if score is not None and score.is_constant:
         yield CallOut(
-            f"{facts.score}, the score in the logs, is {words.number(score.min)} everywhere.",
+            f"{words.shown(facts.score)}, the score in the logs, is {words.number(score.min)} everywhere.",
             "There is nothing to learn from it. Use the reward of modules.parquet, which compares object sizes, or ask "
             "whether the compiler was given what it needs to compute a score.",
             grave=True,
@@ -150,6 +150,7 @@ def decision_figures(facts: DatasetFacts, name: str) -> Iterator[Block]:
     """Draw the balance of decisions, and how they are spread over modules."""
     found = facts.features.get(facts.decision or "")
     if found is not None and found.finite:
+        called = words.shown(facts.decision)
         histogram = found.histogram()
         value, share = found.most_common()
         alt = (
@@ -159,11 +160,11 @@ def decision_figures(facts: DatasetFacts, name: str) -> Iterator[Block]:
         yield Figure(
             f"{name}-actions",
             "Balance of decisions",
-            f"How often each value of {facts.decision} was decided. A model that always says the most common one is "
+            f"How often each value of {called} was decided. A model that always says the most common one is "
             f"right in {words.percent(share)} of cases: that is what accuracy has to beat.",
             alt,
-            figures.of_histogram(histogram, alt, x=str(facts.decision), y="decisions"),
-            histogram_table(f"{facts.decision}, and how often", found, "decisions"),
+            figures.of_histogram(histogram, alt, x=called, y="decisions"),
+            histogram_table(f"{called}, and how often", found, "decisions"),
             half=True,
         )
     counts = facts.numbers["observations"]

@@ -1,7 +1,7 @@
 """Charts as Vega-Lite specifications: plain dictionaries, without anything that would have to be fetched.
 
 Colours are the page's own (``var(--a)``), so that charts follow it into the dark and onto paper. Text from elsewhere
-only ever stands in ``data``, where nothing is evaluated.
+only ever stands in ``data`` and in titles, where nothing is evaluated, and as JSON's strings in ``labelExpr``.
 """
 
 from __future__ import annotations
