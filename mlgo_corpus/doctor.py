@@ -1,7 +1,7 @@
 """The doctor stage: what is installed, what each verb lacks, and what to do about it.
 
-Nothing is told from a version or a file's name: packages are imported, folders are written to, and compilers are tried
-(`mlgo_corpus.run.probe`).
+Nothing is told from a version or a file's name: what the package needs is imported, folders are written to, and
+compilers are tried (`mlgo_corpus.run.probe`). Of extras it is only told whether they are there: ray takes seconds.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ _EXTRAS: Final = (
     ("zig", "ziglang", "ziglang", "a clang from pip, which the demo runs"),
     ("ray", "ray", "ray", "--engine ray, SharedWorkers"),
     ("report", "vl_convert", "vl-convert-python", "the charts of report"),
+    ("report", "jinja2", "jinja2", "the pages of report"),
 )
 # A compiler's temporary files, a dataset's files on their way: with less than this, runs end in disk_full.
 _LITTLE_SPACE: Final = 1 << 30
@@ -220,18 +221,19 @@ def _version(package: str) -> str:
 
 def _verbs(toolchains: Sequence[Toolchain], packages: Sequence[Finding]) -> tuple[Finding, ...]:
     state_of = {finding.name: finding for finding in packages}
+
+    def with_packages(verb: str, *names: str) -> Finding:
+        needed = [state_of[name] for name in names]
+        worst = next((one for one in needed if one.state != State.READY), needed[0])
+        return Finding(Group.VERB, verb, worst.state, _needs(worst), worst.remedy)
+
     data = "extract, explain, stats, combine, make, split, dedup, verify, pack, logs-to-parquet, dump, export, vocab"
     return (
         Finding(Group.VERB, data, State.READY, "no compiler needed"),
         *_compiler_verbs([one for one in toolchains if one.problem is None]),
-        *(
-            Finding(Group.VERB, verb, state_of[package].state, _needs(state_of[package]), state_of[package].remedy)
-            for verb, package in (
-                ("demo", "ziglang"),
-                ("report", "vl-convert-python"),
-                ("--engine ray", "ray"),
-            )
-        ),
+        with_packages("demo", "ziglang"),
+        with_packages("report", "vl-convert-python", "jinja2"),
+        with_packages("--engine ray", "ray"),
         _object_storage(),
     )
 

@@ -119,6 +119,19 @@ def test_extras_that_are_not_installed_are_no_fault(monkeypatch: pytest.MonkeyPa
     assert diagnosis.exit_code == 0
 
 
+@pytest.mark.usefixtures("nothing_found")
+@pytest.mark.parametrize(("module", "package"), [("jinja2", "jinja2"), ("vl_convert", "vl-convert-python")])
+def test_a_report_needs_two_packages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: str, package: str
+) -> None:
+    assert named(diagnose(cache=tmp_path))["report"].state == State.READY
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == module else real(name))
+    found = named(diagnose(cache=tmp_path))["report"]
+    assert (found.state, found.found) == (State.MISSING, f"no {package}")
+    assert found.remedy == "pip install 'mlgo-corpus[report]'"
+
+
 @pytest.mark.parametrize("package", ["lief", "numpy", "pyarrow", "google-crc32c"])
 def test_a_package_that_cannot_be_imported(tmp_path: Path, package: str) -> None:
     (tmp_path / f"{package.replace('-', '_')}.py").write_text(
