@@ -422,7 +422,13 @@ def test_rows_of_modules_without_holes(tmp_path: Path, hole: dict[str, Any]) -> 
         read_module_sizes(path)
     table = pq.read_table(path)
     pq.write_table(table.drop_columns(["cpu_s"]), path)
-    with pytest.raises(CorpusError, match=r"modules\.parquet: not a table of sizes: its columns are "):
+    with pytest.raises(CorpusError, match=r"modules\.parquet: not a table of sizes: .*: there is no 'cpu_s'$"):
+        read_module_sizes(path)
+    pq.write_table(table.append_column("x", table["module"]), path)
+    with pytest.raises(CorpusError, match=r"not a table of sizes: .*: 'x' is none of them$"):
+        read_module_sizes(path)
+    pq.write_table(table.select(table.column_names[::-1]), path)
+    with pytest.raises(CorpusError, match=r"not a table of sizes: .*: they are in another order, or there twice$"):
         read_module_sizes(path)
 
 

@@ -292,7 +292,7 @@ def test_modules_of_any_name(tmp_path: Path, name: str) -> None:
 def test_a_table_that_lacks_a_column_of_logs(traced: Path, tmp_path: Path) -> None:
     path = traced / "modules.parquet"
     pq.write_table(pq.read_table(path).drop_columns(["separator"]), path)
-    with pytest.raises(UsageError, match="not a table of logs: its columns are"):
+    with pytest.raises(UsageError, match=r"not a table of logs: .*: there is no 'separator'$"):
         restore_logs(traced, tmp_path / "out")
 
 

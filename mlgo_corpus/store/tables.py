@@ -276,6 +276,19 @@ def fill(table: RowTable, rows: Iterable[Sequence[Any]], metadata: Mapping[str, 
         raise
 
 
+def _difference(found: Sequence[tuple[str, Any]], wanted: Sequence[tuple[str, Any]]) -> str:
+    """Say in what columns, by name and type, first differ from those that are wanted."""
+    there = dict(found)
+    for name, kind in wanted:
+        if name not in there:
+            return f"there is no {name!r}"
+        if there[name] != kind:
+            return f"{name!r} is of {there[name]}, expected {kind}"
+    names = {name for name, _ in wanted}
+    strangers = [name for name, _ in found if name not in names]
+    return f"{strangers[0]!r} is none of them" if strangers else "they are in another order, or there twice"
+
+
 def read_columns(
     path: Path,
     columns: Sequence[str],
@@ -306,7 +319,8 @@ def read_columns(
         absent = set(optional).difference(name for name, _ in found)
         wanted = [item for item in expected if item[0] not in absent]
         if [item for item in found if not others or item in wanted] != wanted:
-            raise CorpusError(f"{path}: not a table of {what}: its columns are {found}, expected {expected}")
+            difference = _difference(found, wanted)
+            raise CorpusError(f"{path}: not a table of {what}: its columns are not those of one: {difference}")
         names = [name for name, _ in wanted]
         values = dict(zip(names, (column.to_pylist() for column in file.read(names).columns), strict=True))
     for name in names:
