@@ -139,6 +139,26 @@ def test_nothing_leaves_the_page_and_no_name_runs(browser: Any, page: Path) -> N
     assert blocked == "img-src"
 
 
+def test_no_name_is_an_expression(browser: Any, tmp_path: Path) -> None:
+    name = 'x\\" + warn(1) + "' + HOSTILE.replace("/", "")  # Vega-Lite escapes the quote, not what is before it
+    inputs = []
+    for side, size in (("a", 900), ("b", 800)):
+        columns = {"feature": np.arange(60) ** 2, name: np.arange(60) % 3}
+        rows = [trace_row(f"m{number}{name}", size + number, observations=60) for number in range(4)]
+        inputs.append(trace(tmp_path / (side + name), columns, rows, decision=name))
+    report_page(inputs, tmp_path / "report.html")
+    browser.get_log("browser")
+    show(browser, tmp_path / "report.html")
+    drawn = browser.execute_script(
+        "return [...document.querySelectorAll('.chart')].map((box) => [box.id, box.querySelectorAll('svg').length])"
+    )
+    assert len(drawn) >= 12
+    assert [chart for chart, count in drawn if count != 1] == []
+    assert browser.get_log("browser") == []
+    titles = browser.execute_script("return document.querySelector('#input-1-actions svg').textContent")
+    assert 'x\\" + warn(1) + "' in titles
+
+
 @pytest.mark.parametrize("width", [320, PHONE, 768, 1280, 1600])
 def test_no_width_scrolls_sideways(browser: Any, page: Path, width: int) -> None:
     show(browser, page, width=width)

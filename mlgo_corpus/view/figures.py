@@ -1,12 +1,15 @@
 """Charts as Vega-Lite specifications: plain dictionaries, without anything that would have to be fetched.
 
 Colours are the page's own (``var(--a)``), so that charts follow it into the dark and onto paper. Text from elsewhere
-only ever stands in ``data`` and in titles, where nothing is evaluated, and as JSON's strings in ``labelExpr``.
+only ever stands in ``data`` and in titles of axes, where nothing is evaluated, and as JSON's strings in ``labelExpr``.
+Titles of fields are another thing: Vega-Lite pastes them into the expressions of tooltips and descriptions, and escapes
+no more than quotes; see `_harmless`.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -70,7 +73,17 @@ def _spec(alt: str, rows: Rows, height: int, **rest: Any) -> Spec:
 
 
 def _tips(*fields: tuple[str, str]) -> list[Spec]:
-    return [{"field": name, "type": "nominal", "title": title} for name, title in fields]
+    return [{"field": name, "type": "nominal", "title": _harmless(title)} for name, title in fields]
+
+
+def _harmless(title: str) -> str:
+    """Leave nothing of a title that could mean anything in an expression."""
+    return re.sub(r"[^\w %(),./:-]", "_", title)
+
+
+def _titled(title: str, axis: Spec) -> Spec:
+    """Give the title of a field, and its axis, on which that is shown as it is."""
+    return {"title": _harmless(title), "axis": {**axis, "title": title}}
 
 
 def histogram(
@@ -89,22 +102,16 @@ def histogram(
         {"i": number, "j": number + 1, "label": label, "tip": tip, "n": height}
         for number, (label, tip, height) in enumerate(bars)
     ]
-    height: Spec = {
-        "field": "n",
-        "type": "quantitative",
-        "title": y,
-        "axis": {"tickCount": 4, "labelExpr": _WHOLE},
-    }
+    height: Spec = {"field": "n", "type": "quantitative", **_titled(y, {"tickCount": 4, "labelExpr": _WHOLE})}
     shared: Spec = {"y": height, "tooltip": _tips(("label", x), ("tip", y))}
     if edges is None:
-        across: Spec = {"field": "label", "type": "ordinal", "sort": None, "title": x}
-        across["axis"] = {"labelAngle": 0}
+        across: Spec = {"field": "label", "type": "ordinal", "sort": None, **_titled(x, {"labelAngle": 0})}
         mark: Spec = {"type": "bar", "width": {"expr": "min(72, bandwidth('x') * 0.92)"}}
         return _spec(alt, rows, _HEIGHT, mark=mark, encoding={"x": across, **shared})
     step = max(1, -(-len(bars) // _TICKS))
     values = list(range(0, len(bars) + 1, step))
     axis = {"values": values, "grid": False, "labelExpr": f"{json.dumps(list(edges))}[datum.value]"}
-    across = {"field": "i", "type": "quantitative", "title": x, "axis": axis}
+    across = {"field": "i", "type": "quantitative", **_titled(x, axis)}
     across["scale"] = {"domain": [0, len(bars)], "nice": False}
     mark = {"type": "rect", "stroke": "var(--paper)", "strokeWidth": 1, "fill": FIRST}
     spans = {"x": across, "x2": {"field": "j"}, "y2": {"datum": 0}}
@@ -151,9 +158,8 @@ def waterfall(steps: Sequence[tuple[str, str, float, float, str]], alt: str, *, 
         "x": {
             "field": "from",
             "type": "quantitative",
-            "title": x,
             "scale": {"zero": False},
-            "axis": {"labelExpr": _WHOLE, "tickCount": 5},
+            **_titled(x, {"labelExpr": _WHOLE, "tickCount": 5}),
         },
         "x2": {"field": "to"},
         "color": {
@@ -176,7 +182,6 @@ def scatter(
     x: str,
     y: str,
     log: bool = True,
-    diagonal: bool = False,
     level: bool = False,
 ) -> Spec:
     """Draw points.
@@ -187,7 +192,6 @@ def scatter(
         x: the title below.
         y: the title beside.
         log: whether both axes are logarithmic; else only the one below.
-        diagonal: draw the line on which both are the same.
         level: draw the line at 0.
     """
     rows = [
@@ -201,9 +205,8 @@ def scatter(
         return {
             "field": name,
             "type": "quantitative",
-            "title": title,
             "scale": {**scale, "padding": 10},
-            "axis": {"labelExpr": _SHORT if large else _PLAIN, "tickCount": 5, "gridOpacity": 0.6},
+            **_titled(title, {"labelExpr": _SHORT if large else _PLAIN, "tickCount": 5, "gridOpacity": 0.6}),
         }
 
     large = max((max(abs(point[0]), abs(point[1])) for point in points), default=0) >= 1000
@@ -212,10 +215,6 @@ def scatter(
     tips = _tips(*([("name", "module")] if any(point[2] for point in points) else []), ("tx", x), ("ty", y))
     encoding = {"x": across, "y": up, "color": colour, "tooltip": tips}
     layers: list[Spec] = []
-    if diagonal and points:
-        ends = [min(min(point[:2]) for point in points), max(max(point[:2]) for point in points)]
-        line = {"values": [{"x": end, "y": end} for end in ends]}
-        layers.append({"data": line, "mark": {"type": "line", "stroke": QUIET}, "encoding": {"x": across, "y": up}})
     if level:
         layers.append({"mark": {"type": "rule", "stroke": QUIET}, "encoding": {"y": {"datum": 0}}})
     layers.append({"mark": {"type": "point", "opacity": 0.7}, "encoding": encoding})
@@ -238,9 +237,9 @@ def pairs(groups: Sequence[str], bars: Sequence[tuple[str, Sequence[float]]], al
         for group, share in zip(groups, shares, strict=True)
     ]
     encoding = {
-        "x": {"field": "label", "type": "ordinal", "sort": None, "title": x, "axis": {"labelAngle": 0}},
+        "x": {"field": "label", "type": "ordinal", "sort": None, **_titled(x, {"labelAngle": 0})},
         "xOffset": {"field": "group", "sort": list(groups)},
-        "y": {"field": "share", "type": "quantitative", "title": y, "axis": {"format": "%", "tickCount": 4}},
+        "y": {"field": "share", "type": "quantitative", **_titled(y, {"format": "%", "tickCount": 4})},
         "color": {
             "field": "group",
             "title": None,
