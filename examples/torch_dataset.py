@@ -33,7 +33,6 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from mlgo_corpus import read_vocabulary
 
-KEYS = ("module", "context", "observation")
 # What each task decides; what says the decision beforehand is no feature.
 DECISIONS = {"inlining_decision": {"inlining_default"}, "index_to_evict": {"mask"}}
 TEST_SHARE = 0.2

@@ -107,8 +107,10 @@ def _kind_of_file(path: Place) -> Kind:
     if {"module", "function", "native_size"} <= names:
         return Kind.SIZES
     if {"module", "observation"} <= names:
-        if path.parent.name == "observations" and (path.parent.parent / DATASET_NAME).is_file():
-            raise UsageError(f"{path}: is a part of a dataset; name its folder: {path.parent.parent}")
+        folder = path.parent.parent
+        above_buckets = isinstance(folder, RemotePath) and not folder.key
+        if path.parent.name == "observations" and not above_buckets and (folder / DATASET_NAME).is_file():
+            raise UsageError(f"{path}: is a part of a dataset; name its folder: {folder}")
         beside = DatasetPaths(Path(path.name), single=True).modules.name
         if not (path.parent / beside).is_file():
             raise UsageError(f"{path}: has no {beside} beside it, which says what its modules are")
