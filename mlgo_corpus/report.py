@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,7 @@ def report_page(
 
     Args:
         paths: what to tell of: folders, packed corpora, single Parquet files, and URLs of these. A dataset or table
-            behind a URL is fetched while it is read.
+            behind a URL is fetched, and the copy deleted.
         output: the page; it is there when it is whole.
         title: of the page; by default the names of what it tells of.
         force: replace a file that is there.
@@ -105,18 +106,19 @@ def report_page(
     places = [str(parse_place(path)) for path in paths]  # without what a URL asks for
     labels = _labels(places)
     known: list[Known] = []
-    for number, (path, kind, label) in enumerate(zip(paths, kinds, labels, strict=True)):
-        known.append(_read(path, kind, _scaled(progress, number, len(paths), label)))
     sections: list[Section] = []
     told: list[dict[str, Any]] = []
-    for number, (place, kind, facts, label) in enumerate(zip(places, kinds, known, labels, strict=True), 1):
-        section = _section(facts, f"input-{number}", label)
-        sections.append(section)
-        told.append({"kind": kind.value, "path": place, **_told(section)})
-    for number, (first, second) in enumerate(_pairs(known), 1):
-        compared = compare(known[first], known[second], f"comparison-{number}", (labels[first], labels[second]))
-        sections.append(compared)
-        told.append({"kind": "comparison", **_told(compared)})
+    with ExitStack() as copies:
+        for number, (path, kind, label) in enumerate(zip(paths, kinds, labels, strict=True)):
+            known.append(_read(path, kind, copies, _scaled(progress, number, len(paths), label)))
+        for number, (place, kind, facts, label) in enumerate(zip(places, kinds, known, labels, strict=True), 1):
+            section = _section(facts, f"input-{number}", label)
+            sections.append(section)
+            told.append({"kind": kind.value, "path": place, **_told(section)})
+        for number, (first, second) in enumerate(_pairs(known), 1):
+            compared = compare(known[first], known[second], f"comparison-{number}", (labels[first], labels[second]))
+            sections.append(compared)
+            told.append({"kind": "comparison", **_told(compared)})
     title = shown(title if title is not None else _title(labels), 200)
     text = render(Page(title, f"mlgo-corpus {__version__}", tuple(sections)))
     try:
@@ -179,13 +181,14 @@ def _scaled(
     return lambda done, total: progress(number * 1000 + 1000 * done // max(total, 1), inputs * 1000, label)
 
 
-def _read(path: Path | str, kind: Kind, progress: Callable[[int, int], None] | None) -> Known:
+def _read(path: Path | str, kind: Kind, copies: ExitStack, progress: Callable[[int, int], None] | None) -> Known:
+    """Read what a page tells of an input; the copy of one behind a URL is there as long as ``copies`` is."""
     try:
         if kind is Kind.CORPUS:
             return read_corpus_facts(path)
         facts: DatasetFacts | SizesFacts
-        with local_dataset(path) as local:
-            facts = (read_sizes_facts if kind is Kind.SIZES else read_dataset_facts)(local, progress)
+        local = copies.enter_context(local_dataset(path))
+        facts = (read_sizes_facts if kind is Kind.SIZES else read_dataset_facts)(local, progress)
         facts.shown = str(parse_place(path))
         return facts
     except CorpusError as error:  # nothing was written

@@ -548,16 +548,20 @@ def test_a_report_on_what_is_behind_urls(bucket: str, small: Path, tmp_path: Pat
         sizes(tmp_path / "sizes", function_columns(100)),
         tmp_path / "logs.parquet",
         small,
+        sizes(tmp_path / "again", function_columns(100, seed=1)),
     ]
     convert_logs([LOG], inputs[2])
     here = report_page(inputs, tmp_path / "here.html")
     urls = [put_all(bucket, path.name, path) for path in inputs[:3]]
     pack_corpus(small, f"s3://bucket/corpus{bucket}", jobs=1)
-    there = report_page([*urls, f"s3://bucket/corpus{bucket}"], tmp_path / "there.html")
+    urls += [f"s3://bucket/corpus{bucket}", put_all(bucket, "again", inputs[4])]
+    there = report_page(urls, tmp_path / "there.html")
     for mine, theirs in zip(here.sections, there.sections, strict=True):
-        assert theirs.pop("path") == f"s3://bucket/{Path(mine.pop('path')).name}"
+        if mine["kind"] != "comparison":
+            assert theirs.pop("path") == f"s3://bucket/{Path(mine.pop('path')).name}"
         assert mine == theirs
-    assert there.title == "trace, sizes, logs.parquet, corpus"
+    assert [section["label"] for section in there.sections[5:]] == ["sizes → again"]
+    assert there.title == "trace, sizes, logs.parquet, corpus and 1 more"
     text = (tmp_path / "there.html").read_text()
     assert all(f"<code>s3://bucket/{name}</code>" in text for name in ("trace", "sizes", "logs.parquet", "corpus"))
     assert "endpoint_override" not in text

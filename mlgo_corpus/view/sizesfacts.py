@@ -36,6 +36,7 @@ class SizesFacts:
     """A table's numbers.
 
     Attributes:
+        path: its folder or file; of one behind a URL the copy.
         shown: its folder, file or URL.
         about: what it says of its making; may be empty.
         rows: functions.
@@ -55,6 +56,7 @@ class SizesFacts:
         faithful: modules whose object equals the plain compile's, and those of which that is known.
     """
 
+    path: Path
     shown: str
     about: dict[str, Any]
     rows: int = 0
@@ -88,7 +90,7 @@ def read_sizes_facts(path: Path, progress: Callable[[int, int], None] | None = N
         UsageError: the path cannot be looked at.
     """
     paths = DatasetPaths.of(path, SIZES_FOLDER)
-    facts = SizesFacts(str(path), _about(paths))
+    facts = SizesFacts(path, str(path), _about(paths))
     files = paths.parts()
     if not files:
         raise CorpusError(f"{path}: has no {SIZES_FOLDER}/part-*.parquet")
