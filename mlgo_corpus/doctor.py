@@ -227,7 +227,10 @@ def _verbs(toolchains: Sequence[Toolchain], packages: Sequence[Finding]) -> tupl
         worst = next((one for one in needed if one.state != State.READY), needed[0])
         return Finding(Group.VERB, verb, worst.state, _needs(worst), worst.remedy)
 
-    data = "extract, explain, stats, combine, make, split, dedup, verify, pack, logs-to-parquet, dump, export, vocab"
+    data = (
+        "extract, explain, stats, combine, make, split, dedup, verify, pack, unpack, logs-to-parquet, parquet-to-logs, "
+        "dump, export, vocab"
+    )
     return (
         Finding(Group.VERB, data, State.READY, "no compiler needed"),
         *_compiler_verbs([one for one in toolchains if one.problem is None]),

@@ -11,7 +11,7 @@ from conftest import run_checked
 from handmade import files, put
 
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
-from mlgo_corpus.store.wholefolder import find_stranger, recover, whole_folder
+from mlgo_corpus.store.wholefolder import check_file, find_stranger, recover, whole_folder
 
 
 def listing(folder: Path) -> list[str]:
@@ -158,3 +158,21 @@ def test_strangers(tmp_path: Path) -> None:
     assert find_stranger(tmp_path, known | {"b/link"}) == "state/x"
     assert find_stranger(tmp_path, known | {"b/link"}, below=frozenset({"state"})) is None
     assert find_stranger(tmp_path, {"a", "b/c", "b/link"}, below=frozenset({"state"})) == "b/state/y"
+
+
+def test_where_a_file_may_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That it cannot be is told before the work, not after it."""
+    put(tmp_path / "file", b"x")
+    check_file(tmp_path / "a/b/new", [], "", force=False)
+    assert not (tmp_path / "a").exists()
+    for force in (False, True):
+        with pytest.raises(UsageError, match=r"/file: is a file; a folder is needed there$"):
+            check_file(tmp_path / "file/new", [], "", force=force)
+        with pytest.raises(UsageError, match=r": is a folder; name a file$"):
+            check_file(tmp_path, [], "name a file", force=force)
+    with pytest.raises(UsageError, match=r"/file: is there already; --force replaces it$"):
+        check_file(tmp_path / "file", [], "", force=False)
+    check_file(tmp_path / "file", [], "", force=True)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(UsageError, match=r": cannot write there: Permission denied$"):
+        check_file(tmp_path / "new", [], "", force=False)

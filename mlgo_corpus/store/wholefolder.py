@@ -127,6 +127,7 @@ def check_file(output: Path, inputs: Iterable[Path], instead: str, *, force: boo
         if output.is_dir():
             raise UsageError(f"{output}: is a folder; {instead}")
         if not os.path.lexists(output):
+            _check_folder(output.parent)
             return
         if output.exists() and not output.is_file():
             raise UsageError(f"{output}: is neither a file nor a folder; name another output")
@@ -134,6 +135,16 @@ def check_file(output: Path, inputs: Iterable[Path], instead: str, *, force: boo
             raise UsageError(f"{output}: is what is to be read, or a part of it; name another output")
     if not force:
         raise UsageError(f"{output}: is there already; --force replaces it")
+
+
+def _check_folder(folder: Path) -> None:
+    """See before the work begins that a folder is there, or can be made, and may be written to."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: is a file; a folder is needed there")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"{folder}: cannot write there: Permission denied")
 
 
 def _belongs(output: Path, source: Path) -> bool:
