@@ -22,7 +22,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 def load(path: Path) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray], np.ndarray]:
     """Read features (n, f), sizes (n,), what the simple models use, and the split (n,) of all functions with a size."""
-    table = pq.read_table(path)
+    table = pq.read_table(path / "functions" if path.is_dir() else path)
     table = table.filter(table["native_size"].is_valid())
     names = [name for name in table.column_names if name in NAMED or name.startswith(("opcode_", "pair_"))]
     features = np.column_stack([table[name].to_numpy() for name in names]).astype(np.float32)
@@ -46,6 +46,8 @@ def main() -> None:
     begin = time.perf_counter()
     features, sizes, simple, split = load(parser.parse_args().table)
     train, test = split == "train", split == "test"
+    if not train.any() or not test.any():
+        raise SystemExit("there is no function to learn from, or none to measure on: the corpus is too small")
     print(f"{train.sum()} functions to learn from, {test.sum()} to measure on, {features.shape[1]} features")
 
     predictions = {}

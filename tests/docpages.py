@@ -303,7 +303,8 @@ class Shell:
 
 def _write_sources(work: Path) -> None:
     write_project("make", work)
-    shutil.copytree(TRAINING_LOGS, work / "logs")
+    for place in ("logs", TRAINING_LOGS.relative_to(ROOT)):
+        shutil.copytree(TRAINING_LOGS, work / place)
     for name in ("Makefile", "cube.c", "main.c"):  # what README.md begins with
         (work / "examples" / "cube").mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / "examples" / "cube" / name, work / "examples" / "cube" / name)

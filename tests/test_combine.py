@@ -380,9 +380,9 @@ def test_keys_of_others_have_to_agree_in_place(tmp_path: Path) -> None:
 def test_no_corpora_at_all(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^expected the folders of corpora, found none$"):
         combine_corpora([], tmp_path / "made")
-    with pytest.raises(CorpusError, match=r"/x=y: not a corpus: it has no corpus_description.json$"):
+    with pytest.raises(CorpusError, match=r"/x=y: not a corpus: there is no such folder$"):
         combine_corpora([f"{tmp_path}/x=y"], tmp_path / "made")
-    with pytest.raises(CorpusError, match=r"^y: not a corpus: it has no corpus_description.json$"):
+    with pytest.raises(CorpusError, match=r"^y: not a corpus: there is no such folder$"):
         combine_corpora(["x=y"], tmp_path / "made")
     with pytest.raises(UsageError, match=r"overlaps"):
         combine_corpora([corpus(tmp_path / "one", ["a"])], tmp_path / "one/made")
@@ -466,7 +466,7 @@ def test_the_json_is_the_report(tmp_path: Path) -> None:
         (["one", "--output", "file"], 2, "file: expected a folder, found a file"),
         (["one", "--output", "full"], 2, "full: is no corpus, and not empty; name another folder"),
         (["full", "--output", "x"], 2, "full: not a corpus: it has no corpus_description.json"),
-        (["nowhere", "--output", "x"], 2, "nowhere: not a corpus: it has no corpus_description.json"),
+        (["nowhere", "--output", "x"], 2, "nowhere: not a corpus: there is no such folder"),
         (["one", "--output", "file/x"], 2, "TMP/file: cannot write there: File exists"),
     ],
 )  # fmt: skip

@@ -67,7 +67,7 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ),
     (
         "docs/recipes.md",
-        "mlgo-corpus build --output corpus -- pip wheel --no-binary :all: pyyaml",
+        "mlgo-corpus build --output corpus -- pip wheel --no-binary pyyaml --no-cache-dir pyyaml",
     ): "pip fetches a package",
     ("docs/recipes.md", "bazel build --copt=-Xclang --copt=-fembed-bitcode=all //..."): "Bazel fetches its toolchains",
     (
@@ -88,6 +88,8 @@ OTHERS_OPTIONS = {
     "--input": "extract_ir's; those with an underscore are other tools', too",
     "--verbosity": "extract_ir's",
     "--parallelism": "generate_vocab's",
+    "--no-binary": "pip's",
+    "--no-cache-dir": "pip's",
 }
 
 
@@ -303,7 +305,7 @@ def test_eviction_and_priority_have_the_columns_that_are_shown() -> None:
 
 def test_every_file_has_its_sentence() -> None:
     text = page_text("docs/code.md")
-    for folder in ("formats", "store", "run", "."):
+    for folder in ("formats", "store", "run", "view", "."):
         for path in (ROOT / "mlgo_corpus" / folder).glob("*.py"):
             if path.name != "__init__.py":
                 assert f"`{path.name}`" in text or f"`{folder}/{path.name}`" in text, path.name

@@ -486,7 +486,7 @@ def test_nobodys_files_are_touched(small: Path, tmp_path: Path, force: bool) -> 
 
 
 def test_what_is_none(small: Path, tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"/nowhere: not a corpus: it has no corpus_description\.json$"):
+    with pytest.raises(CorpusError, match=r"/nowhere: not a corpus: there is no such folder$"):
         pack_corpus(tmp_path / "nowhere", tmp_path / "packed")
     with pytest.raises(UsageError, match=r"/corpus: not a packed corpus: it has no corpus\.json of one$"):
         unpack_corpus(small, tmp_path / "again")

@@ -14,7 +14,14 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.tasks import TASKS, Task
 from mlgo_corpus.formats.tensorspec import TensorSpec
 from mlgo_corpus.formats.traininglog import LogHeader
-from mlgo_corpus.run.policies import Policy, check_features, import_from_here, make_policy, policy_digest
+from mlgo_corpus.run.policies import (
+    Policy,
+    check_features,
+    checked_policy,
+    import_from_here,
+    make_policy,
+    policy_digest,
+)
 
 INLINING, EVICTION, PRIORITY = TASKS
 HEADER = LogHeader(
@@ -174,3 +181,12 @@ def test_a_policy_needs_to_say_nothing_of_features() -> None:
             return observation["inlining_default"]
 
     check_features(Bare(), HEADER)
+
+
+def test_the_method_that_a_policy_lacks_is_named() -> None:
+    class OnlyAdvises:
+        def advise(self, _observation: object) -> int:
+            return 1
+
+    with pytest.raises(UsageError, match=r"^--policy x: a OnlyAdvises has no method reset$"):
+        checked_policy(OnlyAdvises, "x")

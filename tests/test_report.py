@@ -155,7 +155,7 @@ def test_odd_features_are_called_out(tmp_path: Path) -> None:
     [
         ({"policy": "default"}, [1000, 1000], {}, "The reward is 0 everywhere. That is as it should be"),
         ({"policy": "random:0.5"}, [1000, 1000], {}, "The reward is 0 everywhere. This policy changes nothing"),
-        ({"policy": "default"}, [1000, 900], {}, "1 object of the default policy is not the baseline's."),
+        ({"policy": "default"}, [1000, 900], {}, "1 object of the default policy is not the baseline's: m1."),
         ({"policy": "mine:f"}, [900], {"inlining_decision": [1, 1]}, "Every decision is 1."),
         ({}, [900], {"delta": np.zeros(2, np.float32)}, "delta, the score in the logs, is 0 everywhere."),
         ({}, [900], {"inlining_decision": np.zeros(0, np.int64)}, "There is not one decision in this dataset."),

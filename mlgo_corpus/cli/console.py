@@ -33,6 +33,9 @@ EXIT_SIGNALLED = 128
 _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_BETWEEN_REFRESHES = 0.1
 
+# Where there is no terminal, and nobody has said how wide it is to be.
+_PIPED_WIDTH = 1000
+
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _LEVELS = "▁▂▃▄▅▆▇█"
 
@@ -40,10 +43,11 @@ Arguments = ParamSpec("Arguments")
 
 
 def out() -> Console:
-    """Give the console for results."""
+    """Give the console for results; a table keeps its lines whole where another program reads them."""
     from rich.console import Console
 
-    return Console(highlight=False, emoji=False, soft_wrap=True)
+    reader = None if sys.stdout is None or sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
+    return Console(highlight=False, emoji=False, soft_wrap=True, width=reader)
 
 
 def err() -> Console:

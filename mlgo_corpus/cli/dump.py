@@ -41,6 +41,8 @@ _STATISTICS_DIGITS = 4
 _TENSOR_DIGITS = 3
 # Where there is room, the spread of values, from the lowest to the highest by powers of two, takes so many characters.
 _SPREAD_CELLS = 12
+# Observations side by side take no more than that, also where no terminal says how wide it is.
+_WIDEST = 160
 _SPREAD_NEEDS = 100
 # What stands between two columns: rich's padding, and a line that is a space here.
 _PADDING = (0, 1, 0, 0)
@@ -224,7 +226,7 @@ def _print_tables(selection: Selection) -> None:
 
     columns = selection.header.columns
     labels = [_text(spec.name if spec.is_scalar else f"{spec.name} {_shape(spec.shape)}") for spec in columns]
-    room = out().width - max([len("feature"), *(label.cell_len for label in labels)])
+    room = min(out().width, _WIDEST) - max([len("feature"), *(label.cell_len for label in labels)])
     gathered: list[list[str]] = []
     left = room
     for observation in iter_observations(selection):

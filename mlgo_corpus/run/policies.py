@@ -187,7 +187,11 @@ def checked_policy(make: Callable[[], Any], text: str) -> Policy:
     except (Exception, SystemExit) as error:  # whatever somebody's module does
         raise UsageError(f"--policy {text}: {type(error).__name__}: {error}".splitlines()[0]) from error
     if isinstance(found, type) or not isinstance(found, Policy):
-        raise UsageError(f"--policy {text}: a {type(found).__name__} has no methods reset and advise")
+        lacking = [name for name in ("reset", "advise") if not callable(getattr(found, name, None))]
+        if isinstance(found, type) or not lacking:
+            lacking = ["reset", "advise"]
+        methods = f"method{'s' if len(lacking) > 1 else ''} {' and '.join(lacking)}"
+        raise UsageError(f"--policy {text}: a {type(found).__name__} has no {methods}")
     return found
 
 

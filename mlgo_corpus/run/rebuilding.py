@@ -224,7 +224,8 @@ class _Rebuild:
         compiler, same = pick_compiler(self._settings.compilers, producer, original)
         if compiler is None:
             raise RunFailure(
-                TraceReason.NEWER_BITCODE, f"no compiler here is as new as {producer}: --compiler names one"
+                TraceReason.NEWER_BITCODE,
+                f"none of the compilers to take is as new as {producer}: --compiler names one",
             )
         self._known |= {"compiler": compiler.vendor, "same_version": same}
         return compiler

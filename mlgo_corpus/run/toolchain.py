@@ -132,8 +132,17 @@ def named_compiler(named: str, origin: str) -> Candidate:
         return Candidate((str(inside.absolute()), *words[1:]), origin)
     if found is None:
         what = "not a program that can be run" if folder.exists() else "no such program"
-        raise UsageError(f"{first}: {what}{where}")
+        raise UsageError(f"{first}: {what}{where}{_others(first)}")
     return Candidate(_as_clang((found, *words[1:])), origin)
+
+
+def _others(first: str) -> str:
+    """Say which compilers there are where one of a usual name is not: Debian has clang-19 and no clang."""
+    if not _CLANG_NAME.fullmatch(first):
+        return ""
+    found = [candidate.words[0] for candidate in find_compilers(environment={"PATH": os.environ.get("PATH", "")})]
+    names = [os.path.basename(path) if _which(os.path.basename(path)) == path else path for path in found]
+    return f"; there is {', '.join(names)}" if names else ""
 
 
 def _words_of(named: str, where: str) -> list[str]:

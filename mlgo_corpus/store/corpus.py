@@ -272,7 +272,14 @@ def read_manifest(path: Place) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_bytes())
     except FileNotFoundError as error:
-        raise CorpusError(f"{path.parent}: not a corpus: it has no {path.name}") from error
+        folder = path.parent
+        what = ""
+        if isinstance(folder, Path):
+            if not folder.exists():
+                raise CorpusError(f"{folder}: not a corpus: there is no such folder") from error
+            if (folder / "dataset.json").exists():
+                what = "; it is a dataset, of which mlgo-corpus report tells"
+        raise CorpusError(f"{folder}: not a corpus: it has no {path.name}{what}") from error
     except OSError as error:
         raise CorpusError(f"{path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -95,7 +94,7 @@ class DatasetRows:
         """
         modules: Sequence[ModuleRows] = self.modules
         if modules_file is not None:
-            wanted = frozenset(map(printable, _listed(modules_file)))
+            wanted = frozenset(map(printable, read_names(modules_file)))
             modules = [item for item in modules if item.module in wanted]
             if not modules:
                 raise UsageError(f"--modules-file {modules_file}: {self.root} has decisions of none of these modules")
@@ -265,16 +264,3 @@ def _labels(batch: Any, name: str) -> tuple[list[str | None], NDArray[np.int32]]
     if len(codes) and not -1 <= codes.min() <= codes.max() < len(names) - 1:
         raise ValueError("an index lies outside its dictionary")
     return names, codes
-
-
-def _listed(path: Path) -> list[str]:
-    names = read_names(path)
-    if path.suffix != ".json":
-        return names
-    try:
-        modules = json.loads(path.read_bytes())["modules"]
-        if not all(isinstance(name, str) for name in modules):
-            raise TypeError
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise UsageError(f"--modules-file {path}: neither names, one a line, nor a corpus's manifest") from None
-    return list(modules)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ def select_modules(
     Args:
         corpus: where they are.
         name_regex: a pattern that is found in the name.
-        modules_file: a text file with a name on each line; empty lines and those that begin with ``#`` do not count.
+        modules_file: a text file with a name on each line, or a manifest, see `read_names`.
         sample: how many of those: a number, or a fraction such as ``0.1`` or ``10%``.
         seed: of the sample.
 
@@ -98,13 +99,24 @@ def _count(sample: str, total: int) -> int:
 def read_names(path: Path) -> list[str]:
     """Read a file of names, one on each line; empty lines and those that begin with ``#`` do not count.
 
+    It may also be the manifest of a corpus, or of one side of its split: a file whose name ends in ``.json``.
+
     Raises:
         UsageError: it cannot be read.
     """
     try:
-        lines = path.read_text(encoding="utf-8", errors="surrogateescape").split("\n")
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
         raise UsageError(f"--modules-file {path}: {os_reason(error)}") from error
+    if path.suffix == ".json":
+        try:
+            modules = json.loads(text)["modules"]
+            if not all(isinstance(name, str) for name in modules):
+                raise TypeError
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise UsageError(f"--modules-file {path}: neither names, one a line, nor a corpus's manifest") from None
+        return list(modules)
+    lines = text.split("\n")
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 

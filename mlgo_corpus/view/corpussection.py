@@ -183,14 +183,14 @@ def _group_table(by: str, groups: dict[str, Group], total: int, order: tuple[str
     modules = max(sum(group.modules for group in groups.values()), 1)
     return Table(
         f"By {by}" if by != "made by" else "By the compiler that made the bitcode",
-        (by, "modules", "share", "bitcode", "share of it"),
+        (by, "bitcode", "of all", "modules", "of all"),
         tuple(
             (
                 label,
-                words.count(group.modules),
-                words.percent(group.modules / modules),
                 words.size(group.size),
                 words.percent(group.size / max(total, 1)),
+                words.count(group.modules),
+                words.percent(group.modules / modules),
             )
             for label, group in rows
         ),

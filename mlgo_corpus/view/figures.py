@@ -9,6 +9,7 @@ no more than quotes; see `_harmless`.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from typing import Any, Final
@@ -31,6 +32,8 @@ _TICKS = 6
 # How an axis writes its numbers: 50k, or as they are.
 _SHORT = "format(datum.value, '~s')"
 _PLAIN = "format(datum.value, '~g')"
+# A logarithmic axis that spans fewer powers of ten is marked at 2 and 5 times them, too.
+_DECADES = 3
 # Of what is counted, half a thing is no number to write: '~s' would call it 500m.
 _WHOLE = f"datum.value % 1 ? '' : {_SHORT}"
 
@@ -135,7 +138,7 @@ def of_histogram(found: Histogram, alt: str, *, x: str, y: str, write: Any = wor
     edges = [write(bar.low) for bar in found.bars] + [write(found.bars[-1].high)]
     bars = [(span(bar, write), tip(bar.count), bar.count) for bar in found.bars]
     if found.scale == "log":
-        x = f"{x} (logarithmic)"
+        x = f"{x} (bars grow wider)"
     return histogram(bars, alt, x=x, y=y, edges=edges)
 
 
@@ -202,11 +205,13 @@ def scatter(
 
     def axis(name: str, title: str, *, is_log: bool) -> Spec:
         scale: Spec = {"type": "log", "nice": False} if is_log else {"nice": True}
+        values = [point[0] if name == "x" else point[1] for point in points]
+        ticks: Spec = {"values": _round_numbers(values)} if is_log else {"tickCount": 5}
         return {
             "field": name,
             "type": "quantitative",
             "scale": {**scale, "padding": 10},
-            **_titled(title, {"labelExpr": _SHORT if large else _PLAIN, "tickCount": 5, "gridOpacity": 0.6}),
+            **_titled(title, {"labelExpr": _SHORT if large else _PLAIN, **ticks, "gridOpacity": 0.6}),
         }
 
     large = max((max(abs(point[0]), abs(point[1])) for point in points), default=0) >= 1000
@@ -219,6 +224,19 @@ def scatter(
         layers.append({"mark": {"type": "rule", "stroke": QUIET}, "encoding": {"y": {"datum": 0}}})
     layers.append({"mark": {"type": "point", "opacity": 0.7}, "encoding": encoding})
     return _spec(alt, rows, 300, layer=layers)
+
+
+def _round_numbers(values: Sequence[float]) -> list[float]:
+    """Give the round numbers to mark on a logarithmic axis: powers of ten; where those are few, 2 and 5 times them too.
+
+    Left to itself, Vega writes 8 and 20 and leaves out 10.
+    """
+    there = [value for value in values if value > 0 and math.isfinite(value)]
+    if not there:
+        return []
+    low, high = math.log10(min(there)), math.log10(max(there))
+    factors = (1, 2, 5) if high - low < _DECADES else (1,)
+    return [float(f"{factor}e{power}") for power in range(math.floor(low), math.ceil(high) + 1) for factor in factors]
 
 
 def pairs(groups: Sequence[str], bars: Sequence[tuple[str, Sequence[float]]], alt: str, *, x: str, y: str) -> Spec:

@@ -21,6 +21,8 @@ _STEPS = 12
 _SLOWEST = 8
 _MANY_FAILED = 0.05
 # A module is called out that takes so many times what the median of modules takes, and at least so long.
+# So many modules are named where they are called out.
+_NAMED = 6
 _SLOW_FACTOR = 20.0
 _SLOW_SECONDS = 5.0
 
@@ -49,9 +51,13 @@ def outcome_call_outs(facts: DatasetFacts) -> Iterator[CallOut]:
     faithful = facts.numbers["faithful"]
     known = np.isfinite(faithful)
     if facts.about.get("policy") == "default" and known.any() and not faithful[known].all():
-        different = int((faithful[known] == 0).sum())
+        places = np.flatnonzero(known & (faithful == 0))
+        different = len(places)
+        listed = ", ".join(words.shown(facts.names[place]) for place in places[:_NAMED])
+        more = f" and {words.count(different - _NAMED)} more" if different > _NAMED else ""
         yield CallOut(
-            f"{words.counted(different, 'object')} of the default policy {words.be(different)} not the baseline's.",
+            f"{words.counted(different, 'object')} of the default policy {words.be(different)} not the baseline's: "
+            f"{listed}{more}.",
             "Recording changed what the compiler did there: do not train on these modules before you know why.",
             grave=True,
         )
