@@ -24,7 +24,14 @@ from mlgo_corpus.cli.main import app
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.run import probe
 from mlgo_corpus.run.probe import PROBE_DATA, Toolchain, _any_advice, probe_compiler, probe_toolchains
-from mlgo_corpus.run.toolchain import COMPILER_VARIABLE, Candidate, cache_folder, find_compilers, find_zig
+from mlgo_corpus.run.toolchain import (
+    COMPILER_VARIABLE,
+    Candidate,
+    cache_folder,
+    find_compilers,
+    find_zig,
+    named_compiler,
+)
 from mlgo_corpus.toolchain import list_toolchains
 
 ALL = ("inlining", "regalloc-eviction", "regalloc-priority")
@@ -596,3 +603,15 @@ def test_a_build_without_what_it_needs_is_one_line_and_writes_nothing(
     assert result.stderr.splitlines()[-1].startswith("mlgo-corpus: error: ")
     assert "llvm-config-99" in result.stderr
     assert not output.exists()
+
+
+def test_where_there_is_no_clang_the_others_are_named(alone: Path) -> None:
+    """As on Debian, whose programs have their version in their names."""
+    with pytest.raises(UsageError, match=r"^clang: no such program$"):
+        named_compiler("clang", "option")
+    for name in ("clang-19", "clang-22"):
+        script(alone / name, "exit 1")
+    with pytest.raises(UsageError, match=r"^clang: no such program; there is clang-19, clang-22$"):
+        named_compiler("clang", "option")
+    with pytest.raises(UsageError, match=r"^gcc: no such program$"):
+        named_compiler("gcc", "option")

@@ -140,7 +140,8 @@ def _others(first: str) -> str:
     """Say which compilers there are where one of a usual name is not: Debian has clang-19 and no clang."""
     if not _CLANG_NAME.fullmatch(first):
         return ""
-    found = [candidate.words[0] for candidate in find_compilers(environment={"PATH": os.environ.get("PATH", "")})]
+    known = find_compilers(environment={"PATH": os.environ.get("PATH", "")})
+    found = [candidate.words[0] for candidate in known if candidate.origin == "PATH"]
     names = [os.path.basename(path) if _which(os.path.basename(path)) == path else path for path in found]
     return f"; there is {', '.join(names)}" if names else ""
 

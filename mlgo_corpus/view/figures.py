@@ -138,7 +138,7 @@ def of_histogram(found: Histogram, alt: str, *, x: str, y: str, write: Any = wor
     edges = [write(bar.low) for bar in found.bars] + [write(found.bars[-1].high)]
     bars = [(span(bar, write), tip(bar.count), bar.count) for bar in found.bars]
     if found.scale == "log":
-        x = f"{x} (bars grow wider)"
+        x = f"{x} (ranges grow away from 0)"
     return histogram(bars, alt, x=x, y=y, edges=edges)
 
 
