@@ -47,6 +47,7 @@ bench: $(VENV)/.installed-dev llvm devmode ## compare each stage with the tools 
 	$(BIN)/python benchmarks/pack.py
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/export.py
+	$(BIN)/python benchmarks/report.py
 
 llvm: ## install the LLVM tools that tests use, where that is possible
 	@sh scripts/setup-llvm.sh
