@@ -64,7 +64,7 @@ $(BIN)/python:
 
 $(VENV)/.installed: $(BIN)/python pyproject.toml
 	@echo "installing mlgo-corpus and a compiler into $(VENV) (the first time some 200 MB are fetched, 700 MB on disk)"
-	@$(PIP_INSTALL) -e '.[zig]'
+	@$(PIP_INSTALL) -e '.[zig,report]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(BIN)/python pyproject.toml
