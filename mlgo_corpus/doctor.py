@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mlgo_corpus import __version__
 from mlgo_corpus.errors import os_reason
+from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.toolchain import built_toolchains, cache_folder
 
 if TYPE_CHECKING:  # trying compilers needs numpy, which may be what is broken
@@ -133,7 +134,6 @@ def diagnose(compiler: str | None = None, *, cache: Path | None = None) -> Diagn
     if broken:
         verbs: tuple[Finding, ...] = (Finding(Group.VERB, "all verbs", State.BROKEN, f"without {', '.join(broken)}"),)
     else:
-        from mlgo_corpus.run.engine import available_cpus
         from mlgo_corpus.run.probe import probe_toolchains
 
         toolchains = probe_toolchains(compiler, built=built_toolchains(folder), cache=folder, jobs=available_cpus())
@@ -142,8 +142,7 @@ def diagnose(compiler: str | None = None, *, cache: Path | None = None) -> Diagn
 
 
 def _machine(cache: Path) -> tuple[Finding, ...]:
-    there = os.cpu_count() or 1
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else there
+    usable, there = available_cpus(), os.cpu_count() or 1
     cpus = f"{usable} CPUs" + (f" of {there} may be used" if usable != there else "")
     system = f"{platform.system()} {platform.machine()}, {cpus}{_memory()}"
     found = [

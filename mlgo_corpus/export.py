@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -23,12 +22,10 @@ from mlgo_corpus.formats.tfrecord import read_records
 from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.exporting import make_shares, write_shares
 from mlgo_corpus.run.limits import check_count
-from mlgo_corpus.run.publishing import local_dataset
+from mlgo_corpus.run.publishing import chosen_rows, output_here
 from mlgo_corpus.store.corpus import write_atomically
 from mlgo_corpus.store.dataset import DatasetPaths
-from mlgo_corpus.store.datasetrows import DatasetRows, named_columns, open_rows
-from mlgo_corpus.store.newcorpus import local_output
-from mlgo_corpus.store.remote import is_url
+from mlgo_corpus.store.datasetrows import DatasetRows, named_columns
 from mlgo_corpus.store.sequences import REWARD_NAME, RewardRule, SequenceCounts, append_file
 from mlgo_corpus.store.wholefolder import check_file, replaces_own, whole_folder, work_folder
 
@@ -142,15 +139,8 @@ def export_tfrecord(
     check_count("--min-steps", min_steps)
     check_count("--jobs", jobs)
     check_count("--shards", shards, most=_MOST_SHARDS)
-    if is_url(output := str(output)) and not output.lower().startswith("file:"):
-        raise UsageError(f"{output}: an export is not made behind a URL; name a file or a folder")
-    place = local_output(output)
-    with ExitStack() as stack:
-        try:
-            rows = open_rows(stack.enter_context(local_dataset(dataset)))
-        except CorpusError as error:
-            raise UsageError(str(error)) from error
-        rows = rows.select(name_regex=module_filter, modules_file=None if modules_file is None else Path(modules_file))
+    place = output_here(output, "an export", "a file or a folder")
+    with chosen_rows(dataset, module_filter=module_filter, modules_file=modules_file) as rows:
         named_columns(rows.header)
         chosen = _chosen(rows, reward)
         rule = RewardRule(

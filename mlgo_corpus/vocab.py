@@ -24,12 +24,10 @@ from mlgo_corpus.formats.tasks import EVICTION, INLINING, PRIORITY, task_name
 from mlgo_corpus.formats.tensorspec import shown
 from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.limits import check_count
-from mlgo_corpus.run.publishing import local_dataset
+from mlgo_corpus.run.publishing import chosen_rows, output_here
 from mlgo_corpus.run.vocabularies import Column, find_quantiles
 from mlgo_corpus.store.corpus import write_atomically
-from mlgo_corpus.store.datasetrows import DatasetRows, named_columns, open_rows
-from mlgo_corpus.store.newcorpus import local_output
-from mlgo_corpus.store.remote import is_url
+from mlgo_corpus.store.datasetrows import DatasetRows, named_columns
 from mlgo_corpus.store.wholefolder import replaces_own, whole_folder
 
 BUCKETS: Final = 1000
@@ -156,15 +154,10 @@ def write_vocabulary(
     check_count("--seed", seed, least=0)
     if sample is not None and not 0 < sample <= 1:
         raise UsageError(f"--sample {sample:g}: expected more than 0, and at most 1")
-    if is_url(output := str(output)) and not output.lower().startswith("file:"):
-        raise UsageError(f"{output}: a vocabulary is not made behind a URL; name a folder")
-    place = local_output(output)
+    place = output_here(output, "a vocabulary", "a folder")
     with ExitStack() as stack:
-        try:
-            rows = open_rows(stack.enter_context(local_dataset(dataset)))
-        except CorpusError as error:
-            raise UsageError(str(error)) from error
-        rows = rows.select(name_regex=module_filter, modules_file=None if modules_file is None else Path(modules_file))
+        chosen = chosen_rows(dataset, module_filter=module_filter, modules_file=modules_file)
+        rows = stack.enter_context(chosen)
         task = task_name(rows.header)
         columns, skipped = _chosen(rows, task, features)
         options = {"buckets": buckets, "unique": unique, "sample": sample, "seed": seed}

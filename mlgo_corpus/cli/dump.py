@@ -41,9 +41,9 @@ _STATISTICS_DIGITS = 4
 _TENSOR_DIGITS = 3
 # Where there is room, the spread of values, from the lowest to the highest by powers of two, takes so many characters.
 _SPREAD_CELLS = 12
+_SPREAD_NEEDS = 100
 # Observations side by side take no more than that, also where no terminal says how wide it is.
 _WIDEST = 160
-_SPREAD_NEEDS = 100
 # What stands between two columns: rich's padding, and a line that is a space here.
 _PADDING = (0, 1, 0, 0)
 _GAP = 2

@@ -7,7 +7,6 @@ its `Annotated`.
 from __future__ import annotations
 
 import math
-import os
 import re
 import time
 from enum import StrEnum
@@ -40,13 +39,11 @@ JsonOutput = Annotated[bool, typer.Option("--json", help="Print the result as on
 
 def complete_compiler(incomplete: str) -> list[str]:
     """List the compilers whose names or paths begin so, for a shell that completes ``--compiler``; none is run."""
-    import shutil
-
-    from mlgo_corpus.run.toolchain import find_compilers
+    from mlgo_corpus.run.toolchain import find_compilers, short_name
 
     found = [candidate.words[0] for candidate in find_compilers() if candidate.origin != "ziglang"]
-    names = [os.path.basename(path) for path in found if shutil.which(os.path.basename(path)) == path]
-    return [word for word in (*names, *found) if word.startswith(incomplete)]
+    words = dict.fromkeys((*(short_name(path) for path in found), *found))
+    return [word for word in words if word.startswith(incomplete)]
 
 
 def compiler_option(help: str, *, metavar: str = "PATH", show_default: str | bool = True) -> Any:  # noqa: A002

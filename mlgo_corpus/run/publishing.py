@@ -23,7 +23,9 @@ from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reas
 from mlgo_corpus.run.toolchain import cache_folder
 from mlgo_corpus.store.corpus import STATE_FOLDER
 from mlgo_corpus.store.dataset import DATASET_NAME, PARQUET_SUFFIX, DatasetPaths, parquet_key, read_key
-from mlgo_corpus.store.remote import Place, RemotePath, download_all, parse_place
+from mlgo_corpus.store.datasetrows import DatasetRows, open_rows
+from mlgo_corpus.store.newcorpus import local_output
+from mlgo_corpus.store.remote import Place, RemotePath, download_all, is_url, parse_place
 
 MARKER: Final = f"{STATE_FOLDER}/uploading"
 
@@ -149,6 +151,35 @@ def local_dataset(named: Path | str) -> Iterator[Path]:
         raise _renamed(error, str(folder / place.name), str(place)) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def chosen_rows(
+    named: Path | str, *, module_filter: str | None, modules_file: Path | str | None
+) -> Iterator[DatasetRows]:
+    """Open a dataset's rows, of some of its modules; what is behind a URL is here while the block lasts.
+
+    Raises:
+        UsageError: there is no such dataset, or none of its modules is chosen.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            rows = open_rows(stack.enter_context(local_dataset(named)))
+        except CorpusError as error:
+            raise UsageError(str(error)) from error
+        yield rows.select(name_regex=module_filter, modules_file=None if modules_file is None else Path(modules_file))
+
+
+def output_here(output: Path | str, what: str, instead: str) -> Path:
+    """Give the place of an output that is made on this machine only.
+
+    Raises:
+        UsageError: it is behind a URL; the message says ``what`` is not made there, and to name ``instead``.
+    """
+    text = str(output)
+    if is_url(text) and not text.lower().startswith("file:"):
+        raise UsageError(f"{text}: {what} is not made behind a URL; name {instead}")
+    return local_output(text)
 
 
 def fetch_dataset(place: RemotePath, local: Path) -> None:

@@ -142,8 +142,13 @@ def _others(first: str) -> str:
         return ""
     known = find_compilers(environment={"PATH": os.environ.get("PATH", "")})
     found = [candidate.words[0] for candidate in known if candidate.origin == "PATH"]
-    names = [os.path.basename(path) if _which(os.path.basename(path)) == path else path for path in found]
-    return f"; there is {', '.join(names)}" if names else ""
+    return f"; there is {', '.join(map(short_name, found))}" if found else ""
+
+
+def short_name(program: str) -> str:
+    """Give what to type for a program: its name where PATH leads to it, else its path."""
+    name = os.path.basename(program)
+    return name if _which(name) == program else program
 
 
 def _words_of(named: str, where: str) -> list[str]:
