@@ -52,6 +52,9 @@ _LITTLE_SPACE: Final = 1 << 30
 _FEW_FILES: Final = 512
 
 
+_NO_WALLS: Final = "run corpora of others in a container or a virtual machine"
+
+
 class State(StrEnum):
     """How it stands with one thing; only `BROKEN` is an error."""
 
@@ -151,10 +154,29 @@ def _machine(cache: Path) -> tuple[Finding, ...]:
         _folder("temporary files", Path(tempfile.gettempdir()), "TMPDIR", needs_fifo=True),
         _folder("cache", cache, "MLGO_CORPUS_CACHE"),
     ]
+    found.append(_walls())
     if (limit := _open_files()) is not None and limit < _FEW_FILES:
         remedy = f"ulimit -n {2 * _FEW_FILES}, or fewer --jobs"
         found.append(Finding(Group.MACHINE, "open files", State.LIMITED, f"at most {limit}", remedy))
     return tuple(found)
+
+
+def _walls() -> Finding:
+    """Say what keeps compilers that run on corpora of others from the rest of this machine."""
+    from mlgo_corpus.run.launcher import SINCE_TCP
+    from mlgo_corpus.run.walls import can_launch, standing
+
+    name = "walls around compilers"
+    if not can_launch():
+        return Finding(Group.MACHINE, name, State.LIMITED, "none: they need Linux 5.13", _NO_WALLS)
+    walls = standing()
+    stand = [f"files (Landlock {walls.landlock})"] if walls.landlock else []
+    stand += ["network (seccomp)"] if walls.seccomp else ["TCP (Landlock)"] if walls.landlock >= SINCE_TCP else []
+    if walls.landlock and walls.seccomp:
+        return Finding(Group.MACHINE, name, State.READY, ", ".join(stand))
+    lacking = [] if walls.landlock else ["none around files: Landlock is missing or switched off"]
+    lacking += [] if walls.seccomp else ["none around the network: seccomp is missing"]
+    return Finding(Group.MACHINE, name, State.LIMITED, "; ".join([*stand, *lacking]), _NO_WALLS)
 
 
 def _memory() -> str:

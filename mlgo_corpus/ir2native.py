@@ -153,9 +153,10 @@ def ir2native_table(
         add_flags: options to add to each command; see `mlgo_corpus.formats.cc1edit` for how they are named.
         delete_flags: options to take out of each command.
         replace_flags: ``NAME=VALUE``: options that get another value.
-        trust_corpus: run commands also if they could load code or write files.
+        trust_corpus: the corpus is one's own: run any command, without walls and without default limits.
         timeout: seconds that each program may take.
-        memory_limit: bytes of address space that each may have.
+        memory_limit: bytes of address space that each may have; by default the machine's memory, shared among
+            its CPUs, at least 4 GiB.
         sample: take only so many modules, or this fraction of them, of all sizes.
         module_filter: take only modules in whose names this regular expression is found.
         modules_file: take only the modules whose names are in this file.

@@ -77,9 +77,10 @@ def trace_corpus(
         add_flags: options to add to each command; see `mlgo_corpus.formats.cc1edit` for how they are named.
         delete_flags: options to take out of each command.
         replace_flags: ``NAME=VALUE``: options that get another value.
-        trust_corpus: run commands also if they could load code or write files.
+        trust_corpus: the corpus is one's own: run any command, without walls and without default limits.
         timeout: seconds that one compile may take.
-        memory_limit: bytes of address space that one compile may have.
+        memory_limit: bytes of address space that one compile may have; by default the machine's memory, shared among
+            its CPUs, at least 4 GiB.
         retries: how often a compile is tried again that crashed or took too long.
         sample: trace only so many modules, or this fraction of them, of all sizes.
         module_filter: trace only modules in whose names this regular expression is found.

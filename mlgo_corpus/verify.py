@@ -124,9 +124,10 @@ def verify_corpus(
         rebuild: compile each module with its own command, and compare with the object it was extracted from.
         build_dirs: the folders of the builds that the objects are in; by default the current one.
         compiler: the clang to rebuild with; by default each module's own version if it is found, else the next newer.
-        trust_corpus: run commands also if they could load code or write files.
+        trust_corpus: the corpus is one's own: run any command, without walls and without default limits.
         timeout: seconds that one compile may take.
-        memory_limit: bytes of address space that one compile may have.
+        memory_limit: bytes of address space that one compile may have; by default the machine's memory, shared among
+            its CPUs, at least 4 GiB.
         sample: check only so many modules, or this fraction of them, of all sizes.
         module_filter: check only modules in whose names this regular expression is found.
         modules_file: check only the modules whose names are in this file.

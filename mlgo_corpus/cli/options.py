@@ -32,7 +32,11 @@ ReplaceFlags = Annotated[
     typer.Option("--replace-flag", metavar="FLAG=VALUE", help="Give an option of every command another value."),
 ]
 TrustCorpus = Annotated[
-    bool, typer.Option("--trust-corpus", help="Run commands also if they could load code or write files.")
+    bool,
+    typer.Option(
+        "--trust-corpus",
+        help="Run any command, without walls around the compiler and without default limits: for a corpus of your own.",
+    ),
 ]
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 
@@ -86,7 +90,12 @@ def jobs_option(what: str) -> Any:
 
 def memory_limit_option(what: str) -> Any:
     """Give ``--memory-limit`` of one ``what``; `parse_size` reads it."""
-    return typer.Option("--memory-limit", metavar="SIZE", help=f"The memory that one {what} may have, such as 2G.")
+    return typer.Option(
+        "--memory-limit",
+        metavar="SIZE",
+        help=f"The memory that one {what} may have, such as 2G. Into one file it may write 2 GB.",
+        show_default="the machine's, shared among its CPUs, at least 4G",
+    )
 
 
 def sample_option(do: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import signal
 
 from mlgo_corpus.errors import ProtocolError, ToolError, os_reason
 from mlgo_corpus.store.snapshots import SnapshotReason
@@ -69,6 +70,8 @@ def classify(
         return TraceReason.TIMEOUT, "not done" if timeout is None else f"not done after {timeout:g} seconds"
     if limited and _OUT_OF_MEMORY.search(error.stderr):
         return TraceReason.MEMORY_LIMIT, said
+    if error.returncode == -signal.SIGXFSZ:
+        return TraceReason.SIGNAL, "the compiler wrote more into one file than it may"
     if error.returncode < 0:
         return TraceReason.SIGNAL, f"{error.outcome}: {said}" if said else error.outcome
     if versions := _VERSIONS.search(said):

@@ -48,6 +48,7 @@ from mlgo_corpus.errors import FormatError, ProtocolError, UsageError, os_reason
 from mlgo_corpus.formats.tensorspec import TensorSpec, shown
 from mlgo_corpus.formats.traininglog import Context, LogHeader, LogReader, Observation
 from mlgo_corpus.run.process import PIPE_CAPACITY, POLL_S, Child, ToolResult
+from mlgo_corpus.run.walls import Walls
 
 # One read takes what a FIFO holds, 64 KiB unless somebody changed that.
 _CHUNK = 1 << 16
@@ -119,6 +120,8 @@ class InteractiveSession:
         cwd: the folder it runs in (default: ours).
         env: its whole environment (default: ours).
         memory_limit: the address space in bytes that it may have (Linux).
+        file_limit: the size in bytes of a file that it may write (Linux).
+        walls: what else it may do; see `run_tool`.
         stop: an event by which another thread ends the session.
         repair: given a header, makes a function that puts an observation's tensors right, or None where nothing is
             wrong with them.
@@ -142,6 +145,8 @@ class InteractiveSession:
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
         memory_limit: int | None = None,
+        file_limit: int | None = None,
+        walls: Walls | None = None,
         stop: threading.Event | None = None,
         repair: Callable[[LogHeader], Callable[[bytes], bytes] | None] | None = None,
     ) -> None:
@@ -152,7 +157,7 @@ class InteractiveSession:
         self._base = base
         self._timeout = timeout
         self._stop = stop
-        self._child = Child(argv, cwd=cwd, env=env, memory_limit=memory_limit)
+        self._child = Child(argv, cwd=cwd, env=env, memory_limit=memory_limit, file_limit=file_limit, walls=walls)
         self._result: ToolResult | None = None
         self._reader: LogReader | None = None
         self._context: str | None = None

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.formats.cc1edit import edit_command
 from mlgo_corpus.formats.replay import refused_options, replay_command, required_files
+from mlgo_corpus.run.confinement import Confinement, confine
 from mlgo_corpus.run.failures import RunFailure
 from mlgo_corpus.store.corpus import UNSPECIFIED_OVERRIDE, Module
 from mlgo_corpus.store.tracetable import TraceReason
@@ -36,6 +37,10 @@ class CommandSettings(Protocol):
     @property
     def trusted(self) -> bool:
         """Whether commands are run that could do harm."""
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Bytes of address space that a program may have, if the user says so."""
 
 
 def module_options(module: Module, settings: CommandSettings, folder: Path) -> tuple[str, ...]:
@@ -88,6 +93,17 @@ def module_command(
         )
     except UsageError as error:
         raise RunFailure(TraceReason.REFUSED_OPTION, str(error)) from None
+
+
+def module_confinement(
+    module: Module, options: Sequence[str], settings: CommandSettings, folder: Path, programs: Sequence[str]
+) -> Confinement:
+    """Return how far the programs may go that run in ``folder`` on a module, with these options."""
+    # The folder around it, which all modules have in common, as they have the corpus: so they have the same walls.
+    work, root = folder.absolute().parent, module.root.absolute()
+    readable = [work] if root.is_relative_to(work) else [work, root]
+    readable += [folder / path for _, path in required_files(options)]
+    return confine(programs, readable, memory_limit=settings.memory_limit, trusted=settings.trusted)
 
 
 CORPUS_FOLDER: Final = "corpus"

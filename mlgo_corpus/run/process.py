@@ -33,8 +33,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from mlgo_corpus.errors import ToolError, Usage, UsageError
+from mlgo_corpus.run.walls import Launched, LauncherError, Walls, can_launch
 
 # What we ask a compiler to print is far smaller; a runaway one must not fill the memory.
 STDOUT_LIMIT = 64 << 20
@@ -86,22 +88,27 @@ def run_tool(
     timeout: float,
     stop: threading.Event | None = None,
     memory_limit: int | None = None,
+    file_limit: int | None = None,
+    walls: Walls | None = None,
     stderr: Path | None = None,
 ) -> ToolResult:
     """Run a program to its end, without a shell and without stdin, and return what it wrote.
 
     It runs in ``cwd`` with ``env`` as its whole environment (default: ours). After ``timeout``
     seconds, or once another thread sets ``stop``, it is ended. ``memory_limit`` is the address space
-    in bytes that it and each of its children may have; it counts from just after the start. ``stderr``
+    in bytes that it and each of its children may have, ``file_limit`` the size of a file that they may
+    write; ``walls`` are what else they may do, which needs a ``cwd`` (`mlgo_corpus.run.walls`). ``stderr``
     is a file for all that it writes to stderr, which is made or replaced.
 
     Raises `ToolError` when it failed or was ended by a signal, ran past its deadline (return code
     None), was stopped, wrote more than `STDOUT_LIMIT` bytes to stdout, or could not be started
-    (return codes 126 and 127, as in a shell); `UsageError` for a memory limit where there is none
-    for other processes (Linux has one).
+    (return codes 126 and 127, as in a shell); `UsageError` for a limit where there is none for other
+    processes (Linux has them).
     """
     begin = time.monotonic()
-    with Child(argv, cwd=cwd, env=env, memory_limit=memory_limit, stderr=stderr) as child:
+    with Child(
+        argv, cwd=cwd, env=env, memory_limit=memory_limit, file_limit=file_limit, walls=walls, stderr=stderr
+    ) as child:
         child.wait(begin + timeout, stop)
     return child.result()
 
@@ -123,6 +130,12 @@ def tied_to_us(argv: tuple[str, ...], cwd: Path | None = None, env: Mapping[str,
     return (_SETPRIV, "--pdeathsig", "KILL", "--", "/bin/sh", "-c", _IF_WE_LIVE, str(os.getpid()), *argv)
 
 
+def _limits(memory_limit: int | None, file_limit: int | None) -> tuple[tuple[int, int], ...]:
+    """Give limits as the system names them."""
+    pairs = ((resource.RLIMIT_AS, memory_limit), (resource.RLIMIT_FSIZE, file_limit))
+    return tuple((which, most) for which, most in pairs if most is not None)
+
+
 class Child:
     """A program: entering its context starts it, leaving it ends its process group and reaps it.
 
@@ -140,6 +153,8 @@ class Child:
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
         memory_limit: int | None = None,
+        file_limit: int | None = None,
+        walls: Walls | None = None,
         stderr: Path | None = None,
     ) -> None:
         self.argv = tuple(argv)
@@ -149,7 +164,8 @@ class Child:
         self._stderr = bytearray()
         self._cwd = cwd
         self._env = env
-        self._memory_limit = memory_limit
+        self._limits = _limits(memory_limit, file_limit)
+        self._walls = walls if can_launch() else None
         self._stderr_path = stderr
         self._closed = False
         self._pipes: dict[int, bytearray] = {}
@@ -164,20 +180,14 @@ class Child:
         self._wake = 0.0
 
     def __enter__(self) -> Child:
-        if self._memory_limit is not None and not hasattr(resource, "prlimit"):
+        if self._limits and not hasattr(resource, "prlimit"):
             raise UsageError("a memory limit for a compiler needs Linux")
         self._begin = time.monotonic()
         file = None if self._stderr_path is None else self._stderr_path.open("wb")
         try:
-            self._process = subprocess.Popen(
-                tied_to_us(self.argv, self._cwd, self._env),
-                cwd=self._cwd,
-                env=self._env,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE if file is None else file,
-                start_new_session=True,
-            )
+            self._process = self._start(file)
+        except LauncherError as error:
+            raise ToolError(self.argv, 126, str(error)) from None
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
             name = self.argv[0] if error.filename == _SETPRIV else error.filename
@@ -193,6 +203,26 @@ class Child:
             self.close()
             raise
         return self
+
+    def _start(self, stderr: IO[bytes] | None) -> subprocess.Popen[bytes] | Launched:
+        if self._walls is not None:
+            return Launched(
+                self.argv,
+                cwd=Path.cwd() if self._cwd is None else self._cwd.absolute(),
+                env=os.environ if self._env is None else self._env,
+                limits=self._limits,
+                walls=self._walls,
+                stderr=None if stderr is None else stderr.fileno(),
+            )
+        return subprocess.Popen(
+            tied_to_us(self.argv, self._cwd, self._env),
+            cwd=self._cwd,
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if stderr is None else stderr,
+            start_new_session=True,
+        )
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
         self.close()
@@ -275,13 +305,16 @@ class Child:
 
     def _attach(self) -> None:
         """Take hold of a program that was just executed."""
-        # Now, not before the start: whatever the program was charged with, ours was that large before.
-        self._own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT
         pid = self._process.pid
-        if self._memory_limit is not None:
-            hard = resource.prlimit(pid, resource.RLIMIT_AS)[1]
-            limit = self._memory_limit if hard == resource.RLIM_INFINITY else min(self._memory_limit, hard)
-            resource.prlimit(pid, resource.RLIMIT_AS, (limit, limit))
+        if isinstance(self._process, Launched):
+            self._own_peak = self._process.launcher_peak
+        else:
+            # Now, not before the start: whatever the program was charged with, ours was that large before.
+            self._own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT
+            for which, most in self._limits:
+                hard = resource.prlimit(pid, which)[1]
+                limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
+                resource.prlimit(pid, which, (limit, limit))
         for pipe, kept in ((self._process.stdout, self.stdout), (self._process.stderr, self._stderr)):
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)
@@ -321,6 +354,8 @@ class Child:
         """Tell whether the program has ended, without reaping it where the system can tell."""
         if self._process.returncode is not None:
             return True
+        if isinstance(self._process, Launched):  # another's child
+            return bool(select.select([self._pidfd], [], [], 0)[0])
         if hasattr(os, "waitid"):
             flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
             return os.waitid(os.P_PID, self._process.pid, flags) is not None
@@ -328,16 +363,24 @@ class Child:
 
     def _reap(self, flags: int) -> bool:
         """Wait for the program with ``os.wait4``, which unlike Popen's own methods gives its usage."""
-        if self._process.returncode is None:
+        if self._process.returncode is None and isinstance(self._process, Launched):
+            self.returncode, cpu_s, reaped_peak = self._process.reap()
+            self._tell(cpu_s, reaped_peak)
+        elif self._process.returncode is None:
             pid, status, used = os.wait4(self._process.pid, flags)
             if pid == 0:
                 return False
-            self.returncode = self._process.returncode = os.waitstatus_to_exitcode(status)
-            peak: int | None = used.ru_maxrss * _MAXRSS_UNIT
-            if used.ru_maxrss * _MAXRSS_UNIT <= self._own_peak + _MAXRSS_SLACK:
-                peak = self._sampled_peak or None
-            self.usage = Usage(time.monotonic() - self._begin, used.ru_utime + used.ru_stime, peak)
+            self.returncode = os.waitstatus_to_exitcode(status)
+            self._tell(used.ru_utime + used.ru_stime, used.ru_maxrss * _MAXRSS_UNIT)
         return True
+
+    def _tell(self, cpu_s: float, charged_peak: int) -> None:
+        """Keep what the program took."""
+        self._process.returncode = self.returncode
+        is_own = charged_peak > self._own_peak + _MAXRSS_SLACK
+        self.usage = Usage(
+            time.monotonic() - self._begin, cpu_s, charged_peak if is_own else self._sampled_peak or None
+        )
 
     def _ask_to_end(self) -> None:
         self._signal_group(signal.SIGTERM)

@@ -27,10 +27,17 @@ from mlgo_corpus.formats.objdiff import EMBEDDED, compare_objects
 from mlgo_corpus.formats.objfile import measure_object
 from mlgo_corpus.formats.replay import embedding_options, verbatim_command
 from mlgo_corpus.run.failures import RunFailure, classify
-from mlgo_corpus.run.modulecommand import compiler_environment, module_command, module_options, on_disk
+from mlgo_corpus.run.modulecommand import (
+    compiler_environment,
+    module_command,
+    module_confinement,
+    module_options,
+    on_disk,
+)
 from mlgo_corpus.run.process import run_tool
 from mlgo_corpus.store.certificate import Outcome, RebuildRow
 from mlgo_corpus.store.corpus import Module
+from mlgo_corpus.store.extraction import read_file
 from mlgo_corpus.store.moduletable import printable
 from mlgo_corpus.store.objects import SectionNames
 from mlgo_corpus.store.originals import NoOriginal, Original, find_original
@@ -172,7 +179,7 @@ class _Rebuild:
         (self._folder / _BITCODE_NAME).write_bytes(original.embedded if isinstance(original, Original) else data)
         self._compile(compiler)
         try:
-            rebuilt = (self._folder / _OBJECT_NAME).read_bytes()
+            rebuilt = read_file(str(self._folder / _OBJECT_NAME))
             self._known |= _facts("rebuilt", rebuilt)
             measure_object(rebuilt)
         except OSError as error:
@@ -183,7 +190,7 @@ class _Rebuild:
             return self._row(Outcome.NO_OBJECT, original.reason, original.detail)
         return self._compared(original.content, rebuilt)
 
-    def _compared(self, original: Buffer, rebuilt: bytes) -> RebuildRow:
+    def _compared(self, original: Buffer, rebuilt: Buffer) -> RebuildRow:
         if original == rebuilt:
             return self._row(Outcome.IDENTICAL, OK, "every byte")
         try:
@@ -231,7 +238,9 @@ class _Rebuild:
         return compiler
 
     def _compile(self, compiler: RebuildCompiler) -> None:
-        argv = (*compiler.cc1, *self._command())
+        options = module_options(self._module, self._settings, self._folder)
+        argv = (*compiler.cc1, *self._command(options))
+        confinement = module_confinement(self._module, options, self._settings, self._folder, compiler.cc1[:1])
         self._known["argv"] = tuple(map(self._said, argv))
         try:
             done = run_tool(
@@ -239,11 +248,11 @@ class _Rebuild:
                 cwd=self._folder,
                 env=compiler_environment(self._folder),
                 timeout=self._settings.timeout,
-                memory_limit=self._settings.memory_limit,
+                **confinement.keywords(),
             )
         except ToolError as error:
             self._ended(error.returncode, error.stderr, error.usage)
-            limited = self._settings.memory_limit is not None
+            limited = confinement.memory_limit is not None
             reason, detail = classify(error, limited=limited, timeout=self._settings.timeout)
             raise RunFailure(reason, self._said(detail).replace(f"{self._folder}/", "")) from None
         self._ended(0, done.stderr, done.usage)
@@ -258,8 +267,7 @@ class _Rebuild:
                 "cpu_s": usage.cpu_s,
             }
 
-    def _command(self) -> tuple[str, ...]:
-        options = module_options(self._module, self._settings, self._folder)
+    def _command(self, options: tuple[str, ...]) -> tuple[str, ...]:
         if self._module.thinlto_index_path is None:
             verbatim = verbatim_command(options, bitcode=_BITCODE_NAME, output=_OBJECT_NAME)
             if verbatim is not None:

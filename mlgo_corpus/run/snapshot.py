@@ -36,14 +36,23 @@ from mlgo_corpus.formats.costtext import OPT_OPTIONS, analysis_runs
 from mlgo_corpus.formats.irfeatures import NO_PROPERTIES, Properties, ir2native_vectors, parse_costs, parse_properties
 from mlgo_corpus.formats.irtext import ENCODING, body_digest, parse_module
 from mlgo_corpus.formats.irtext import Module as IrModule
-from mlgo_corpus.formats.objfile import measure_object
+from mlgo_corpus.formats.objfile import Buffer, measure_object
 from mlgo_corpus.formats.pipeline import POST_INLINING, Point, find_dump, find_point, optimisation_level, parse_pipeline
 from mlgo_corpus.formats.replay import neutralise
 from mlgo_corpus.formats.symbols import label_functions, parse_symbols
+from mlgo_corpus.run.confinement import Confinement
 from mlgo_corpus.run.failures import RunFailure, classify
-from mlgo_corpus.run.modulecommand import bitcode_path, compiler_environment, module_command, module_options, on_disk
+from mlgo_corpus.run.modulecommand import (
+    bitcode_path,
+    compiler_environment,
+    module_command,
+    module_confinement,
+    module_options,
+    on_disk,
+)
 from mlgo_corpus.run.process import ToolResult, run_tool
 from mlgo_corpus.store.corpus import Module
+from mlgo_corpus.store.extraction import read_file
 from mlgo_corpus.store.snapshots import Context, Functions, ModuleSnapshot, SnapshotReason
 
 _OBJECT: Final = "module.o"
@@ -128,12 +137,16 @@ class _Run:
     folder: Path
     cpu_s: float = 0.0
     env: dict[str, str] = field(init=False)
+    confinement: Confinement = field(init=False)
 
     def __post_init__(self) -> None:
         self.env = compiler_environment(self.folder)
 
     def snapshot(self) -> ModuleSnapshot:
         options = self._options()
+        settings = self.settings
+        programs = (settings.cc1[0], *(settings.opt or ())[:1])
+        self.confinement = module_confinement(self.module, options, settings, self.folder, programs)
         level = optimisation_level(options)
         point = self._point(options)
         text = self._compile(options, point)
@@ -214,9 +227,9 @@ class _Run:
         command = module_command(self.module, options, bitcode=bitcode, output=output, extra=extra, trusted=True)
         return self._run((*self.settings.cc1, *command), stderr)
 
-    def _object(self, name: str) -> bytes:
+    def _object(self, name: str) -> Buffer:
         try:
-            return (self.folder / name).read_bytes()
+            return read_file(str(self.folder / name))
         except OSError as error:
             detail = f"the compiler left no object: {os_reason(error)}"
             raise RunFailure(SnapshotReason.NO_OBJECT, detail) from None
@@ -229,19 +242,19 @@ class _Run:
                 cwd=self.folder,
                 env=self.env,
                 timeout=settings.timeout,
-                memory_limit=settings.memory_limit,
+                **self.confinement.keywords(),
                 stderr=None if stderr is None else self.folder / stderr,
             )
         except ToolError as error:
             if error.usage is not None:
                 self.cpu_s += error.usage.cpu_s
-            limited = settings.memory_limit is not None
+            limited = self.confinement.memory_limit is not None
             reason, detail = classify(error, limited=limited, timeout=settings.timeout)
             raise RunFailure(reason, detail) from None
         self.cpu_s += done.usage.cpu_s
         return done
 
-    def _functions(self, ir: IrModule, data: bytes, level: str) -> Functions:
+    def _functions(self, ir: IrModule, data: Buffer, level: str) -> Functions:
         try:
             symbols = parse_symbols(data)
         except FormatError as error:

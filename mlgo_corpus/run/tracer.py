@@ -25,6 +25,7 @@ from mlgo_corpus.run.modulecommand import row_name
 from mlgo_corpus.run.policies import Policy, make_policy
 from mlgo_corpus.run.toolchain import built_toolchains, cache_folder
 from mlgo_corpus.run.tracing import TraceItem, TraceSettings, trace_module
+from mlgo_corpus.run.walls import close_launchers
 from mlgo_corpus.store.corpus import Corpus
 from mlgo_corpus.store.logfiles import open_log
 from mlgo_corpus.store.selection import newest_producer
@@ -52,8 +53,9 @@ class Tracer:
             when it is called without arguments. Each run has its own.
         seed: of random policies.
         timeout: seconds that one compile may take.
-        memory_limit: bytes of address space that one compile may have.
-        trust_corpus: run commands also if they could load code or write files.
+        memory_limit: bytes of address space that one compile may have; by default the machine's memory, shared among
+            its CPUs, at least 4 GiB.
+        trust_corpus: the corpus is one's own: run any command, without walls and without default limits.
         work: the folder for runs under way, by default one in the system's folder for temporary files.
         cache: where plain compiles are remembered; the user's cache by default.
 
@@ -158,7 +160,8 @@ class Tracer:
         self._stop.set()
 
     def close(self) -> None:
-        """Remove the folder for runs under way."""
+        """Remove the folder for runs under way, and end what starts compilers."""
+        close_launchers()
         shutil.rmtree(self._work, ignore_errors=True)
 
     def __enter__(self) -> Tracer:

@@ -35,6 +35,7 @@ from mlgo_corpus.run.modulecommand import (
     bitcode_path,
     compiler_environment,
     module_command,
+    module_confinement,
     module_options,
     on_disk,
     row_name,
@@ -42,6 +43,7 @@ from mlgo_corpus.run.modulecommand import (
 from mlgo_corpus.run.policies import Policy, checked_policy, make_policy
 from mlgo_corpus.run.process import ToolResult, run_tool
 from mlgo_corpus.store.corpus import Module, write_atomically
+from mlgo_corpus.store.extraction import read_file
 from mlgo_corpus.store.logfiles import open_log
 from mlgo_corpus.store.moduletable import STATUS_OK
 from mlgo_corpus.store.tracetable import TraceReason, TraceRow, reward, status_of, stderr_tail
@@ -267,6 +269,9 @@ class _Run:
     def _trace(self) -> None:
         digest = self._read_bitcode()
         options = self._options()
+        self._confinement = module_confinement(
+            self.module, options, self.settings, self.folder, (self.settings.cc1[0],)
+        )
         command = self._command(options)
         baseline = self._tried(partial(self._baseline, command, digest))
         self._know("baseline_", baseline)
@@ -363,7 +368,7 @@ class _Run:
                 env=self._env,
                 timeout=self.settings.timeout,
                 stop=self.settings.stop,
-                memory_limit=self.settings.memory_limit,
+                **self._confinement.keywords(),
             )
         except ToolError as error:
             self._fail(error)
@@ -388,13 +393,15 @@ class _Run:
     def _fail(self, error: ToolError | ProtocolError) -> NoReturn:
         """Make a compile that failed into the row's reason."""
         self._ended(getattr(error, "returncode", None), error.stderr, error.usage)
-        reason, detail = classify(error, limited=self.settings.memory_limit is not None, timeout=self.settings.timeout)
+        reason, detail = classify(
+            error, limited=self._confinement.memory_limit is not None, timeout=self.settings.timeout
+        )
         # The folder is called otherwise each time.
         raise RunFailure(reason, self._shown(detail).replace(f"{self.folder}{os.sep}", "")) from None
 
     def _measure(self, usage: Usage) -> _Compiled:
         try:
-            data = (self.folder / OBJECT_NAME).read_bytes()
+            data = read_file(str(self.folder / OBJECT_NAME))
             sizes = measure_object(data)
         except OSError as error:
             raise RunFailure(TraceReason.NO_OBJECT, f"the compiler left no object: {os_reason(error)}") from None
@@ -462,7 +469,7 @@ class _Run:
             stop=settings.stop,
             cwd=self.folder,
             env=self._env,
-            memory_limit=settings.memory_limit,
+            **self._confinement.keywords(),
             repair=partial(repair_of, settings.the_task, settings.major),
         )
         with (self.folder / LOG_NAME).open("wb", buffering=1 << 18) as log:
