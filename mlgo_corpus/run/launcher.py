@@ -180,15 +180,16 @@ def serve(connection: socket.socket, parent: int, rules: list[tuple[int, bytes]]
     _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     asking = os.pidfd_open(parent)
+    children = _open_children()
     if os.getppid() != parent:
         return
     landlock = landlock_version() > 0
     if landlock:
-        restrict_files(_READING, [*rules, (READ, _NOTHING), (READ, b"/proc/%d" % os.getpid())])
+        restrict_files(_READING, [*rules, (READ, _NOTHING)])
     if has_seccomp():
         forbid_sockets()
     while True:
-        message, descriptors = _await(connection, asking)
+        message, descriptors = _await(connection, asking, children)
         pid, failed, name = _start(message, descriptors, landlock)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -197,25 +198,25 @@ def serve(connection: socket.socket, parent: int, rules: list[tuple[int, bytes]]
             send(connection, (0, failed, name))
             continue
         send(connection, (pid, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, b""))
-        _await(connection, asking)
-        send(connection, _reap(pid))
+        _await(connection, asking, children)
+        send(connection, _reap(pid, children))
 
 
-def _await(connection: socket.socket, asking: int) -> tuple[Any, list[int]]:
+def _await(connection: socket.socket, asking: int, children: int) -> tuple[Any, list[int]]:
     """Return the next message. When there will be none, this process ends, and the kernel ends its program."""
     poller = select.poll()
     poller.register(connection, select.POLLIN)
     poller.register(asking, select.POLLIN)
     if any(descriptor == asking for descriptor, _ in poller.poll()):
-        _leave()
+        _leave(children)
     try:
         return receive(connection)
     except (EOFError, OSError):
-        _leave()
+        _leave(children)
 
 
-def _leave() -> NoReturn:
-    _end_descendants()
+def _leave(children: int) -> NoReturn:
+    _end_descendants(children)
     os._exit(0)
 
 
@@ -253,31 +254,37 @@ def _start(message: Any, descriptors: list[int], landlock: bool) -> tuple[int, i
     return (pid, struct.unpack_from("=i", said)[0], said[4:]) if said else (pid, 0, b"")
 
 
-def _reap(pid: int) -> tuple[int, float, int]:
+def _reap(pid: int, children: int) -> tuple[int, float, int]:
     """End a program's group, reap it and whatever it left, and return its status, CPU seconds and ru_maxrss."""
     # Until it is reaped, its group's number cannot be another's.
     with suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
     _, status, used = os.wait4(pid, 0)
-    _end_descendants()
+    _end_descendants(children)
     return status, used.ru_utime + used.ru_stime, used.ru_maxrss
 
 
-def _end_descendants() -> None:
+def _open_children() -> int:
+    """Open the list of this process's children, now that it may be read; -1 where the kernel has none."""
+    try:
+        return os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY)
+    except OSError:
+        return -1
+
+
+def _end_descendants(children: int) -> None:
     """Kill and reap what programs left. When one of it dies, its children become ours: so until there are none."""
     while True:
-        try:
-            with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
-                left = file.read().split()
-        except OSError:  # a kernel without this file
-            return
+        left = os.pread(children, 1 << 16, 0).split() if children >= 0 else []
         for pid in left:
             with suppress(OSError):
                 os.kill(int(pid), signal.SIGKILL)
         try:
             # The list may lack what is being born while it is read.
-            os.waitpid(-1, 0 if left else os.WNOHANG)
+            reaped, _ = os.waitpid(-1, 0 if left else os.WNOHANG)
         except ChildProcessError:
+            return
+        if children < 0 and not reaped:  # who they are cannot be known
             return
 
 

@@ -32,6 +32,7 @@ from mlgo_corpus.run.conversation import converse, repair_of
 from mlgo_corpus.run.failures import RunFailure, classify
 from mlgo_corpus.run.interactive import InteractiveSession
 from mlgo_corpus.run.modulecommand import (
+    CORPUS_FOLDER,
     bitcode_path,
     compiler_environment,
     module_command,
@@ -359,8 +360,17 @@ class _Run:
             own[f"-fthinlto-index={index.absolute()}"] = "INDEX"
         return [own.get(word, word) for word in command]
 
+    def _empty_folder(self) -> None:
+        """Remove what an earlier compile left: nothing of it may be taken for this one's."""
+        for entry in os.scandir(self.folder):
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name != CORPUS_FOLDER:
+                    shutil.rmtree(entry, ignore_errors=True)
+            else:
+                os.unlink(entry)
+
     def _run(self, argv: tuple[str, ...]) -> ToolResult:
-        (self.folder / OBJECT_NAME).unlink(missing_ok=True)
+        self._empty_folder()
         try:
             done = run_tool(
                 argv,
@@ -422,7 +432,6 @@ class _Run:
 
     def _decide(self, options: tuple[str, ...]) -> _Decided:
         self._ended(None, "", None)
-        (self.folder / LOG_NAME).unlink(missing_ok=True)
         if self.settings.via == TRAINING_LOG:
             return self._decide_by_log(options)
         return self._decide_live(options)
@@ -461,7 +470,7 @@ class _Run:
         settings = self.settings
         extra = for_clang((*settings.the_task.channel_options(CHANNEL_NAME), *self._without_a_limit(options)))
         self._known["argv"] = argv = (*settings.cc1, *self._command(options, *extra))
-        (self.folder / OBJECT_NAME).unlink(missing_ok=True)
+        self._empty_folder()
         session = InteractiveSession(
             argv,
             self.folder / CHANNEL_NAME,
