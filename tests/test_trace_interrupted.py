@@ -423,6 +423,7 @@ def test_killed_at_each_move(six: Path, tmp_path: Path, fake: Path) -> None:
 def test_what_is_damaged_is_run_again(
     six: Path, tmp_path: Path, fake: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
+    monkeypatch.setenv("FAKE_CLANG_STATE", str(tmp_path))
     assert dies_at(logconversion, "convert_task", 1, lambda: run(tmp_path, fake)) == -signal.SIGKILL
     work = tmp_path / "out/.mlgo-corpus"
     row, log = work / "run-0000002.json", work / "run-0000002.log"
@@ -441,7 +442,7 @@ def test_what_is_damaged_is_run_again(
             log.write_bytes(log.read_bytes()[:-20])
         case "empty log":
             log.write_bytes(b"")
-    monkeypatch.setenv("FAKE_CLANG_STATE", str(tmp_path))
+    (tmp_path / "compiles").unlink()
     report, _ = run(tmp_path, fake)
     assert report.resumed == 4
     assert sorted((tmp_path / "compiles").read_text().splitlines()) == ["traced c.bc", "traced f.bc"]
