@@ -223,6 +223,7 @@ def _leave(children: int) -> NoReturn:
 def _start(message: Any, descriptors: list[int], landlock: bool) -> tuple[int, int, bytes]:
     """Return a program's number, and if it could not be started the errno and what is concerned."""
     argv, folder, environment, limits = message
+    no_memory = struct.pack("=i", errno.ENOMEM) + argv[0]
     ours = os.getpid()
     told, tell = os.pipe()
     pid = os.fork()
@@ -237,13 +238,15 @@ def _start(message: Any, descriptors: list[int], landlock: bool) -> tuple[int, i
             os.dup2(descriptors[1], 2)
             os.chdir(folder)
             name = argv[0]
-            for limit in limits:
-                resource.setrlimit(*limit)
             if landlock:
                 restrict_files(_WRITING, [(_WRITE, folder), (_WRITE_FILE, _NOTHING)])
+            for limit in limits:  # last: this process may be larger than the program may become
+                resource.setrlimit(*limit)
             os.execve(argv[0], argv, environment)  # noqa: S606 - there is no shell, on purpose
         except OSError as error:
             os.write(tell, struct.pack("=i", error.errno or errno.EIO) + name)
+        except MemoryError:
+            os.write(tell, no_memory)
         finally:
             os._exit(127)
     os.close(tell)
