@@ -367,10 +367,12 @@ def locked(path: Path, output: Path) -> Iterator[Lock]:
     try:
         yield lock
     finally:
-        if not lock.holds_moves:
-            with suppress(OSError):
-                path.unlink()
-        os.close(descriptor)
+        try:
+            if not lock.holds_moves:
+                with suppress(OSError):
+                    path.unlink()
+        finally:
+            os.close(descriptor)
 
 
 def _is_same_file(descriptor: int, path: Path) -> bool:
