@@ -20,12 +20,12 @@ from mlgo_corpus.store.corpus import (
     checked_name,
     read_manifest,
     safe_module_name,
-    write_atomically,
 )
 from mlgo_corpus.store.modulescan import iter_rows
 from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, printable, read_module_columns
 from mlgo_corpus.store.newcorpus import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
 from mlgo_corpus.store.selection import corpus_digest
+from mlgo_corpus.store.wholefolder import whole_files
 
 _LONGEST_SHOWN = 60
 
@@ -194,7 +194,8 @@ def combine_in_place(root: Path | str, *, force: bool = False) -> CombineReport:
         if place.exists() and not unchanged and not force:
             raise UsageError(f"{place}: another manifest is there; --force replaces it")
         if not unchanged:
-            write_atomically(place, data)
+            with whole_files(place) as files:
+                files.make(place).write_bytes(data)
     except OSError as error:
         raise MlgoCorpusError(f"cannot write {place}: {os_reason(error)}") from error
     counts = tuple((name, len(names)) for name, names in modules.items())

@@ -24,6 +24,7 @@ from mlgo_corpus import __version__
 from mlgo_corpus.errors import os_reason
 from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.toolchain import built_toolchains, cache_folder
+from mlgo_corpus.store.scratch import scratch_folder
 
 if TYPE_CHECKING:  # trying compilers needs numpy, which may be what is broken
     from mlgo_corpus.run.probe import Toolchain
@@ -201,10 +202,10 @@ def _folder(name: str, folder: Path, variable: str, *, needs_fifo: bool = False)
     while not place.exists() and place != place.parent:
         place = place.parent
     try:
-        with tempfile.TemporaryDirectory(prefix="mlgo-doctor-", dir=place) as scratch:
-            (Path(scratch) / "file").write_bytes(b"\0")
+        with scratch_folder(place) as scratch:
+            (scratch / "file").write_bytes(b"\0")
             if needs_fifo:
-                os.mkfifo(Path(scratch) / "fifo")
+                os.mkfifo(scratch / "fifo")
         free = shutil.disk_usage(place).free
     except OSError as error:
         return Finding(Group.MACHINE, name, State.BROKEN, f"{folder}: {os_reason(error)}", remedy)

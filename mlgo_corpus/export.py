@@ -27,7 +27,7 @@ from mlgo_corpus.store.corpus import write_atomically
 from mlgo_corpus.store.dataset import DatasetPaths
 from mlgo_corpus.store.datasetrows import DatasetRows, named_columns
 from mlgo_corpus.store.sequences import REWARD_NAME, RewardRule, SequenceCounts, append_file
-from mlgo_corpus.store.wholefolder import check_file, replaces_own, whole_folder, work_folder
+from mlgo_corpus.store.wholefolder import check_file, finish_moves, recover, replaces_own, whole_files, whole_folder
 
 MIN_STEPS: Final = 3
 """Sequences of fewer steps are dropped by ml-compiler-opt's readers (``data_reader.py``)."""
@@ -229,19 +229,15 @@ class _Export:
     def to_file(self, output: Path, *, force: bool) -> SequenceCounts:
         paths = DatasetPaths.of(self.rows.root)
         inputs = (paths.root, paths.modules, paths.contexts)
-        check_file(output, inputs, "name a file, or add --shards N for a folder of files", force=force)
-        with work_folder(output) as work:
-            counts = self._write(work, [work / "whole"])
-            try:
-                (work / "whole").replace(output)
-            except OSError as error:
-                raise MlgoCorpusError(f"cannot write {output}: {os_reason(error)}") from error
-        return counts
+        untold = output in finish_moves(output)
+        check_file(output, inputs, "name a file, or add --shards N for a folder of files", force=force or untold)
+        with whole_files(output) as files:
+            return self._write(files.folder, [files.make(output)])
 
     def to_folder(self, output: Path, count: int, options: dict[str, Any], *, force: bool) -> SequenceCounts:
         names = [f"traces-{number:05d}-of-{count:05d}.tfrecord" for number in range(count)]
 
-        replace = replaces_own(output, ABOUT_NAME, "export", force=force)
+        replace = replaces_own(output, ABOUT_NAME, "export", force=recover(output) or force)
         with whole_folder(output, replace=replace) as folder:
             counts = self._write(folder, [folder / name for name in names])
             about = {

@@ -13,13 +13,14 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import CorpusError, FormatError, UsageError, os_reason
+from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.formats.tasks import task_name
 from mlgo_corpus.formats.traininglog import LogHeader
 from mlgo_corpus.run.engine import HERE, EngineChoice
@@ -43,6 +44,7 @@ from mlgo_corpus.store.moduletable import STATUS_OK
 from mlgo_corpus.store.parts import COMPRESSIONS, WriteOptions
 from mlgo_corpus.store.remote import is_url
 from mlgo_corpus.store.restoration import write_logs
+from mlgo_corpus.store.wholefolder import finish_moves, recover, whole_files, whole_folder
 
 __all__ = [
     "ContextObservations",
@@ -423,7 +425,8 @@ def restore_logs(
 
     Raises:
         UsageError: there is no such dataset, or a file is in a log's place; nothing was written.
-        CorpusError: the dataset's tables contradict each other, or a log cannot be written.
+        CorpusError: the dataset's tables contradict each other; nothing was written.
+        MlgoCorpusError: the logs cannot be written.
     """
     try:
         with local_dataset(dataset) as local:
@@ -443,12 +446,10 @@ def _restore(dataset: Path, output: Path, *, force: bool, progress: Callable[[in
         raise UsageError(str(error)) from error
     registry = NameRegistry()
     there = [row for row in rows if row.status == STATUS_OK]
-    placed = [(row, output / registry.claim(log_name(row.source))) for row in there]
-    for _, path in placed:
-        if path.exists() and not force:
-            raise UsageError(f"{path}: is there already; --force replaces it")
+    placed = [(row, registry.claim(log_name(row.source))) for row in there]
     tell = _Progress(sum(row.observations for row in there), progress)
-    written = write_logs(paths, placed, progress=tell.add)
+    with _log_files(output, [name for _, name in placed], force=force) as files:
+        written = write_logs(paths, list(zip(there, files, strict=True)), progress=tell.add)
     key = read_key(paths)
     filtered = isinstance(key, dict) and bool(key.get("context_regex"))
     return RestoreReport(
@@ -457,10 +458,34 @@ def _restore(dataset: Path, output: Path, *, force: bool, progress: Callable[[in
         missing=len(rows) - len(there),
         observations=sum(row.observations for row in there),
         log_bytes=written,
-        renamed=sum(path != output / without_compression(row.source) for row, path in placed),
+        renamed=sum(name != os.path.normpath(without_compression(row.source)) for row, name in placed),
         incomplete=len(there) if filtered else sum(row.reason != LogReason.OK for row in there),
         seconds=time.perf_counter() - started,
     )
+
+
+@contextmanager
+def _log_files(output: Path, names: Sequence[str], *, force: bool) -> Iterator[list[Path]]:
+    """Give the paths at which to write logs, which then appear together below ``output``, in their places."""
+    anchor = output / "logs"
+    # What an interrupted run has put there was told to nobody: the same command writes it again.
+    force = recover(output) or force
+    untold = finish_moves(anchor)
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"{output}: a file is in the folder's place")
+    places = [output / name for name in names]
+    for place in places:
+        if os.path.lexists(place) and not (force or place in untold):
+            raise UsageError(f"{place}: is there already; --force replaces it")
+    try:
+        if output.is_dir():  # which may hold other files, or be a mount point: it stays, and the logs are moved into it
+            with whole_files(anchor) as files:
+                yield [files.make(place) for place in places]
+        else:
+            with whole_folder(output) as folder:
+                yield [folder / name for name in names]
+    except OSError as error:
+        raise MlgoCorpusError(f"cannot write {output}: {os_reason(error)}") from error
 
 
 def _report(paths: DatasetPaths, rows: Sequence[LogRow], *, unchanged: bool) -> LogsReport:

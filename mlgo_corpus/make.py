@@ -25,7 +25,6 @@ from mlgo_corpus.store.corpus import (
     numbered_name,
     read_manifest,
     safe_module_name,
-    write_atomically,
 )
 from mlgo_corpus.store.modulescan import scan_module
 from mlgo_corpus.store.moduletable import (
@@ -38,7 +37,7 @@ from mlgo_corpus.store.moduletable import (
 )
 from mlgo_corpus.store.newcorpus import Placing, check_apart, digest_of_request, is_whole, local_output, new_corpus
 from mlgo_corpus.store.objects import Reason
-from mlgo_corpus.store.wholefolder import locked
+from mlgo_corpus.store.wholefolder import whole_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +197,7 @@ def _in_place(
     _check_any(folder, rows)
     names = [module.name for module, row in found if row.status == STATUS_OK]
     try:
-        with locked(folder / f".{MODULES_NAME}.lock", folder):
+        with whole_files(folder / MODULES_NAME) as files:
             before = _modules_before(manifest, has_thinlto=has_thinlto, override=override)
             same = before is not None and len(before) == len(names) and set(before) == set(names)
             if os.path.lexists(manifest) and not same and not force:
@@ -206,9 +205,12 @@ def _in_place(
             unchanged = _is_own_table(folder / MODULES_NAME, rows, force=force)
             if not unchanged:
                 about = {"tool": "mlgo-corpus", "version": __version__, "made_by": "make"}
-                write_module_rows(folder / MODULES_NAME, folder / f".{MODULES_NAME}.tmp", rows, about)
+                table = files.make(folder / MODULES_NAME)
+                write_module_rows(table, table, rows, about)
             if not same:
-                write_atomically(manifest, manifest_bytes(names, has_thinlto=has_thinlto, override=override))
+                files.remove(manifest)
+                data = manifest_bytes(names, has_thinlto=has_thinlto, override=override)
+                files.make(manifest).write_bytes(data)
     except OSError as error:
         raise MlgoCorpusError(f"cannot write {error.filename or folder}: {os_reason(error)}") from error
     return rows, same and unchanged

@@ -13,10 +13,10 @@ from typing import Any
 from mlgo_corpus import __version__
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.run.publishing import local_dataset
-from mlgo_corpus.store.corpus import MANIFEST_STEM, write_atomically
+from mlgo_corpus.store.corpus import MANIFEST_STEM
 from mlgo_corpus.store.dataset import DatasetPaths
 from mlgo_corpus.store.remote import parse_place
-from mlgo_corpus.store.wholefolder import check_file
+from mlgo_corpus.store.wholefolder import check_file, finish_moves, whole_files
 from mlgo_corpus.view.blocks import Section
 from mlgo_corpus.view.comparison import compare
 from mlgo_corpus.view.corpusfacts import CorpusFacts, read_corpus_facts
@@ -100,7 +100,9 @@ def report_page(
     output = Path(output)
     if not paths:
         raise UsageError("expected at least one corpus, dataset or table to report on")
-    check_file(output, _files(paths), f"name the file to write, such as {output / 'report.html'}", force=force)
+    untold = output in finish_moves(output)
+    instead = f"name the file to write, such as {output / 'report.html'}"
+    check_file(output, _files(paths), instead, force=force or untold)
     check_libraries()
     kinds = [find_kind(path) for path in paths]
     places = [str(parse_place(path)) for path in paths]  # without what a URL asks for
@@ -122,8 +124,8 @@ def report_page(
     title = shown(title if title is not None else _title(labels), 200)
     text = render(Page(title, f"mlgo-corpus {__version__}", tuple(sections)))
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(output, text)
+        with whole_files(output) as files:
+            files.make(output).write_bytes(text)
     except OSError as error:
         raise MlgoCorpusError(f"cannot write {output}: {os_reason(error)}") from error
     called = [one for section in sections for one in section.call_outs]

@@ -30,8 +30,6 @@ from mlgo_corpus.store.corpus import (
     MODULES_NAME,
     Corpus,
     manifest_bytes,
-    remove_leftovers,
-    write_atomically,
 )
 from mlgo_corpus.store.modulescan import iter_rows
 from mlgo_corpus.store.moduletable import (
@@ -47,6 +45,7 @@ from mlgo_corpus.store.newcorpus import Placing, check_inputs, digest_of_request
 from mlgo_corpus.store.packed import PackedCorpus
 from mlgo_corpus.store.splitfiles import side_manifest
 from mlgo_corpus.store.splits import SIDES, check_fractions
+from mlgo_corpus.store.wholefolder import whole_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -258,21 +257,23 @@ class _Split:
         }
         sizes = dict.fromkeys(SIDES, 0)
         try:
-            remove_leftovers(folder)
-            there = {path: path.read_bytes() for path in wanted if path.is_file()}
-            if there and there != wanted and not force:
-                raise UsageError(f"{folder}: has been split otherwise; --force divides it anew")
-            self._write_column(folder / MODULES_NAME, folder / f".{MODULES_NAME}.tmp", sizes)
-            for path, data in wanted.items():
-                write_atomically(path, data)
+            with whole_files(folder / MODULES_NAME) as files:
+                there = {path: path.read_bytes() for path in wanted if path.is_file()}
+                if there and there != wanted and not force:
+                    raise UsageError(f"{folder}: has been split otherwise; --force divides it anew")
+                for path in there:  # sides of two splits have modules in common
+                    files.remove(path)
+                self._write_column(folder / MODULES_NAME, files.make(folder / MODULES_NAME), sizes)
+                for path, data in wanted.items():
+                    files.make(path).write_bytes(data)
         except OSError as error:
             raise MlgoCorpusError(f"cannot write {error.filename or folder}: {os_reason(error)}") from error
         return _Written(sizes, there == wanted, ())
 
-    def _write_column(self, table: Path, temporary: Path, sizes: dict[str, int]) -> None:
+    def _write_column(self, table: Path, target: Path, sizes: dict[str, int]) -> None:
         if not table.is_file() or not self._covers(table):
             about = {"tool": "mlgo-corpus", "version": __version__, "made_by": "split", "split": self.options}
-            write_module_rows(table, temporary, self.rows(sizes), about)
+            write_module_rows(target, target, self.rows(sizes), about)
             return
 
         def sides(group: pa.Table) -> list[str | None]:
@@ -284,7 +285,7 @@ class _Split:
                     sizes[name] += size or 0
             return given
 
-        rewrite_column(table, temporary, "split", sides, {**read_module_metadata(table), "split": self.options})
+        rewrite_column(table, target, "split", sides, {**read_module_metadata(table), "split": self.options})
 
     def _covers(self, table: Path) -> bool:
         """Tell whether a table has a row of each module; a manifest that somebody edited may have more."""

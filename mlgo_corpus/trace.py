@@ -19,9 +19,7 @@ from mlgo_corpus.run.policies import make_policy, policy_digest
 from mlgo_corpus.run.publishing import to_urls
 from mlgo_corpus.run.toolchain import built_toolchains, cache_folder
 from mlgo_corpus.run.traces import Trace, TraceReport
-from mlgo_corpus.run.tracing import (
-    TraceSettings,
-)
+from mlgo_corpus.run.tracing import TraceSettings, clashing_copies
 from mlgo_corpus.store.corpus import Corpus
 from mlgo_corpus.store.dataset import DatasetFolder, DatasetPaths, refuse_difference
 from mlgo_corpus.store.selection import corpus_digest, newest_producer, select_modules
@@ -85,8 +83,9 @@ def trace_corpus(
         sample: trace only so many modules, or this fraction of them, of all sizes.
         module_filter: trace only modules in whose names this regular expression is found.
         modules_file: trace only the modules whose names are in this file.
-        keep_logs: a folder for copies of the training logs.
-        keep_objects: a folder for copies of the objects.
+        keep_logs: a folder for copies of the training logs, ``MODULE.log``.
+        keep_objects: a folder for copies of the objects, ``MODULE``; where another module is below that name, as
+            ``a/b`` is below ``a``, ``MODULE.o``.
         jobs: compilers at a time; by default the CPUs this process may use, or the cluster's.
         force: start over, and replace a dataset that was made otherwise.
         cache: where plain compiles are remembered; the user's cache by default.
@@ -158,6 +157,7 @@ def trace_corpus(
         retries=retries,
         keep_logs=None if keep_logs is None else keep_logs.absolute(),
         keep_objects=None if keep_objects is None else keep_objects.absolute(),
+        copy_names=clashing_copies(opened.names) if keep_logs or keep_objects else {},
     )
     trace = Trace(folder, settings, toolchain, opened, names, jobs, engine, progress)
     try:

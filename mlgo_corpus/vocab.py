@@ -28,7 +28,7 @@ from mlgo_corpus.run.publishing import chosen_rows, output_here
 from mlgo_corpus.run.vocabularies import Column, find_quantiles
 from mlgo_corpus.store.corpus import write_atomically
 from mlgo_corpus.store.datasetrows import DatasetRows, named_columns
-from mlgo_corpus.store.wholefolder import replaces_own, whole_folder
+from mlgo_corpus.store.wholefolder import recover, replaces_own, whole_folder
 
 BUCKETS: Final = 1000
 """How many quantiles ml-compiler-opt's ``generate_vocab.py`` makes unless it is told otherwise."""
@@ -161,7 +161,8 @@ def write_vocabulary(
         task = task_name(rows.header)
         columns, skipped = _chosen(rows, task, features)
         options = {"buckets": buckets, "unique": unique, "sample": sample, "seed": seed}
-        folder = stack.enter_context(whole_folder(place, replace=replaces_own(place, ABOUT_NAME, "vocab", force=force)))
+        replace = replaces_own(place, ABOUT_NAME, "vocab", force=recover(place) or force)
+        folder = stack.enter_context(whole_folder(place, replace=replace))
         made, empty = [], []
         found = find_quantiles(rows, columns, buckets=buckets, sample=sample, seed=seed, jobs=jobs or available_cpus())
         for number, (column, quantiles) in enumerate(found, 1):

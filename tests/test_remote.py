@@ -414,7 +414,7 @@ def test_logs_there_and_back(bucket: str, tmp_path: Path, name: str) -> None:
     done = mlgo("parquet-to-logs", url, "--output", tmp_path / "again")
     assert (done.returncode, done.stderr) == (0, "")
     assert [path.read_bytes() for path in (tmp_path / "again").rglob("*") if path.is_file()] == [LOG.read_bytes()]
-    assert not list((tmp_path / "cache").glob("copy-*"))
+    assert not list((tmp_path / "cache").glob("mlgo-scratch-*"))
     with pytest.raises(UsageError, match=r"^s3://bucket/nothing: there is nothing$"):
         restore_logs(f"s3://bucket/nothing{bucket}", tmp_path / "more")
 
@@ -529,7 +529,7 @@ def test_a_dataset_behind_a_url_is_exported(bucket: str, tmp_path: Path) -> None
     assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
     with pytest.raises(UsageError, match="s3://bucket/none: there is nothing"):
         export_tfrecord(f"s3://bucket/none{bucket}", tmp_path / "other")
-    assert sorted(path.name for path in (tmp_path / "cache").iterdir() if path.name.startswith("copy-")) == []
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir() if path.name.startswith("mlgo-scratch-")) == []
 
 
 def put_all(query: str, name: str, folder: Path) -> str:
@@ -566,7 +566,7 @@ def test_a_report_on_what_is_behind_urls(bucket: str, small: Path, tmp_path: Pat
     assert all(f"<code>s3://bucket/{name}</code>" in text for name in ("trace", "sizes", "logs.parquet", "corpus"))
     assert "endpoint_override" not in text
     assert str(tmp_path) not in text
-    assert not list((tmp_path / "cache").glob("copy-*"))
+    assert not list((tmp_path / "cache").glob("mlgo-scratch-*"))
 
 
 def test_what_a_report_cannot_tell_of_behind_a_url(bucket: str, tmp_path: Path) -> None:
@@ -595,4 +595,4 @@ def test_what_a_report_cannot_tell_of_behind_a_url(bucket: str, tmp_path: Path) 
     with pytest.raises(UsageError, match=r"^s3://bucket/damaged/"):
         export_tfrecord(damaged, tmp_path / "records")
     assert not (tmp_path / "page.html").exists()
-    assert not list((tmp_path / "cache").glob("copy-*"))
+    assert not list((tmp_path / "cache").glob("mlgo-scratch-*"))

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from conftest import EMBED, Llvm, run_checked
+from handmade import files, put
 from test_cli import PACKAGE_ROOT
 from test_extract_incremental import in_child
 from test_trace_bad_input import (
@@ -193,8 +194,7 @@ def test_killed_at_twenty_moments(clang: Path, llvm22: Llvm, tmp_path: Path) -> 
     work()
     check_same(tmp_path / "out", tmp_path / "fresh")
     assert len(table(tmp_path / "out")) > 200
-    for left in (tmp_path / "tmp").glob("mlgo-probe-*"):  # of those that were killed while they looked at the compiler
-        shutil.rmtree(left)
+    assert not list((tmp_path / "tmp").glob("mlgo-scratch-*"))  # of those killed while they looked at the compiler
 
 
 def test_what_is_done_is_not_run_again(tmp_path: Path, fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -486,6 +486,29 @@ def test_copies_that_are_asked_for_later(six: Path, tmp_path: Path, fake: Path) 
     assert sorted(os.listdir(tmp_path / "logs")) == [f"{name}.log" for name in "abcde"]
     assert sorted(os.listdir(tmp_path / "objects")) == list("abcde")
     check_same(tmp_path / "out", six)
+
+
+def test_copies_of_a_module_below_another(tmp_path: Path, fake: Path) -> None:
+    """A file cannot be called as a folder: copies of some have other names, the same in each run."""
+    make_corpus(tmp_path / "corpus", dict.fromkeys(("a", "a/b", "a.o", "c.log/d", "c", "e", "e.log"), module(traced())))
+    kept = {"keep_logs": tmp_path / "logs", "keep_objects": tmp_path / "objects"}
+    assert dies_at(logconversion, "convert_task", 1, lambda: run(tmp_path, fake, **kept)) == -signal.SIGKILL
+    report, _ = run(tmp_path, fake, **kept)
+    assert (report.counts, report.resumed) == ({"ok": 7}, 7)
+    objects = ["a.o", "a.o.o", "a/b", "c", "c.log/d", "e", "e.log.o"]
+    logs = ["a.log", "a.o.log", "a/b.log", "c.log.log", "c.log/d.log", "e.log", "e.log.log"]
+    assert sorted(files(tmp_path / "objects")) == objects
+    assert sorted(files(tmp_path / "logs")) == logs
+    again, _ = run(tmp_path, fake, **kept)
+    assert (again.unchanged, again.hints) == (True, ())
+    (tmp_path / "objects/a.o.o").unlink()
+    again, _ = run(tmp_path, fake, **kept)
+    assert again.hints == (
+        "1 module has no copy where copies are to be kept: the dataset was there already; --force makes it again",
+    )
+    shutil.rmtree(tmp_path / "objects")
+    run(tmp_path, fake, modules_file=put(tmp_path / "one", b"a\n"), keep_objects=tmp_path / "objects", force=True)
+    assert sorted(files(tmp_path / "objects")) == ["a.o.o"]
 
 
 def test_a_worker_that_cannot_write(tmp_path: Path, fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:

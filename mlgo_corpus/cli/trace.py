@@ -104,8 +104,15 @@ def trace(
         bool,
         typer.Option("--verify-default", help="Fail unless every object equals the plain compile's."),
     ] = False,
-    keep_logs: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the training logs there, too.")] = None,
-    keep_objects: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the objects there.")] = None,
+    keep_logs: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep the training logs there, too, as MODULE.log.")
+    ] = None,
+    keep_objects: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Keep the objects there, as MODULE; as MODULE.o if other modules are below it."
+        ),
+    ] = None,
     jobs: Annotated[int | None, jobs_option("Compilers at a time.")] = None,
     engine: Engine = EngineKind.LOCAL,
     ray_address: RayAddress = None,

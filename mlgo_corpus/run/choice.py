@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -23,6 +22,7 @@ from mlgo_corpus.run.toolchain import (
     one_line,
 )
 from mlgo_corpus.run.tracing import INTERACTIVE, TRAINING_LOG
+from mlgo_corpus.store.scratch import scratch_folder
 
 AUTO = "auto"
 # The LLVM to install where nothing speaks for another.
@@ -207,9 +207,9 @@ def choose_for_build(named: str | None, cc: str | None = None) -> Compiler:
         UsageError: there is none, or the one that is named cannot be used.
     """
     by_variable = os.environ.get(COMPILER_VARIABLE) or None
-    with tempfile.TemporaryDirectory(prefix="mlgo-corpus-") as scratch:
-        (Path(scratch) / "probe.c").touch()  # which `identify` asks about
-        folder = Path(scratch) / "folder"
+    with scratch_folder() as scratch:
+        (scratch / "probe.c").touch()  # which `identify` asks about
+        folder = scratch / "folder"
         folder.mkdir()
         for wanted, origin in ((named, "option"), (by_variable, "environment"), (cc, "CC")):
             if wanted is not None:

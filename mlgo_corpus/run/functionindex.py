@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -31,6 +29,7 @@ from mlgo_corpus.store.functiontable import (
 from mlgo_corpus.store.moduletable import printable
 from mlgo_corpus.store.packed import PackedCorpus
 from mlgo_corpus.store.remote import Place, RemotePath
+from mlgo_corpus.store.scratch import scratch_folder
 from mlgo_corpus.store.selection import corpus_digest
 
 _MODULE_SECONDS = 600.0
@@ -101,15 +100,10 @@ def function_index(
                 yield FunctionIndex(path, 0, tuple((name, why) for name, why in about.get("problems", ())))
                 return
             known = path
-    temporary = None
-    try:
+    with ExitStack() as stack:
         if not os.access(place.parent, os.W_OK):
-            temporary = tempfile.mkdtemp(prefix="mlgo-functions-")
-            place = Path(temporary) / FUNCTIONS_NAME
+            place = stack.enter_context(scratch_folder()) / FUNCTIONS_NAME
         yield _make(corpus, place, known, digest, jobs, progress)
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _cached(corpus: PackedCorpus) -> Path:

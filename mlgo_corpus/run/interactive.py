@@ -33,7 +33,6 @@ import io
 import os
 import select
 import struct
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,6 +48,7 @@ from mlgo_corpus.formats.tensorspec import TensorSpec, shown
 from mlgo_corpus.formats.traininglog import Context, LogHeader, LogReader, Observation
 from mlgo_corpus.run.process import PIPE_CAPACITY, POLL_S, Child, ToolResult
 from mlgo_corpus.run.walls import Walls
+from mlgo_corpus.store.scratch import scratch_folder
 
 # One read takes what a FIFO holds, 64 KiB unless somebody changed that.
 _CHUNK = 1 << 16
@@ -72,8 +72,8 @@ _NUMBERS = (int, float, np.integer, np.floating)
 @contextmanager
 def temporary_channel() -> Iterator[Path]:
     """Give the base of a channel in a new folder that only this user may enter, and remove the folder afterwards."""
-    with tempfile.TemporaryDirectory(prefix="mlgo-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder, "channel")
+    with scratch_folder() as folder:
+        yield folder / "channel"
 
 
 class LiveObservation:

@@ -17,11 +17,10 @@ import os
 import platform
 import shutil
 import signal
-import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import Path
@@ -44,6 +43,7 @@ from mlgo_corpus.run.toolchain import (
 )
 from mlgo_corpus.store.corpus import write_atomically
 from mlgo_corpus.store.objects import Reason, SectionNames, Tally, read_object
+from mlgo_corpus.store.scratch import scratch_folder
 
 PROBE_DATA: Final = Path(__file__).parents[1] / "data" / "probe"
 """The dozen lines, and what each LLVM makes of them."""
@@ -126,7 +126,7 @@ def probe_toolchains(
         UsageError: a compiler that is named is not there.
     """
     candidates = find_compilers(named, built=built)
-    with _scratch_folder() as scratch, ThreadPoolExecutor(jobs) as pool:
+    with scratch_folder() as scratch, ThreadPoolExecutor(jobs) as pool:
         prober = _Prober(scratch, ProbeCache.load(cache), timeout)
         try:
             found = list(pool.map(prober.identified, range(len(candidates)), candidates))
@@ -148,20 +148,13 @@ def probe_compiler(named: str, *, cache: Path | None = None, timeout: float = PR
         UsageError: it is not there, or cannot be used.
     """
     first = named_compiler(named, "option")
-    with _scratch_folder() as scratch:
+    with scratch_folder() as scratch:
         prober = _Prober(scratch, ProbeCache.load(cache), timeout)
         toolchain = prober.probed(0, prober.identified(0, first))
     prober.cache.save(cache)
     if toolchain.problem is not None:
         raise UsageError(f"{named}: {toolchain.problem}")
     return toolchain
-
-
-@contextmanager
-def _scratch_folder() -> Iterator[Path]:
-    """Give a temporary folder; what a compiler does to it, or a daemon that it left, is no error of ours."""
-    with tempfile.TemporaryDirectory(prefix="mlgo-probe-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
 
 
 class _Prober:

@@ -13,7 +13,6 @@ import functools
 import inspect
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -26,6 +25,7 @@ from mlgo_corpus.store.dataset import DATASET_NAME, PARQUET_SUFFIX, DatasetPaths
 from mlgo_corpus.store.datasetrows import DatasetRows, open_rows
 from mlgo_corpus.store.newcorpus import local_output
 from mlgo_corpus.store.remote import Place, RemotePath, download_all, is_url, parse_place
+from mlgo_corpus.store.scratch import scratch_folder
 
 MARKER: Final = f"{STATE_FOLDER}/uploading"
 
@@ -141,16 +141,16 @@ def local_dataset(named: Path | str) -> Iterator[Path]:
     try:
         cache = cache_folder()
         cache.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix="copy-", dir=cache))
+        stack = contextlib.ExitStack()
+        folder = stack.enter_context(scratch_folder(cache))
     except OSError as error:
         raise UsageError(f"{error.filename}: cannot write there: {os_reason(error)}") from error
-    try:
-        fetch_dataset(place, folder / place.name)
-        yield folder / place.name
-    except MlgoCorpusError as error:
-        raise _renamed(error, str(folder / place.name), str(place)) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with stack:
+        try:
+            fetch_dataset(place, folder / place.name)
+            yield folder / place.name
+        except MlgoCorpusError as error:
+            raise _renamed(error, str(folder / place.name), str(place)) from error
 
 
 @contextlib.contextmanager

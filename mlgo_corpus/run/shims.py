@@ -18,7 +18,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from mlgo_corpus.errors import ToolError, UsageError, os_reason
 from mlgo_corpus.run.process import run_tool
 from mlgo_corpus.run.signals import signal_of, signals_as_interrupts
 from mlgo_corpus.run.toolchain import Compiler
+from mlgo_corpus.store.scratch import scratch_folder
 
 RUN_VARIABLE = "MLGO_CORPUS_RUN"
 """Names the folder for records to shims of any corpus: a build tree may have been configured with those of another."""
@@ -236,8 +236,7 @@ def _copy_command() -> tuple[str, ...]:
     """Give the copying program: with sharing of blocks, where it can be asked for that."""
     program = shutil.which("cp") or "/bin/cp"
     sharing = (program, "-c") if sys.platform == "darwin" else (program, "--reflink=auto")
-    with tempfile.TemporaryDirectory(prefix="mlgo-corpus-") as name, suppress(ToolError, OSError):
-        folder = Path(name)
+    with scratch_folder() as folder, suppress(ToolError, OSError):
         (folder / "a").write_bytes(b"a")
         run_tool((*sharing, "--", str(folder / "a"), str(folder / "b")), timeout=10)
         return sharing

@@ -8,8 +8,6 @@ well without, and may be used from several threads at once.
 from __future__ import annotations
 
 import copy
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -28,6 +26,7 @@ from mlgo_corpus.run.tracing import TraceItem, TraceSettings, trace_module
 from mlgo_corpus.run.walls import close_launchers
 from mlgo_corpus.store.corpus import Corpus
 from mlgo_corpus.store.logfiles import open_log
+from mlgo_corpus.store.scratch import scratch_folder
 from mlgo_corpus.store.selection import newest_producer
 from mlgo_corpus.store.tracetable import TraceRow
 
@@ -98,7 +97,8 @@ class Tracer:
         identity = compiler_identity(toolchain)
         self._numbers = count()
         self._stop = threading.Event()
-        self._work = Path(tempfile.mkdtemp(prefix="mlgo-tracer-", dir=work))
+        self._scratch = scratch_folder(None if work is None else Path(work))
+        self._work = self._scratch.__enter__()
         self._settings = TraceSettings(
             cc1=toolchain.cc1,
             compiler_id=identity,
@@ -162,7 +162,7 @@ class Tracer:
     def close(self) -> None:
         """Remove the folder for runs under way, and end what starts compilers."""
         close_launchers()
-        shutil.rmtree(self._work, ignore_errors=True)
+        self._scratch.__exit__(None, None, None)
 
     def __enter__(self) -> Tracer:
         return self

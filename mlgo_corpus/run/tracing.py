@@ -14,12 +14,12 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final, NamedTuple, NoReturn, TypeVar
 
 from mlgo_corpus.errors import CorpusError, FormatError, ProtocolError, ToolError, Usage, UsageError, os_reason
@@ -45,7 +45,7 @@ from mlgo_corpus.run.policies import Policy, checked_policy, make_policy
 from mlgo_corpus.run.process import ToolResult, run_tool
 from mlgo_corpus.store.corpus import Module, write_atomically
 from mlgo_corpus.store.extraction import read_file
-from mlgo_corpus.store.logfiles import open_log
+from mlgo_corpus.store.logfiles import LOG_SUFFIX, open_log
 from mlgo_corpus.store.moduletable import STATUS_OK
 from mlgo_corpus.store.tracetable import TraceReason, TraceRow, reward, status_of, stderr_tail
 
@@ -63,6 +63,13 @@ _LONGEST_DETAIL = 500
 _OF_A_COMPILE = ("exit_code", "signal", "stderr_tail", "wall_s", "cpu_s", "max_rss_bytes")
 
 _Done = TypeVar("_Done")
+
+
+class CopyNames(NamedTuple):
+    """The paths of a module's log and object in the folders for copies."""
+
+    log: str
+    object: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,7 @@ class TraceSettings:
         work: the folder for runs under way and for their logs and rows.
         baselines: the folder of what is known of plain compiles.
         keep_logs, keep_objects: folders for copies, named after the modules.
+        copy_names: how copies are called of modules whose names would clash there, see `clashing_copies`.
     """
 
     cc1: tuple[str, ...]
@@ -107,6 +115,7 @@ class TraceSettings:
     retries: int = 0
     keep_logs: Path | None = None
     keep_objects: Path | None = None
+    copy_names: Mapping[str, CopyNames] = field(default_factory=dict)
     stop: threading.Event | None = None
     make: Callable[[], Policy] | None = None
 
@@ -195,12 +204,44 @@ def has_copies(settings: TraceSettings, row: TraceRow) -> bool:
 
 def _copies(settings: TraceSettings, module: str, *, has_log: bool) -> dict[str, Path]:
     """Say of which of a run's files copies are wanted, and where. A module's name has been checked: it stays inside."""
+    names = settings.copy_names.get(module) or CopyNames(f"{module}{LOG_SUFFIX}", module)
     places = {}
     if settings.keep_logs is not None and has_log:
-        places[LOG_NAME] = settings.keep_logs / f"{module}.log"
+        places[LOG_NAME] = settings.keep_logs / names.log
     if settings.keep_objects is not None:
-        places[OBJECT_NAME] = settings.keep_objects / module
+        places[OBJECT_NAME] = settings.keep_objects / names.object
     return places
+
+
+def clashing_copies(modules: Iterable[str]) -> dict[str, CopyNames]:
+    """Name the copies that cannot be called ``MODULE.log`` and ``MODULE``; all others are.
+
+    Where that is a folder of another module's copy, ``.log`` or ``.o`` is added until the name is free; likewise to
+    an object that would be called as another module's log, for both may be kept in one folder.
+
+    Args:
+        modules: all modules of the corpus, whichever are traced: names do not depend on the choice.
+    """
+    paths = {os.path.normpath(module): module for module in modules}
+    folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents}
+    taken = folders | paths.keys() | {f"{path}{LOG_SUFFIX}" for path in paths}
+    names = {}
+    for path in sorted(paths):
+        log, obj = f"{path}{LOG_SUFFIX}", path
+        if log in folders:
+            log = _free(log, LOG_SUFFIX, taken)
+        if obj in folders or (obj.endswith(LOG_SUFFIX) and obj.removesuffix(LOG_SUFFIX) in paths):
+            obj = _free(obj, ".o", taken)
+        if (log, obj) != (f"{path}{LOG_SUFFIX}", path):
+            taken |= {log, obj}
+            names[paths[path]] = CopyNames(log, obj)
+    return names
+
+
+def _free(name: str, suffix: str, taken: Container[str]) -> str:
+    while name in taken:
+        name += suffix
+    return name
 
 
 def _keep_log(log: Path, place: Path) -> str:

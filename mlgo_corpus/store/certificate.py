@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import StrEnum
@@ -42,7 +41,7 @@ from typing import IO, Any, Final, NamedTuple
 
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.store.moduletable import printable
-from mlgo_corpus.store.tables import Kind, RowTable, fill, read_columns
+from mlgo_corpus.store.tables import Kind, read_columns, write_table
 
 CERTIFICATE_KIND: Final = "rebuild"
 
@@ -168,8 +167,7 @@ def _line(row: RebuildRow) -> bytes:
 
 def write_certificate(path: Path, rows: Iterable[RebuildRow], about: Mapping[str, Any]) -> None:
     """Write the rows as they come; the file has its name when it is whole. ``about`` is read when all are there."""
-    table = RowTable(path, path.with_name(f".{path.name}.{os.getpid()}.tmp"), RebuildRow._fields, _KINDS)
-    fill(table, _storable(rows), about)
+    write_table(path, RebuildRow._fields, _KINDS, _storable(rows), about)
 
 
 def read_certificate(path: Path) -> Iterator[RebuildRow]:

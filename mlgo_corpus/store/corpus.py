@@ -34,6 +34,7 @@ from mlgo_corpus.errors import CorpusError, MlgoCorpusError, os_reason
 from mlgo_corpus.formats.bitcode import read_producer
 from mlgo_corpus.formats.cmdline import decode_options, split_options
 from mlgo_corpus.store.remote import Place, RemotePath, parse_place
+from mlgo_corpus.store.wholefolder import finish_moves
 
 MANIFEST_NAME = "corpus_description.json"
 MANIFEST_STEM = "corpus_description."
@@ -187,6 +188,7 @@ class Corpus:
         if isinstance(place, RemotePath):
             place.check_bucket()
             raise CorpusError(f"{place}: not a packed corpus, which mlgo-corpus pack makes")
+        finish_moves(place / MODULES_NAME)
         return cls(place, read_manifest(place / manifest.name))
 
     def __len__(self) -> int:
@@ -328,23 +330,6 @@ def write_atomically(path: Path, data: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-
-
-def remove_leftovers(folder: Path) -> None:
-    """Delete what killed processes had under way in a folder: ``.NAME.PID.tmp`` of those that are no more."""
-    for path in folder.glob(".*.tmp"):
-        process = _LEFTOVER.fullmatch(path.name)
-        if process is None or path.is_dir():
-            continue
-        try:
-            os.kill(int(process[1]), 0)
-        except ProcessLookupError:
-            path.unlink(missing_ok=True)
-        except (OSError, OverflowError):  # somebody else's, or no process's number
-            pass
-
-
-_LEFTOVER = re.compile(r"\..+\.([1-9][0-9]{0,8})\.tmp")
 
 
 def remove_module_files(root: Path, name: str) -> None:

@@ -13,8 +13,8 @@
 Or, where the output is called ``NAME.parquet``: that file with the observations, and ``NAME.contexts.parquet`` and
 ``NAME.modules.parquet`` beside it.
 
-All files are made in the work folder. When they are whole, a list of where they go is written, and they are moved; if
-that is interrupted, the list says what is left to do.
+All files are made in the work folder. When they are whole, a list of where they go is written, and they are moved
+(`mlgo_corpus.store.moves`); if that is interrupted, the list says what is left to do.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from typing import Any, Final
 
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.store.corpus import STATE_FOLDER, write_atomically
+from mlgo_corpus.store.moves import Move, checked_moves, list_moves, make_moves
 from mlgo_corpus.store.remote import Place
 from mlgo_corpus.store.tables import METADATA_KEY, open_parquet
 
@@ -222,10 +223,14 @@ class DatasetFolder:
             MlgoCorpusError: a file cannot be moved; the next run goes on with it.
         """
         paths = self.paths
-        listed = [
+        # What says that all is whole must not while others are moved, and rows of another dataset must not stay.
+        kept = {place for _, place in moves}
+        old = (paths.whole, *(() if paths.single else (path for path in paths.parts() if path not in kept)))
+        listed: list[Move] = [(None, str(path.relative_to(paths.folder))) for path in old]
+        listed += [
             (str(source.relative_to(paths.work)), str(place.relative_to(paths.folder))) for source, place in moves
         ]
-        write_atomically(paths.work / _MOVES_NAME, json.dumps(listed).encode())
+        write_atomically(paths.work / _MOVES_NAME, list_moves(listed))
         self._move()
 
     def discard(self) -> None:
@@ -283,22 +288,11 @@ class DatasetFolder:
     def _move(self) -> None:
         """Make the moves that are listed."""
         paths = self.paths
-        moves = _read_json(paths.work / _MOVES_NAME)
-        if not _are_moves(moves):
+        moves = checked_moves(_read_json(paths.work / _MOVES_NAME))
+        if moves is None:
             raise UsageError(f"{paths.work / _MOVES_NAME}: not what we wrote; delete {paths.work}")
-        sources = [paths.work / source for source, _ in moves]
-        places = [paths.folder / place for _, place in moves]
-        kept = frozenset(places)
         try:
-            if sources[-1].exists():  # its place says that all is whole, so it must not while this goes on
-                paths.whole.unlink(missing_ok=True)
-            for old in () if paths.single else paths.parts():
-                if old not in kept:
-                    old.unlink()
-            for source, place in zip(sources, places, strict=True):
-                if source.exists():
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    source.replace(place)
+            make_moves(moves, paths.work, paths.folder)
         except OSError as error:
             raise MlgoCorpusError(f"cannot write {error.filename or paths.root}: {os_reason(error)}") from error
         shutil.rmtree(paths.work, ignore_errors=True)
@@ -340,16 +334,6 @@ def _has_all(paths: DatasetPaths) -> bool:
         except (TypeError, KeyError):
             return False
     return all(path.is_file() for path in files)
-
-
-def _are_moves(value: Any) -> bool:
-    """Tell whether this is a list of moves that stay within the dataset."""
-    if not isinstance(value, list) or not value:
-        return False
-    if any(not isinstance(move, list) or len(move) != 2 for move in value):
-        return False
-    names = [name for move in value for name in move]
-    return all(isinstance(name, str) and ".." not in Path(name).parts and not os.path.isabs(name) for name in names)
 
 
 def keep_result(work: Path, task: str, result: Any) -> None:

@@ -115,16 +115,16 @@ def read_module_metadata(path: Place) -> dict[str, Any]:
 
 def rewrite_column(
     path: Path,
-    temporary: Path,
+    target: Path,
     column: str,
     give: Callable[[pa.Table], Sequence[str | None]],
     metadata: Mapping[str, Any],
 ) -> None:
-    """Give a column of text of a ``modules.parquet`` other values; the file has its name again when it is whole.
+    """Write a ``modules.parquet`` anew in which a column of text has other values.
 
     Args:
         path: the table.
-        temporary: its name until then.
+        target: the new one, another file.
         column: the column's name.
         give: the values, for some of the rows with all their columns.
         metadata: what the table says of its making from now on.
@@ -136,22 +136,17 @@ def rewrite_column(
     import pyarrow.parquet as pq
 
     names = ModuleRow._fields
-    try:
-        with create_file(temporary) as file:
-            writer = None
-            for group in iter_module_tables(path, names):
-                values = arrays.texts(group.schema.field(column).type, give(group))
-                group = group.set_column(names.index(column), column, values)
-                if writer is None:  # without a stored Arrow schema, as `RowTable` does
-                    writer = pq.ParquetWriter(file, group.schema, compression="zstd", store_schema=False)
-                writer.write_table(group)
-            if writer is not None:
-                writer.add_key_value_metadata({METADATA_KEY: json.dumps(metadata, sort_keys=True)})
-                writer.close()
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with create_file(target) as file:
+        writer = None
+        for group in iter_module_tables(path, names):
+            values = arrays.texts(group.schema.field(column).type, give(group))
+            group = group.set_column(names.index(column), column, values)
+            if writer is None:  # without a stored Arrow schema, as `RowTable` does
+                writer = pq.ParquetWriter(file, group.schema, compression="zstd", store_schema=False)
+            writer.write_table(group)
+        if writer is not None:
+            writer.add_key_value_metadata({METADATA_KEY: json.dumps(metadata, sort_keys=True)})
+            writer.close()
 
 
 def write_module_rows(path: Path, temporary: Path, rows: Iterable[ModuleRow], metadata: Mapping[str, Any]) -> None:

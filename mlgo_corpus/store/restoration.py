@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mlgo_corpus.errors import CorpusError, FormatError, os_reason
+from mlgo_corpus.errors import CorpusError, FormatError
 from mlgo_corpus.formats.logblocks import Rows
 from mlgo_corpus.formats.traininglog import Context, LogHeader, encode_context, parse_header
 from mlgo_corpus.store.dataset import DatasetPaths
@@ -37,7 +37,8 @@ def write_logs(paths: DatasetPaths, rows: Sequence[tuple[LogRow, Path]], *, prog
     ``progress`` is told how many observations were written.
 
     Raises:
-        CorpusError: the dataset's tables contradict each other, or a log cannot be written.
+        CorpusError: the dataset's tables contradict each other.
+        OSError: a log cannot be written.
     """
     if not rows:
         return 0
@@ -48,18 +49,15 @@ def write_logs(paths: DatasetPaths, rows: Sequence[tuple[LogRow, Path]], *, prog
         header = _header_of(row)
         if header != observations.header:
             raise _contradiction(paths, f"{row.module} has another header than {rows[0][0].module}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with LogWriter(path, header=header, separator=(row.separator or ":").encode()) as log:
-                first, count = observations.row, 0
-                while (context := contexts.next_of(row.module)) is not None:
-                    _write_context(log, context, observations, progress)
-                    count += context.name is not None
-                if (count, observations.row - first) != (row.contexts, row.observations):
-                    raise _contradiction(paths, f"{count} contexts and {observations.row - first} rows of {row.module}")
-            written += path.stat().st_size
-        except OSError as error:
-            raise CorpusError(f"cannot write {error.filename or path}: {os_reason(error)}") from error
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with LogWriter(path, header=header, separator=(row.separator or ":").encode()) as log:
+            first, count = observations.row, 0
+            while (context := contexts.next_of(row.module)) is not None:
+                _write_context(log, context, observations, progress)
+                count += context.name is not None
+            if (count, observations.row - first) != (row.contexts, row.observations):
+                raise _contradiction(paths, f"{count} contexts and {observations.row - first} rows of {row.module}")
+        written += path.stat().st_size
     if contexts.head is not None or observations.rest():
         raise _contradiction(paths, "there are more rows than modules.parquet tells of")
     return written

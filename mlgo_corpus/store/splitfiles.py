@@ -13,6 +13,7 @@ from mlgo_corpus.store.corpus import MANIFEST_NAME, MANIFEST_STEM, MODULES_NAME
 from mlgo_corpus.store.moduletable import read_module_columns, read_module_metadata, rewrite_column
 from mlgo_corpus.store.remote import RemotePath, parse_place
 from mlgo_corpus.store.splits import SIDES
+from mlgo_corpus.store.wholefolder import finish_moves, whole_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,6 +52,7 @@ class Split:
     def of(cls, folder: Path) -> Split | None:
         """Give a corpus's split, or None if it has none."""
         table = folder / MODULES_NAME
+        finish_moves(table)
         with suppress(CorpusError):
             about = read_module_metadata(table)
             if isinstance(about.get("split"), dict):
@@ -75,6 +77,6 @@ class Split:
             return [self.sides.get(name) for name in group["module"].to_pylist()]
 
         table = self.folder / MODULES_NAME
-        temporary = table.with_name(f".{MODULES_NAME}.tmp")
-        rewrite_column(table, temporary, "split", sides, {**about, "split": self.options})
+        with whole_files(table) as files:
+            rewrite_column(table, files.make(table), "split", sides, {**about, "split": self.options})
         return True

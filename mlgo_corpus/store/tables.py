@@ -17,6 +17,7 @@ from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.store import arrays
 from mlgo_corpus.store.corpus import create_file
 from mlgo_corpus.store.remote import Place, RemotePath
+from mlgo_corpus.store.wholefolder import whole_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -263,6 +264,19 @@ def write_rows(
 ) -> None:
     """Write a `RowTable` of ``rows``; it is there when it is whole, and where it cannot be written nothing is."""
     fill(RowTable(path, path.with_name(f".{path.name}.tmp"), columns, kinds), rows, metadata)
+
+
+def write_table(
+    path: Path,
+    columns: Sequence[str],
+    kinds: Mapping[str, Kind],
+    rows: Iterable[Sequence[Any]],
+    metadata: Mapping[str, Any],
+) -> None:
+    """Write rows as they come to a file that may stand anywhere, see `whole_files`; ``metadata`` is read last."""
+    with whole_files(path) as files:
+        made = files.make(path)
+        fill(RowTable(made, made, columns, kinds), rows, metadata)
 
 
 def fill(table: RowTable, rows: Iterable[Sequence[Any]], metadata: Mapping[str, Any]) -> None:

@@ -53,7 +53,7 @@ from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, ModuleRow, i
 from mlgo_corpus.store.packed import PackedCorpus
 from mlgo_corpus.store.packedplace import file_digest
 from mlgo_corpus.store.remote import Place, RemotePath
-from mlgo_corpus.store.tables import Kind, RowTable, fill
+from mlgo_corpus.store.tables import Kind, write_table
 
 STATUS_WARNING: Final = "warning"
 
@@ -502,11 +502,10 @@ def write_verify_rows(
     path: Path, rows: Iterable[VerifyRow], metadata: Mapping[str, Any], seen: Callable[[VerifyRow], None]
 ) -> None:
     """Write rows as they come, each of which ``seen`` is told; the file has its name when it is whole."""
-    table = RowTable(path, path.with_name(f".{path.name}.{os.getpid()}.tmp"), VerifyRow._fields, _KINDS)
 
     def told() -> Iterator[VerifyRow]:
         for row in rows:
             seen(row)
             yield row
 
-    fill(table, told(), metadata)
+    write_table(path, VerifyRow._fields, _KINDS, told(), metadata)

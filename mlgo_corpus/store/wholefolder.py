@@ -1,9 +1,15 @@
-"""A folder that appears under its name when all that is in it is whole.
+"""Folders that appear under their names when all that is in them is whole, and files that do so together.
 
-Until then it is ``.NAME.making`` beside the folder it will be, so that a kill leaves nothing under the final name.
-What it replaces is ``.NAME.old`` for the moment between two renames: a run that is killed there has lost nothing, and
-the next one gives it back its name. Who has ``.NAME.lock`` may do all this; a file, since not every file system lets
-a folder be locked.
+Until then a folder is ``.NAME.making`` beside the folder it will be, so that a kill leaves nothing under the final
+name. What it replaces is ``.NAME.old`` for the moment between two renames: a run that is killed there has lost nothing,
+and the next one gives it back its name.
+
+Files of a folder that holds others, too, are made in such a ``.NAME.making``, too, where NAME is that of one of them,
+and then moved (`mlgo_corpus.store.moves`).
+
+Who has ``.NAME.lock`` may do all this; a file, since not every file system lets a folder be locked. It is empty until
+all is whole, and then holds the list of moves; that of a folder is ``[[".", NAME]]``. It is removed last: as long as it
+is there, the run that wrote it has told nobody that it was done.
 """
 
 from __future__ import annotations
@@ -13,12 +19,18 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.store.moves import Move, check_inside, checked_moves, list_moves, make_moves
 
+# Stands in a list of moves for the folder itself.
+_WHOLE = "."
+# Longer than any list of ours: a million names of 200 bytes.
+_MOST_MOVES_BYTES = 256 << 20
 # What the files of datasets and corpora are called.
 _SUFFIXES = frozenset({".parquet", ".json", ".md", ".bc", ".cmd"})
 
@@ -45,12 +57,13 @@ def whole_folder(output: Path, *, replace: Callable[[], bool] = lambda: False) -
     making, old = _making(real), _old(real)
     missing = [folder for folder in real.parents if not folder.exists()]
     try:
-        with ExitStack() as lock:
+        with ExitStack() as stack:
             with _beginning(real):
                 real.parent.mkdir(parents=True, exist_ok=True)
-                lock.enter_context(locked(_lock(real), output))
+                lock = stack.enter_context(locked(_lock(real), output))
             try:
                 with _beginning(making):
+                    lock.clear()
                     _restore(real)
                     may_replace = replace()
                     _remove(old)
@@ -58,15 +71,19 @@ def whole_folder(output: Path, *, replace: Callable[[], bool] = lambda: False) -
                     making.mkdir()
                 yield making
                 try:
+                    lock.write([(_WHOLE, real.name)])
                     _publish(making, real, old, replace=may_replace)
                 except OSError as error:
                     raise MlgoCorpusError(f"cannot write {output}: {_why_not_renamed(error)}") from error
             finally:
-                with suppress(OSError):
-                    _remove(making)
+                if os.path.lexists(making):
+                    with suppress(OSError):
+                        lock.clear()
+                        _remove(making)
                 if real.exists():  # else it is what nobody could put back
                     with suppress(OSError):
                         _remove(old)
+            lock.done()
     finally:
         _remove_empty(missing)
 
@@ -156,49 +173,177 @@ def _belongs(output: Path, source: Path) -> bool:
     return output.samefile(source)
 
 
-@contextmanager
-def work_folder(output: Path) -> Iterator[Path]:
-    """Give an empty folder beside a file that is to be made, for work under way; it goes after the block.
+class NewFiles:
+    """Files that get their names together; use `whole_files`.
 
-    What a run that was killed left there goes first.
+    Attributes:
+        folder: where they are until then; what else is made in it goes in the end.
+    """
+
+    def __init__(self, folder: Path, root: Path) -> None:
+        self.folder = folder
+        self._root = root
+        self._removed: list[Move] = []
+        self._made: list[Move] = []
+
+    @property
+    def moves(self) -> list[Move]:
+        """What is to be done when all of them are whole."""
+        return [*self._removed, *self._made]
+
+    def make(self, place: Path) -> Path:
+        """Return the path at which to make the file that ``place`` is to be.
+
+        Raises:
+            UsageError: there can be no such file.
+        """
+        self._check(place)
+        name = str(len(self._made))
+        self._made.append((name, str(place.relative_to(self._root))))
+        return self.folder / name
+
+    def remove(self, place: Path) -> None:
+        """Have a file removed before the others are moved, since it would contradict them until all are."""
+        self._removed.append((None, str(place.relative_to(self._root))))
+
+    def _check(self, place: Path) -> None:
+        with _beginning(place):
+            check_inside(self._root, place)
+            if place.is_dir():
+                raise UsageError(f"{place}: is a folder; a file is needed there")
+            folder = next(folder for folder in place.parents if folder.exists())
+            _check_folder(folder)
+
+
+@contextmanager
+def whole_files(anchor: Path) -> Iterator[NewFiles]:
+    """Let files be made that get their names together when the block ends well, and go if it does not.
+
+    What an interrupted run was about to move is moved first; `finish_moves` tells of that.
+
+    Args:
+        anchor: one of them, whose name the lock has, or a name that stands for them; all are in its folder or below.
 
     Raises:
-        UsageError: it cannot be made, or another process is making the file.
+        UsageError: they cannot be made there, or another process is making them.
+        MlgoCorpusError: they cannot get their names; the next call goes on with it.
+        OSError: the block's own.
     """
-    making = _making(output)
-    missing = [folder for folder in output.parents if not folder.exists()]
+    making = _making(anchor)
+    missing = [folder for folder in anchor.parents if not folder.exists()]
     try:
-        with ExitStack() as lock:
-            with _beginning(output):
-                output.parent.mkdir(parents=True, exist_ok=True)
-                lock.enter_context(locked(_lock(output), output))
-            with _beginning(making):
-                _remove(making)
+        with ExitStack() as stack:
+            with _beginning(anchor):
+                anchor.parent.mkdir(parents=True, exist_ok=True)
+                lock = stack.enter_context(locked(_lock(anchor), anchor))
+                _go_on(anchor, lock)
+                lock.clear()
                 making.mkdir()
+            files = NewFiles(making, anchor.parent)
             try:
-                yield making
-            finally:
+                yield files
+                if files.moves:
+                    lock.write(files.moves)
+            except BaseException:
                 with suppress(OSError):
+                    lock.clear()
                     _remove(making)
+                raise
+            try:
+                make_moves(files.moves, making, anchor.parent)
+                _remove(making)
+            except OSError as error:
+                raise MlgoCorpusError(f"cannot write {error.filename or anchor}: {os_reason(error)}") from error
+            lock.done()
     finally:
         _remove_empty(missing)
 
 
-def recover(output: Path) -> None:
+def finish_moves(anchor: Path) -> frozenset[Path]:
+    """Finish what an interrupted `whole_files` was about to do. To be called before one looks at such files.
+
+    Nothing is done while another process makes them, and where nothing can be done; `whole_files` tells of both.
+
+    Returns:
+        The files that it made: whoever ran it was not told that they are there.
+    """
+    made: frozenset[Path] = frozenset()
+    if anchor.name and any(os.path.lexists(path) for path in (_lock(anchor), _making(anchor))):
+        with suppress(OSError, UsageError), locked(_lock(anchor), anchor) as lock:
+            made = _go_on(anchor, lock)
+            lock.done()
+    return made
+
+
+def _go_on(anchor: Path, lock: Lock) -> frozenset[Path]:
+    """Make the moves that are listed, or take away what was not whole."""
+    making = _making(anchor)
+    moves = lock.moves()
+    if moves and not making.is_symlink():
+        make_moves(moves, making, anchor.parent)
+    _remove(making)
+    return frozenset(anchor.parent / place for source, place in moves if source is not None)
+
+
+def recover(output: Path) -> bool:
     """Put right what a run that was killed has left beside a folder. To be called before one looks at the folder.
 
     Nothing is done while another process is making it, and where nothing can be done; `whole_folder` tells of both.
+
+    Returns:
+        Whether that run had made the folder, and told nobody.
     """
     real = _real(output)
     if any(os.path.lexists(path) for path in (_lock(real), _making(real), _old(real))):
-        with suppress(OSError, UsageError), locked(_lock(real), output):
+        with suppress(OSError, UsageError), locked(_lock(real), output) as lock:
+            made = lock.moves() == [(_WHOLE, real.name)] and not os.path.lexists(_making(real)) and real.is_dir()
+            if not made:
+                lock.clear()
             _restore(real)
             _remove(_making(real))
             _remove(_old(real))
+            lock.done()
+            return made
+    return False
+
+
+class Lock:
+    """A lock file that we have; it goes when it is let go of, unless it holds moves that are not all made."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.holds_moves = os.fstat(descriptor).st_size > 0
+
+    def moves(self) -> list[Move]:
+        """Return the moves that it holds; none, if they are not ours."""
+        status = os.fstat(self._descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_MOVES_BYTES:
+            return []
+        try:
+            return checked_moves(json.loads(os.pread(self._descriptor, status.st_size, 0))) or []
+        except (ValueError, RecursionError):  # it was not written to its end, so nothing was moved
+            return []
+
+    def write(self, moves: Sequence[Move]) -> None:
+        """Say what is to be moved; from now on, that is done, if not by us, then by the next."""
+        data = list_moves(moves)
+        self.holds_moves = True
+        written = 0
+        while written < len(data):
+            written += os.pwrite(self._descriptor, data[written:], written)
+
+    def clear(self) -> None:
+        """Forget the moves: none was made, or all were, and others may follow."""
+        self.holds_moves = False
+        os.ftruncate(self._descriptor, 0)
+
+    def done(self) -> None:
+        """Let the file go, with the moves in it: should we be killed before, the next one sees that they were made."""
+        self.holds_moves = False
 
 
 @contextmanager
-def locked(path: Path, output: Path) -> Iterator[None]:
+def locked(path: Path, output: Path) -> Iterator[Lock]:
     """Keep other processes from making the same ``output``, by a file that is there in the meantime.
 
     Raises:
@@ -206,7 +351,7 @@ def locked(path: Path, output: Path) -> Iterator[None]:
         OSError: the file cannot be made.
     """
     while True:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_same_file(descriptor, path):
@@ -218,12 +363,16 @@ def locked(path: Path, output: Path) -> Iterator[None]:
             os.close(descriptor)
             raise
         os.close(descriptor)  # the one before took it away between our two steps
+    lock = Lock(descriptor)
     try:
-        yield
+        yield lock
     finally:
-        with suppress(OSError):
-            path.unlink()
-        os.close(descriptor)
+        try:
+            if not lock.holds_moves:
+                with suppress(OSError):
+                    path.unlink()
+        finally:
+            os.close(descriptor)
 
 
 def _is_same_file(descriptor: int, path: Path) -> bool:

@@ -26,7 +26,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from mlgo_corpus import __version__
@@ -59,6 +58,7 @@ from mlgo_corpus.run.devmode.provision import Source, is_made_of, part_folder, p
 from mlgo_corpus.run.devmode.record import ALREADY_THERE, PHASES, Phase, Progress, Record, Request, count
 from mlgo_corpus.run.process import run_tool
 from mlgo_corpus.store.corpus import write_atomically
+from mlgo_corpus.store.scratch import scratch_folder
 
 __all__ = ["PHASES", "DevmodeBuild", "Phase", "build_devmode"]
 
@@ -305,9 +305,9 @@ def _complete(part: Path, installed: Installed) -> None:
 
 
 def _probe(tools: Path, request: Request, record: Record, installed: Installed, *said: str) -> None:
-    with record.phase("probe") as detail, TemporaryDirectory(prefix="mlgo-corpus-") as scratch:
+    with record.phase("probe") as detail, scratch_folder() as scratch:
         request.progress("probe", 0, 1)
-        found = probe_tools(tools, version=installed.version, stock_clang=installed.clang, scratch=Path(scratch))
+        found = probe_tools(tools, version=installed.version, stock_clang=installed.clang, scratch=scratch)
         request.progress("probe", 1, 1)
         observations = sum(number for name, number in found.items() if not name.endswith("rows"))
         detail += [*said, count(observations, "observation")]

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.run.devmode import apt, sources
 from mlgo_corpus.run.devmode.installed import Installed, source_package
 from mlgo_corpus.run.devmode.record import ALREADY_THERE, Record, Request, count
+from mlgo_corpus.store.scratch import scratch_folder
 
 SOURCE_NAME = "source.json"
 
@@ -68,9 +68,9 @@ def is_made_of(origin: Mapping[str, str], llvm_source: Path | None) -> bool:
     if llvm_source.is_file():
         return origin.get("sha256") == apt.sha256_of(llvm_source)
     # The files themselves, and not their path: a tree may be edited.
-    with TemporaryDirectory(prefix="mlgo-corpus-") as scratch:
-        sources.copy_tree(llvm_source, Path(scratch))
-        return origin.get("files_sha256") == sources.digest_files(Path(scratch))
+    with scratch_folder() as scratch:
+        sources.copy_tree(llvm_source, scratch)
+        return origin.get("files_sha256") == sources.digest_files(scratch)
 
 
 @contextmanager
