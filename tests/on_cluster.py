@@ -142,8 +142,10 @@ def calls() -> dict[str, Any]:
             found["generator"] = told(echo.call("generator").result)
             found["no method"] = told(echo.call("nothing").result)
             found["unpicklable argument"] = told(lambda: echo.call("get", threading.Lock()))
-            found["timeout"] = told(lambda: echo.call("wait", "first").result(0.05))
+            late = echo.call("wait", "first")
+            found["timeout"] = told(lambda: late.result(0.05))
             open("first", "x").close()
+            late.result(60)  # its host is idle again
         found["constructor"] = told(lambda: shared.create(Echo, "raise"))
         found["unpicklable worker"] = told(lambda: shared.create(Echo, threading.Lock()))
         found["weight"] = told(lambda: shared.create(Echo, weight=0))
@@ -153,7 +155,7 @@ def calls() -> dict[str, Any]:
         # Both hosts have one object of the same weight by now. Of a host with calls, however many, none gets another.
         first = shared.create(Echo)
         waiting = [first.call("wait", "second") for _ in range(9)]
-        until(lambda: any(host.running == 2 for host in shared.hosts()))
+        until(lambda: any((host.running, host.waiting) == (2, 2) for host in shared.hosts()))
         found["busy host"] = first.hosts
         found["placed"] = [worker.hosts for worker in [shared.create(Echo) for _ in range(3)]]
         found["states"] = sorted((host.slots, host.running, host.waiting) for host in shared.hosts())
