@@ -497,6 +497,9 @@ class Policy:
         if self.name == "hangs":
             while True: pass
         if self.name == "sleeps": time.sleep(600)
+        while self.name == "swallows":
+            try: time.sleep(600)
+            except Exception: pass
         if self.name == "exits": os._exit(3)
         if self.name == "kills": os.kill(os.getpid(), signal.SIGKILL)
         if self.name == "sys-exits": sys.exit("enough")
@@ -517,6 +520,16 @@ class Odd(Policy):
     features = 5
 
 made = []
+class Stubborn(Policy):
+    def advise(self, observation):
+        while self.name == "hangs":
+            try: time.sleep(600)
+            except BaseException: pass
+        return 0
+
+def slow():
+    while True: pass
+
 def once():
     made.append(1)
     if len(made) > 1: raise RuntimeError("only once")
@@ -535,12 +548,12 @@ def policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_policies(tmp_path: Path, fake: Path, policies: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that hangs or takes its worker along costs its module, and no other."""
-    monkeypatch.setattr(traces, "_SLACK_S", 1.0)
     expected = {
         "in-reset": ("policy_error", "the policy failed: KeyError: 'no such module'"),
         "exits-in-reset": ("worker_died", "the worker process ended by itself"),
-        "hangs": ("timeout", "not done after "),
-        "sleeps": ("timeout", "not done after "),
+        "hangs": ("timeout", "^the policy did not decide within 1 seconds$"),
+        "sleeps": ("timeout", "^the policy did not decide within 1 seconds$"),
+        "swallows": ("timeout", "^the policy did not decide within 1 seconds$"),
         "exits": ("worker_died", "the worker process ended by itself"),
         "kills": ("worker_died", "the worker process ended by SIGKILL"),
         "sys-exits": ("worker_died|policy_error", "ended by itself|SystemExit"),
@@ -555,9 +568,7 @@ def test_policies(tmp_path: Path, fake: Path, policies: None, monkeypatch: pytes
     }
     names = ["first", *expected, "last"]
     make_corpus(tmp_path / "corpus", dict.fromkeys(names, module()))
-    started = time.monotonic()
-    _, rows = run(tmp_path, fake, policy="odd_policies:Policy", timeout=2.0, jobs=4)
-    assert time.monotonic() - started < 25
+    _, rows = run(tmp_path, fake, policy="odd_policies:Policy", timeout=1.0, jobs=4)
     check_good(rows["first"])
     check_good(rows["last"])
     for name, (reason, detail) in expected.items():
@@ -575,6 +586,22 @@ def test_policies_that_cannot_work(tmp_path: Path, fake: Path, policies: None, n
     ) as error:
         run(tmp_path, fake, policy=f"odd_policies:{name}")
     assert "\n" not in str(error.value)
+
+
+def test_a_policy_that_cannot_be_ended_takes_its_worker_along(
+    tmp_path: Path, fake: Path, policies: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traces, "_SLACK_S", 1.0)
+    make_corpus(tmp_path / "corpus", {"hangs": module(), "good": module()})
+    _, rows = run(tmp_path, fake, policy="odd_policies:Stubborn", timeout=0.5, jobs=1)
+    assert (rows["hangs"].reason, rows["hangs"].detail) == ("timeout", "not done after 2 seconds")
+    assert rows["good"].reason == "ok"
+
+
+def test_a_policy_that_is_never_made(tmp_path: Path, fake: Path, policies: None) -> None:
+    make_corpus(tmp_path / "corpus", {"a": module()})
+    with pytest.raises(UsageError, match=r"^--policy odd_policies:slow: it was not made within 0\.5 seconds$"):
+        run(tmp_path, fake, policy="odd_policies:slow", timeout=0.5)
 
 
 def test_a_policy_that_can_be_made_once(tmp_path: Path, fake: Path, policies: None) -> None:

@@ -14,6 +14,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ from mlgo_corpus.run.modulecommand import (
     on_disk,
     row_name,
 )
+from mlgo_corpus.run.overtime import Overtime, end_after
 from mlgo_corpus.run.policies import Policy, checked_policy, make_policy
 from mlgo_corpus.run.process import ToolResult, run_tool
 from mlgo_corpus.store.corpus import Module, write_atomically
@@ -53,6 +55,8 @@ CHANNEL_NAME: Final = "channel"
 TRAINING_LOG: Final = "training-log"
 INTERACTIVE: Final = "interactive"
 
+# A compiler that is too slow is to be told from a policy that is: the session notices the former by itself.
+_POLICY_GRACE_S = 0.5
 # Of a log, what compressing saves is more than what it costs from here on.
 _COMPRESS_FROM = 64 << 10
 _LONGEST_DETAIL = 500
@@ -482,11 +486,16 @@ class _Run:
         return checked_policy(settings.make, settings.policy)
 
     def _converse(self, session: InteractiveSession, log: IO[bytes]) -> int:
+        timeout = self.settings.timeout
         try:
-            policy = self._policy()
-            return converse(session, policy, self.module.name, log)
+            return end_after(
+                time.monotonic() + timeout + _POLICY_GRACE_S,
+                lambda: converse(session, self._policy(), self.module.name, log),
+            )
         except UsageError as error:  # the policy fails, or cannot work with this compiler
             raise RunFailure(TraceReason.POLICY_ERROR, str(error)) from None
+        except Overtime:
+            raise RunFailure(TraceReason.TIMEOUT, f"the policy did not decide within {timeout:g} seconds") from None
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -82,7 +82,7 @@ class TraceReason(StrEnum):
             compiler cannot do what was asked for (``Unknown command line argument``).
         COMPILER_ERROR: the compiler ended with another error; ``stderr_tail`` has it.
         SIGNAL: the compiler crashed, or somebody killed it; ``signal`` has the number.
-        TIMEOUT: the compiler took longer than it may, and was killed.
+        TIMEOUT: the compiler took longer than it may, and was killed; or the policy did not decide in that time.
         MEMORY_LIMIT: the compiler took more memory than it may.
         PROTOCOL_ERROR: an interactive compiler did not keep to the protocol: it ended within an event, say.
         POLICY_ERROR: the policy failed, or decided what cannot be decided.
