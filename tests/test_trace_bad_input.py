@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import EMBED, Llvm
+from conftest import EMBED, Llvm, run_checked
 from fake_clang import LIVE as LIVE_HEADER
 from fake_clang import MAGIC
 from test_interactive import alive, children
@@ -760,6 +760,40 @@ def test_a_disk_that_is_full_once(tmp_path: Path, fake: Path, monkeypatch: pytes
     assert "traced a.bc" not in after
     assert after.count("traced f.bc") == 1
     assert sorted(os.listdir(tmp_path / "logs")) == [f"{name}.log" for name in "abcdef"]
+
+
+def test_nothing_that_a_compiler_reads_is_quoted(tmp_path: Path, llvm22: Llvm) -> None:
+    """By a command that names a list, and by assembly that includes a file, in colours perhaps."""
+    (tmp_path / "own").touch()  # bitcode can only be made where it can be included
+    base = ("-cc1", "-triple", "x86_64-pc-linux-gnu", "-O1", "-emit-obj")
+    included = f'.include \\"{tmp_path}/own\\"'
+    cases = {
+        "good": ("", base),
+        "list": ("", (*base, "-fsanitize-coverage-type=3", f"-fsanitize-coverage-ignorelist={tmp_path}/own")),
+        "include": (included, base),
+        "colours": (included, (*base, "-fcolor-diagnostics")),
+    }
+    modules: dict[str, bytes | None] = {}
+    for name, (assembly, _) in cases.items():
+        text = "static int f(int x) { return x * 3; } int g(int x) { return f(x) + f(x + 1); }"
+        (tmp_path / "a.c").write_text(f'__asm__("{assembly}"); {text}')
+        clang = (llvm22.clang, "-O1", "-Xclang", "-disable-llvm-passes", "-c", "-emit-llvm")
+        run_checked(*clang, "a.c", "-o", "a.bc", cwd=tmp_path)
+        modules[name] = (tmp_path / "a.bc").read_bytes()
+    (tmp_path / "own").write_text("alpha!! quoted %%\n")
+    make_corpus(tmp_path / "corpus", modules, {name: "\0".join(words).encode() for name, (_, words) in cases.items()})
+    options: dict[str, Any] = {"compiler": llvm22.clang, "via": "interactive", "cache": tmp_path / "cache", "jobs": 1}
+    trace_corpus(tmp_path / "corpus", tmp_path / "out", **options)
+    rows = {row.module: row for row in read_trace_rows(tmp_path / "out/modules.parquet")}
+    assert rows["good"].reason == "ok"
+    not_kept = "error: (the message quotes a file of this machine and is not kept; --trust-corpus keeps it)"
+    for name in ("list", "include", "colours"):
+        assert (rows[name].reason, rows[name].detail) == ("compiler_error", f"the plain compile: {not_kept}")
+        assert "quoted %" not in str(rows[name])
+    trace_corpus(tmp_path / "corpus", tmp_path / "trusted", trust_corpus=True, **options)
+    rows = {row.module: row for row in read_trace_rows(tmp_path / "trusted/modules.parquet")}
+    assert "malformed line 1: 'alpha!! quoted %%'" in rows["list"].detail
+    assert "alpha!! quoted %%" in str(rows["include"].stderr_tail)
 
 
 def test_real_bitcode_that_is_damaged(tmp_path: Path, llvm22: Llvm, compile_c: Callable[..., Path]) -> None:

@@ -40,7 +40,7 @@ from mlgo_corpus.formats.objfile import measure_object
 from mlgo_corpus.formats.pipeline import POST_INLINING, Point, find_dump, find_point, optimisation_level, parse_pipeline
 from mlgo_corpus.formats.replay import neutralise
 from mlgo_corpus.formats.symbols import label_functions, parse_symbols
-from mlgo_corpus.run.failures import RunFailure, classify
+from mlgo_corpus.run.failures import RunFailure, classify, without_quotes
 from mlgo_corpus.run.modulecommand import bitcode_path, compiler_environment, module_command, module_options, on_disk
 from mlgo_corpus.run.process import ToolResult, run_tool
 from mlgo_corpus.store.corpus import Module
@@ -236,7 +236,9 @@ class _Run:
             if error.usage is not None:
                 self.cpu_s += error.usage.cpu_s
             limited = settings.memory_limit is not None
-            reason, detail = classify(error, limited=limited, timeout=settings.timeout)
+            words = argv[len(settings.cc1) :] if argv[: len(settings.cc1)] == settings.cc1 else ()
+            kept = without_quotes(error.stderr, words, trusted=settings.trusted)
+            reason, detail = classify(error, limited=limited, timeout=settings.timeout, kept=kept)
             raise RunFailure(reason, detail) from None
         self.cpu_s += done.usage.cpu_s
         return done

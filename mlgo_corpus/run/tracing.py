@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +30,7 @@ from mlgo_corpus.formats.objfile import measure_object
 from mlgo_corpus.formats.replay import required_files
 from mlgo_corpus.formats.tasks import INLINING, TASKS, Task, for_clang, task_name
 from mlgo_corpus.run.conversation import converse, repair_of
-from mlgo_corpus.run.failures import RunFailure, classify
+from mlgo_corpus.run.failures import RunFailure, classify, without_quotes
 from mlgo_corpus.run.interactive import InteractiveSession
 from mlgo_corpus.run.modulecommand import (
     bitcode_path,
@@ -371,8 +371,11 @@ class _Run:
             )
         except ToolError as error:
             self._fail(error)
-        self._ended(0, done.stderr, done.usage)
+        self._ended(0, self._kept(argv, done.stderr), done.usage)
         return done
+
+    def _kept(self, argv: Sequence[str], stderr: str) -> str:
+        return without_quotes(stderr, argv[len(self.settings.cc1) :], trusted=self.settings.trusted)
 
     def _ended(self, code: int | None, stderr: str, usage: Usage | None) -> None:
         """Put into the row how a compile ended, and what it took and said; without a usage it could not be started."""
@@ -391,8 +394,10 @@ class _Run:
 
     def _fail(self, error: ToolError | ProtocolError) -> NoReturn:
         """Make a compile that failed into the row's reason."""
-        self._ended(getattr(error, "returncode", None), error.stderr, error.usage)
-        reason, detail = classify(error, limited=self.settings.memory_limit is not None, timeout=self.settings.timeout)
+        limited = self.settings.memory_limit is not None
+        kept = self._kept(error.argv, error.stderr)
+        self._ended(getattr(error, "returncode", None), kept, error.usage)
+        reason, detail = classify(error, limited=limited, timeout=self.settings.timeout, kept=kept)
         # The folder is called otherwise each time.
         raise RunFailure(reason, self._shown(detail).replace(f"{self.folder}{os.sep}", "")) from None
 
@@ -476,7 +481,7 @@ class _Run:
             except (ToolError, ProtocolError) as error:
                 self._fail(error)
         done = session.result
-        self._ended(0, done.stderr, done.usage)
+        self._ended(0, self._kept(argv, done.stderr), done.usage)
         return _Decided(count, done.usage, has_log=session.header is not None)
 
     def _policy(self) -> Policy:
