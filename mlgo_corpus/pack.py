@@ -255,6 +255,7 @@ class _Packing:
                 stamped=self.own_digest is None,
                 path=folder.absolute() / DATA_FOLDER / part,
                 upload=None if target is None else target / DATA_FOLDER / part,
+                linked=self.corpus.linked,
             )
             first, size, number = after, 0, number + 1
 

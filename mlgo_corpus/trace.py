@@ -15,7 +15,7 @@ from mlgo_corpus.formats.tasks import INLINING, TASKS, Task
 from mlgo_corpus.run.choice import WAYS, choose_compiler, compiler_identity
 from mlgo_corpus.run.engine import HERE, EngineChoice, available_cpus
 from mlgo_corpus.run.limits import check_count, check_memory_limit, check_timeout
-from mlgo_corpus.run.policies import make_policy, policy_digest
+from mlgo_corpus.run.policies import policy_digest, try_policy
 from mlgo_corpus.run.publishing import to_urls
 from mlgo_corpus.run.toolchain import built_toolchains, cache_folder
 from mlgo_corpus.run.traces import Trace, TraceReport
@@ -103,7 +103,7 @@ def trace_corpus(
     the_task = _find_task(task)
     _check(via=via, timeout=timeout, memory_limit=memory_limit, retries=retries, jobs=jobs)
     if policy != "default":  # which is every task's own, where a training log shows it
-        make_policy(policy, the_task, seed=seed)
+        try_policy(policy, the_task, seed=seed, timeout=timeout)
     _check_edits(add=add_flags, delete=delete_flags, replace=replace_flags)
     opened = Corpus.open(engine.place(corpus))
     names = select_modules(opened, name_regex=module_filter, modules_file=modules_file, sample=sample, seed=seed)

@@ -142,8 +142,10 @@ def calls() -> dict[str, Any]:
             found["generator"] = told(echo.call("generator").result)
             found["no method"] = told(echo.call("nothing").result)
             found["unpicklable argument"] = told(lambda: echo.call("get", threading.Lock()))
-            found["timeout"] = told(lambda: echo.call("wait", "first").result(0.05))
+            late = echo.call("wait", "first")
+            found["timeout"] = told(lambda: late.result(0.05))
             open("first", "x").close()
+            late.result(60)  # its host is idle again
         found["constructor"] = told(lambda: shared.create(Echo, "raise"))
         found["unpicklable worker"] = told(lambda: shared.create(Echo, threading.Lock()))
         found["weight"] = told(lambda: shared.create(Echo, weight=0))
@@ -153,7 +155,7 @@ def calls() -> dict[str, Any]:
         # Both hosts have one object of the same weight by now. Of a host with calls, however many, none gets another.
         first = shared.create(Echo)
         waiting = [first.call("wait", "second") for _ in range(9)]
-        until(lambda: any(host.running == 2 for host in shared.hosts()))
+        until(lambda: any((host.running, host.waiting) == (2, 2) for host in shared.hosts()))
         found["busy host"] = first.hosts
         found["placed"] = [worker.hosts for worker in [shared.create(Echo) for _ in range(3)]]
         found["states"] = sorted((host.slots, host.running, host.waiting) for host in shared.hosts())
@@ -291,6 +293,24 @@ def drivers() -> dict[str, Any]:
     return found
 
 
+def alone() -> dict[str, Any]:
+    """Start a cluster without an address, on a machine that others can reach."""
+    subprocess.run(("ip", "address", "add", "192.0.2.1/32", "dev", "lo"), check=True)
+    subprocess.run(("ip", "route", "add", "default", "dev", "lo", "src", "192.0.2.1"), check=True)
+    with SharedWorkers(2, cpus_per_host=1, threads_per_host=1) as shared:
+        worker = shared.create_everywhere(Echo, "here")
+        found = {"get": [worker.call("get").result(60) for _ in range(4)], "listening": list(listening())}
+    return {**found, "environment": [name for name in os.environ if name.startswith("RAY_ENABLE")]}
+
+
+def listening() -> Iterator[str]:
+    """Give the addresses on which processes of this namespace listen, as /proc/net has them."""
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/net/{table}") as lines:
+            fields = [line.split() for line in lines][1:]
+        yield from (local.partition(":")[0] for _, local, _, state, *_ in fields if state == "0A")
+
+
 def driver() -> dict[str, Any]:
     """Be another driver, until it is killed."""
     name = sys.argv[3] if len(sys.argv) > 3 else "ours"
@@ -307,5 +327,5 @@ def driver() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    scenario = {"calls": calls, "weights": weights, "deaths": deaths, "drivers": drivers, "driver": driver}
-    tell(scenario[sys.argv[1]]())
+    scenarios = (calls, weights, deaths, drivers, driver, alone)
+    tell({one.__name__: one for one in scenarios}[sys.argv[1]]())

@@ -180,7 +180,7 @@ def test_thinlto_and_an_override(tmp_path: Path, placing: str) -> None:
 def test_references_need_the_originals(tmp_path: Path) -> None:
     corpus(tmp_path / "one", ["a.o"])
     combine_corpora([tmp_path / "one"], tmp_path / "made", placing="reference")
-    assert listing(tmp_path / "made") == ["corpus_description.json", "modules.parquet", "one"]
+    assert listing(tmp_path / "made") == [".mlgo-corpus", "corpus_description.json", "modules.parquet", "one"]
     assert os.readlink(tmp_path / "made/one") == str(tmp_path / "one")
     (module,) = Corpus.open(tmp_path / "made")
     assert module.bitcode() == bitcode(b"a.o")

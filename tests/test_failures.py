@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from mlgo_corpus.errors import ProtocolError, ToolError, Usage
-from mlgo_corpus.run.failures import RunFailure, classify
+from mlgo_corpus.run.failures import RunFailure, classify, without_quotes
 from mlgo_corpus.store.tracetable import TraceReason
 
 VERSIONS = "(Producer: 'LLVM{}' Reader: 'LLVM {}')"
@@ -118,3 +118,46 @@ def test_a_library_that_is_not_there_is_no_limit_of_memory() -> None:
     why = "cannot open shared object file: No such file or directory"
     missing = f"clang: error while loading shared libraries: libz3.so.4: {why}"
     assert classify(ToolError(("clang",), 127, missing), limited=True)[0] == TraceReason.COMPILER_ERROR
+
+
+QUOTED = "root:x:0:0"
+NOT_KEPT = "error: (the message quotes a file of this machine and is not kept; --trust-corpus keeps it)"
+
+
+@pytest.mark.parametrize(
+    "stderr",
+    [
+        f"Included from <inline asm>:1:\n/etc/passwd:1:9: error: unexpected token at start\n{QUOTED}\n   ^\n",
+        f"/etc/passwd:1:9: error: invalid instruction mnemonic '{QUOTED}'\n",
+        f"/etc/passwd(1,9): error: {QUOTED}\n",
+        f"/etc/passwd(1) : warning: {QUOTED}\n",
+        f"/etc/passwd +1:9: error: {QUOTED}\n",
+        f"/etc/passwd:1: note: {QUOTED}\n",
+        f"/etc/passwd:1:9:{{1:1-1:4}}: fatal error: {QUOTED}\n",
+        f"\x1b[1m/etc/passwd:1:9: \x1b[0m\x1b[0;1;31merror: \x1b[0m{QUOTED}\n",
+        f"<instantiation>:1:1: warning: {QUOTED}\n",  # a macro's argument, perhaps a line of what was included
+    ],
+)
+def test_what_is_quoted_of_a_file_is_left_out(stderr: str) -> None:
+    before = "warning: overriding the module target triple\n<inline asm>:1:2: warning: mine\nblabla\n"
+    assert without_quotes(before + stderr, ["-cc1", "-O2"], trusted=False) == before + NOT_KEPT
+    assert without_quotes(before + stderr, ["-cc1", "-O2"], trusted=True) == before + stderr
+    hidden = ["-cc1", "-fno-show-source-location"]
+    assert without_quotes(QUOTED, hidden, trusted=False) == without_quotes("x" * 65536, [], trusted=False) == NOT_KEPT
+    error = ToolError(("clang",), 1, stderr, Usage(1, 1, 1))
+    assert classify(error, kept=NOT_KEPT) == (TraceReason.COMPILER_ERROR, NOT_KEPT)
+
+
+@pytest.mark.parametrize(
+    "stderr",
+    [
+        "error: Unknown attribute kind (102) (Producer: 'LLVM22.1.8' Reader: 'LLVM 19.1.7')\n",
+        "<inline asm>:1:1: error: invalid instruction mnemonic 'blabla'\nblabla foo\n^~~~~~\n1 error generated.\n",
+        "clang (LLVM option parsing): Unknown command line argument '-training-log=x'.  Try: 'clang --help'\n",
+        "fatal error: error in backend: Broken module found, compilation aborted!\n",
+        "",
+    ],
+)
+def test_what_quotes_no_file_is_kept(stderr: str) -> None:
+    assert without_quotes(stderr, ["-cc1", "-fthinlto-index=/corpus/a.thinlto.bc"], trusted=False) == stderr
+    assert without_quotes(stderr, ["-cc1", "-fprofile-sample-use=/etc/passwd"], trusted=False) == (stderr and NOT_KEPT)

@@ -108,7 +108,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         return found.status, found.reason, found.detail
 
     assert told("pipe") == ("failed", "unreadable", "cannot read pipe.bc: not a file")
-    assert told("zero") == ("failed", "unreadable", "cannot read zero.bc: not a file")
+    assert told("zero") == ("failed", "unreadable", "cannot read zero.bc: a link leads out of the corpus")
     assert told("folder") == ("failed", "unreadable", "cannot read folder.bc: Is a directory")
     assert told("loop") == ("failed", "missing", "cannot read loop.bc: Too many levels of symbolic links")
     assert told("lost") == ("failed", "missing", "cannot read lost.bc: No such file or directory")

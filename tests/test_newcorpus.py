@@ -53,7 +53,9 @@ def test_what_is_made(tmp_path: Path) -> None:
     for placing in Placing:
         made = make(tmp_path / placing, source, placing=placing)
         assert made.modules == ["a/x.o", "b.o"]
-        assert files(tmp_path / placing) == files(source)
+        found = files(tmp_path / placing)
+        assert (found.pop(".mlgo-corpus/reference", None) is not None) == (placing is Placing.REFERENCE)
+        assert found == files(source)
         assert manifest(tmp_path / placing) == manifest(source)
         assert [row["module"] for row in rows(tmp_path / placing)] == ["a/x.o", "b.o"]
     path = Path("a/x.o.bc")
@@ -66,14 +68,14 @@ def test_what_is_made(tmp_path: Path) -> None:
 
 def test_links_are_made_to_what_a_link_leads_to(tmp_path: Path) -> None:
     """A relative link would lead nowhere in another folder."""
-    source = corpus(tmp_path / "source", {"a.o": None})
-    put(tmp_path / "store/1234", bitcode(b"a"))
-    (source / "a.o.bc").symlink_to("../store/1234")
+    source = corpus(tmp_path / "source", {"d/a.o": None})
+    put(source / ".store/1234", bitcode(b"a"))
+    (source / "d/a.o.bc").symlink_to("../.store/1234")
     for placing in Placing:
         make(tmp_path / "deep/er" / placing, source, placing=placing)
-        assert files(tmp_path / "deep/er" / placing) == files(source)
-    assert (tmp_path / "deep/er/link/a.o.bc").samefile(tmp_path / "store/1234")
-    assert not (tmp_path / "deep/er/link/a.o.bc").is_symlink()
+        assert (tmp_path / "deep/er" / placing / "d/a.o.bc").read_bytes() == bitcode(b"a")
+    assert (tmp_path / "deep/er/link/d/a.o.bc").samefile(source / ".store/1234")
+    assert not (tmp_path / "deep/er/link/d/a.o.bc").is_symlink()
 
 
 def other_device(tmp_path: Path) -> Path | None:

@@ -7,10 +7,12 @@ import os
 import pickle
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +280,52 @@ def test_without_credentials(server: str, bucket: str, small: Path) -> None:
             Corpus.open(url)
     finally:
         requires_keys(server, after=1_000_000)
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bytes], str]]:
+    """A server that gives every request the same answer, perhaps none: give the query of URLs for it."""
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        kept: list[socket.socket] = []
+
+        def answer(data: bytes) -> None:
+            while True:
+                connection, _ = listener.accept()
+                kept.append(connection)
+                if data:
+                    connection.recv(1 << 16)
+                    connection.sendall(data)
+
+        def start(data: bytes) -> str:
+            pool.submit(answer, data)
+            port = listener.getsockname()[1]
+            return f"?endpoint_override=http://127.0.0.1:{port}&region=us-east-1&anonymous=true"
+
+        yield start
+        listener.shutdown(socket.SHUT_RDWR)
+        for connection in kept:
+            connection.close()
+    remote._filesystem.cache_clear()
+
+
+def test_an_endpoint_that_never_answers_is_left(
+    endpoint: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert remote._REQUEST_S <= 20
+    monkeypatch.setattr(remote, "_REQUEST_S", 0.3)
+    with pytest.raises(CorpusError, match=r"^s3://bucket/c/corpus\.json: no connection; is the network there, and is "):
+        Corpus.open(f"s3://bucket/c{endpoint(b'')}")
+
+
+def test_a_small_file_of_6_gb_is_not_believed(endpoint: Callable[[bytes], str]) -> None:
+    head = (
+        b'HTTP/1.1 200 OK\r\nContent-Length: 6442450944\r\nETag: "a"\r\n'
+        b"Last-Modified: Wed, 21 Oct 2015 07:28:00 GMT\r\n\r\n"
+    )
+    expected = r"^s3://bucket/c/corpus\.json: expected at most 268435456 bytes, found 6442450944; is it the "
+    with pytest.raises(CorpusError, match=expected):
+        Corpus.open(f"s3://bucket/c{endpoint(head)}")
 
 
 def test_an_object_that_is_gone_or_cut(bucket: str, small: Path, tmp_path: Path) -> None:

@@ -387,6 +387,14 @@ def test_drivers() -> None:
     assert found["last left"] is True
 
 
+def test_a_cluster_of_ours_listens_on_loopback_alone() -> None:
+    found = run_alone(HERE / "on_cluster.py", "alone")
+    assert found["get"] == ["here"] * 4
+    assert len(found["listening"]) > 3
+    assert set(found["listening"]) <= {"0100007F", "0000000000000000FFFF00000100007F", "0" * 24 + "01000000"}
+    assert found["environment"] == []  # a cluster of several machines may come next
+
+
 # --- the examples
 
 

@@ -91,6 +91,20 @@ def test_policies_by_value(llvm22: Llvm, corpus: Path, tmp_path: Path) -> None:
         assert none.detail == "--policy dict: a dict has no methods reset and advise"
 
 
+class Endless(Cheap):
+    def advise(self, observation: np.void) -> bool:
+        while True:
+            super().advise(observation)
+
+
+def test_a_policy_that_never_decides_is_ended_in_a_thread(llvm22: Llvm, corpus: Path, tmp_path: Path) -> None:
+    with Tracer(corpus, llvm22.clang, cache=tmp_path, policy=Endless(), timeout=1) as tracer:
+        with ThreadPoolExecutor(1) as pool:
+            row = pool.submit(tracer.trace, "lua/ltable.o").result().row
+        assert (row.reason, row.detail) == ("timeout", "the policy did not decide within 1 seconds")
+        assert tracer.trace("lua/ltable.o", policy="never").row.status == "ok"
+
+
 def test_what_cannot_be_traced_is_told(llvm22: Llvm, corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="task 'x': expected one of inlining, "):
         Tracer(corpus, llvm22.clang, task="x")

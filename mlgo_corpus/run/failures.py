@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import re
 import signal
+from collections.abc import Sequence
 
 from mlgo_corpus.errors import ProtocolError, ToolError, os_reason
+from mlgo_corpus.formats.replay import required_files
+from mlgo_corpus.run.process import STDERR_TAIL
 from mlgo_corpus.store.snapshots import SnapshotReason
-from mlgo_corpus.store.tracetable import TraceReason
+from mlgo_corpus.store.tracetable import ESCAPES, TraceReason
 
 # What may be otherwise the next time: a machine may have been out of memory, or busy.
 _MAY_PASS = frozenset({TraceReason.SIGNAL, TraceReason.TIMEOUT, TraceReason.PROTOCOL_ERROR})
@@ -37,6 +40,40 @@ _OUT_OF_MEMORY = re.compile(
     r"|cannot make segment writable|Error loading shared library .*: Out of memory"
 )
 _LONGEST = 300
+# Where a message is about a place in a file, in clang's ways to say so (-fdiagnostics-format=), or in a macro of an
+# assembler's, whose arguments may come from a file; a place in the module's own assembly is none of them.
+_PLACE_IN_A_FILE = re.compile(
+    r"^(?:In file i|I)ncluded from "
+    r"|^(?!<inline asm>:|<unknown>:).*?\S"
+    r"(?:\(\d+(?:,\d+)?\)|:\d+(?::\d+)?(?::(?:\{[-\d:]+\})+)?| \+\d+(?::\d+)?)\s*:?\s*"
+    r"(?:fatal )?(?:error|warning|note|remark)\b"
+    r"|\"artifactLocation\"",
+    re.MULTILINE,
+)
+_NOT_KEPT = "error: (the message quotes a file of this machine and is not kept; --trust-corpus keeps it)"
+
+
+def without_quotes(stderr: str, command: Sequence[str], *, trusted: bool) -> str:
+    """Return what a compiler said, without what it may have read from a file of this machine.
+
+    Rows are published, and the corpus may be anybody's: its commands name files (a list, a profile) of which LLVM
+    quotes the line that it does not understand, and a module's assembly may include any file. ThinLTO's indexes are not
+    quoted.
+
+    Args:
+        stderr: what it wrote.
+        command: its cc1 options.
+        trusted: whether the corpus is trusted: then all is kept.
+    """
+    if trusted or not stderr:
+        return stderr
+    names_files = any(not option.startswith("-fthinlto-index") for option, _ in required_files(command))
+    # Of more than is kept of a flood, the place that the end is about may be missing.
+    if names_files or "-fno-show-source-location" in command or len(stderr.encode()) >= STDERR_TAIL:
+        return _NOT_KEPT
+    text = ESCAPES.sub("", stderr)
+    place = _PLACE_IN_A_FILE.search(text)
+    return stderr if place is None else text[: text.rfind("\n", 0, place.start()) + 1] + _NOT_KEPT
 
 
 class RunFailure(Exception):  # noqa: N818 - it becomes a row, not an error
@@ -50,7 +87,11 @@ class RunFailure(Exception):  # noqa: N818 - it becomes a row, not an error
 
 
 def classify(
-    error: ToolError | ProtocolError | OSError, *, limited: bool = False, timeout: float | None = None
+    error: ToolError | ProtocolError | OSError,
+    *,
+    limited: bool = False,
+    timeout: float | None = None,
+    kept: str | None = None,
 ) -> tuple[TraceReason, str]:
     """Give the reason that fits an error, and one line on it.
 
@@ -58,29 +99,31 @@ def classify(
         error: what a compile ended with, or what the system refused.
         limited: whether the compile had a limit on its memory.
         timeout: the seconds it had.
+        kept: what of its stderr may be quoted (`without_quotes`); by default all.
     """
     if isinstance(error, OSError):
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         where = f"{error.filename}: " if error.filename else ""
         return (TraceReason.DISK_FULL if full else TraceReason.MISSING_FILE), where + os_reason(error)
     said = _said(error.stderr)
+    shown = said if kept is None else _said(kept)
     if isinstance(error, ProtocolError):
         return TraceReason.PROTOCOL_ERROR, error.message
     if error.returncode is None:
         return TraceReason.TIMEOUT, "not done" if timeout is None else f"not done after {timeout:g} seconds"
     if limited and _OUT_OF_MEMORY.search(error.stderr):
-        return TraceReason.MEMORY_LIMIT, said
+        return TraceReason.MEMORY_LIMIT, shown
     if error.returncode == -signal.SIGXFSZ:
         return TraceReason.SIGNAL, "the compiler wrote more into one file than it may"
     if error.returncode < 0:
-        return TraceReason.SIGNAL, f"{error.outcome}: {said}" if said else error.outcome
+        return TraceReason.SIGNAL, f"{error.outcome}: {shown}" if shown else error.outcome
     if versions := _VERSIONS.search(said):
         newer = int(versions[1]) > int(versions[2])
-        return TraceReason.NEWER_BITCODE if newer else TraceReason.UNREADABLE_BITCODE, said
+        return TraceReason.NEWER_BITCODE if newer else TraceReason.UNREADABLE_BITCODE, shown
     for pattern, reason in _MESSAGES:
         if pattern.search(said):
-            return reason, said
-    return TraceReason.COMPILER_ERROR, said or error.outcome
+            return reason, shown
+    return TraceReason.COMPILER_ERROR, shown or error.outcome
 
 
 def _said(stderr: str) -> str:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import importlib
 import random
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -33,6 +34,7 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.tasks import EVICTION, INLINING, PRIORITY, Task
 from mlgo_corpus.formats.tensorspec import TensorSpec
 from mlgo_corpus.formats.traininglog import LogHeader
+from mlgo_corpus.run.overtime import Overtime, end_after
 
 
 @runtime_checkable
@@ -193,6 +195,18 @@ def checked_policy(make: Callable[[], Any], text: str) -> Policy:
         methods = f"method{'s' if len(lacking) > 1 else ''} {' and '.join(lacking)}"
         raise UsageError(f"--policy {text}: a {type(found).__name__} has no {methods}")
     return found
+
+
+def try_policy(text: str, task: Task, *, seed: int, timeout: float) -> None:
+    """Make a policy before there is anything for it to do, to see that it can be made.
+
+    Raises:
+        UsageError: it cannot, or it takes longer than ``timeout`` seconds.
+    """
+    try:
+        end_after(time.monotonic() + timeout, lambda: make_policy(text, task, seed=seed))
+    except Overtime:
+        raise UsageError(f"--policy {text}: it was not made within {timeout:g} seconds") from None
 
 
 def policy_digest(text: str) -> str | None:

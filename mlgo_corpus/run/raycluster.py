@@ -15,6 +15,8 @@ _CONNECT_S = 10.0
 # How a client of HTTP/2, and so of gRPC, begins (RFC 9113, 3.4): its preface, and a frame of settings, without any.
 _HTTP2_FRAME, _HTTP2_SETTINGS = 9, 4
 _HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, _HTTP2_SETTINGS, 0, 0, 0, 0, 0))
+# Whether Ray makes clusters of several machines, on every system despite the name.
+_MAKES_CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _NOT_HERE = (
     "--engine ray: no Ray cluster runs here; 'ray start --head' starts one, --ray-address HOST:PORT names one elsewhere"
 )
@@ -53,7 +55,7 @@ def connected(address: str | None) -> Iterator[None]:
         host, port = _parse_address(named)
         if problem := why_unreachable(host, port):
             raise UsageError(f"--ray-address {named}: no Ray cluster answers there: {problem}")
-    elif (left := _said_to_be_here()) is not None and why_unreachable(*left):
+    elif (left := said_to_be_here()) is not None and why_unreachable(*left):
         raise UsageError(_NOT_HERE)
     try:
         ray.init(address=named, log_to_driver=False, logging_level="ERROR", namespace="mlgo-corpus")
@@ -75,13 +77,33 @@ def _parse_address(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _said_to_be_here() -> tuple[str, int] | None:
-    """Give the address of the last cluster that was started on this machine, which may be no more."""
+def said_to_be_here() -> tuple[str, int] | None:
+    """Return the address of the last cluster that was started on this machine, which may be no more."""
     try:
         said = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster").read_text()  # noqa: S108
         return _parse_address(said.strip())
     except (OSError, ValueError, UsageError):
         return None
+
+
+@contextmanager
+def on_loopback() -> Iterator[None]:
+    """Have a cluster that is started within the block listen on the loopback device alone, not on every interface.
+
+    Ray does so on systems where it makes no clusters of several machines; ``_node_ip_address="127.0.0.1"`` is replaced
+    by the address that others see. The setting is read when Ray is imported: here, and in the processes it starts.
+    """
+    from ray._private import ray_constants
+
+    said, enabled = os.environ.get(_MAKES_CLUSTERS), ray_constants.ENABLE_RAY_CLUSTER
+    os.environ[_MAKES_CLUSTERS], ray_constants.ENABLE_RAY_CLUSTER = "0", False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = enabled
+        del os.environ[_MAKES_CLUSTERS]
+        if said is not None:
+            os.environ[_MAKES_CLUSTERS] = said
 
 
 def why_unreachable(host: str, port: int) -> str:

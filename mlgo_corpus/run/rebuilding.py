@@ -26,7 +26,7 @@ from mlgo_corpus.formats.bitcode import Buffer, is_bitcode, read_producer
 from mlgo_corpus.formats.objdiff import EMBEDDED, compare_objects
 from mlgo_corpus.formats.objfile import measure_object
 from mlgo_corpus.formats.replay import embedding_options, verbatim_command
-from mlgo_corpus.run.failures import RunFailure, classify
+from mlgo_corpus.run.failures import RunFailure, classify, without_quotes
 from mlgo_corpus.run.modulecommand import (
     compiler_environment,
     module_command,
@@ -251,11 +251,13 @@ class _Rebuild:
                 **confinement.keywords(),
             )
         except ToolError as error:
-            self._ended(error.returncode, error.stderr, error.usage)
+            kept = without_quotes(error.stderr, argv[len(compiler.cc1) :], trusted=self._settings.trusted)
+            self._ended(error.returncode, kept, error.usage)
             limited = confinement.memory_limit is not None
-            reason, detail = classify(error, limited=limited, timeout=self._settings.timeout)
+            reason, detail = classify(error, limited=limited, timeout=self._settings.timeout, kept=kept)
             raise RunFailure(reason, self._said(detail).replace(f"{self._folder}/", "")) from None
-        self._ended(0, done.stderr, done.usage)
+        kept = without_quotes(done.stderr, argv[len(compiler.cc1) :], trusted=self._settings.trusted)
+        self._ended(0, kept, done.usage)
 
     def _ended(self, code: int | None, stderr: str, usage: Usage | None) -> None:
         if usage is not None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import nullcontext
 from typing import Any, Final
 
 from mlgo_corpus.errors import UsageError, os_reason
-from mlgo_corpus.run.raycluster import import_ray, why_unreachable
+from mlgo_corpus.run.raycluster import import_ray, on_loopback, said_to_be_here, why_unreachable
 
 # Names of ours are apart from those of others on the cluster.
 NAMESPACE: Final = "mlgo-corpus"
@@ -19,6 +21,9 @@ _NO_RAY = "this needs Ray: pip install 'mlgo-corpus[ray]'"
 def connect(address: str | None) -> bool:
     """Be part of a cluster; True if that is our doing, so that `leave` ends it.
 
+    Without an address that is the cluster that Ray knows of; where there is none, or for ``local``, one is started that
+    only this machine can reach.
+
     Raises:
         UsageError: Ray is not installed, or the cluster cannot be reached.
     """
@@ -26,9 +31,13 @@ def connect(address: str | None) -> bool:
     if ray.is_initialized():
         return False
     where = "" if address is None else f" at {address}"
+    here = said_to_be_here()
+    if address is None and not os.environ.get("RAY_ADDRESS") and (here is None or why_unreachable(*here)):
+        address = "local"
     try:
         _reach(address)
-        ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        with on_loopback() if address == "local" else nullcontext():
+            ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     except (OSError, ValueError, RuntimeError) as error:
         line = (os_reason(error).strip().splitlines() or [type(error).__name__])[0]
         raise UsageError(f"no Ray cluster{where}: {line}") from None

@@ -41,7 +41,7 @@ from mlgo_corpus.formats.pipeline import POST_INLINING, Point, find_dump, find_p
 from mlgo_corpus.formats.replay import neutralise
 from mlgo_corpus.formats.symbols import label_functions, parse_symbols
 from mlgo_corpus.run.confinement import Confinement
-from mlgo_corpus.run.failures import RunFailure, classify
+from mlgo_corpus.run.failures import RunFailure, classify, without_quotes
 from mlgo_corpus.run.modulecommand import (
     bitcode_path,
     compiler_environment,
@@ -249,7 +249,9 @@ class _Run:
             if error.usage is not None:
                 self.cpu_s += error.usage.cpu_s
             limited = self.confinement.memory_limit is not None
-            reason, detail = classify(error, limited=limited, timeout=settings.timeout)
+            words = argv[len(settings.cc1) :] if argv[: len(settings.cc1)] == settings.cc1 else ()
+            kept = without_quotes(error.stderr, words, trusted=settings.trusted)
+            reason, detail = classify(error, limited=limited, timeout=settings.timeout, kept=kept)
             raise RunFailure(reason, detail) from None
         self.cpu_s += done.usage.cpu_s
         return done

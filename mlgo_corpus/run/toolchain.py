@@ -24,11 +24,11 @@ from typing import Final
 
 from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.run.process import run_tool
+from mlgo_corpus.store.links import cache_folder as cache_folder
 
 COMPILER_VARIABLE: Final = "MLGO_CORPUS_COMPILER"
 """The environment variable that names the compiler to use."""
 
-CACHE_VARIABLE: Final = "MLGO_CORPUS_CACHE"
 """The environment variable that names the folder for what can be made again: toolchains, sources, probe results."""
 
 TOOLCHAINS_FOLDER: Final = "toolchains"
@@ -86,14 +86,6 @@ class Compiler:
     def major(self) -> int:
         """The first number of the version."""
         return int(self.version.partition(".")[0])
-
-
-def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Give the folder for what can be made again: ``$MLGO_CORPUS_CACHE``, or ``mlgo-corpus`` in the user's cache."""
-    if named := environment.get(CACHE_VARIABLE):
-        return Path(named).absolute()
-    usual = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(usual).absolute() / "mlgo-corpus"
 
 
 def built_toolchains(cache: Path) -> Sequence[Path]:

@@ -20,7 +20,7 @@ from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.formats.tasks import INLINING, TASKS
 from mlgo_corpus.run.choice import AUTO, choose_compiler, compiler_identity
 from mlgo_corpus.run.modulecommand import row_name
-from mlgo_corpus.run.policies import Policy, make_policy
+from mlgo_corpus.run.policies import Policy, try_policy
 from mlgo_corpus.run.toolchain import built_toolchains, cache_folder
 from mlgo_corpus.run.tracing import TraceItem, TraceSettings, trace_module
 from mlgo_corpus.run.walls import close_launchers
@@ -51,7 +51,8 @@ class Tracer:
         policy: who decides: by name (see `mlgo_corpus.run.policies.make_policy`); or a policy itself, or what makes one
             when it is called without arguments. Each run has its own.
         seed: of random policies.
-        timeout: seconds that one compile may take.
+        timeout: seconds that one compile may take, the policy's own included. A policy that computes for longer is
+            ended; in a thread that is not the main one, a call that never returns is not.
         memory_limit: bytes of address space that one compile may have; by default the machine's memory, shared among
             its CPUs, at least 4 GiB.
         trust_corpus: the corpus is one's own: run any command, without walls and without default limits.
@@ -84,7 +85,7 @@ class Tracer:
         cache = cache_folder() if cache is None else Path(cache)
         name, make = _named(policy)
         if make is None and name != "default":
-            make_policy(name, the_task, seed=seed)
+            try_policy(name, the_task, seed=seed, timeout=timeout)
         toolchain, way = choose_compiler(
             compiler,
             the_task,

@@ -14,7 +14,8 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Container, Iterable, Mapping
+import time
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,7 +30,7 @@ from mlgo_corpus.formats.objfile import measure_object
 from mlgo_corpus.formats.replay import required_files
 from mlgo_corpus.formats.tasks import INLINING, TASKS, Task, for_clang, task_name
 from mlgo_corpus.run.conversation import converse, repair_of
-from mlgo_corpus.run.failures import RunFailure, classify
+from mlgo_corpus.run.failures import RunFailure, classify, without_quotes
 from mlgo_corpus.run.interactive import InteractiveSession
 from mlgo_corpus.run.modulecommand import (
     CORPUS_FOLDER,
@@ -41,6 +42,7 @@ from mlgo_corpus.run.modulecommand import (
     on_disk,
     row_name,
 )
+from mlgo_corpus.run.overtime import Overtime, end_after
 from mlgo_corpus.run.policies import Policy, checked_policy, make_policy
 from mlgo_corpus.run.process import ToolResult, run_tool
 from mlgo_corpus.store.corpus import Module, write_atomically
@@ -56,6 +58,8 @@ CHANNEL_NAME: Final = "channel"
 TRAINING_LOG: Final = "training-log"
 INTERACTIVE: Final = "interactive"
 
+# A compiler that is too slow is to be told from a policy that is: the session notices the former by itself.
+_POLICY_GRACE_S = 0.5
 # Of a log, what compressing saves is more than what it costs from here on.
 _COMPRESS_FROM = 64 << 10
 _LONGEST_DETAIL = 500
@@ -423,8 +427,11 @@ class _Run:
             )
         except ToolError as error:
             self._fail(error)
-        self._ended(0, done.stderr, done.usage)
+        self._ended(0, self._kept(argv, done.stderr), done.usage)
         return done
+
+    def _kept(self, argv: Sequence[str], stderr: str) -> str:
+        return without_quotes(stderr, argv[len(self.settings.cc1) :], trusted=self.settings.trusted)
 
     def _ended(self, code: int | None, stderr: str, usage: Usage | None) -> None:
         """Put into the row how a compile ended, and what it took and said; without a usage it could not be started."""
@@ -443,10 +450,10 @@ class _Run:
 
     def _fail(self, error: ToolError | ProtocolError) -> NoReturn:
         """Make a compile that failed into the row's reason."""
-        self._ended(getattr(error, "returncode", None), error.stderr, error.usage)
-        reason, detail = classify(
-            error, limited=self._confinement.memory_limit is not None, timeout=self.settings.timeout
-        )
+        limited = self._confinement.memory_limit is not None
+        kept = self._kept(error.argv, error.stderr)
+        self._ended(getattr(error, "returncode", None), kept, error.usage)
+        reason, detail = classify(error, limited=limited, timeout=self.settings.timeout, kept=kept)
         # The folder is called otherwise each time.
         raise RunFailure(reason, self._shown(detail).replace(f"{self.folder}{os.sep}", "")) from None
 
@@ -529,7 +536,7 @@ class _Run:
             except (ToolError, ProtocolError) as error:
                 self._fail(error)
         done = session.result
-        self._ended(0, done.stderr, done.usage)
+        self._ended(0, self._kept(argv, done.stderr), done.usage)
         return _Decided(count, done.usage, has_log=session.header is not None)
 
     def _policy(self) -> Policy:
@@ -539,11 +546,16 @@ class _Run:
         return checked_policy(settings.make, settings.policy)
 
     def _converse(self, session: InteractiveSession, log: IO[bytes]) -> int:
+        timeout = self.settings.timeout
         try:
-            policy = self._policy()
-            return converse(session, policy, self.module.name, log)
+            return end_after(
+                time.monotonic() + timeout + _POLICY_GRACE_S,
+                lambda: converse(session, self._policy(), self.module.name, log),
+            )
         except UsageError as error:  # the policy fails, or cannot work with this compiler
             raise RunFailure(TraceReason.POLICY_ERROR, str(error)) from None
+        except Overtime:
+            raise RunFailure(TraceReason.TIMEOUT, f"the policy did not decide within {timeout:g} seconds") from None
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -15,6 +15,8 @@
 Modules, manifests and names may come from anybody: a name that would leave the folder is refused when it is read,
 and mapped inside when it is written.
 
+Links in it are followed where they stay in it (`mlgo_corpus.store.links`).
+
 A corpus may also be packed (`mlgo_corpus.store.packed`): then its modules are rows, and all else is the same.
 """
 
@@ -33,6 +35,7 @@ from typing import IO, Any
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, os_reason
 from mlgo_corpus.formats.bitcode import read_producer
 from mlgo_corpus.formats.cmdline import decode_options, split_options
+from mlgo_corpus.store.links import check_inside, check_link, may_leave, open_inside
 from mlgo_corpus.store.remote import Place, RemotePath, parse_place
 from mlgo_corpus.store.wholefolder import finish_moves
 
@@ -43,6 +46,7 @@ FUNCTIONS_NAME = "functions.parquet"
 CERTIFICATE_NAME = "rebuild.parquet"
 TABLE_NAMES = (MODULES_NAME, FUNCTIONS_NAME, CERTIFICATE_NAME)
 STATE_FOLDER = ".mlgo-corpus"
+REFERENCE_MARK = f"{STATE_FOLDER}/reference"
 
 BITCODE_SUFFIX = ".bc"
 COMMAND_SUFFIX = ".cmd"
@@ -55,12 +59,17 @@ UNSPECIFIED_OVERRIDE = ("<UNSPECIFIED>",)
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """One module of a corpus. It holds paths, not bytes, so that it pickles small and reads late."""
+    """One module of a corpus. It holds paths, not bytes, so that it pickles small and reads late.
+
+    Its files are read where no link leads out of the corpus, unless links may (``linked``); who takes a path instead
+    asks `check_links` first.
+    """
 
     root: Path
     name: str
     has_thinlto: bool = False
     override: tuple[str, ...] | None = None
+    linked: bool = False
 
     @property
     def location(self) -> str:
@@ -74,7 +83,21 @@ class Module:
             CorpusError: they cannot be read.
             OSError: they cannot be written.
         """
+        self.check_links()
         return self
+
+    def check_links(self) -> None:
+        """Check that the paths of its files do not lead out of the corpus.
+
+        Raises:
+            CorpusError: one does.
+        """
+        for suffix in () if self.linked else MODULE_SUFFIXES:
+            path = self._path(suffix)
+            try:
+                check_link(str(self.root), str(path))
+            except OSError as error:
+                raise CorpusError(f"cannot read {path.name}: {error.strerror}", self.name) from error
 
     @property
     def bitcode_path(self) -> Path:
@@ -132,10 +155,11 @@ class Module:
 
     def _read(self, path: Path) -> bytes:
         try:
-            mode = path.stat().st_mode
-            if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):  # which may have no end
-                raise CorpusError(f"cannot read {path.name}: not a file", self.name)
-            return path.read_bytes()
+            with open(open_inside(str(self.root), str(path), linked=self.linked), "rb") as file:
+                mode = os.fstat(file.fileno()).st_mode
+                if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):  # which may have no end
+                    raise CorpusError(f"cannot read {path.name}: not a file", self.name)
+                return file.read()
         except OSError as error:
             raise CorpusError(f"cannot read {path.name}: {error.strerror}", self.name) from error
 
@@ -153,6 +177,7 @@ class Corpus:
         names: the modules' names, in the manifest's order.
         has_thinlto: whether modules have a ThinLTO index.
         global_command_override: one command for all modules instead of their own, or None.
+        linked: whether links may lead out of it, as this user made it of such.
     """
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
@@ -164,6 +189,7 @@ class Corpus:
         override = manifest.get("global_command_override")
         self.global_command_override = None if override is None else tuple(override)
         self._known: frozenset[str] | None = None
+        self.linked = may_leave(path / REFERENCE_MARK, path)
 
     @classmethod
     def open(cls, path: Path | str) -> Corpus:
@@ -177,12 +203,15 @@ class Corpus:
             UsageError: the URL is none that is known.
         """
         from mlgo_corpus.store.packed import PackedCorpus, is_packed
+        from mlgo_corpus.store.packedrows import PACKED_NAME
 
         place = parse_place(path)
         manifest = place / MANIFEST_NAME
         named = place.name.startswith(MANIFEST_STEM) and place.name.endswith(".json")
         if named and (isinstance(place, RemotePath) or not place.is_dir()):
             manifest, place = place, place.parent
+        if isinstance(place, Path):
+            check_inside(place, manifest.name, *TABLE_NAMES, PACKED_NAME)
         if is_packed(place):
             return PackedCorpus(place, manifest.name)
         if isinstance(place, RemotePath):
@@ -212,7 +241,7 @@ class Corpus:
         return (self.path.absolute(),)
 
     def _module(self, name: str) -> Module:
-        return Module(self.path, name, self.has_thinlto, self.global_command_override)
+        return Module(self.path, name, self.has_thinlto, self.global_command_override, self.linked)
 
     @property
     def shown(self) -> Path | str:

@@ -23,6 +23,7 @@ from mlgo_corpus.store.corpus import (
     MANIFEST_STEM,
     MODULE_SUFFIXES,
     MODULES_NAME,
+    REFERENCE_MARK,
     STATE_FOLDER,
     TABLE_NAMES,
     THINLTO_INDEX_SUFFIX,
@@ -32,6 +33,7 @@ from mlgo_corpus.store.corpus import (
     create_file,
     write_manifest,
 )
+from mlgo_corpus.store.links import let_leave
 from mlgo_corpus.store.modulescan import reason_without
 from mlgo_corpus.store.moduletable import (
     STATUS_FAILED,
@@ -128,6 +130,8 @@ class NewCorpus:
     def finish(self, *, has_thinlto: bool, override: Sequence[str] | None, about: Mapping[str, Any]) -> None:
         """Write the table and the manifest; ``about`` says in the table's metadata what it was made from."""
         said = {**about, "failed": len(self.failed), "corpus_digest": self._digest.hexdigest()}
+        if self._placing is Placing.REFERENCE:
+            let_leave(self.path / REFERENCE_MARK, self.output)
         self._table.commit({"tool": "mlgo-corpus", "version": __version__, **said})
         write_manifest(self.path / MANIFEST_NAME, self.modules, has_thinlto=has_thinlto, override=override)
 
@@ -141,6 +145,7 @@ class NewCorpus:
         if isinstance(module, PackedModule):
             self._write(module, target)
             return
+        module.check_links()
         placed: list[Path] = []
         try:
             for path, suffix in (

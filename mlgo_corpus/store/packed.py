@@ -58,6 +58,7 @@ from mlgo_corpus.store.corpus import (
     file_stamp,
     read_manifest,
 )
+from mlgo_corpus.store.links import check_inside
 from mlgo_corpus.store.moduletable import printable
 from mlgo_corpus.store.packedrows import (
     MISSING,
@@ -231,7 +232,7 @@ class PackedModule(Module):
             CorpusError: it has no bitcode, or its row cannot be read.
             OSError: a file cannot be written.
         """
-        module = Module(folder, self.name, self.has_thinlto, self.override)
+        module = Module(folder, self.name, self.has_thinlto, self.override, linked=True)  # of ours
         path = module.bitcode_path
         path.parent.mkdir(parents=True, exist_ok=True)
         files: list[tuple[Path, Any]] = [(path, self.bitcode()), (module.command_path, self._own_command())]
@@ -289,6 +290,8 @@ class PackedCorpus(Corpus):
 
     def __init__(self, place: Place, manifest_name: str = MANIFEST_NAME) -> None:
         self.description = read_description(place)
+        if isinstance(place, Path):
+            check_inside(place, *self.description["others"], *(file.name for file in self.description["files"]))
         manifest = read_manifest(place / manifest_name)
         # Of what is behind a URL only the name means something; there is nothing at this path.
         super().__init__(
@@ -327,7 +330,8 @@ class PackedCorpus(Corpus):
             file, number = self._groups[group]
             first = self._starts[group]
             place = RowPlace(file, number, self._starts[group + 1] - first, position - first)
-        return PackedModule(self.path, name, self.has_thinlto, self.global_command_override, place, self._shown)
+        override = self.global_command_override
+        return PackedModule(self.path, name, self.has_thinlto, override, place=place, shown=self._shown)
 
     def sizes(self, names: Sequence[str]) -> dict[str, int]:
         """Give the bytes of some modules' bitcode; 0 for one that is not there."""

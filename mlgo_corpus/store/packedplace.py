@@ -15,6 +15,7 @@ from mlgo_corpus.store.corpus import (
     TABLE_NAMES,
     Corpus,
 )
+from mlgo_corpus.store.links import check_inside
 from mlgo_corpus.store.packed import (
     CARD_NAME,
     PackedCorpus,
@@ -43,6 +44,7 @@ def other_files(folder: Path, manifest: Path) -> dict[str, Path]:
     if manifest.name == MANIFEST_NAME:
         found |= {path.name: path for path in sorted(folder.glob(f"{MANIFEST_STEM}*.json")) if path.is_file()}
     found |= {name: folder / name for name in TABLE_NAMES if (folder / name).is_file()}
+    check_inside(folder, *(path.name for path in found.values()))
     return {name: path for name, path in found.items() if name.isprintable()}
 
 

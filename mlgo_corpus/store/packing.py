@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from mlgo_corpus.errors import CorpusError, os_reason
 from mlgo_corpus.store import arrays
 from mlgo_corpus.store.corpus import MODULES_NAME, Module, checked_name, create_file
+from mlgo_corpus.store.links import open_inside
 from mlgo_corpus.store.modulescan import scan_module
 from mlgo_corpus.store.moduletable import INTEGER_FIELDS, STATUS_OK, printable
 from mlgo_corpus.store.packed import command_files
@@ -65,7 +66,7 @@ class PartTask:
         root: the corpus's folder.
         names: the modules.
         rows: their rows in the table of modules, -1 for one that has none; None where there is no table.
-        has_thinlto, override: of the corpus.
+        has_thinlto, override, linked: of the corpus.
         stamped: whether the files' times are written.
         path: where to make it.
         upload: where to put it then, instead of leaving it there.
@@ -79,6 +80,7 @@ class PartTask:
     stamped: bool
     path: Path
     upload: RemotePath | None = None
+    linked: bool = False
 
 
 class WrittenPart(NamedTuple):
@@ -227,8 +229,9 @@ class _Rows:
 
     def _read(self, name: str) -> _ModuleFiles:
         files = _ModuleFiles()
+        root = os.fsencode(self._task.root)
         try:
-            base = os.path.join(os.fsencode(self._task.root), os.fsencode(checked_name(name)))
+            base = os.path.join(root, os.fsencode(checked_name(name)))
         except CorpusError as error:
             files.problem = error.message
             self.problems.append((name, error.message))
@@ -236,7 +239,7 @@ class _Rows:
         wanted = (True, False, self._task.has_thinlto)
         for slot, (suffix, needed) in enumerate(zip((b".bc", b".cmd", b".thinlto.bc"), wanted, strict=True)):
             try:
-                data, mtime = _read_file(base + suffix)
+                data, mtime = _read_file(open_inside(root, base + suffix, linked=self._task.linked))
             except OSError as error:
                 if needed or error.errno not in (errno.ENOENT, errno.ENOTDIR):
                     shown = printable(os.fsdecode(os.path.basename(base + suffix)))
@@ -277,7 +280,7 @@ class _Rows:
         scanned: list[Any] = [None] * len(modules)
         for place, (name, files) in enumerate(zip(names, modules, strict=True)):
             if known is None or task.rows is None or task.rows[first + place] < 0:
-                scanned[place] = scan_module(_InHand(task.root, name, task.has_thinlto, task.override, files))
+                scanned[place] = scan_module(_InHand(task.root, name, task.has_thinlto, task.override, files=files))
         for name in METADATA_COLUMNS:
             values = [None] * len(modules) if known is None else known[name]
             values = [
@@ -300,13 +303,12 @@ def _sizes(values: Sequence[bytes | None]) -> pa.Array:
     return arrays.numbers_or_null(pa.int64(), [None if value is None else len(value) for value in values])
 
 
-def _read_file(path: bytes) -> tuple[bytes, int]:
-    """Read a file whole; give its time of change, too.
+def _read_file(descriptor: int) -> tuple[bytes, int]:
+    """Read an open file whole, and close it; give its time of change, too.
 
     Raises:
         OSError: it cannot be read, or is not one; its ``strerror`` says so.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):

@@ -31,9 +31,12 @@ _OPTIONS = {
     "gs": frozenset({"endpoint_override", "scheme", "anonymous", "project_id"}),
 }
 _CONNECT_S = 10.0
-_REQUEST_S = 60.0
+# Without a byte: an endpoint that does not answer is asked three times.
+_REQUEST_S = 20.0
 _RETRY_S = 15.0
 _BLOCK_BYTES = 4 << 20
+# Of what is read whole. The manifest of a million modules with long names is half of it.
+_SMALL_BYTES = 256 << 20
 _CREDENTIALS = {
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; ?anonymous=true for a public bucket",
     "gs": "set GOOGLE_APPLICATION_CREDENTIALS to the file of a key; ?anonymous=true for a public bucket",
@@ -81,10 +84,13 @@ class RemotePath:
 
         Raises:
             FileNotFoundError: it is not there.
-            CorpusError: it cannot be read.
+            CorpusError: it cannot be read, or is larger than any such file.
         """
         with self.open() as file:
-            return self._tried(lambda _: bytes(file.read()))
+            size = self._tried(lambda _: int(file.size()))
+            if size > _SMALL_BYTES:
+                raise CorpusError(f"{self}: expected at most {_SMALL_BYTES} bytes, found {size}; is it the right file?")
+            return self._tried(lambda _: bytes(file.read(size)))
 
     def open(self) -> Any:
         """Open a file for reading anywhere in it, as a ``pyarrow.NativeFile``.

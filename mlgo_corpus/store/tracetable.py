@@ -82,7 +82,7 @@ class TraceReason(StrEnum):
             compiler cannot do what was asked for (``Unknown command line argument``).
         COMPILER_ERROR: the compiler ended with another error; ``stderr_tail`` has it.
         SIGNAL: the compiler crashed, or somebody killed it; ``signal`` has the number.
-        TIMEOUT: the compiler took longer than it may, and was killed.
+        TIMEOUT: the compiler took longer than it may, and was killed; or the policy did not decide in that time.
         MEMORY_LIMIT: the compiler took more memory than it may.
         PROTOCOL_ERROR: an interactive compiler did not keep to the protocol: it ended within an event, say.
         POLICY_ERROR: the policy failed, or decided what cannot be decided.
@@ -226,7 +226,7 @@ def reward(size: int | None, baseline: int | None, *, epsilon: float = REWARD_EP
 
 
 # Escape sequences that colour a terminal's text or move its cursor, and what else does not print.
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -238,7 +238,7 @@ def stderr_tail(data: bytes) -> str:
     end = data[-STDERR_BYTES:]
     if len(data) > STDERR_BYTES:
         end = end.lstrip(bytes(range(0x80, 0xC0)))  # the rest of a character that was cut
-    text = _ESCAPES.sub("", end.decode("utf-8", "backslashreplace").replace("\r\n", "\n"))
+    text = ESCAPES.sub("", end.decode("utf-8", "backslashreplace").replace("\r\n", "\n"))
     text = _UNPRINTABLE.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
     return text.encode()[-STDERR_BYTES:].decode("utf-8", "ignore")  # what is escaped is up to four times as long
 
