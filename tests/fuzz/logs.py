@@ -7,6 +7,7 @@ import gzip
 import json
 import random
 import re
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -108,7 +109,7 @@ def _content(path: Path) -> bytes | None:
     data = path.read_bytes()
     try:
         return gzip.decompress(data) if path.suffix == ".gz" else data
-    except (OSError, EOFError, ValueError):
+    except (OSError, EOFError, zlib.error):
         return None
 
 
