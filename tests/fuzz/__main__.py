@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz [NAME...] --seconds N --seed S``: run fuzzers, say what they find, exit with 1 if it is anything.
+"""Run fuzzers: ``python -m tests.fuzz [NAME...] --seconds N --seed S``. The exit code is 1 if they find something.
 
 A finding is told with the command that makes its input again; ``--number`` is that one input.
 """

@@ -46,7 +46,11 @@ FOLDER_VERBS = (
 VERBS = {
     "extracted": FOLDER_VERBS,
     "plain": FOLDER_VERBS,
-    "divided": (*FOLDER_VERBS, f"stats IN/{MANIFEST_STEM}train.json", f"pack IN/{MANIFEST_STEM}test.json --jobs 1 --output OUT"),
+    "divided": (
+        *FOLDER_VERBS,
+        "stats SIDE",
+        "pack SIDE --jobs 1 --output OUT",
+    ),
     "packed": (*CORPUS_VERBS, "unpack IN --jobs 1 --output OUT"),
     "dataset": (
         "report IN --output OUT.html",
@@ -60,9 +64,9 @@ VERBS = {
 }
 
 HOSTILE = (
-    "", ".", "..", "../evil", "../../evil", "/tmp/mlgo-corpus-evil", "a/../../evil", "a\0b", "a\nb", "x" * 300,
+    "", ".", "..", "../evil", "../../evil", "/nonexistent/evil", "a/../../evil", "a\0b", "a\nb", "x" * 300,
     "x/" * 3000, "\ud800", "é", "e\u0301", "C:\\evil", "a", "a/b", "A", "corpus_description.json", "modules.parquet",
-    "ok", "failed", "\u202e", "<script>", "train", "=1+1", "[red]",
+    "ok", "failed", "\u202e", "<script>", "train", "=1+1", "[red]", "[/red]", "\x1b[31m",
 )  # fmt: skip
 VALUES = (None, True, 0, -1, 1.5, 1e308, 10**30, [], {}, [[]], {"a": None}, ["a", 1], *HOSTILE)
 
@@ -73,7 +77,9 @@ def prepare(folder: Path) -> None:
         handmade.put(build / f"s{number % 2}" / f"{number}.o", data)
     (build / "none.o").write_bytes(b"")
     extract_corpus([build], folder / "extracted", jobs=1)
-    handmade.corpus(folder / "plain", ("a", "b/c", "b/d", "e"), has_thinlto=True, global_command_override=["-cc1", "-O2"])
+    handmade.corpus(
+        folder / "plain", ("a", "b/c", "b/d", "e"), has_thinlto=True, global_command_override=["-cc1", "-O2"]
+    )
     shutil.copytree(folder / "extracted", folder / "divided")
     split_corpus(folder / "divided", fractions=(0.5, 0.25, 0.25), jobs=1)
     pack_corpus(folder / "extracted", folder / "packed", jobs=1)
@@ -92,6 +98,7 @@ def check(prepared: Path, rng: random.Random, folder: Path) -> None:
     given = place.work / "in"
     shutil.copytree(prepared / kind, given)
     shutil.copytree(prepared / kind, place.work / "whole")
+    side = f"{MANIFEST_STEM}{rng.choice(('train', 'test'))}.json"
     for _ in range(rng.randint(1, 3)):
         _damage(given, rng)
     for number, template in enumerate(rng.sample(VERBS[kind], k=min(2, len(VERBS[kind])))):
@@ -106,7 +113,7 @@ def check(prepared: Path, rng: random.Random, folder: Path) -> None:
             elif word == "FILE":
                 words.append(rng.choice(_files(given) or [given]))
             else:
-                words.append({"WHOLE": str(place.work / "whole")}.get(word, word.replace("IN", str(given), 1)))
+                words.append({"IN": given, "WHOLE": place.work / "whole", "SIDE": given / side}.get(word, word))
         # What these two learn of functions stays with the corpus.
         index = [given / FUNCTIONS_NAME] if words[0] in ("split", "dedup") else []
         place.run(*words, output=output, also=index)

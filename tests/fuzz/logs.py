@@ -1,4 +1,4 @@
-"""Training logs, damaged: the fast reader is the plain one, and what is accepted comes back from Parquet byte for byte."""
+"""Training logs, damaged: both readers give the same, and what is accepted comes back byte for byte from Parquet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mlgo_corpus.errors import MlgoCorpusError
 from mlgo_corpus.logs import convert_logs, restore_logs
 from mlgo_corpus.store.loadedlog import read_log
 
-from .mutations import mutate
+from .mutations import check_one_line, mutate
 
 # Larger ones take longer, and have nothing that these do not have.
 LARGEST = 32 << 10
@@ -28,6 +28,7 @@ LOGS_PER_INPUT = 8
 WINDOWS = (64, 512, 1 << 16)
 
 NUMBERS = (b"0", b"1", b"00", b"-1", b"1e3", b"9223372036854775807", b"9223372036854775808", b'"0"', b"null", b"[1]")
+PIECES = (*NUMBERS, b'"x"', b'"observation"', b'"module"', b'""', b'"int8_t"', b"", b"[0]", b"[1,33]", b"{}")
 LINES = (
     b'{"context":"f"}\n',
     b'{"context": "a\\u0000b"}\n',
@@ -76,7 +77,7 @@ def check(prepared: Path, rng: random.Random, folder: Path) -> None:
             assert expected.failure is None
             assert len(loaded) == sum(hasattr(event, "number") for event in expected.events)
         except MlgoCorpusError as error:
-            assert "\n" not in str(error), error
+            check_one_line(error)
         if rng.random() < 0.1:
             path.rename(path.with_name(f"{number}.log.gz"))
             path = path.with_name(f"{number}.log.gz")
@@ -93,7 +94,7 @@ def _check_conversion(folder: Path) -> None:
         try:
             report = convert_logs(chosen, output, jobs=1)
         except MlgoCorpusError as error:
-            assert "\n" not in str(error), error
+            check_one_line(error)
             assert not output.exists()
             continue
         assert report.failed <= len(chosen)
@@ -143,5 +144,4 @@ def _other_header(line: bytes, rng: random.Random) -> bytes:
     if not pieces:
         return line
     match = rng.choice(pieces)
-    new = rng.choice((*NUMBERS, b'"x"', b'"observation"', b'"module"', b'""', b'"int8_t"', b"", b"[0]", b"[1,33]", b"{}"))
-    return line[: match.start()] + new + line[match.end() :]
+    return line[: match.start()] + rng.choice(PIECES) + line[match.end() :]

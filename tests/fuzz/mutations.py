@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from mlgo_corpus.errors import MlgoCorpusError
+
 _EXTREMES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, (1 << 63) - 1, (1 << 64) - 1)
 # Where formats have most of their numbers: at the beginning and at the end.
 _EDGE = 512
@@ -69,3 +71,10 @@ def _splice(data: bytearray, others: Sequence[bytes], rng: random.Random) -> Non
     piece = other[start : start + rng.choice((4, 16, 256, 4096))]
     at = _place(data, rng)
     data[at : at + rng.choice((0, len(piece)))] = piece
+
+
+def check_one_line(error: MlgoCorpusError) -> None:
+    text = str(error)
+    assert text, type(error)
+    assert "\n" not in text, text
+    assert len(text) < 2000, text

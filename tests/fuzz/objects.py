@@ -27,7 +27,7 @@ from mlgo_corpus.formats.objdiff import compare_objects
 from mlgo_corpus.formats.objfile import measure_object, parse_objfile
 from mlgo_corpus.formats.symbols import parse_symbols
 
-from .mutations import mutate
+from .mutations import check_one_line, mutate
 
 SOURCE = """
 __attribute__((weak)) int shared;
@@ -117,7 +117,7 @@ def check(prepared: Path, rng: random.Random, folder: Path) -> None:
     try:
         report = extract_corpus([folder / "in"], folder / "corpus", jobs=1)
     except UsageError as error:
-        _check_one_line(error)
+        check_one_line(error)
         assert not (folder / "corpus").exists()
     else:
         assert report.bitcode_found == report.bitcode_explained, report
@@ -130,12 +130,5 @@ def _read(reader: Callable[..., Any], *arguments: Any) -> None:
         try:
             reader(*arguments)
         except MlgoCorpusError as error:
-            _check_one_line(error)
+            check_one_line(error)
             raise
-
-
-def _check_one_line(error: MlgoCorpusError) -> None:
-    text = str(error)
-    assert text, type(error)
-    assert "\n" not in text, text
-    assert len(text) < 2000, text
