@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -121,12 +122,13 @@ def _in_child(work: Callable[[Tell], None], limit: float | None) -> tuple[int | 
         while failure is None:
             if not select.select([stream], [], [], limit)[0]:
                 failure = f"not done after {limit:.0f} seconds"
-                os.killpg(child, signal.SIGKILL)
             elif line := stream.readline():
                 told = json.loads(line)
                 number, failure = told.get("number", number), told.get("failure")
             else:
                 break
+    with contextlib.suppress(ProcessLookupError):  # what it left behind ends with it
+        os.killpg(child, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if failure is None:
         text = os.pread(said, LONGEST_OUTPUT, 0).decode(errors="backslashreplace")
@@ -144,6 +146,7 @@ def _be_the_child(work: Callable[[Tell], None], writing: int, said: int) -> None
         resource.setrlimit(limited, (value, value))
     for descriptor in (1, 2):
         os.dup2(said, descriptor)
+    sys.stdout, sys.stderr = (os.fdopen(descriptor, "w", closefd=False) for descriptor in (1, 2))
     try:
         work(lambda number: put(number=number))
     except BaseException:
