@@ -56,7 +56,7 @@ def check(prepared, rng, folder):
     [
         (0, None),
         (1, "ValueError: it does not hold"),
-        (2, "the process ended with -11: "),
+        (2, "the process ended with -11: Fatal Python error: Segmentation fault"),
         (3, "not done after 1 seconds"),
         (4, "AssertionError: this was said: said"),
         (5, "AssertionError: there are processes left: "),

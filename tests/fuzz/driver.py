@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import importlib
 import json
 import os
@@ -147,6 +148,7 @@ def _be_the_child(work: Callable[[Tell], None], writing: int, said: int) -> None
     for descriptor in (1, 2):
         os.dup2(said, descriptor)
     sys.stdout, sys.stderr = (os.fdopen(descriptor, "w", closefd=False) for descriptor in (1, 2))
+    faulthandler.enable()
     try:
         work(lambda number: put(number=number))
     except BaseException:

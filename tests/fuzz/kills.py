@@ -27,7 +27,7 @@ from mlgo_corpus import (
     unpack_corpus,
 )
 
-from . import names
+from .names import fake_clang
 from .verbs import state_of
 
 # How often each is killed before it may end.
@@ -37,7 +37,7 @@ Work = Callable[[Path, Path], object]
 
 
 def _trace(prepared: Path, output: Path) -> None:
-    fake = prepared / "fake/clang"
+    fake = fake_clang(prepared)
     cache = cache_of(output.parent, fake)
     trace_corpus(prepared / "traced", output, compiler=str(fake), via="interactive", jobs=2, timeout=20.0, cache=cache)
 
@@ -55,7 +55,6 @@ WORK: dict[str, Work] = {
 
 def prepare(folder: Path) -> None:
     """Write the inputs of all verbs."""
-    names.prepare(folder)
     objects = real_objects(number=6)
     for number, data in enumerate(objects):
         put(folder / f"build/s{number % 3}/{number}.o", data)

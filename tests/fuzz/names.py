@@ -33,14 +33,21 @@ STARTS = ("", "", "", "", "", "/", "../", "../../", "../../../../", "./", "//", 
 
 
 def prepare(folder: Path) -> None:
-    """Write objects, and make the fake compiler a program whose abilities are known."""
+    """Write the objects to extract."""
     for number, data in enumerate(real_objects(number=3)):
         handmade.put(folder / f"objects/{number}", data)
+
+
+def fake_clang(folder: Path) -> Path:
+    """Make the fake compiler a program whose abilities are known, once."""
     program = folder / "fake/clang"
+    if program.exists():
+        return program
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{FAKE}" "$0" "$@"\n')
     program.chmod(0o755)
     probe_compiler(str(program), cache=program.parent)
+    return program
 
 
 def check(prepared: Path, rng: random.Random, folder: Path) -> None:
@@ -187,6 +194,7 @@ def _trace(prepared: Path, rng: random.Random, place: Place, names: list[str]) -
         _put(given, f"{name}.bc", module())
         _put(given, f"{name}.cmd", COMMAND)
     (given / "corpus_description.json").write_text(json.dumps({"has_thinlto": False, "modules": ["good", *names]}))
+    fake = fake_clang(prepared)
     outputs = [place.work / name for name in ("out", "logs", "objects")]
     with place.only(*outputs):
         try:
@@ -194,8 +202,8 @@ def _trace(prepared: Path, rng: random.Random, place: Place, names: list[str]) -
                 given,
                 outputs[0],
                 via=rng.choice(("interactive", "training-log")),
-                compiler=str(prepared / "fake/clang"),
-                cache=cache_of(place.folder, prepared / "fake/clang"),
+                compiler=str(fake),
+                cache=cache_of(place.folder, fake),
                 keep_logs=outputs[1],
                 keep_objects=outputs[2],
                 jobs=1,
