@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -136,6 +137,9 @@ def _damage(folder: Path, rng: random.Random) -> None:
     elif how < 0.08:
         path.unlink()
         path.mkdir()
+    elif how < 0.09:
+        path.unlink()
+        os.mkfifo(path)
     elif how < 0.14:
         path.unlink()
         path.symlink_to(rng.choice((path.name, "..", "../../evil", "/nonexistent", *(item.name for item in files))))
@@ -239,6 +243,9 @@ def _values(table: Any, rng: random.Random) -> Any:
         values[rng.randrange(len(values))] = rng.choice((None, *choice))
     try:
         made = pa.array(values, kind)
+        if kind == pa.string() and rng.random() < 0.2:
+            encoded = [None if value is None else value.encode() + b"\xff" for value in values]
+            made = pa.array(encoded, pa.binary()).view(pa.string())
     except (pa.ArrowException, OverflowError):
         return table
     return table.set_column(at, field.with_type(made.type), made)
