@@ -18,23 +18,32 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest does: fuzzers us
 
 from .driver import NAMES, fuzz
 
+# It runs compilers by the thousand, and counts no inputs.
+CANARIES = "cc1_canaries"
+
 
 def main() -> int:
+    known = (*NAMES, CANARIES)
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which fuzzers: {', '.join(NAMES)}; all of them")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; all by default")
     parser.add_argument("--seconds", type=float, default=20.0, help="for so long each, 20 by default")
     parser.add_argument("--seed", type=int, help="whose inputs; another one each time by default")
     parser.add_argument("--number", type=int, help="only the input of this number")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="where inputs with findings are kept")
     given = parser.parse_args()
-    if unknown := [name for name in given.names if name not in NAMES]:
-        parser.error(f"no fuzzer is called {unknown[0]}: there are {', '.join(NAMES)}")
+    if unknown := [name for name in given.names if name not in known]:
+        parser.error(f"no fuzzer is called {unknown[0]}: there are {', '.join(known)}")
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
     numbers = range(1 << 62) if given.number is None else range(given.number, given.number + 1)
     work = given.keep or Path(tempfile.mkdtemp(prefix="mlgo-corpus-fuzz-"))
     found = 0
-    for name in given.names or NAMES:
+    for name in given.names or known:
         print(f"{name}: seed {seed}", flush=True)
+        if name == CANARIES:
+            from .cc1_canaries import main as fly
+
+            found += fly(given.seconds, seed)
+            continue
         started = time.monotonic()
         outcome = fuzz(name, seed, work.resolve(), numbers, seconds=given.seconds if given.number is None else None)
         for finding in outcome.findings:
