@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO ?= demo
 PYTEST_ARGS ?=
+FUZZ_ARGS ?= --seconds 20
 # The development-mode compiler that tests use, with its sources and objects: made once for all checkouts.
 CACHE_HOME := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)
 TEST_TOOLCHAIN ?= $(CACHE_HOME)/mlgo-corpus-tests
@@ -18,7 +19,7 @@ export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test docs bench llvm devmode clean
+.PHONY: help demo test fuzz docs bench llvm devmode clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -31,6 +32,9 @@ test: $(VENV)/.installed-dev llvm devmode ## run ruff, mypy and pytest
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 	MLGO_CORPUS_TEST_TOOLCHAIN="$(TEST_TOOLCHAIN)" $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+fuzz: $(VENV)/.installed-dev llvm ## look for inputs that break a promise: 20 seconds of each fuzzer, or FUZZ_ARGS
+	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
 
 docs: $(VENV)/.installed-docs ## make the pages in docs/ to docs/_build/html
 	$(BIN)/python -m sphinx -W -n -q -b html -d docs/_build/trees docs docs/_build/html

@@ -8,7 +8,9 @@ way to behave; all of them write the process's id into PID_FILE first.
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import signal
 import struct
 import sys
@@ -287,6 +289,34 @@ def hungry(base: str, argument: str) -> None:
     except MemoryError:
         sys.exit("error: out of memory")
     block[::4096] = b"x" * len(block[::4096])
+
+
+def play(base: str, argument: str) -> None:
+    """Do what a file lists as JSON: ``put`` bytes, ``take`` advice if it comes, ``open`` and ``close`` again, ...
+
+    ``say`` so many lines on stderr, ``sleep`` for ever, ``exit`` with a code.
+    """
+    ends = {}
+    with open(argument) as file:
+        steps = json.load(file)
+    for what, value in steps:
+        if what == "open":
+            ends[value] = os.open(f"{base}.{value}", os.O_RDONLY if value == "in" else os.O_WRONLY)
+        elif what == "close":
+            os.close(ends.pop(value))
+        elif what == "put":
+            data = bytes.fromhex(value)
+            while data:
+                data = data[os.write(ends["out"], data) :]
+        elif what == "take":
+            while value and select.select([ends["in"]], [], [], 0.5)[0]:
+                value -= len(os.read(ends["in"], value))
+        elif what == "say":
+            os.write(2, (b"x" * 99 + b"\n") * value)
+        elif what == "sleep":
+            time.sleep(600)
+        else:
+            os._exit(value)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import EXIT_FAILED, human_bytes, out, print_json, table, verb
+from mlgo_corpus.cli.console import EXIT_FAILED, human_bytes, out, plain, print_json, table, verb
 from mlgo_corpus.cli.options import JsonOutput
 
 if TYPE_CHECKING:
@@ -41,26 +41,22 @@ def explain(
 
 
 def _show(found: Explanation) -> None:
-    from rich.markup import escape
-
     console = out()
-    console.print(f"[bold]{escape(str(found.path))}[/bold]: {escape(found.kind)}, {human_bytes(found.size)}")
+    console.print(f"[bold]{plain(str(found.path))}[/bold]: {plain(found.kind)}, {human_bytes(found.size)}")
     embedded = [(name, size) for name, size in found.sections if "llvm" in name.lower()]
     if found.sections:
-        listed = ", ".join(f"{escape(name)} {human_bytes(size)}" for name, size in embedded)
+        listed = ", ".join(f"{plain(name)} {human_bytes(size)}" for name, size in embedded)
         console.print(f"{len(found.sections)} sections; LLVM's own: {listed or 'none'}")
     if len(found.modules) == 1:
         _show_module(found.modules[0])
     else:
         _show_modules(found.modules)
     for advice in found.advice:
-        console.print(f"-> {escape(advice)}")
+        console.print(f"-> {plain(advice)}")
 
 
 def _show_module(item: ExplainedModule) -> None:
     """Show a file's only module, a line for each thing known of it."""
-    from rich.markup import escape
-
     command = item.command or ""
     known = (
         ("reason", item.reason),
@@ -75,26 +71,24 @@ def _show_module(item: ExplainedModule) -> None:
     )
     for name, value in known:
         if value:
-            out().print(f"  {name + ':':10} {escape(value)}")
+            out().print(f"  {name + ':':10} {plain(value)}")
 
 
 def _show_modules(modules: tuple[ExplainedModule, ...]) -> None:
     """Show the modules of an archive or a linked binary, a row for each."""
-    from rich.markup import escape
-
     console = out()
     for name, values in (
         ("producer", {item.producer for item in modules if item.producer}),
         ("triple", {item.target_triple for item in modules if item.target_triple}),
     ):
         if values:
-            console.print(f"  {name + ':':10} {escape(', '.join(sorted(values)))}")
+            console.print(f"  {name + ':':10} {plain(', '.join(sorted(values)))}")
     rows = table("member", "reason", "-O", "bitcode", "options", left=3)
     for item in modules[:_MODULES_SHOWN]:
         rows.add_row(
-            escape(item.member or "-"),
+            plain(item.member or "-"),
             item.reason,
-            item.opt_level or "-",
+            plain(item.opt_level or "-"),
             "-" if item.bitcode_bytes is None else human_bytes(item.bitcode_bytes),
             "-" if item.options is None else str(item.options),
         )
@@ -102,4 +96,4 @@ def _show_modules(modules: tuple[ExplainedModule, ...]) -> None:
     if len(modules) > _MODULES_SHOWN:
         console.print(f"and {len(modules) - _MODULES_SHOWN} more; --json lists them all")
     for detail in dict.fromkeys(item.detail for item in modules if item.detail):
-        console.print(f"  {escape(detail)}")
+        console.print(f"  {plain(detail)}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_bar, stdout_is_ours, table, verb
+from mlgo_corpus.cli.console import err, human_bytes, out, plain, print_json, progress_bar, stdout_is_ours, table, verb
 from mlgo_corpus.cli.options import (
     Engine,
     EngineKind,
@@ -141,7 +141,7 @@ def show_report(report: ExtractReport) -> None:
     console = out()
     again = f", {report.unchanged} of them unchanged" if report.unchanged else ""
     console.print(
-        f"[bold]{_escaped(printable(str(report.output)))}[/bold]: {counted(report.modules, 'module')} from "
+        f"[bold]{plain(printable(str(report.output)))}[/bold]: {counted(report.modules, 'module')} from "
         f"{counted(report.objects, 'object')}{again} "
         f"in {report.seconds:.2f} s"
     )
@@ -158,21 +158,15 @@ def show_report(report: ExtractReport) -> None:
     for reason, sources in report.examples.items():
         if status_of(Reason(reason)) == STATUS_FAILED:
             more = " ..." if report.counts[reason] > len(sources) else ""
-            console.print(f"{reason}: {_escaped(', '.join(sources))}{more}")
+            console.print(f"{reason}: {plain(', '.join(sources))}{more}")
     if report.removed:
         console.print(f"{counted(report.removed, 'module')} of the run before left the corpus")
     for hint in report.hints:
-        err().print(f"[yellow]hint:[/yellow] {_escaped(hint)}")
+        err().print(f"[yellow]hint:[/yellow] {plain(hint)}")
 
 
 def _accounted(found: int, explained: int) -> str:
     return "all is accounted for" if found == explained else f"{abs(found - explained)} bytes are not accounted for"
-
-
-def _escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
 
 
 def _split(option: str, text: str | None) -> list[str] | None:

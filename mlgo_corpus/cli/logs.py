@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_bar, stdout_is_ours, table, verb
+from mlgo_corpus.cli.console import (
+    err,
+    human_bytes,
+    out,
+    print_json,
+    progress_bar,
+    stdout_is_ours,
+    table,
+    verb,
+    visible,
+)
 from mlgo_corpus.cli.options import (
     Engine,
     EngineKind,
@@ -171,7 +181,7 @@ def _show(report: LogsReport, hints: Iterable[str]) -> None:
         rate = f" ({human_bytes(report.log_bytes / report.seconds)}/s)" if report.seconds > 1 else ""
         console.print(f"in {report.seconds:.2f} s{rate}")
     for source, detail in report.problems:
-        err().print(f"{source}: {detail}", markup=False)
+        err().print(visible(f"{source}: {detail}"), markup=False)
     more = report.failed + report.damaged - len(report.problems)
     if more > 0:
         err().print(f"and {counted(more, 'more log')}; modules.parquet tells of each", markup=False)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_bar, verb
+from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_bar, verb, visible
 
 # Text, not paths: a path would make s3:/ of s3://.
 Output = Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="The folder to make, or an s3:// URL.")]
@@ -78,6 +78,6 @@ def _show_problems(problems: tuple[tuple[str, str], ...], lacking: int) -> None:
     from mlgo_corpus.store.moduletable import printable
 
     for module, problem in problems:
-        err().print(f"{printable(module)}: {printable(problem)}", markup=False)
+        err().print(visible(f"{printable(module)}: {printable(problem)}"), markup=False)
     if lacking > len(problems):
         err().print(f"and {lacking - len(problems)} more; the column problem has them all")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlgo_corpus.cli.combine import Copy, Link, Reference, placing
-from mlgo_corpus.cli.console import EXIT_FAILED, err, human_bytes, out, print_json, progress_bar, table, verb, visible
+from mlgo_corpus.cli.console import EXIT_FAILED, err, human_bytes, out, plain, print_json, progress_bar, table, verb
 from mlgo_corpus.cli.options import JsonOutput, jobs_option
 from mlgo_corpus.errors import counted
 
@@ -83,7 +83,7 @@ def show_split(report: SplitReport) -> None:
     total = sum(report.modules.values())
     there = ", as before" if report.unchanged else ""
     console.print(
-        f"[bold]{visible(str(report.corpus))}[/bold]: {counted(total, 'module')} in {counted(report.groups, 'group')} "
+        f"[bold]{plain(str(report.corpus))}[/bold]: {counted(total, 'module')} in {counted(report.groups, 'group')} "
         f"that have no function in common, in {report.seconds:.2f} s{there}"
     )
     rows = table("side", "modules", "share", "wanted", "bitcode")
@@ -107,9 +107,9 @@ def show_split(report: SplitReport) -> None:
     )
     console.print(leaks)
     if report.output is None:
-        console.print(f"each side is a corpus: {visible(f'{report.corpus}/corpus_description.train.json')}")
+        console.print(f"each side is a corpus: {plain(f'{report.corpus}/corpus_description.train.json')}")
     else:
-        console.print(f"each side is a corpus: {visible(str(report.output / 'train'))}")
+        console.print(f"each side is a corpus: {plain(str(report.output / 'train'))}")
     _show_problems(report.problems)
     if report.off:
         share = report.largest_group / total
@@ -180,7 +180,7 @@ def show_dedup(report: DedupReport, *, near: bool) -> None:
     console = out()
     there = ", as before" if report.unchanged else ""
     console.print(
-        f"[bold]{visible(str(report.corpus))}[/bold]: {counted(report.modules, 'module')}, of which "
+        f"[bold]{plain(str(report.corpus))}[/bold]: {counted(report.modules, 'module')}, of which "
         f"{len(report.dropped)} ({human_bytes(report.dropped_bytes)} of {human_bytes(report.bitcode_bytes)}) "
         f"are superfluous, in {report.seconds:.2f} s{there}"
     )
@@ -191,18 +191,18 @@ def show_dedup(report: DedupReport, *, near: bool) -> None:
     console.print(rows)
     for one in report.dropped[:_SHOWN]:
         how = "=" if one.exact else f"{one.share:.1%} in"
-        console.print(f"  {visible(one.module)} {how} {visible(one.kept)}")
+        console.print(f"  {plain(one.module)} {how} {plain(one.kept)}")
     if len(report.dropped) > _SHOWN:
         console.print(f"  ... and {len(report.dropped) - _SHOWN} more; --json has all")
     if report.output is None:
         console.print("nothing was written: --output CORPUS makes a corpus without them")
     else:
-        console.print(f"{visible(str(report.output))}: the {counted(report.kept, 'module')} that are left")
+        console.print(f"{plain(str(report.output))}: the {counted(report.kept, 'module')} that are left")
     _show_problems(report.problems)
 
 
 def _show_problems(problems: tuple[tuple[str, str], ...]) -> None:
     for name, why in problems[:_SHOWN]:
-        err().print(f"[red]failed:[/red] {visible(name)}: {visible(why)}")
+        err().print(f"[red]failed:[/red] {plain(name)}: {plain(why)}")
     if len(problems) > _SHOWN:
         err().print(f"... and {len(problems) - _SHOWN} more")

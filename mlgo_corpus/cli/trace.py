@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_bar, stdout_is_ours, table, verb
+from mlgo_corpus.cli.console import (
+    EXIT_FAILED,
+    err,
+    out,
+    plain,
+    print_json,
+    progress_bar,
+    stdout_is_ours,
+    table,
+    verb,
+    visible,
+)
 from mlgo_corpus.cli.options import (
     AddFlags,
     DeleteFlags,
@@ -210,10 +221,10 @@ def show_report(report: TraceReport) -> None:
     if report.modules > len(report.slowest) > 0:  # of a few modules, modules.parquet tells all
         slow = table("slowest modules", "seconds", "decisions")
         for module, seconds, decisions in report.slowest:
-            slow.add_row(escape(printable(module)), f"{seconds:.2f}", str(decisions))
+            slow.add_row(plain(printable(module)), f"{seconds:.2f}", str(decisions))
         console.print(slow)
     for module, reason, detail in report.problems:
-        err().print(f"{printable(module)}: {reason}: {printable(detail)}", markup=False)
+        err().print(visible(f"{printable(module)}: {reason}: {printable(detail)}"), markup=False)
     if report.failed > len(report.problems):
         err().print(f"and {report.failed - len(report.problems)} more; modules.parquet has them all")
     for caveat in report.caveats:

@@ -11,12 +11,12 @@ from mlgo_corpus.cli.console import (
     err,
     human_bytes,
     out,
+    plain,
     print_json,
     progress_bar,
     stdout_is_ours,
     table,
     verb,
-    visible,
 )
 from mlgo_corpus.cli.options import (
     Engine,
@@ -145,7 +145,7 @@ def show_report(report: VerifyReport) -> None:
     if report.seconds >= _LONG_ENOUGH_S:
         rate = f" ({human_bytes((report.bitcode_bytes + report.cmd_bytes) / report.seconds)}/s)"
     console.print(
-        f"[bold]{visible(str(report.corpus))}[/bold]: checked {counted(report.modules, 'module')}, "
+        f"[bold]{plain(str(report.corpus))}[/bold]: checked {counted(report.modules, 'module')}, "
         f"{human_bytes(report.bitcode_bytes)} of bitcode, {human_bytes(report.cmd_bytes)} of commands{compared}, "
         f"in {report.seconds:.2f} s{rate}"
     )
@@ -153,16 +153,16 @@ def show_report(report: VerifyReport) -> None:
     for reason, count in report.counts.items():
         rows.add_row(reason, str(count), status_of(VerifyReason(reason)))
     console.print(rows)
-    made = ", ".join(f"{visible(name or 'no producer named')} ({count})" for name, count in report.producers.items())
+    made = ", ".join(f"{plain(name or 'no producer named')} ({count})" for name, count in report.producers.items())
     if made:
         reads = "" if report.readable_by is None else f": LLVM {report.readable_by} and newer read all of it"
         console.print(f"bitcode of {made}{reads}")
     for module, reason, detail in report.problems:
-        err().print(f"{module}: {reason}: {detail}", markup=False)
+        err().print(f"{plain(module)}: {reason}: {plain(detail)}")
     rest = report.failed + report.warnings - len(report.problems)
     if rest > 0:
         place = "--output FILE.parquet" if report.output is None or report.rebuild is not None else report.output
-        err().print(f"and {rest} more; {place} has them all", markup=False)
+        err().print(f"and {rest} more; {plain(str(place))} has them all")
     if report.rebuild is not None:
         show_certificate(report.rebuild)
 
@@ -172,7 +172,7 @@ def show_certificate(report: RebuildReport) -> None:
     console = out()
     kept = f", {report.resumed} of them by an earlier run" if report.resumed else ""
     console.print(
-        f"[bold]{visible(str(report.output))}[/bold]: rebuilt {counted(report.modules, 'module')}{kept} "
+        f"[bold]{plain(str(report.output))}[/bold]: rebuilt {counted(report.modules, 'module')}{kept} "
         f"in {report.seconds:.2f} s"
     )
     rows = table("outcome", "modules")
@@ -180,13 +180,13 @@ def show_certificate(report: RebuildReport) -> None:
         rows.add_row(outcome, str(count))
     console.print(rows)
     for vendor, count in report.compilers.items():
-        console.print(f"{counted(count, 'module')} by {visible(vendor)}")
+        console.print(f"{counted(count, 'module')} by {plain(vendor)}")
     if report.same_bytes:
         console.print(f"of {counted(report.same_bytes, 'object')}, every byte came again")
     for module, outcome, detail in (*report.problems, *report.notes):
-        err().print(f"{module}: {outcome}: {detail}", markup=False)
+        err().print(f"{plain(module)}: {outcome}: {plain(detail)}")
     if report.bad > len(report.problems):
-        err().print(f"and {report.bad - len(report.problems)} more; {report.output} has them all", markup=False)
+        err().print(f"and {report.bad - len(report.problems)} more; {plain(str(report.output))} has them all")
     if report.other_version and report.bad:
         err().print(
             f"hint: {counted(report.other_version, 'module')} made by an LLVM that is not here: "
