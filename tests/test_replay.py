@@ -19,7 +19,10 @@ from mlgo_corpus.formats.cc1table import SEPARATE
 from mlgo_corpus.formats.cmdline import decode_options, split_options
 from mlgo_corpus.formats.replay import neutralise, refused_options, replay_command, required_files
 
-PLAIN = ("-cc1", "-emit-obj", "-triple", "x86_64-pc-linux-gnu", "-O2", "-main-file-name", "a.c", "-mllvm", "-inline-threshold=225")
+PLAIN = (
+    *("-cc1", "-emit-obj", "-triple", "x86_64-pc-linux-gnu", "-O2", "-main-file-name", "a.c"),
+    *("-mllvm", "-inline-threshold=225"),
+)
 
 CODE = """
 static int g(int x) { int s = 0; for (int i = 0; i < x; i++) s += i * x; return s; }
@@ -150,8 +153,9 @@ def test_a_module_of_a_thinlto_link_replays_with_its_index(
         ["-split-dwarf-output", "a.dwo"], ["-coverage-notes-file=/a.gcno"], ["-coverage-notes-file", "/a.gcno"],
         ["-serialize-diagnostic-file", "a"], ["-stack-usage-file", "a"], ["-ftime-trace=a"], ["-stats-file=a"],
         ["-opt-record-file", "a", "-opt-record-passes", "b"], ["-Rpass=x"], ["-working-directory", "/x"],
-        ["-ivfsoverlay", "a"], ["--vfsoverlay", "-load"], ["--save-temps=cwd"], ["-emit-llvm-bc"], ["-S"], ["-header-include-file", "a"], ["-print-stats"],
-        ["-objcmt-migrate-all"], ["-mllvm", "-info-output-file", "-mllvm", "-exec-on-ir-change=x"],
+        ["-ivfsoverlay", "a"], ["-emit-llvm-bc"], ["-S"], ["-header-include-file", "a"], ["-print-stats"],
+        ["-objcmt-migrate-all"], ["--vfsoverlay", "-load"], ["--save-temps=cwd"],
+        ["-mllvm", "-info-output-file", "-mllvm", "-exec-on-ir-change=x"],
         ["-mllvm", "-stats"], ["-mllvm", "-info-output-file", "-mllvm", "/x"], ["-mllvm", "--view-edge-bundles"],
         ["-mllvm", "-print-pipeline-passes"], ["-mllvm", "-print-changed=dot-cfg"], ["-mllvm", "-training-log=/x"],
         ["-mllvm", "-pgo-view-counts=graph"], ["-mllvm", "-filter-print-funcs=f"],

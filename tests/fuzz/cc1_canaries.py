@@ -25,16 +25,12 @@ from mlgo_corpus.formats import cc1table, llvmtable
 from mlgo_corpus.formats.replay import refused_options, replay_command
 
 SPELLINGS = sorted(
-    cc1table.FLAG
-    | cc1table.SEPARATE
-    | cc1table.JOINED
-    | cc1table.JOINED_OR_SEPARATE
-    | cc1table.JOINED_AND_SEPARATE
+    cc1table.FLAG | cc1table.SEPARATE | cc1table.JOINED | cc1table.JOINED_OR_SEPARATE | cc1table.JOINED_AND_SEPARATE
 )
 LLVM_NAMES = sorted(llvmtable.OPTIONAL | llvmtable.REQUIRED | llvmtable.DIFFERS)
 BASE = ("-cc1", "-triple", "x86_64-pc-linux-gnu", "-emit-obj", "-O1")
 _CODE = "int h(int); int f(int x) { for (int i = 0; i < x; i++) x += h(i); return x; }\n"
-_LIBRARY = '__attribute__((constructor)) static void f(void) { fclose(fopen("%s", "w")); }\n'
+_LIBRARY = 'int creat(const char *, int);\n__attribute__((constructor)) static void f(void) { creat("%s", 0600); }\n'
 
 
 @dataclass(frozen=True)
@@ -46,15 +42,21 @@ class Outcome:
     escapes: tuple[tuple[str, ...], ...]
 
 
-def iter_words(canary: str) -> Iterator[tuple[str, ...]]:
-    """Yield each option in each way in which it might take the canary for its value."""
+def iter_words(canaries: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield each option in each way in which it might take a canary for its value; a flag, or a number, takes none."""
     for spelling in SPELLINGS:
-        yield (spelling, canary)
-        yield (spelling + canary,)
-        yield (f"{spelling}={canary}",)
+        for canary in canaries[: 1 if spelling in cc1table.FLAG else None]:
+            yield (spelling, canary)
+            yield (spelling + canary,)
+            yield (f"{spelling}={canary}",)
     for name in LLVM_NAMES:
-        yield ("-mllvm", f"-{name}={canary}")
-        yield ("-mllvm", f"--{name}", "-mllvm", canary)
+        yield ("-mllvm", f"-{name}")
+        if name not in llvmtable.TEXT:  # LLVM stops at a value that is none
+            yield ("-mllvm", f"--{name}=1")
+            continue
+        for canary in canaries:
+            yield ("-mllvm", f"-{name}={canary}")
+            yield ("-mllvm", f"--{name}", "-mllvm", canary)
 
 
 def fly(clang: Sequence[str], *, seconds: float, seed: int, at_most: int | None = None) -> Outcome:
@@ -65,8 +67,10 @@ def fly(clang: Sequence[str], *, seconds: float, seed: int, at_most: int | None 
         cage.mkdir()
         canaries = _make_canaries(clang, cage)
         Path(top, "m.c").write_text(_CODE)
-        subprocess.run([*clang, *BASE[:-2], "-emit-llvm-bc", "-O1", "-x", "c", "m.c", "-o", "m.bc"], cwd=top, check=True)
-        trials = [words for canary in canaries for words in iter_words(canary)]
+        subprocess.run(
+            [*clang, *BASE[:-2], "-emit-llvm-bc", "-O1", "-x", "c", "m.c", "-o", "m.bc"], cwd=top, check=True
+        )
+        trials = list(iter_words(canaries))
         random.Random(seed).shuffle(trials)
         before = _look(cage)
         ran = refused = 0
@@ -95,8 +99,9 @@ def _make_canaries(clang: Sequence[str], cage: Path) -> tuple[str, ...]:
     program, library, absent = cage / "program", cage / "library.so", cage / "absent"
     program.write_text(f"#!/bin/sh\n: > {cage / 'ran'}\n")
     program.chmod(0o755)
-    source = "#include <stdio.h>\n" + _LIBRARY % (cage / "loaded")
-    subprocess.run([*clang, "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=source.encode(), check=True)
+    linker = clang if clang[1:] == () else (*clang[:1], "cc")  # zig's clang alone has no headers
+    source = (_LIBRARY % (cage / "loaded")).encode()
+    subprocess.run([*linker, "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=source, check=True)
     return str(program), str(library), str(absent)
 
 
@@ -115,10 +120,10 @@ def find_compilers() -> dict[str, tuple[str, ...]]:
     """Find the clangs of this machine, and zig's."""
     found = {name: (path,) for name in ("clang-19", "clang-22") if (path := shutil.which(name))}
     try:
-        import ziglang  # noqa: F401, PLC0415 -- an extra, which need not be there
+        import ziglang
     except ImportError:
         return found
-    return {**found, "zig": (sys.executable, "-m", "ziglang", "clang")}
+    return {**found, "zig": (str(Path(ziglang.__file__).with_name("zig")), "clang")}
 
 
 def main(seconds: float = 60, seed: int | None = None) -> int:
