@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import random
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 from conftest import Llvm
+from fuzz.cc1_canaries import find_compilers
+from fuzz.cc1_words import differences, strings, unknown_words
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mlgo_corpus.errors import UsageError
+from mlgo_corpus.formats import llvmtable
 from mlgo_corpus.formats.cc1edit import edit_command
-from mlgo_corpus.formats.cc1options import Cc1Option, join_cc1, llvm_options, parse_cc1
-from mlgo_corpus.formats.cc1table import JOINED, JOINED_AND_SEPARATE, JOINED_OR_SEPARATE, LONGER, SEPARATE
+from mlgo_corpus.formats.cc1options import join_cc1, llvm_options, parse_cc1
+from mlgo_corpus.formats.cc1table import FLAG, JOINED, JOINED_AND_SEPARATE, JOINED_OR_SEPARATE, SEPARATE
 
+SPELLINGS = FLAG | SEPARATE | JOINED | JOINED_OR_SEPARATE | JOINED_AND_SEPARATE
 # Words that are options, look like some, or are anything else.
 WORDS = st.one_of(
     st.sampled_from(
         [
-            *sorted(SEPARATE | JOINED_OR_SEPARATE | JOINED | LONGER | JOINED_AND_SEPARATE),
+            *sorted(SPELLINGS),
             *("-cc1", "-O2", "-DA=1", "-oa.o", "-", "--", "", "-mllvm", "-mllvm", "-x=1", "a.c", "@a", "-load", "-w"),
         ]
     ),
@@ -54,6 +58,9 @@ def names_and_values(*words: str) -> list[tuple[str, tuple[str, ...]]]:
             ("-main-file-name", ("",)), ("--", ()), ("--load", ()), ("", ("x",)),
         ]),
         (["-Wframe-larger-than=5", "-Rpass=a"], [("-W", ("frame-larger-than=5",)), ("-R", ("pass=a",))]),
+        (["--include", "-load", "/validator-version", "1", "--save-temps=cwd"], [
+            ("-include", ("-load",)), ("-validator-version", ("1",)), ("-save-temps=", ("cwd",)),
+        ]),
         (["-fno-builtin-memcpy", "-fno-builtin"], [("-fno-builtin-", ("memcpy",)), ("-fno-builtin", ())]),
     ],
 )  # fmt: skip
@@ -65,19 +72,38 @@ def test_words_become_options(words: list[str], expected: list[tuple[str, tuple[
 def test_joining_gives_the_words_back(words: tuple[str, ...]) -> None:
     options = parse_cc1(words)
     assert join_cc1(options) == words
-    assert all(option.is_input or option.words[0].startswith(option.name) for option in options)
+    assert all(option.is_input or option.name.lstrip("-") in option.words[0] for option in options)
     assert [option for option in options[:-1] if option.lacks_value] == []
 
 
 @given(COMMANDS, st.sampled_from(sorted(SEPARATE)), WORDS)
 def test_a_value_is_never_taken_for_an_option(words: tuple[str, ...], name: str, value: str) -> None:
-    assert parse_cc1((name, value, *words)) == (Cc1Option(name, (value,), (name, value)), *parse_cc1(words))
+    option, *rest = parse_cc1((name, value, *words))
+    assert (option.values, option.words, tuple(rest)) == ((value,), (name, value), parse_cc1(words))
 
 
 def test_llvm_options_join_their_values() -> None:
     words = ["-mllvm", "-a=1", "-mllvm", "--b", "-O2", "-mllvm", "5", "-D", "-mllvm", "-mllvm", "-c", "-mllvm"]
     found = [(option.name, option.value, option.positions) for option in llvm_options(parse_cc1(words))]
     assert found == [("a", "1", (0,)), ("b", "5", (1, 3)), ("c", None, (5,))]
+
+
+def test_llvm_options_take_what_follows_as_llvm_does() -> None:
+    words = [
+        "-crash-diagnostics-dir",
+        "-exec-on-ir-change=x",
+        "--stats",
+        "x",
+        "-inline-threshold=",
+        "---stats",
+        "--",
+        "-",
+    ]
+    found = [(o.name, o.value, o.is_known) for o in llvm_options(parse_cc1(w for x in words for w in ("-mllvm", x)))]
+    assert found == [
+        ("crash-diagnostics-dir", "-exec-on-ir-change=x", True), ("stats", None, True), ("", "x", False),
+        ("inline-threshold", "", True), ("-stats", None, False), ("", None, False), ("", None, False),
+    ]  # fmt: skip
 
 
 def test_an_llvm_value_without_an_option() -> None:
@@ -87,30 +113,36 @@ def test_an_llvm_value_without_an_option() -> None:
 # --- the table and the real compilers
 
 
-def test_the_table_is_what_each_clang_does(llvm: Llvm, tmp_path: Path) -> None:
-    """Words that no clang knows are reported, but for those that an option took as its value."""
-    names = sorted(name for name in SEPARATE | JOINED_OR_SEPARATE if name.startswith("-"))
-    names += ["-emit-obj", "-w", "-pic-is-pie", "-disable-llvm-passes", "-faddrsig", "-O2", "-DA", "-fthinlto-index=a"]
-    words = [word for index, name in enumerate(names) for word in (name, f"-zz{index}", f"-zy{index}")]
-    unknown = unknown_words(llvm, tmp_path, *words)
-    for index, name in enumerate(names):
-        assert f"-zy{index}" in unknown, name
-        if name not in unknown:
-            takes_next = name in SEPARATE or name in JOINED_OR_SEPARATE
-            assert (f"-zz{index}" not in unknown) == takes_next, name
+COMPILERS = find_compilers()
 
 
-def test_what_no_clang_knows(llvm: Llvm, tmp_path: Path) -> None:
+@pytest.mark.llvm
+@pytest.mark.parametrize("name", ["clang-19", "clang-22", "zig"])
+def test_each_clang_takes_as_many_words(name: str) -> None:
+    """All that have a value, with each prefix, and some others; make fuzz tries all strings of the program."""
+    if name not in COMPILERS:
+        pytest.skip(f"{name} is not installed")
+    valued = sorted({spelling.lstrip("-/") for spelling in SPELLINGS - FLAG})
+    pick = random.Random(1).sample
+    bases = [*valued, *pick(sorted(FLAG), 60), *pick(strings(Path(COMPILERS[name][0])), 60)]
+    assert differences(COMPILERS[name], [base.lstrip("-/") for base in bases]) == []
+
+
+def test_what_no_clang_knows(llvm: Llvm) -> None:
     words = ("--", "--load", "-mllvm=-x", "-Xclang", "-fplugin=a")
-    assert unknown_words(llvm, tmp_path, *words) == set(words)
+    assert unknown_words([llvm.clang], words) == set(words)
+    assert [option.is_known for option in parse_cc1(words)] == [False] * len(words)
 
 
-def unknown_words(llvm: Llvm, folder: Path, *words: str) -> set[str]:
-    """Run in a folder of its own: some options make a file of their value's name even when others are unknown."""
-    done = subprocess.run(
-        [llvm.clang, "-cc1", *words], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    return set(re.findall(r"unknown argument:? '(.*?)'(?:$|; did you mean)", done.stderr, re.MULTILINE))
+def test_the_tables_are_as_the_parser_expects() -> None:
+    assert not [name for name in FLAG | SEPARATE if name.endswith("=")]
+    assert not [
+        name for name in JOINED | JOINED_OR_SEPARATE | JOINED_AND_SEPARATE if name[0] != "-" or "=" in name[:-1]
+    ]
+    kinds = (FLAG, SEPARATE, JOINED, JOINED_OR_SEPARATE, JOINED_AND_SEPARATE)
+    assert sum(map(len, kinds)) == len(SPELLINGS)
+    assert not llvmtable.REQUIRED & llvmtable.OPTIONAL
+    assert llvmtable.REQUIRED | llvmtable.OPTIONAL | llvmtable.DIFFERS >= llvmtable.TEXT
 
 
 # --- edits

@@ -506,7 +506,7 @@ def test_bad_modules_are_rows_with_reasons(make: Make, llvm19: Llvm, small: Path
         "missing": (None, None, "missing_file"),
         "uncommanded": (good, b"", "no_command"),
         "loads": (good, b"-load\0/tmp/x.so", "refused_option"),
-        "unknown": (good, b"-fno-such-thing", "unknown_option"),
+        "unknown": (good, b"-fno-such-thing", "refused_option"),
     }
     manifest = json.loads((small / "corpus_description.json").read_text())
     command = (small / "one.o.cmd").read_bytes().rstrip(b"\0")

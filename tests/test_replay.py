@@ -19,7 +19,10 @@ from mlgo_corpus.formats.cc1table import SEPARATE
 from mlgo_corpus.formats.cmdline import decode_options, split_options
 from mlgo_corpus.formats.replay import neutralise, refused_options, replay_command, required_files
 
-PLAIN = ("-cc1", "-emit-obj", "-triple", "x86_64-pc-linux-gnu", "-O2", "-main-file-name", "a.c", "-mllvm", "-a=1")
+PLAIN = (
+    *("-cc1", "-emit-obj", "-triple", "x86_64-pc-linux-gnu", "-O2", "-main-file-name", "a.c"),
+    *("-mllvm", "-inline-threshold=225"),
+)
 
 CODE = """
 static int g(int x) { int s = 0; for (int i = 0; i < x; i++) s += i * x; return s; }
@@ -151,7 +154,9 @@ def test_a_module_of_a_thinlto_link_replays_with_its_index(
         ["-serialize-diagnostic-file", "a"], ["-stack-usage-file", "a"], ["-ftime-trace=a"], ["-stats-file=a"],
         ["-opt-record-file", "a", "-opt-record-passes", "b"], ["-Rpass=x"], ["-working-directory", "/x"],
         ["-ivfsoverlay", "a"], ["-emit-llvm-bc"], ["-S"], ["-header-include-file", "a"], ["-print-stats"],
-        ["-mllvm", "-stats"], ["-mllvm", "-info-output-file", "-mllvm", "/x"], ["-mllvm", "--view-cfg"],
+        ["-objcmt-migrate-all"], ["--vfsoverlay", "-load"], ["--save-temps=cwd"],
+        ["-mllvm", "-info-output-file", "-mllvm", "-exec-on-ir-change=x"],
+        ["-mllvm", "-stats"], ["-mllvm", "-info-output-file", "-mllvm", "/x"], ["-mllvm", "--view-edge-bundles"],
         ["-mllvm", "-print-pipeline-passes"], ["-mllvm", "-print-changed=dot-cfg"], ["-mllvm", "-training-log=/x"],
         ["-mllvm", "-pgo-view-counts=graph"], ["-mllvm", "-filter-print-funcs=f"],
     ],
@@ -213,12 +218,30 @@ def test_a_value_is_never_refused_for_what_it_looks_like(name: str, value: str) 
         (["-mllvm", "-exec-on-ir-change=touch"], "-mllvm -exec-on-ir-change=touch", "it runs a program"),
         (["-mllvm", "--exec-on-ir-change", "-mllvm", "sh"],
          "-mllvm --exec-on-ir-change -mllvm sh", "it runs a program"),
-        (["-mllvm", "-anything=/etc/x"], "-mllvm -anything=/etc/x", "it may write a file: its value looks like a path"),
-        (["-mllvm", "-any", "-mllvm", "../x"], "-mllvm -any -mllvm ../x",
-         "it may write a file: its value looks like a path"),
+        (["-mllvm", "-anything=1"], "-mllvm -anything=1", "LLVM 17 to 22 has no such option"),
+        (["-mllvm", "-any", "-mllvm", "../x"], "-mllvm -any -mllvm ../x", "LLVM 17 to 22 has no such option"),
+        (["-mllvm", "---stats"], "-mllvm ---stats", "LLVM 17 to 22 has no such option"),
+        (["-mllvm", "-gpsize8"], "-mllvm -gpsize8", "LLVM 17 to 22 has no such option"),
+        (["-mllvm", "-amdgpu-module-splitting-log-dir=x"], "-mllvm -amdgpu-module-splitting-log-dir=x",
+         "it may write a file or run a program: what it does with its value is not known"),
+        (["-mllvm", "-x86-lvi-load-opt-plugin=x"], "-mllvm -x86-lvi-load-opt-plugin=x",
+         "it loads code into the compiler"),
+        (["-mllvm", "-inline-threshold"], "-mllvm -inline-threshold", "its value is missing"),
+        (["-mllvm", "-lowertypetests-drop-type-tests", "-mllvm", "-exec-on-ir-change=x"],
+         "-mllvm -lowertypetests-drop-type-tests", "versions of LLVM disagree on its value: write it behind a ="),
+        (["-mllvm", "-enable-gvn-hoist", "-mllvm", "x"], "-mllvm x", "it is a value without an option"),
+        (["-no-such-option"], "-no-such-option", "clang -cc1 17 to 22 has no such option"),
+        (["--no-such-option=1"], "--no-such-option=1", "clang -cc1 17 to 22 has no such option"),
+        (["--load", "x.so"], "--load", "clang -cc1 17 to 22 has no such option"),
+        (["--include", "-main-file-name", "-fpass-plugin=x"], "-fpass-plugin=x", "it loads code into the compiler"),
+        (["-validator-version", "-main-file-name", "-mllvm", "-exec-on-ir-change=x"],
+         "-mllvm -exec-on-ir-change=x", "it runs a program"),
+        (["/validator-version", "-main-file-name", "-load", "x"], "-load x", "it loads code into the compiler"),
+        (["--imacros", "-D", "--vfsoverlay", "-D", "-plugin", "p"], "-plugin p", "it loads code into the compiler"),
+        (["-mcpu=help"], "-mcpu=help", "it does something else than generating code"),
         (["-mllvm", "-h"], "-mllvm -h", "it does something else than generating code"),
         (["-mllvm", "-polly-dot-only"], "-mllvm -polly-dot-only", "it writes files"),
-        (["-mllvm", "-a/b"], "-mllvm -a/b", "it may write a file: its value looks like a path"),
+        (["-mllvm", "-a/b"], "-mllvm -a/b", "LLVM 17 to 22 has no such option"),
         (["-mllvm", "-regalloc-evict-interactive-channel-base=x"],
          "-mllvm -regalloc-evict-interactive-channel-base=x",
          "the compiler would wait for a program that is not there"),

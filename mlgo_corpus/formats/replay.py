@@ -6,8 +6,8 @@ A command comes from a build that is gone, or from anybody. So it is read as who
 
 - what has no bearing on the object's code and data is taken away: inputs and outputs, other files that are written,
   reports, preprocessed or serialised by-products (`neutralise`);
-- what would run other code than the compiler's, or do something else than generate code, is refused
-  (`refused_options`);
+- what would run other code than the compiler's, or do something else than generate code, is refused, and so is
+  everything that is not known (`refused_options`);
 - what names a file that is read, also when the input is IR, is listed, so that a missing one can be told
   (`required_files`).
 
@@ -74,6 +74,12 @@ _DROPPED = _words(
     -ivfsoverlay -vfsoverlay -fmodules-embed-file= -fmodules-cache-path= -index-store-path
     -arcmt-action= -arcmt-migrate-report-output -mt-migrate-directory -analyzer-dump-egraph -analyzer-dump-egraph=
     -code-completion-at -code-completion-at= -remap-file
+    -objcmt-allowlist-dir-path= -objcmt-atomic-property -objcmt-migrate-all -objcmt-migrate-annotation
+    -objcmt-migrate-designated-init -objcmt-migrate-instancetype -objcmt-migrate-literals -objcmt-migrate-ns-macros
+    -objcmt-migrate-property -objcmt-migrate-property-dot-syntax -objcmt-migrate-protocol-conformance
+    -objcmt-migrate-readonly-property -objcmt-migrate-readwrite-property -objcmt-migrate-subscripting
+    -objcmt-ns-nonatomic-iosonly -objcmt-returns-innerpointer-property -objcmt-white-list-dir-path=
+    -objcmt-whitelist-dir-path=
     """
 )
 # Of LLVM's options. A training compiler's logs are among them, and what only a compiler with assertions has.
@@ -81,10 +87,10 @@ _DROPPED_LLVM = _words(
     """
     stats stats-json info-output-file track-memory sort-timers time-passes time-passes-per-run pass-remarks
     pass-remarks-analysis pass-remarks-missed lto-stats-file lto-pass-remarks-output crash-diagnostics-dir
-    ir-dump-directory debug debug-only debug-pass debug-pass-manager dataflow-log
+    ir-dump-directory debug debug-only debug-pass dataflow-log
     constraint-elimination-dump-reproducers hvc-dump-module icp-dumpafter memprof-dump-ccg attributor-dump-dep-graph
     lowertypetests-write-summary wholeprogramdevirt-write-summary orderfile-write-mapping as-secure-log-file
-    lto-embed-bitcode training-log regalloc-training-log regalloc-priority-training-log
+    lto-embed-bitcode mbb-profile-dump training-log regalloc-training-log regalloc-priority-training-log
     """
 )
 # What prints, draws or shows graphs. print-pipeline-passes ends the compilation before there is an object,
@@ -109,7 +115,7 @@ _ACTIONS = _words(
     """
 )
 _ACTION_NAMES = re.compile(
-    r"-ast-dump(?:-all|-lookups|-decl-types)?=?|--?print-(?:supported|enabled)-.*|-analyzer-.*help.*|-analyzer-list-.*"
+    r"-m(?:cpu|tune)=help|-ast-dump(?:-all|-lookups|-decl-types)?=?|--?print-(?:supported|enabled)-.*|-analyzer-.*help.*|-analyzer-list-.*"
 )
 _LOADS = "it loads code into the compiler"
 _REFUSED = {
@@ -133,6 +139,7 @@ _REFUSED_LLVM = {
     "regalloc-evict-interactive-channel-base": "the compiler would wait for a program that is not there",
     "regalloc-priority-interactive-channel-base": "the compiler would wait for a program that is not there",
     "lto-aix-system-assembler": "it runs a program",
+    "x86-lvi-load-opt-plugin": _LOADS,
     "x86-lvi-load-dot-only": "it draws graphs instead of generating all code",
 }
 _ANSWERS_LLVM = re.compile(r"h|help(?:-hidden|-list|-list-hidden)?|version|print-(?:all-)?options")
@@ -162,8 +169,29 @@ _READ_LLVM = _words(
     sample-profile-remapping-file thinlto-workload-def use-ctx-profile wholeprogramdevirt-read-summary
     """
 )
-# The path goes into the object, for when the program runs.
-_HARMLESS_LLVM = _words("instrument-cold-function-only-path")
+# Of those whose value may be any text: names of functions, passes, sections and rules, numbers, and a path that goes into
+# the object, for when the program runs. W is another name of a flag.
+_HARMLESS_LLVM = _words(
+    """
+    W aarch64-stack-hazard-size alloc-token-prefix amdgpu-sched-strategy amdgpu-use-native asan-debug-func
+    asan-memory-access-callback-prefix bbsections-cold-text-prefix break-anti-dependencies cfg-func-name
+    check-functions-filter cphoistfn ctx-prof-skip-callsite-instr debug-counter default-gcov-version
+    dfsan-combine-taint-lookup-table emscripten-cxx-exceptions-allowed expandvp-override-evl-transform
+    expandvp-override-mask-transform filter-passes force-attribute force-remove-attribute
+    hotcoldsplit-cold-section-name hwasan-memory-access-callback-prefix icp-ignored-base-types
+    instrument-cold-function-only-path internalize-public-api-list lto-pass-remarks-filter lto-pass-remarks-format
+    lto-pass-remarks-hotness-threshold mcfg-func-name memprof-debug-func memprof-memory-access-callback-prefix
+    memprof-runtime-default-options mips32-function-mask ml-inliner-model-selector ms-secure-hotpatch-functions-list
+    nsan-shadow-type-mapping nvptx-lower-global-ctor-dtor-id nvvm-reflect-add opt-disable pgo-trace-func-hash
+    polly-context polly-debug-func polly-ignore-func polly-import-jscop-postfix polly-only-func polly-only-region
+    polly-opt-maximize-bands polly-opt-optimize-only polly-opt-outer-coincidence polly-opt-simplify-deps
+    profile-context-root rename-exclude-alias-prefixes rename-exclude-function-prefixes rename-exclude-global-prefixes
+    rename-exclude-struct-prefixes reserve-regs-for-regalloc sbvec-allow-files sbvec-collect-seeds sbvec-passes
+    spirv-ext spv-allow-unknown-intrinsics start-after start-before stop-after stop-before target-abi
+    verify-pseudo-probe-funcs wholeprogramdevirt-skip x86-align-branch
+    """
+)
+_HARMLESS_LLVM_NAMES = re.compile(r".*combiner-(?:disable|only-enable)-rule|.*lowering-(?:disable|only-enable)-rule")
 
 
 def neutralise(options: Sequence[str]) -> tuple[str, ...]:
@@ -189,14 +217,16 @@ def neutralise(options: Sequence[str]) -> tuple[str, ...]:
 def _is_dropped_llvm(option: LlvmOption) -> bool:
     if option.name in _KEPT_LLVM or _refused_llvm_name(option.name):
         return False
+    if option.is_ambiguous or not option.is_known:
+        return False
     return option.name in _DROPPED_LLVM or _DROPPED_LLVM_NAMES.fullmatch(option.name) is not None
 
 
 def refused_options(options: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Find what a replay must not do, in what `neutralise` leaves of a command.
 
-    Of LLVM's options, many hundreds, only some are known here. So one whose value may be a path, because it holds a
-    ``/``, is refused unless it is known only to read, or to do no harm.
+    Every word has to be an option that clang 17 to 22 have, or its value; and so has every word for LLVM. LLVM's option
+    whose value may be any text is refused unless it is known only to read, or to do no harm.
 
     Returns:
         For each such option its words and why; nothing where the command can be run.
@@ -213,6 +243,8 @@ def _iter_refused(options: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield option.text, reason
         elif option.name in _ACTIONS or _ACTION_NAMES.fullmatch(option.name):
             yield option.text, "it does something else than generating code"
+        elif not option.is_known:
+            yield option.text, "clang -cc1 17 to 22 has no such option"
         elif option.lacks_value:
             yield option.text, "its value is missing"
         elif any("\0" in word for word in option.words):
@@ -237,10 +269,18 @@ def _refused_llvm(option: LlvmOption) -> str | None:
         return reason
     if not option.name:  # what begins with @ is told of already
         return None if (option.value or "").startswith("@") else "it is a value without an option"
-    if "/" in option.name or (
-        "/" in (option.value or "") and option.name not in _READ_LLVM and option.name not in _HARMLESS_LLVM
+    if not option.is_known:
+        return "LLVM 17 to 22 has no such option"
+    if option.is_ambiguous:
+        return "versions of LLVM disagree on its value: write it behind a ="
+    if option.lacks_value:
+        return "its value is missing"
+    if option.takes_text and not (
+        option.name in _READ_LLVM
+        or option.name in _HARMLESS_LLVM
+        or _HARMLESS_LLVM_NAMES.fullmatch(option.name) is not None
     ):
-        return "it may write a file: its value looks like a path"
+        return "it may write a file or run a program: what it does with its value is not known"
     return None
 
 
