@@ -360,9 +360,12 @@ class _KnownRows:
         return found
 
     def _read(self, number: int) -> pa.Table:
+        import pyarrow as pa
+
         if self._last[0] != number:
             with open_parquet(self._path) as file:
-                self._last = number, file.read_row_group(number, columns=self._columns)
+                batches = file.iter_batches(columns=self._columns, row_groups=[number], expand=True)
+                self._last = number, pa.Table.from_batches(batches)
         return self._last[1]
 
 

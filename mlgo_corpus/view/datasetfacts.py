@@ -18,6 +18,7 @@ from mlgo_corpus.formats.traininglog import LogHeader, parse_header
 from mlgo_corpus.store.dataset import DatasetPaths, read_key
 from mlgo_corpus.store.moduletable import STATUS_OK
 from mlgo_corpus.store.observations import KEY_COLUMNS, column_names
+from mlgo_corpus.store.parquetfile import is_readable
 from mlgo_corpus.store.tables import read_metadata
 from mlgo_corpus.view.aggregate import Distribution, numbers_of
 from mlgo_corpus.view.columns import blamed, floats_of, iter_ahead, iter_columns, readable, texts_of
@@ -194,7 +195,10 @@ def _find_roles(facts: DatasetFacts) -> None:
 def _read_observations(path: Path, facts: DatasetFacts, progress: Progress | None, number: int, files: int) -> None:
     with readable(path) as file:
         schema = file.schema_arrow
-        names = [name for name in schema.names if name not in KEY_COLUMNS]
+        facts.skipped += [
+            field.name for field in schema if not is_readable(field.type) and field.name not in facts.skipped
+        ]
+        names = [name for name in schema.names if name not in (*KEY_COLUMNS, *facts.skipped)]
         joint = [facts.decision, _DEFAULT] if {facts.decision, _DEFAULT} <= set(names) else []
         total = file.metadata.num_rows
         done = 0
