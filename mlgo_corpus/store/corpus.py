@@ -23,7 +23,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -33,6 +32,7 @@ from typing import IO, Any
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, os_reason
 from mlgo_corpus.formats.bitcode import read_producer
 from mlgo_corpus.formats.cmdline import decode_options, split_options
+from mlgo_corpus.store.regularfile import MAX_LIST_BYTES, MAX_MODULE_BYTES, MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.store.remote import Place, RemotePath, parse_place
 
 MANIFEST_NAME = "corpus_description.json"
@@ -96,7 +96,7 @@ class Module:
         Raises:
             CorpusError: the file is missing or cannot be read.
         """
-        return self._read(self.bitcode_path)
+        return self._read(self.bitcode_path, MAX_MODULE_BYTES)
 
     def command(self) -> tuple[str, ...]:
         """Give the cc1 options the module is compiled with: the corpus's override, else its own.
@@ -116,7 +116,7 @@ class Module:
         Raises:
             CorpusError: the file is missing or cannot be read.
         """
-        return self._read(self.command_path)
+        return self._read(self.command_path, MAX_NOTE_BYTES)
 
     def thinlto_index(self) -> bytes:
         """Read the module's ThinLTO index, which may be empty.
@@ -127,14 +127,11 @@ class Module:
         path = self.thinlto_index_path
         if path is None:
             raise CorpusError("a corpus without ThinLTO", self.name)
-        return self._read(path)
+        return self._read(path, MAX_MODULE_BYTES)
 
-    def _read(self, path: Path) -> bytes:
+    def _read(self, path: Path, most: int) -> bytes:
         try:
-            mode = path.stat().st_mode
-            if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):  # which may have no end
-                raise CorpusError(f"cannot read {path.name}: not a file", self.name)
-            return path.read_bytes()
+            return read_regular(path, most)
         except OSError as error:
             raise CorpusError(f"cannot read {path.name}: {error.strerror}", self.name) from error
 
@@ -270,7 +267,7 @@ def read_manifest(path: Place) -> dict[str, Any]:
         CorpusError: it is missing, not JSON, or a key has the wrong type.
     """
     try:
-        manifest = json.loads(path.read_bytes())
+        manifest = json.loads(read_regular(path, MAX_LIST_BYTES))
     except FileNotFoundError as error:
         folder = path.parent
         what = ""

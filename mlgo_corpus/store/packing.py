@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -36,6 +35,7 @@ from mlgo_corpus.store.packedrows import (
     read_group,
     value_of,
 )
+from mlgo_corpus.store.regularfile import open_regular
 from mlgo_corpus.store.remote import Place, RemotePath
 from mlgo_corpus.store.tables import open_parquet, unreadable
 
@@ -306,23 +306,14 @@ def _read_file(path: bytes) -> tuple[bytes, int]:
     Raises:
         OSError: it cannot be read, or is not one; its ``strerror`` says so.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not stat.S_ISREG(status.st_mode):  # it may have no end
-            raise OSError(errno.EINVAL, "not a file")
+    with open_regular(path) as file:
+        status = os.fstat(file.fileno())
         if status.st_size > MAX_FILE_BYTES:
             raise OSError(errno.EFBIG, f"{status.st_size} bytes are more than a Parquet file holds in one value")
-        data = os.read(descriptor, status.st_size + 1)
-        while len(data) <= status.st_size and (more := os.read(descriptor, status.st_size + 1 - len(data))):
-            data += more
+        data = file.read(status.st_size + 1)
         if len(data) != status.st_size:
             raise OSError(errno.EAGAIN, "it changes while it is read")
         return data, status.st_mtime_ns
-    finally:
-        os.close(descriptor)
 
 
 class _KnownRows:

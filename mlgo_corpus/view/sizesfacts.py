@@ -17,6 +17,7 @@ from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.store.dataset import DatasetPaths, read_key
 from mlgo_corpus.store.grouping import digest_keys
 from mlgo_corpus.store.parquetfile import is_readable
+from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.store.sizestable import SIZES_FOLDER, SPLIT, VECTOR
 from mlgo_corpus.store.splits import expected_leakage
 from mlgo_corpus.store.tables import read_metadata
@@ -117,7 +118,7 @@ def _about(paths: DatasetPaths) -> dict[str, Any]:
         metadata = read_metadata(paths.modules) if paths.modules.is_file() else {}
         return {**said, **{name: value for name, value in metadata.items() if name != "key"}}
     try:
-        found = json.loads(paths.whole.read_bytes())
+        found = json.loads(read_regular(paths.whole, MAX_NOTE_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
