@@ -24,6 +24,7 @@ from mlgo_corpus.store.corpus import (
 from mlgo_corpus.store.modulescan import iter_rows
 from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, printable, read_module_columns
 from mlgo_corpus.store.newcorpus import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
+from mlgo_corpus.store.regularfile import MAX_LIST_BYTES, read_regular
 from mlgo_corpus.store.selection import corpus_digest
 from mlgo_corpus.store.wholefolder import whole_files
 
@@ -190,7 +191,7 @@ def combine_in_place(root: Path | str, *, force: bool = False) -> CombineReport:
     data = json.dumps(combined, indent=2).encode("ascii")
     place = root / MANIFEST_NAME
     try:
-        unchanged = place.is_file() and place.read_bytes() == data
+        unchanged = place.is_file() and read_regular(place, MAX_LIST_BYTES) == data
         if place.exists() and not unchanged and not force:
             raise UsageError(f"{place}: another manifest is there; --force replaces it")
         if not unchanged:

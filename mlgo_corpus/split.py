@@ -43,6 +43,7 @@ from mlgo_corpus.store.moduletable import (
 )
 from mlgo_corpus.store.newcorpus import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
 from mlgo_corpus.store.packed import PackedCorpus
+from mlgo_corpus.store.regularfile import MAX_LIST_BYTES, read_regular
 from mlgo_corpus.store.splitfiles import side_manifest
 from mlgo_corpus.store.splits import SIDES, check_fractions
 from mlgo_corpus.store.wholefolder import whole_files
@@ -258,7 +259,7 @@ class _Split:
         sizes = dict.fromkeys(SIDES, 0)
         try:
             with whole_files(folder / MODULES_NAME) as files:
-                there = {path: path.read_bytes() for path in wanted if path.is_file()}
+                there = {path: read_regular(path, MAX_LIST_BYTES) for path in wanted if path.is_file()}
                 if there and there != wanted and not force:
                     raise UsageError(f"{folder}: has been split otherwise; --force divides it anew")
                 for path in there:  # sides of two splits have modules in common

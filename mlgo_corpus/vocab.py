@@ -28,6 +28,7 @@ from mlgo_corpus.run.publishing import chosen_rows, output_here
 from mlgo_corpus.run.vocabularies import Column, find_quantiles
 from mlgo_corpus.store.corpus import write_atomically
 from mlgo_corpus.store.datasetrows import DatasetRows, named_columns
+from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.store.wholefolder import recover, replaces_own, whole_folder
 
 BUCKETS: Final = 1000
@@ -224,7 +225,7 @@ def read_vocabulary(folder: Path | str) -> dict[str, NDArray[np.float64]]:
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
             found[path.name.removesuffix(SUFFIX)] = np.array(
-                [float(line) for line in path.read_text(encoding="utf-8").split()], np.float64
+                [float(line) for line in read_regular(path, MAX_NOTE_BYTES).decode().split()], np.float64
             )
         except OSError as error:
             raise CorpusError(f"{path}: cannot be read: {os_reason(error)}") from error

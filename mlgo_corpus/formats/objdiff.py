@@ -26,7 +26,16 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError
-from mlgo_corpus.formats.objfile import Buffer, Container, describe_head, elf_table, identify_container, parse_objfile
+from mlgo_corpus.formats.objfile import (
+    Buffer,
+    Container,
+    describe_head,
+    elf_table,
+    identify_container,
+    load_lief,
+    macho_section_name,
+    parse_objfile,
+)
 
 EMBEDDED: Final = frozenset({".llvmbc", ".llvmcmd", "__LLVM,__bitcode", "__LLVM,__cmdline"})
 """The sections that are left out, by their usual names."""
@@ -386,11 +395,11 @@ def _ulebs(content: Buffer) -> Iterator[tuple[int, int]]:
 
 def _read_macho(data: Buffer, ignored: frozenset[str]) -> _Object:
     stored = {(item.name, item.offset) for item in parse_objfile(data).sections}
-    lief = _lief()
+    lief = load_lief()
     binary = lief.MachO.parse(bytes(data)).at(0)
     flag = lief.MachO.Section.FLAGS.PURE_INSTRUCTIONS
     sections = list(binary.sections)
-    names = [f"{item.segment_name},{item.name}" for item in sections]
+    names = [macho_section_name(item) for item in sections]
     symbol_names = [_text(one.name) for one in binary.symbols]
     parts = []
     for item, name in zip(sections, names, strict=True):
@@ -430,7 +439,7 @@ def _macho_relocations(data: Buffer, item: Any, sections: list[str], symbols: li
 
 def _read_coff(data: Buffer, ignored: frozenset[str]) -> _Object:
     found = parse_objfile(data).sections
-    lief = _lief()
+    lief = load_lief()
     binary = lief.COFF.parse(bytes(data))
     flag = lief.PE.Section.CHARACTERISTICS.CNT_CODE
     names = [item.name for item in found]
@@ -468,10 +477,3 @@ def _slice(data: Buffer, offset: int, size: int) -> memoryview:
     if offset + size > len(data):
         raise TruncatedError(f"a section is {size} bytes at {offset}, the file ends at {len(data)}", offset=offset)
     return memoryview(data)[offset : offset + size]
-
-
-def _lief() -> Any:
-    import lief
-
-    lief.logging.disable()
-    return lief

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import struct
 import sys
+import warnings
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
@@ -137,16 +138,16 @@ def measure_object(data: Buffer) -> ObjectSizes:
     if container is Container.MACHO:
         binary = _read_macho(data)
         # Reading item.flags raises where one is set that lief has no name for.
-        flag = _lief().MachO.Section.FLAGS.PURE_INSTRUCTIONS
+        flag = load_lief().MachO.Section.FLAGS.PURE_INSTRUCTIONS
         code = sum(item.size for item in binary.sections if item.has(flag))
-        text = sum(item.size for item in binary.sections if _macho_name(item).startswith("__TEXT,"))
+        text = sum(item.size for item in binary.sections if macho_section_name(item).startswith("__TEXT,"))
         return ObjectSizes(text, code)
     if container is Container.COFF:
         _check_coff_extent(data)
-        binary = _lief().COFF.parse(bytes(data))
+        binary = load_lief().COFF.parse(bytes(data))
         if binary is None:
             raise FormatError("the COFF headers cannot be read", offset=0)
-        flag = _lief().PE.Section.CHARACTERISTICS.CNT_CODE
+        flag = load_lief().PE.Section.CHARACTERISTICS.CNT_CODE
         code = sum(item.size for item in binary.sections if item.has_characteristic(flag))
         return ObjectSizes(code, code)
     raise UnsupportedError(f"expected an ELF, Mach-O or COFF object, found {describe_head(data)}", offset=0)
@@ -393,12 +394,17 @@ def parse_fat(data: Buffer) -> tuple[FatSlice, ...]:
 
 def _parse_macho(data: Buffer, names: Collection[str] | None) -> ObjFile:
     binary = _read_macho(data)
-    found = (Section(_macho_name(item), item.offset, item.size) for item in binary.sections if item.offset)
+    found = (Section(macho_section_name(item), item.offset, item.size) for item in binary.sections if item.offset)
     (filetype,) = struct.unpack_from(">I" if data[0] == 0xFE else "<I", data, 12)
     return ObjFile(Container.MACHO, filetype != _MH_OBJECT, _wanted(found, names, len(data)))
 
 
-def _macho_name(section: Any) -> str:
+def macho_section_name(section: Any) -> str:
+    """Return the name of one of lief's sections, with its segment's.
+
+    Raises:
+        FormatError: it is not text.
+    """
     try:
         return f"{section.segment_name},{section.name}"
     except UnicodeDecodeError as error:
@@ -415,7 +421,7 @@ def _read_macho(data: Buffer) -> Any:
     (sizeofcmds,) = struct.unpack_from(">I" if swapped else "<I", data, 20)
     if size + sizeofcmds > total:
         raise TruncatedError(f"reading {sizeofcmds} bytes of load commands, the file ends at {total}", offset=size)
-    fat = _lief().MachO.parse(bytes(data))
+    fat = load_lief().MachO.parse(bytes(data))
     if fat is None or len(fat) == 0:
         raise FormatError("the Mach-O load commands cannot be read", offset=0)
     binary = fat.at(0)
@@ -446,7 +452,7 @@ _SECTION_HEADER_SIZE = 40
 def _parse_coff(data: Buffer, names: Collection[str] | None, container: Container) -> ObjFile:
     total = len(data)
     if container is Container.PE:
-        binary = _lief().PE.parse(bytes(data)) if _is_pe(data) else None
+        binary = load_lief().PE.parse(bytes(data)) if _is_pe(data) else None
         if binary is None:
             raise UnsupportedError("an MZ file without a PE header that can be read", offset=0)
         # On disk a PE section is padded to the file alignment; its virtual size is what the linker put in.
@@ -456,7 +462,7 @@ def _parse_coff(data: Buffer, names: Collection[str] | None, container: Containe
         )
         return ObjFile(container, linked=True, sections=_wanted(found, names, total))
     _check_coff_extent(data)
-    binary = _lief().COFF.parse(bytes(data))
+    binary = load_lief().COFF.parse(bytes(data))
     if binary is None:
         raise FormatError("the COFF headers cannot be read", offset=0)
     found = (Section(_coff_name(item), item.offset, item.size) for item in binary.sections)
@@ -504,7 +510,10 @@ def _check_coff_extent(data: Buffer) -> None:
 def _coff_name(item: Any) -> str:
     """The section's name; one of more than eight bytes stands in the string table, which lief resolves."""
     long_name = getattr(item, "coff_string", None)
-    return str(long_name.string if long_name is not None else item.name).rstrip("\0")
+    try:
+        return str(long_name.string if long_name is not None else item.name).rstrip("\0")
+    except UnicodeDecodeError as error:
+        return error.object.decode("utf-8", "backslashreplace").rstrip("\0")
 
 
 # lief
@@ -516,8 +525,11 @@ def _wanted(found: Any, names: Collection[str] | None, total: int) -> tuple[Sect
     return tuple(_checked(section, total) for section in found if section.name in names)
 
 
-def _lief() -> Any:
+def load_lief() -> Any:
+    """Import lief, which takes a third of a second, and keep what it has to say off stderr."""
     import lief
 
     lief.logging.disable()
+    # Its enumerations warn of numbers that they have no name for; files may hold any.
+    warnings.filterwarnings("ignore", r"\S+ is not a valid \w+\.", RuntimeWarning)
     return lief

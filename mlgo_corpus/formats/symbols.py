@@ -24,7 +24,16 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError
-from mlgo_corpus.formats.objfile import Buffer, Container, describe_head, elf_table, identify_container, parse_objfile
+from mlgo_corpus.formats.objfile import (
+    Buffer,
+    Container,
+    describe_head,
+    elf_table,
+    identify_container,
+    load_lief,
+    macho_section_name,
+    parse_objfile,
+)
 
 LOCAL: Final = "local"
 GLOBAL: Final = "global"
@@ -159,20 +168,18 @@ _N_WEAK_DEF = 0x0080
 _IMAGE_SYM_CLASS_EXTERNAL = 2
 _IMAGE_SYM_CLASS_STATIC = 3
 _IMAGE_SYM_CLASS_WEAK_EXTERNAL = 105
-_IMAGE_SCN_CNT_CODE = 0x20
 
 
 def _macho_symbols(data: Buffer) -> tuple[Symbol, ...]:
-    import lief
-
-    lief.logging.disable()
-    fat: Any = lief.MachO.parse(bytes(data))
-    binary = fat.at(0)
+    lief = load_lief()
+    binary = lief.MachO.parse(bytes(data)).at(0)
+    # Reading section.flags raises where one is set that lief has no name for.
+    instructions = (lief.MachO.Section.FLAGS.PURE_INSTRUCTIONS, lief.MachO.Section.FLAGS.SOME_INSTRUCTIONS)
     ends = {}
     code = set()
     for number, section in enumerate(binary.sections, 1):
         ends[number] = section.virtual_address + section.size
-        if section.name == "__text" or int(section.flags) & 0x8000_0400:  # (pure or some) instructions
+        if macho_section_name(section).endswith(",__text") or any(map(section.has, instructions)):
             code.add(number)
     rows = []
     for symbol in binary.symbols:
@@ -182,22 +189,21 @@ def _macho_symbols(data: Buffer) -> tuple[Symbol, ...]:
             continue
         weak = int(symbol.description) & _N_WEAK_DEF
         binding = WEAK if weak and kind & _N_EXT else GLOBAL if kind & _N_EXT else LOCAL
-        rows.append((str(symbol.name), section, int(symbol.value), binding, section in code))
+        rows.append((_name(symbol), section, int(symbol.value), binding, section in code))
     return _up_to_next(rows, ends)
 
 
 def _coff_symbols(data: Buffer) -> tuple[Symbol, ...]:
-    import lief
-
-    lief.logging.disable()
-    binary: Any = lief.COFF.parse(bytes(data))
+    lief = load_lief()
+    binary = lief.COFF.parse(bytes(data))
+    flag = lief.PE.Section.CHARACTERISTICS.CNT_CODE
     ends = {}
     code = set()
     names = {}
     for number, section in enumerate(binary.sections, 1):
         ends[number] = int(section.size)
-        names[number] = str(section.name)
-        if int(section.characteristics) & _IMAGE_SCN_CNT_CODE:
+        names[number] = _name(section)
+        if section.has_characteristic(flag):
             code.add(number)
     classes = {
         _IMAGE_SYM_CLASS_EXTERNAL: GLOBAL,
@@ -210,11 +216,20 @@ def _coff_symbols(data: Buffer) -> tuple[Symbol, ...]:
         binding = classes.get(int(symbol.storage_class))
         if section not in ends or binding is None:
             continue
-        name = str(symbol.name)
+        name = _name(symbol)
         if binding == LOCAL and name == names[section] and int(symbol.value) == 0:
             continue  # the section's own
         rows.append((name, section, int(symbol.value), binding, section in code))
     return _up_to_next(rows, ends)
+
+
+def _name(item: Any) -> str:
+    """Return the name of something of lief's, which is bytes or an error where it is not UTF-8."""
+    try:
+        name = item.name
+    except UnicodeDecodeError as error:
+        name = error.object
+    return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else str(name)
 
 
 def _up_to_next(rows: Iterable[tuple[str, int, int, str, bool]], ends: Mapping[int, int]) -> tuple[Symbol, ...]:

@@ -43,6 +43,7 @@ from mlgo_corpus.run.toolchain import (
 )
 from mlgo_corpus.store.corpus import write_atomically
 from mlgo_corpus.store.objects import Reason, SectionNames, Tally, read_object
+from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.store.scratch import scratch_folder
 
 PROBE_DATA: Final = Path(__file__).parents[1] / "data" / "probe"
@@ -339,7 +340,7 @@ class ProbeCache:
         known: Any = None
         if folder is not None:
             with suppress(OSError, ValueError, RecursionError):
-                known = json.loads((folder / CACHE_NAME).read_bytes())
+                known = json.loads(read_regular(folder / CACHE_NAME, MAX_NOTE_BYTES))
         return cls(known if isinstance(known, dict) else {})
 
     def get(self, key: str) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from mlgo_corpus.run.snapshot import SnapshotSettings, snapshot_module
 from mlgo_corpus.store import arrays
 from mlgo_corpus.store.corpus import Module, create_file, write_atomically
 from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, printable
+from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.store.sizestable import ATTRIBUTES, IR2NATIVE_COLUMNS, VECTOR, Columns, ModuleSizes
 from mlgo_corpus.store.snapshots import Functions, ModuleSnapshot, SnapshotReason
 
@@ -165,7 +166,7 @@ def explained_size(functions: Functions) -> int:
 def read_sized(work: Path, number: int, module: str) -> SizedModule | None:
     """Give what an earlier call with the same settings kept of a run that went well, or None."""
     try:
-        row, part, properties = json.loads((work / row_name(number)).read_bytes())
+        row, part, properties = json.loads(read_regular(work / row_name(number), MAX_NOTE_BYTES))
         sized = SizedModule(ModuleSizes(*row), part, tuple(properties))
     except (OSError, ValueError, TypeError, RecursionError):
         return None

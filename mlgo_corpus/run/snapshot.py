@@ -53,6 +53,7 @@ from mlgo_corpus.run.modulecommand import (
 from mlgo_corpus.run.process import ToolResult, run_tool
 from mlgo_corpus.store.corpus import Module
 from mlgo_corpus.store.extraction import read_file
+from mlgo_corpus.store.regularfile import open_regular
 from mlgo_corpus.store.snapshots import Context, Functions, ModuleSnapshot, SnapshotReason
 
 _OBJECT: Final = "module.o"
@@ -177,7 +178,7 @@ class _Run:
     def _options(self) -> tuple[str, ...]:
         """Give the module's command with the settings' edits, neutralised."""
         try:
-            with self.module.bitcode_path.open("rb") as file:
+            with open_regular(self.module.bitcode_path) as file:
                 head = file.read(64)
         except OSError as error:
             detail = f"cannot read {self.module.bitcode_path.name}: {os_reason(error)}"

@@ -25,6 +25,7 @@ from typing import Final
 from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.run.process import run_tool
 from mlgo_corpus.store.links import cache_folder as cache_folder
+from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES, read_regular
 
 COMPILER_VARIABLE: Final = "MLGO_CORPUS_COMPILER"
 """The environment variable that names the compiler to use."""
@@ -92,7 +93,7 @@ def built_toolchains(cache: Path) -> Sequence[Path]:
     """List the toolchains that were built: those in the cache, and those that were put elsewhere."""
     found: list[Path] = []
     with suppress(OSError, ValueError, RecursionError):
-        named = json.loads((cache / BUILT_NAME).read_bytes())
+        named = json.loads(read_regular(cache / BUILT_NAME, MAX_NOTE_BYTES))
         found += [Path(name) for name in named if isinstance(name, str)] if isinstance(named, list) else []
     with suppress(OSError):
         found += sorted((cache / TOOLCHAINS_FOLDER).iterdir())

@@ -49,6 +49,7 @@ from mlgo_corpus.store.corpus import Module, write_atomically
 from mlgo_corpus.store.extraction import read_file
 from mlgo_corpus.store.logfiles import LOG_SUFFIX, open_log
 from mlgo_corpus.store.moduletable import STATUS_OK
+from mlgo_corpus.store.regularfile import MAX_MODULE_BYTES, MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.store.tracetable import TraceReason, TraceRow, reward, status_of, stderr_tail
 
 _GROWTH_LIMIT: Final = "-ml-advisor-size-increase-threshold"
@@ -190,7 +191,7 @@ def trace_module(settings: TraceSettings, item: TraceItem) -> TracedModule:
 def read_traced(settings: TraceSettings, number: int, module: str) -> TracedModule | None:
     """Give what an earlier call with the same settings kept of a run; None if there is none, or not all of it."""
     try:
-        row, log, decisions, size = json.loads((settings.work / row_name(number)).read_bytes())
+        row, log, decisions, size = json.loads(read_regular(settings.work / row_name(number), MAX_NOTE_BYTES))
         row = TraceRow(*row)
         traced = TracedModule(row._replace(argv=None if row.argv is None else tuple(row.argv)), log, decisions)
         whole = row.module == module and (log is None or (settings.work / log).stat().st_size == size)
@@ -373,13 +374,13 @@ class _Run:
             self.settings.compiler_id,
             self._command_without_paths(command),
             digest,
-            None if index is None else sha256(index.read_bytes()).hexdigest(),
+            None if index is None else sha256(read_regular(index, MAX_MODULE_BYTES)).hexdigest(),
             [_stamp(self.folder / path) for _, path in required_files(command)],
         ]
         key = sha256(json.dumps(identity).encode()).hexdigest()
         place = self.settings.baselines / key[:2] / f"{key[2:]}.json"
         try:
-            text_size, code_size, object_sha256, (wall_s, cpu_s, peak) = json.loads(place.read_bytes())
+            text_size, code_size, object_sha256, (wall_s, cpu_s, peak) = json.loads(read_regular(place, MAX_NOTE_BYTES))
             usage = Usage(float(wall_s), float(cpu_s), None if peak is None else int(peak))
             return _Compiled(int(text_size), int(code_size), str(object_sha256), usage)
         except (OSError, ValueError, TypeError, RecursionError):

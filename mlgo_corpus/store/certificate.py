@@ -33,14 +33,18 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.store.moduletable import printable
+from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES
 from mlgo_corpus.store.tables import Kind, read_columns, write_table
 
 CERTIFICATE_KIND: Final = "rebuild"
@@ -119,9 +123,10 @@ class CertificateJournal:
 
     def __init__(self, path: Path, key: Mapping[str, Any]) -> None:
         self._path = path.with_name(f".{path.name}.jsonl")
-        if self._path.is_symlink():
+        if os.path.lexists(self._path) and not stat.S_ISREG(os.lstat(self._path).st_mode):
             self._path.unlink()
-        self._file: IO[bytes] = self._path.open("a+b")
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        self._file: IO[bytes] = os.fdopen(os.open(self._path, flags, 0o666), "a+b")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -138,9 +143,9 @@ class CertificateJournal:
     def _load(self, header: bytes) -> dict[str, RebuildRow]:
         known: dict[str, RebuildRow] = {}
         self._file.seek(0)
-        if self._file.readline() != header:
+        if self._file.readline(len(header)) != header:
             return known
-        for line in self._file:
+        for line in iter(partial(self._file.readline, MAX_NOTE_BYTES), b""):
             with suppress(ValueError, TypeError, RecursionError):
                 row = RebuildRow(*json.loads(line))
                 if row.outcome in (Outcome.IDENTICAL, Outcome.CODE_IDENTICAL):

@@ -35,6 +35,7 @@ from mlgo_corpus.store.build import BuildObject
 from mlgo_corpus.store.corpus import STATE_FOLDER, write_atomically
 from mlgo_corpus.store.extraction import read_file
 from mlgo_corpus.store.journal import FileStamp
+from mlgo_corpus.store.regularfile import MAX_LIST_BYTES, MAX_NOTE_BYTES, read_regular
 
 COMPILE_COMMANDS_NAME = "compile_commands.json"
 
@@ -216,7 +217,7 @@ class CompileStore:
             try:
                 if status.st_size > _LARGEST_RECORD:
                     raise FormatError("a record beyond reason")
-                record = parse_compile_record(Path(entry.path).read_bytes())
+                record = parse_compile_record(read_regular(Path(entry.path), _LARGEST_RECORD))
             except FormatError:  # a compile that was ended, and its make with it
                 counts.failed += 1
                 continue
@@ -239,7 +240,7 @@ class CompileStore:
         words: dict[str, tuple[str, ...]] = {}
         for word, number in record.responses:
             with suppress(OSError):
-                words[word] = parse_response_file(Path(f"{path}.{number}").read_bytes())
+                words[word] = parse_response_file(read_regular(Path(f"{path}.{number}"), MAX_NOTE_BYTES))
         directory = os.path.realpath(record.directory)
         arguments = (*program_of(record.driver), *record.expanded(words))
         for index, (output, number) in enumerate(record.objects):
@@ -301,7 +302,7 @@ class CompileStore:
 
     def _load(self) -> Iterator[Compile]:
         try:
-            lines = (self.folder / _STATE).read_bytes().splitlines()
+            lines = read_regular(self.folder / _STATE, MAX_LIST_BYTES).splitlines()
         except FileNotFoundError:
             return
         for line in lines:

@@ -25,7 +25,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -36,6 +35,14 @@ from mlgo_corpus.errors import CorpusError, MlgoCorpusError, os_reason
 from mlgo_corpus.formats.bitcode import read_producer
 from mlgo_corpus.formats.cmdline import decode_options, split_options
 from mlgo_corpus.store.links import check_inside, check_link, may_leave, open_inside
+from mlgo_corpus.store.regularfile import (
+    MAX_LIST_BYTES,
+    MAX_MODULE_BYTES,
+    MAX_NOTE_BYTES,
+    as_regular,
+    read_open,
+    read_regular,
+)
 from mlgo_corpus.store.remote import Place, RemotePath, parse_place
 from mlgo_corpus.store.wholefolder import finish_moves
 
@@ -120,7 +127,7 @@ class Module:
         Raises:
             CorpusError: the file is missing or cannot be read.
         """
-        return self._read(self.bitcode_path)
+        return self._read(self.bitcode_path, MAX_MODULE_BYTES)
 
     def command(self) -> tuple[str, ...]:
         """Give the cc1 options the module is compiled with: the corpus's override, else its own.
@@ -140,7 +147,7 @@ class Module:
         Raises:
             CorpusError: the file is missing or cannot be read.
         """
-        return self._read(self.command_path)
+        return self._read(self.command_path, MAX_NOTE_BYTES)
 
     def thinlto_index(self) -> bytes:
         """Read the module's ThinLTO index, which may be empty.
@@ -151,15 +158,12 @@ class Module:
         path = self.thinlto_index_path
         if path is None:
             raise CorpusError("a corpus without ThinLTO", self.name)
-        return self._read(path)
+        return self._read(path, MAX_MODULE_BYTES)
 
-    def _read(self, path: Path) -> bytes:
+    def _read(self, path: Path, most: int) -> bytes:
         try:
-            with open(open_inside(str(self.root), str(path), linked=self.linked), "rb") as file:
-                mode = os.fstat(file.fileno()).st_mode
-                if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):  # which may have no end
-                    raise CorpusError(f"cannot read {path.name}: not a file", self.name)
-                return file.read()
+            with as_regular(open_inside(str(self.root), str(path), linked=self.linked), path) as file:
+                return read_open(file, most)
         except OSError as error:
             raise CorpusError(f"cannot read {path.name}: {error.strerror}", self.name) from error
 
@@ -301,7 +305,7 @@ def read_manifest(path: Place) -> dict[str, Any]:
         CorpusError: it is missing, not JSON, or a key has the wrong type.
     """
     try:
-        manifest = json.loads(path.read_bytes())
+        manifest = json.loads(read_regular(path, MAX_LIST_BYTES))
     except FileNotFoundError as error:
         folder = path.parent
         what = ""

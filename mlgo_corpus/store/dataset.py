@@ -35,6 +35,7 @@ from typing import Any, Final
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.store.corpus import STATE_FOLDER, write_atomically
 from mlgo_corpus.store.moves import Move, checked_moves, list_moves, make_moves
+from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.store.remote import Place
 from mlgo_corpus.store.tables import METADATA_KEY, open_parquet
 
@@ -351,7 +352,7 @@ def _remove(path: Path) -> None:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(read_regular(path, MAX_NOTE_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
 

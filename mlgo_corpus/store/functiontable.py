@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.store import arrays
 from mlgo_corpus.store.moduletable import printable
+from mlgo_corpus.store.parquetfile import texts_of
 from mlgo_corpus.store.remote import Place
 from mlgo_corpus.store.tables import METADATA_KEY, BatchTable, open_parquet, read_metadata, unreadable
 
@@ -166,7 +167,7 @@ def iter_known(path: Place) -> Iterator[ModuleFunctions]:
     try:
         with open_parquet(path) as file:
             for number in range(file.metadata.num_row_groups):
-                yield from _modules_of(file.read_row_group(number).combine_chunks())
+                yield from _modules_of(file.read_row_group(number))
     except CorpusError:
         raise
     except Exception as error:
@@ -176,7 +177,7 @@ def iter_known(path: Place) -> Iterator[ModuleFunctions]:
 def _modules_of(group: pa.Table) -> Iterator[ModuleFunctions]:
     if not group.num_rows:
         return
-    columns = [group[name].to_pylist() for name in ("module", "bitcode_sha256", "function", "linkage")]
+    columns = [texts_of(group[name]) for name in ("module", "bitcode_sha256", "function", "linkage")]
     instructions = group["instructions"].to_numpy()
     hashes = group["body_hash"].to_numpy()
     names = np.array(columns[0], object)
@@ -202,20 +203,20 @@ def read_function_columns(path: Place, names: Sequence[str]) -> FunctionColumns:
     parts: list[tuple[NDArray[np.int32], NDArray[np.uint64], NDArray[np.int32]]] = []
     try:
         with open_parquet(path) as file:
-            for number in range(file.metadata.num_row_groups):
-                group = file.read_row_group(number, columns=["module", "body_hash", "instructions"])
-                for batch in group.to_batches():
-                    labels = batch.column("module")
-                    own = np.array([number_of.get(name, -1) for name in labels.dictionary.to_pylist()], np.int32)
-                    modules = own[labels.indices.to_numpy(zero_copy_only=False)]
-                    kept = modules >= 0
-                    parts.append(
-                        (
-                            modules[kept],
-                            batch.column("body_hash").to_numpy()[kept],
-                            batch.column("instructions").to_numpy()[kept],
-                        )
+            for batch in file.iter_batches(columns=["module", "body_hash", "instructions"]):
+                labels = batch.column("module")
+                own = np.array([number_of.get(name, -1) for name in labels.dictionary.to_pylist()], np.int32)
+                modules = own[labels.indices.to_numpy(zero_copy_only=False)]
+                kept = modules >= 0
+                parts.append(
+                    (
+                        modules[kept],
+                        batch.column("body_hash").to_numpy()[kept],
+                        batch.column("instructions").to_numpy()[kept],
                     )
+                )
+    except CorpusError:
+        raise
     except Exception as error:
         raise unreadable(path, error) from error
     if not parts:

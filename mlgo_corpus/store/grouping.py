@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from mlgo_corpus.store.parquetfile import texts_of
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -62,9 +64,9 @@ def integers(column: pa.ChunkedArray, null: int) -> NDArray[np.int64]:
     return np.asarray(pc.fill_null(column, null).to_numpy(), np.int64)
 
 
-def digest_keys(column: pa.ChunkedArray) -> NDArray[np.uint64]:
+def digest_keys(column: pa.Array | pa.ChunkedArray) -> NDArray[np.uint64]:
     """Give 64 bits of each hex digest, 0 for null; what is no such digest is digested."""
-    digests = column.to_pylist()
+    digests = texts_of(column)
     try:
         keys = [0 if text is None else int(text[:16], 16) for text in digests]
         return np.array(keys, np.uint64)

@@ -17,6 +17,7 @@ import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,6 +33,7 @@ from mlgo_corpus.store.corpus import (
     remove_module_files,
 )
 from mlgo_corpus.store.moduletable import INTEGER_FIELDS, REQUIRED_FIELDS, STATUS_OK, ModuleRow
+from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES, open_regular
 
 _JOURNAL = "extract.jsonl"
 _RUNNING = "extract.jsonl.new"
@@ -196,8 +198,8 @@ class Journal:
         if not path.is_file():
             return
         interrupted = path.name == _RUNNING
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines):
+        with open_regular(path) as lines:
+            for number, line in enumerate(iter(partial(lines.readline, MAX_NOTE_BYTES), b"")):
                 if not line.endswith(b"\n"):
                     break
                 if number == 0:

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -171,13 +172,13 @@ def iter_module_tables(path: Place, columns: Sequence[str]) -> Iterator[pa.Table
             there = [name for name in columns if name in file.schema_arrow.names]
             if lacking := sorted(_REQUIRED_COLUMNS & set(columns) - set(there)):
                 raise CorpusError(f"{path}: expected a table of modules, found none: it has no column {lacking[0]!r}")
-            numbers = range(file.metadata.num_row_groups)
-            groups = (file.read_row_group(number, columns=there) for number in numbers) if numbers else [file.read()]
-            for group in groups:
+            batches = file.iter_batches(columns=there or ["module"], batch_size=_ROWS_AT_A_TIME, expand=True)
+            for batch in chain([next(batches, None)], batches):
                 made = []
                 for name in columns:
                     kind = pa.int64() if name in INTEGER_FIELDS else pa.string()
-                    made.append(group[name].cast(kind) if name in there else pa.nulls(len(group), kind))
+                    found = batch is not None and name in there
+                    made.append(batch.column(name).cast(kind) if found else pa.nulls(len(batch or ()), kind))
                 yield pa.Table.from_arrays(made, names=list(columns))
     except CorpusError:
         raise
@@ -187,6 +188,8 @@ def iter_module_tables(path: Place, columns: Sequence[str]) -> Iterator[pa.Table
         raise unreadable(path, error) from error
 
 
+# As many as `RowTable` puts into a row group.
+_ROWS_AT_A_TIME = 4096
 _REQUIRED_COLUMNS = frozenset({"module", "status"})
 
 

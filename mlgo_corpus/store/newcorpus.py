@@ -43,6 +43,7 @@ from mlgo_corpus.store.moduletable import (
     read_module_metadata,
 )
 from mlgo_corpus.store.packed import PackedCorpus, PackedModule
+from mlgo_corpus.store.regularfile import open_regular
 from mlgo_corpus.store.remote import RemotePath, parse_place
 from mlgo_corpus.store.wholefolder import find_stranger, recover, whole_folder
 
@@ -212,7 +213,7 @@ class NewCorpus:
 
     def _copy(self, path: Path, target: Path) -> None:
         try:
-            source = path.open("rb")
+            source = open_regular(path)
         except OSError as error:
             raise CorpusError(f"cannot read {path.name}: {os_reason(error)}") from error
         try:

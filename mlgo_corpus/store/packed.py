@@ -45,7 +45,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
-from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.errors import CorpusError, os_reason
 from mlgo_corpus.store.corpus import (
     BITCODE_SUFFIX,
     COMMAND_SUFFIX,
@@ -69,6 +69,7 @@ from mlgo_corpus.store.packedrows import (
     read_content,
     value_of,
 )
+from mlgo_corpus.store.regularfile import MAX_LIST_BYTES, read_regular
 from mlgo_corpus.store.remote import Place, RemotePath
 
 PACKED_KIND: Final = "packed-corpus"
@@ -86,7 +87,7 @@ def is_packed(place: Place) -> bool:
         CorpusError: nothing can be told of what is behind a URL.
     """
     try:
-        said = json.loads((place / PACKED_NAME).read_bytes())
+        said = json.loads(read_regular(place / PACKED_NAME, MAX_LIST_BYTES))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(said, dict) and said.get("kind") == PACKED_KIND
@@ -109,9 +110,11 @@ def read_description(place: Place) -> dict[str, Any]:
     """
     path = place / PACKED_NAME
     try:
-        said = json.loads(path.read_bytes())
-    except OSError as error:
+        said = json.loads(read_regular(path, MAX_LIST_BYTES))
+    except FileNotFoundError as error:
         raise CorpusError(f"{place}: not a packed corpus: it has no {PACKED_NAME}") from error
+    except OSError as error:
+        raise CorpusError(f"{path}: {os_reason(error)}") from error
     except (ValueError, RecursionError) as error:
         raise CorpusError(f"{path}: not JSON: {error}") from error
     if not isinstance(said, dict) or said.get("kind") != PACKED_KIND:

@@ -24,6 +24,7 @@ from mlgo_corpus.store.packed import (
     read_description,
 )
 from mlgo_corpus.store.packedrows import PACKED_NAME
+from mlgo_corpus.store.regularfile import open_regular
 from mlgo_corpus.store.remote import Place, RemotePath, parse_place
 from mlgo_corpus.store.wholefolder import find_stranger
 
@@ -59,7 +60,7 @@ def file_digest(path: Place) -> str:
         if isinstance(path, RemotePath):
             digest.update(path.read_bytes())
         else:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 while block := file.read(1 << 20):
                     digest.update(block)
     except OSError as error:

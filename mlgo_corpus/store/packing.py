@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -37,6 +36,7 @@ from mlgo_corpus.store.packedrows import (
     read_group,
     value_of,
 )
+from mlgo_corpus.store.regularfile import as_regular
 from mlgo_corpus.store.remote import Place, RemotePath
 from mlgo_corpus.store.tables import open_parquet, unreadable
 
@@ -309,22 +309,14 @@ def _read_file(descriptor: int) -> tuple[bytes, int]:
     Raises:
         OSError: it cannot be read, or is not one; its ``strerror`` says so.
     """
-    try:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not stat.S_ISREG(status.st_mode):  # it may have no end
-            raise OSError(errno.EINVAL, "not a file")
+    with as_regular(descriptor, "") as file:
+        status = os.fstat(file.fileno())
         if status.st_size > MAX_FILE_BYTES:
             raise OSError(errno.EFBIG, f"{status.st_size} bytes are more than a Parquet file holds in one value")
-        data = os.read(descriptor, status.st_size + 1)
-        while len(data) <= status.st_size and (more := os.read(descriptor, status.st_size + 1 - len(data))):
-            data += more
+        data = file.read(status.st_size + 1)
         if len(data) != status.st_size:
             raise OSError(errno.EAGAIN, "it changes while it is read")
         return data, status.st_mtime_ns
-    finally:
-        os.close(descriptor)
 
 
 class _KnownRows:
@@ -362,9 +354,12 @@ class _KnownRows:
         return found
 
     def _read(self, number: int) -> pa.Table:
+        import pyarrow as pa
+
         if self._last[0] != number:
             with open_parquet(self._path) as file:
-                self._last = number, file.read_row_group(number, columns=self._columns)
+                batches = file.iter_batches(columns=self._columns, row_groups=[number], expand=True)
+                self._last = number, pa.Table.from_batches(batches)
         return self._last[1]
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.store import arrays
 from mlgo_corpus.store.corpus import create_file
+from mlgo_corpus.store.parquetfile import ParquetFile, texts_of
 from mlgo_corpus.store.remote import Place, RemotePath
 from mlgo_corpus.store.wholefolder import whole_files
 
@@ -38,8 +39,8 @@ _BUFFER_BYTES = 4 << 20
 
 
 @contextlib.contextmanager
-def open_parquet(path: Place, **options: Any) -> Iterator[Any]:
-    """Open a Parquet file for reading, as a ``pyarrow.parquet.ParquetFile`` with these options.
+def open_parquet(path: Place, **options: Any) -> Iterator[ParquetFile]:
+    """Open a Parquet file for reading in bounded memory, with these options of ``pyarrow.parquet.ParquetFile``.
 
     Its name may have any bytes: pyarrow would take text for a URL, and ``key=value`` in it for a column.
 
@@ -47,7 +48,6 @@ def open_parquet(path: Place, **options: Any) -> Iterator[Any]:
     whoever iterates over a large file would have all of it in memory.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     if isinstance(path, RemotePath):
         opened = path.open()
@@ -55,9 +55,9 @@ def open_parquet(path: Place, **options: Any) -> Iterator[Any]:
         if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its other side
             raise OSError(errno.EINVAL, "not a file", str(path))
         opened = pa.OSFile(os.fsencode(path))
-    options = {"pre_buffer": isinstance(path, RemotePath), **options}
-    with opened as source, pq.ParquetFile(source, **options) as file:
-        yield file
+    remote = isinstance(path, RemotePath)
+    with opened as source:
+        yield ParquetFile(str(path), source, remote=remote, pre_buffer=remote, **options)
 
 
 def unreadable(path: Place, error: Exception) -> CorpusError:
@@ -66,7 +66,7 @@ def unreadable(path: Place, error: Exception) -> CorpusError:
 
 
 @contextlib.contextmanager
-def read_parquet(path: Path) -> Iterator[Any]:
+def read_parquet(path: Path) -> Iterator[ParquetFile]:
     """Open a Parquet file for reading, as `open_parquet` does.
 
     Raises:
@@ -90,6 +90,8 @@ def read_metadata(path: Place) -> dict[str, Any]:
     try:
         with open_parquet(path) as file:
             said = json.loads((file.metadata.metadata or {}).get(METADATA_KEY.encode(), b"{}"))
+    except CorpusError:
+        raise
     except Exception as error:
         raise unreadable(path, error) from error
     return said if isinstance(said, dict) else {}
@@ -336,7 +338,7 @@ def read_columns(
             difference = _difference(found, wanted)
             raise CorpusError(f"{path}: not a table of {what}: its columns are not those of one: {difference}")
         names = [name for name, _ in wanted]
-        values = dict(zip(names, (column.to_pylist() for column in file.read(names).columns), strict=True))
+        values = dict(zip(names, map(texts_of, file.read(names).columns), strict=True))
     for name in names:
         if kinds.get(name) is Kind.TEXTS:
             values[name] = [None if texts is None else tuple(texts) for texts in values[name]]

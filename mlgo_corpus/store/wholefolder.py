@@ -26,6 +26,7 @@ from pathlib import Path
 
 from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
 from mlgo_corpus.store.moves import Move, check_inside, checked_moves, list_moves, make_moves
+from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES, read_regular
 
 # Stands in a list of moves for the folder itself.
 _WHOLE = "."
@@ -122,7 +123,7 @@ def replaces_own(output: Path, about: str, made_by: str, *, force: bool) -> Call
 
 def _says(about: Path, made_by: str) -> bool:
     try:
-        said = json.loads(about.read_bytes())
+        said = json.loads(read_regular(about, MAX_NOTE_BYTES))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(said, dict) and said.get("tool") == "mlgo-corpus" and said.get("made_by") == made_by

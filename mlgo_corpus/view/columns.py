@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError
+from mlgo_corpus.store import parquetfile
+from mlgo_corpus.store.parquetfile import ParquetFile
 from mlgo_corpus.store.remote import Place
 from mlgo_corpus.store.tables import open_parquet, unreadable
 
@@ -40,7 +42,7 @@ def blamed(path: Place) -> Iterator[None]:
 
 
 @contextmanager
-def readable(path: Place) -> Iterator[Any]:
+def readable(path: Place) -> Iterator[ParquetFile]:
     """Open a Parquet file of anybody's, for a block that `blamed` guards.
 
     Raises:
@@ -106,14 +108,9 @@ def texts_of(column: pa.Array) -> list[str | None]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return list(pc.cast(column, pa.string()).to_pylist())
+    return parquetfile.texts_of(column if pa.types.is_dictionary(column.type) else pc.cast(column, pa.string()))
 
 
 def count_texts(column: pa.Array, into: Counter[str], null: str = "unknown") -> None:
     """Count the texts of a column."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    counted = pc.value_counts(pc.fill_null(pc.cast(column, pa.string()), null))
-    for value, number in zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True):
-        into[value] += number
+    into.update(null if text is None else text for text in texts_of(column))

@@ -18,6 +18,8 @@ from mlgo_corpus.formats.traininglog import LogHeader, parse_header
 from mlgo_corpus.store.dataset import DatasetPaths, read_key
 from mlgo_corpus.store.moduletable import STATUS_OK
 from mlgo_corpus.store.observations import KEY_COLUMNS, column_names
+from mlgo_corpus.store.parquetfile import is_readable
+from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.store.tables import read_metadata
 from mlgo_corpus.view.aggregate import Distribution, numbers_of
 from mlgo_corpus.view.columns import blamed, floats_of, iter_ahead, iter_columns, readable, texts_of
@@ -137,7 +139,7 @@ def _about(paths: DatasetPaths) -> dict[str, Any]:
         known = {name: value for name, value in said.items() if name != "key"}
         return {**(key if isinstance(key, dict) else {}), **known, **read_metadata(paths.root)}
     try:
-        said = json.loads(paths.whole.read_bytes())
+        said = json.loads(read_regular(paths.whole, MAX_NOTE_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}
@@ -194,7 +196,10 @@ def _find_roles(facts: DatasetFacts) -> None:
 def _read_observations(path: Path, facts: DatasetFacts, progress: Progress | None, number: int, files: int) -> None:
     with readable(path) as file:
         schema = file.schema_arrow
-        names = [name for name in schema.names if name not in KEY_COLUMNS]
+        facts.skipped += [
+            field.name for field in schema if not is_readable(field.type) and field.name not in facts.skipped
+        ]
+        names = [name for name in schema.names if name not in (*KEY_COLUMNS, *facts.skipped)]
         joint = [facts.decision, _DEFAULT] if {facts.decision, _DEFAULT} <= set(names) else []
         total = file.metadata.num_rows
         done = 0

@@ -11,6 +11,7 @@ from mlgo_corpus.errors import CorpusError, UsageError, os_reason
 from mlgo_corpus.store.corpus import MANIFEST_NAME, MANIFEST_STEM
 from mlgo_corpus.store.dataset import DATASET_NAME, PARQUET_SUFFIX, DatasetPaths
 from mlgo_corpus.store.packed import is_packed
+from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.store.remote import Place, RemotePath, parse_place
 from mlgo_corpus.store.sizestable import SIZES_KIND
 from mlgo_corpus.view import words
@@ -57,7 +58,7 @@ def _kind_behind(place: RemotePath) -> Kind:
     try:
         if place.name.endswith(PARQUET_SUFFIX):
             return _kind_of_file(place)
-        said = (place / DATASET_NAME).read_bytes()
+        said = read_regular(place / DATASET_NAME, MAX_NOTE_BYTES)
     except FileNotFoundError:
         return Kind.CORPUS
     except CorpusError as error:
@@ -83,7 +84,7 @@ def _kind_of_folder(folder: Path) -> Kind:
             )
         raise UsageError(f"{folder}: holds neither {MANIFEST_NAME} nor {DATASET_NAME}; expected {EXPECTED}")
     try:
-        return _kind_said(about, about.read_bytes())
+        return _kind_said(about, read_regular(about, MAX_NOTE_BYTES))
     except OSError as error:
         raise UsageError(f"{about}: {os_reason(error)}") from error
 

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.store.dataset import DatasetPaths, read_key
 from mlgo_corpus.store.grouping import digest_keys
+from mlgo_corpus.store.parquetfile import is_readable
+from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.store.sizestable import SIZES_FOLDER, SPLIT, VECTOR
 from mlgo_corpus.store.splits import expected_leakage
 from mlgo_corpus.store.tables import read_metadata
@@ -116,7 +118,7 @@ def _about(paths: DatasetPaths) -> dict[str, Any]:
         metadata = read_metadata(paths.modules) if paths.modules.is_file() else {}
         return {**said, **{name: value for name, value in metadata.items() if name != "key"}}
     try:
-        found = json.loads(paths.whole.read_bytes())
+        found = json.loads(read_regular(paths.whole, MAX_NOTE_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -140,7 +142,7 @@ class _Reader:
             there = file.schema_arrow.names
             if lacking := [name for name in _NEEDED if name not in there]:
                 raise CorpusError(f"{path}: expected a column {lacking[0]!r}, found none")
-            wanted = [name for name in there if name != VECTOR]
+            wanted = [field.name for field in file.schema_arrow if field.name != VECTOR and is_readable(field.type)]
             for batch in file.iter_batches(batch_size=_ROWS_AT_A_TIME, columns=wanted):
                 self._add(dict(zip(batch.schema.names, batch.columns, strict=True)), len(batch))
 
@@ -162,7 +164,7 @@ class _Reader:
         if SPLIT in columns and "body_digest" in columns:
             sides = texts_of(columns[SPLIT])
             self._held.append(np.array([side != _TRAIN for side in sides], np.int8))
-            self._digests.append(digest_keys(_chunked(columns["body_digest"])))
+            self._digests.append(digest_keys(columns["body_digest"]))
         self._add_features(columns, labels, known & (labels > 0))
         facts.rows += rows
 
@@ -220,13 +222,6 @@ def _fractions(about: dict[str, Any]) -> tuple[float, ...]:
     if isinstance(said, list) and len(said) == 3 and all(isinstance(one, int | float) for one in said):
         return tuple(map(float, said))
     return _DEFAULT_FRACTIONS
-
-
-def _chunked(column: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pa.chunked_array([pc.cast(column, pa.string())])
 
 
 def _name_keys(modules: list[str | None], functions: list[str | None]) -> NDArray[np.uint64]:
