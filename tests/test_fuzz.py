@@ -14,7 +14,7 @@ from fuzz.verbs import run_verb
 from test_archive import write_gnu
 
 # So many inputs take a second or so.
-INPUTS = {"objects": 6, "logs": 12, "corpora": 6, "names": 4, "sessions": 10, "kills": 2}
+INPUTS = {"objects": 5, "logs": 8, "corpora": 4, "names": 3, "sessions": 8, "kills": 2}
 
 # What moves a cursor, ends a line, and is markup for the library that prints tables.
 NAME = "a\x1b[31m[/red]\nb"
