@@ -10,8 +10,9 @@ their union.
 How a clang is asked: every string in the program and its libraries that may be an option's name is put on a cc1 command
 line with each prefix, followed by two words that no clang knows. Clang reports each unknown word but those that the
 option took as its value. A name with a letter more that is not reported is that of an option whose value is joined. As
-some words are unknown, clang compiles nothing. LLVM's options, as -help-list-hidden names them, are asked in the same way
-through -mllvm; that a value is refused whatever text it is says that the option takes a number, a truth value or one of a few words.
+some words are unknown, clang compiles nothing. LLVM's options, as -help-list-hidden names them, are asked in the same
+way through -mllvm; that a value is refused whatever text it is says that the option takes a number, a truth value or
+one of a few words.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def ask_cc1(program: Path, headers: Sequence[Spellings]) -> Spellings:
 
 
 def _as_written(spellings: Spellings, headers: Iterable[Spellings]) -> Spellings:
-    """Take the kinds of a header where they explain the answers as well: what begins as another option leaves doubts."""
+    """Take the kinds of a header where they explain the answers as well: what begins as another leaves doubts."""
     found = dict(spellings)
     for header in headers:
         for word, kind in header.items():
@@ -222,7 +223,7 @@ def _command(program: Path) -> tuple[str, ...]:
 
 def _libraries(program: Path) -> tuple[Path, ...]:
     program = program.resolve()
-    shared = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+    shared = subprocess.run(["/usr/bin/ldd", program], capture_output=True, text=True, check=False).stdout
     return (program, *(Path(path) for path in re.findall(r"=> (\S*/lib(?:clang-cpp|LLVM)\S*) ", shared)))
 
 

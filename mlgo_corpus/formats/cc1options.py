@@ -1,10 +1,10 @@
 """A cc1 command as whole options: which word is an option, which is a value, which is an input.
 
 Clang's own parser (llvm/lib/Option/OptTable.cpp) goes through the words from left to right. A word that does not begin
-with a dash, or is only a dash, is an input, and so is one with a slash in front unless it is an option. Else the longest
-option that the word is, or begins with, says how many words follow as its value, whatever they look like: in
-``-main-file-name -load`` the second word is a file's name. An empty word is skipped, but may be a value. There is neither
-``--`` nor an abbreviation: clang 17 to 22 do not know ``--``, ``--load`` or ``-mllvm=``.
+with a dash, or is only a dash, is an input, and so is one with a slash in front unless it is an option. Else the
+longest option that the word is, or begins with, says how many words follow as its value, whatever they look like: in
+``-main-file-name -load`` the second word is a file's name. An empty word is skipped, but may be a value. There is
+neither ``--`` nor an abbreviation: clang 17 to 22 do not know ``--``, ``--load`` or ``-mllvm=``.
 
 An option may have several prefixes: ``--include`` is ``-include``, and ``/validator-version`` an option. `cc1table` has
 all options of clang 17 to 22 as they are spelled, and which take the next word. A word that is none of them is not

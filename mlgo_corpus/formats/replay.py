@@ -169,8 +169,8 @@ _READ_LLVM = _words(
     sample-profile-remapping-file thinlto-workload-def use-ctx-profile wholeprogramdevirt-read-summary
     """
 )
-# Of those whose value may be any text: names of functions, passes, sections and rules, numbers, and a path that goes into
-# the object, for when the program runs. W is another name of a flag.
+# Of those whose value may be any text: names of functions, passes, sections and rules, numbers, and a path that goes
+# into the object, for when the program runs. W is another name of a flag.
 _HARMLESS_LLVM = _words(
     """
     W aarch64-stack-hazard-size alloc-token-prefix amdgpu-sched-strategy amdgpu-use-native asan-debug-func
