@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from test_cli import PACKAGE_ROOT
 
-from mlgo_corpus import LogWriter, TensorSpec, convert_logs, make_corpus, split_corpus
+from mlgo_corpus import LogWriter, TensorSpec, convert_logs, make_corpus
 from mlgo_corpus.run.probe import PROBE_DATA
 
 COMMAND = ("-cc1", "-O2")
@@ -43,10 +43,9 @@ def bitcode(folder: Path) -> None:
         shutil.copy(PROBE_DATA / f"llvm-{version}.bc", folder / f"corpus/{version}.bc")
 
 
-def split(folder: Path) -> None:
+def made(folder: Path) -> None:
     bitcode(folder)
     make_corpus(folder / "corpus", default_args=COMMAND)
-    split_corpus(folder / "corpus", fractions=(0.4, 0.3, 0.3), jobs=1)
 
 
 EXPORT = ("export", "dataset", "--reward", "zero", "--jobs", "1", "--output")
@@ -54,7 +53,7 @@ EXPORT = ("export", "dataset", "--reward", "zero", "--jobs", "1", "--output")
 VERBS: dict[str, tuple[Callable[[Path], None], tuple[str, ...], int]] = {
     "restored-logs": (dataset, ("parquet-to-logs", "dataset", "--output", "out"), 20),
     "restored-logs-into-a-folder": (dataset_and_logs, ("parquet-to-logs", "dataset", "--output", "out"), 20),
-    "split-again": (split, ("split", "corpus", "--jobs", "1", "--seed", "1", "--force"), 20),
+    "split": (made, ("split", "corpus", "--jobs", "1"), 20),
     "make-in-place": (bitcode, ("make", "corpus", "--default-args", " ".join(COMMAND)), 10),
     "export-to-a-file": (dataset, (*EXPORT, "file"), 10),
     "export-to-a-folder": (dataset, (*EXPORT, "folder", "--shards", "2"), 10),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from conftest import run_checked
 from handmade import files, put
 
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
-from mlgo_corpus.store.wholefolder import check_file, find_stranger, recover, whole_folder
+from mlgo_corpus.store.wholefolder import check_file, find_stranger, finish_moves, recover, whole_files, whole_folder
 
 
 def listing(folder: Path) -> list[str]:
@@ -176,3 +177,47 @@ def test_where_a_file_may_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(UsageError, match=r": cannot write there: Permission denied$"):
         check_file(tmp_path / "new", [], "", force=False)
+
+
+def test_moves_that_a_killed_run_listed(tmp_path: Path) -> None:
+    """What was moved stays, what was not is moved, and what contradicts it is gone before; nothing is done twice."""
+    for moved in range(4):
+        folder = tmp_path / str(moved)
+        for name in ("table", "one", "two"):
+            put(folder / name, b"old")
+        for number, name in enumerate(("table", "one", "two")):
+            put(folder / name if number < moved else folder / f".table.making/{number}", b"new")
+        moves = [[None, "one"], [None, "two"], ["0", "table"], ["1", "one"], ["2", "two"]]
+        put(folder / ".table.lock", json.dumps(moves).encode())
+        assert finish_moves(folder / "table") == {folder / name for name in ("table", "one", "two")}
+        assert files(folder) == dict.fromkeys(("table", "one", "two"), b"new")
+        assert finish_moves(folder / "table") == frozenset()
+        assert listing(folder) == ["one", "table", "two"]
+
+
+def test_files_that_are_not_whole_are_taken_away(tmp_path: Path) -> None:
+    put(tmp_path / "file", b"old")
+    for listed in (b"", b'[["0", "fi', b"5", b"[]", b'[["0", "../stolen"]]', b'[["../file", "x"]]', b'[["0", null]]'):
+        put(tmp_path / ".file.lock", listed)
+        put(tmp_path / ".file.making/0", b"half")
+        assert finish_moves(tmp_path / "file") == frozenset()
+        assert files(tmp_path) == {"file": b"old"}
+        assert listing(tmp_path) == ["file"]
+
+
+def test_moves_do_not_follow_links(tmp_path: Path) -> None:
+    """A corpus from elsewhere may hold a list; nothing comes in by it, or goes out."""
+    put(tmp_path / "elsewhere/0", b"secret")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/.file.making").symlink_to("../elsewhere")
+    put(tmp_path / "in/.file.lock", b'[["0", "file"]]')
+    finish_moves(tmp_path / "in/file")
+    put(tmp_path / "in/.file.making/0", b"planted")
+    (tmp_path / "in/out").symlink_to("../elsewhere")
+    put(tmp_path / "in/.file.lock", b'[["0", "out/1"]]')
+    finish_moves(tmp_path / "in/file")
+    refused = pytest.raises(UsageError, match=r"/in/out: cannot write there: a symbolic link, expected a folder$")
+    with refused, whole_files(tmp_path / "in/file"):
+        pass
+    assert files(tmp_path / "elsewhere") == {"0": b"secret"}
+    assert not (tmp_path / "in/file").exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +31,7 @@ from mlgo_corpus.store.packed import PackedCorpus
 from mlgo_corpus.store.remote import Place, RemotePath
 from mlgo_corpus.store.scratch import scratch_folder
 from mlgo_corpus.store.selection import corpus_digest
+from mlgo_corpus.store.wholefolder import finish_moves, whole_files
 
 _MODULE_SECONDS = 600.0
 # Raised when the hash of a body changes: tables of another one are made anew.
@@ -91,6 +92,7 @@ def function_index(
     if isinstance(corpus, PackedCorpus):
         place = _cached(corpus)
         there = (corpus.place / FUNCTIONS_NAME, place)
+    finish_moves(place)
     digest = corpus_digest(corpus, corpus.names)
     known: Place | None = None
     for path in there:
@@ -103,7 +105,9 @@ def function_index(
     with ExitStack() as stack:
         if not os.access(place.parent, os.W_OK):
             place = stack.enter_context(scratch_folder()) / FUNCTIONS_NAME
-        yield _make(corpus, place, known, digest, jobs, progress)
+        with whole_files(place) as files:
+            index = _make(corpus, files.make(place), known, digest, jobs, progress)
+        yield replace(index, path=place)
 
 
 def _cached(corpus: PackedCorpus) -> Path:
