@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -56,9 +56,12 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def rebuilt(corpus: Path, build: Path, compiler: str, **options: Any) -> tuple[RebuildReport, Rows]:
+def rebuilt(
+    corpus: Path, build: Path, compiler: str, more: Sequence[Path] = (), **options: Any
+) -> tuple[RebuildReport, Rows]:
     """Rebuild a corpus; give the report, and the certificate's rows."""
-    report = verify_corpus(corpus, rebuild=True, build_dirs=[build], compiler=compiler, jobs=2, force=True, **options)
+    options |= {"build_dirs": [build, *more], "compiler": compiler}
+    report = verify_corpus(corpus, rebuild=True, jobs=2, force=True, **options)
     assert report.rebuild is not None
     assert not [path.name for path in report.rebuild.output.parent.iterdir() if path.name.startswith(".rebuild")]
     return report.rebuild, {row["module"]: row for row in pq.read_table(report.rebuild.output).to_pylist()}
@@ -162,7 +165,10 @@ def test_members_of_archives_and_what_is_linked(llvm22: Llvm, compile_c: Compile
     run_checked(llvm22.ld_lld, "-r", "one.o", "two.o", "-o", "build/both.o", cwd=tmp_path)
     run_checked(llvm22.ld_lld, "-shared", "one.o", "two.o", "-o", "build/lib.so", cwd=tmp_path)
     extract_corpus([build], tmp_path / "corpus", jobs=1)
-    report, rows = rebuilt(tmp_path / "corpus", build, llvm22.clang)
+    _, rows = rebuilt(tmp_path / "corpus", build, llvm22.clang)
+    row = rows["thin.a/_up/one.o"]  # which is not in the build's folder
+    assert (row["outcome"], row["reason"]) == ("no_object", "object_missing")
+    report, rows = rebuilt(tmp_path / "corpus", build, llvm22.clang, more=[tmp_path])
     outcomes = {name: (row["outcome"], row["reason"]) for name, row in rows.items()}
     same, linked = ("identical", "ok"), ("no_object", "linked")
     assert outcomes == {

@@ -1,4 +1,8 @@
-"""The object that a module was extracted from: found again in its build, if it is still there and still the same."""
+"""The object that a module was extracted from: found again in its build, if it is still there and still the same.
+
+Where it is said to be may be said by anybody. So only files in the build's folders are read, after links are resolved,
+and nothing of a file is quoted.
+"""
 
 from __future__ import annotations
 
@@ -75,18 +79,25 @@ def find_original(
     worst: NoOriginal | None = None
     for folder in build_dirs:
         try:
-            return _find_in(os.path.join(folder, source), member, module, command, names)
+            return _find_in(os.path.join(folder, source), build_dirs, member, module, command, names)
         except NoOriginal as problem:  # of several builds, one that has such a file tells more
             if worst is None or worst.reason is OriginalReason.OBJECT_MISSING:
                 worst = problem
     raise worst or NoOriginal(OriginalReason.OBJECT_MISSING, "there is no folder to look in")
 
 
-def _find_in(path: str, member: str | None, module: bytes, command: bytes | None, names: SectionNames) -> Original:
+def _find_in(
+    path: str,
+    build_dirs: Sequence[str],
+    member: str | None,
+    module: bytes,
+    command: bytes | None,
+    names: SectionNames,
+) -> Original:
     if path.endswith(IMPORTED_SUFFIX):
         raise NoOriginal(OriginalReason.BITCODE_ONLY, "extracted from what a ThinLTO link imported")
     try:
-        data = read_file(path)
+        data = _read_inside(path, build_dirs)
     except FileNotFoundError:
         where = os.path.dirname(path) or "."
         raise NoOriginal(OriginalReason.OBJECT_MISSING, f"no {os.path.basename(path)} in {where}") from None
@@ -94,17 +105,34 @@ def _find_in(path: str, member: str | None, module: bytes, command: bytes | None
         raise NoOriginal(OriginalReason.OBJECT_UNREADABLE, os_reason(error)) from None
     other: NoOriginal | None = None
     try:
-        for content in _iter_contents(data, member, os.path.dirname(path)):
+        for content in _iter_contents(data, member, os.path.dirname(path), build_dirs):
             try:
                 return Original(content, _embedded(content, module, command, names))
             except NoOriginal as problem:  # an archive may have two members of one name
                 other = problem
     except FormatError as error:
-        raise NoOriginal(OriginalReason.OBJECT_UNREADABLE, str(error)) from None
+        where = "" if error.offset is None else f" from byte {error.offset} on"
+        detail = f"{os.path.basename(path)}: not an object or an archive, or damaged{where}"
+        raise NoOriginal(OriginalReason.OBJECT_UNREADABLE, detail) from None
     raise other or NoOriginal(OriginalReason.OBJECT_MISSING, f"{os.path.basename(path)} has no member {member}")
 
 
-def _iter_contents(data: Buffer, member: str | None, folder: str) -> Iterator[Buffer]:
+def _read_inside(path: str, build_dirs: Sequence[str]) -> Buffer:
+    """Read a file of the build.
+
+    Raises:
+        NoOriginal: it is outside of its folders.
+        OSError: it cannot be read.
+        ValueError: the path is none.
+    """
+    real = os.path.realpath(path)
+    if not any(f"{real}/".startswith(f"{os.path.realpath(folder).rstrip('/')}/") for folder in build_dirs):
+        detail = "it is said to be outside of the build's folders; --build-dir names another one"
+        raise NoOriginal(OriginalReason.OBJECT_MISSING, detail)
+    return read_file(real)
+
+
+def _iter_contents(data: Buffer, member: str | None, folder: str, build_dirs: Sequence[str]) -> Iterator[Buffer]:
     """Give the files inside an archive, or a fat file, that a member's name may mean; any other file as it is."""
     if archive.is_archive(data):
         for item in archive.iter_members(data):
@@ -113,18 +141,18 @@ def _iter_contents(data: Buffer, member: str | None, folder: str) -> Iterator[Bu
                     inner: Buffer = memoryview(data)[item.offset : item.offset + item.size]
                 else:
                     try:
-                        inner = read_file(os.path.join(folder, item.name))
+                        inner = _read_inside(os.path.join(folder, item.name), build_dirs)
                     except (OSError, ValueError) as error:
                         detail = f"{item.name}, which a thin archive names: {os_reason(error)}"
                         raise NoOriginal(OriginalReason.OBJECT_UNREADABLE, detail) from None
                 if not archive.is_archive(inner):
-                    yield from _iter_contents(inner, rest, folder)
+                    yield from _iter_contents(inner, rest, folder, build_dirs)
     elif identify_container(data) is Container.FAT_MACHO:
         for piece in parse_fat(data):
             for rest in _rests(piece.arch, member):
                 inner = memoryview(data)[piece.offset : piece.offset + piece.size]
                 if identify_container(inner) is not Container.FAT_MACHO:
-                    yield from _iter_contents(inner, rest, folder)
+                    yield from _iter_contents(inner, rest, folder, build_dirs)
     else:
         yield data
 
@@ -148,8 +176,7 @@ def _embedded(content: Buffer, module: bytes, command: bytes | None, names: Sect
     if len(modules) > 1:
         raise NoOriginal(OriginalReason.LINKED, f"linked of {len(modules)} modules")
     if not modules:
-        detail = found[0].detail if found else "it is empty"
-        raise NoOriginal(OriginalReason.OBJECT_CHANGED, f"the object has no bitcode: {detail}")
+        raise NoOriginal(OriginalReason.OBJECT_CHANGED, "the object has no bitcode that can be read")
     if modules[0].bitcode != module:
         raise NoOriginal(OriginalReason.OBJECT_CHANGED, "the object holds other bitcode: it was built anew")
     if command is not None and modules[0].command is not None and modules[0].command != command:
