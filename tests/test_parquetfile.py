@@ -165,7 +165,7 @@ def test_what_expands_beyond_reason_is_refused(tmp_path: Path, monkeypatch: pyte
     write(path, pa.table({"words": words}), store_schema=False)
     assert refusal(path).startswith("the text up to row group 0: ")
     write(path, pa.table({"text": ["y" * (1 << 21)]}), use_dictionary=False)
-    assert refusal(path).startswith("row group 0: 2097156 bytes in memory of ")
+    assert refusal(path).startswith("row group 0: 2097162 bytes in memory of ")
     write(path, pa.table({"deep": [{"a": 1}]}))
     assert refusal(path) == "column 'deep' is struct<a: int64>: not read here"
 
