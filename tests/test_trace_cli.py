@@ -129,7 +129,7 @@ def test_a_summary(terminal: Terminal, columns: str) -> None:
 
 
 def test_json_is_all_there_is_on_stdout_whatever_a_policy_prints(terminal: Terminal) -> None:
-    done = terminal.trace("--json", "--policy", "noisy:Never", "--delete-flag=-nosuch", "--add-flag=-g")
+    done = terminal.trace("--json", "--policy", "noisy:Never", "--delete-flag=-nosuch", "--add-flag=-w")
     assert done.returncode == 0
     assert all(word in done.stderr for word in ("imported", "reset", "raw"))
     report = json.loads(done.stdout)
