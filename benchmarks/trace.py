@@ -6,9 +6,11 @@ clang 19 with the bitcode embedded.
 - training log: the whole of ``mlgo-corpus trace`` (start, probing from its cache, both compiles of every module, sizes,
   conversion to Parquet) against the same two commands of every module;
 - interactive: the same with the default policy, when plain compiles are remembered, against one plain compile of every
-  module.
+  module;
+- walls: the same trace with ``--trust-corpus``, which runs compilers without walls and limits; or that of another
+  checkout (``--against``): what a change costs a module.
 
-    benchmarks/trace.py [--modules N] [--rounds N] [--jobs N] [--devmode FOLDER] [--compiler clang-19]
+    benchmarks/trace.py [--modules N] [--rounds N] [--jobs N] [--devmode FOLDER] [--compiler clang-19] [--against FOLDER]
 """
 
 from __future__ import annotations
@@ -53,11 +55,11 @@ def build(folder: Path, clang: str, count: int) -> Path:
     return corpus
 
 
-def run_trace(corpus: Path, output: Path, *options: str, cache: Path, jobs: int) -> float:
+def run_trace(corpus: Path, output: Path, *options: str, cache: Path, jobs: int, root: Path = ROOT) -> float:
     """Run the whole command, and give its seconds."""
     shutil.rmtree(output, ignore_errors=True)
     argv = (sys.executable, "-m", "mlgo_corpus.cli.main", "trace", str(corpus), "-o", str(output))
-    env = {**os.environ, "MLGO_CORPUS_CACHE": str(cache), "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "MLGO_CORPUS_CACHE": str(cache), "PYTHONPATH": str(root)}
     begin = time.perf_counter()
     subprocess.run((*argv, "--jobs", str(jobs), *options), check=True, env=env, capture_output=True)
     return time.perf_counter() - begin
@@ -107,6 +109,7 @@ def main() -> None:
     cache_home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     parser.add_argument("--devmode", default=f"{cache_home}/mlgo-corpus-tests/devmode-19")
     parser.add_argument("--compiler", default="clang-19")
+    parser.add_argument("--against", type=Path, help="another checkout, to compare with")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mlgo-bench-") as name:
         folder = Path(name)
@@ -119,6 +122,7 @@ def main() -> None:
             ("inlining, interactive, default", "inlining", options.compiler, True),
         ):
             measure(folder, corpus, title, ("--task", task, "--compiler", compiler), options, remembered=remembered)
+        measure_walls(folder, corpus, options)
 
 
 def measure(
@@ -142,6 +146,26 @@ def measure(
     print(
         f"{title:34} {statistics.median(ours):7.2f}   {statistics.median(theirs):7.2f}   "
         f"{statistics.median(ratios):5.2f} ({min(ratios):.2f}-{max(ratios):.2f}); {len(commands)} commands"
+    )
+
+
+def measure_walls(folder: Path, corpus: Path, options: argparse.Namespace) -> None:
+    """Measure a live trace, of which every module is compiled twice, against one without walls; print a row."""
+    arguments = ("--compiler", options.compiler)
+    other = (*arguments, "--trust-corpus") if options.against is None else arguments
+    sides: tuple[list[float], list[float]] = ([], [])
+    for number in range(options.rounds + 1):
+        for times, words, root in zip(sides, (arguments, other), (ROOT, options.against or ROOT), strict=True):
+            cache = folder / f"cache-{len(words)}-{root == ROOT}"
+            shutil.rmtree(cache / "baselines", ignore_errors=True)
+            seconds = run_trace(corpus, folder / "out", *words, cache=cache, jobs=options.jobs, root=root.absolute())
+            if number:  # the first one finds out what the compiler can do
+                times.append(seconds)
+    count = pq.read_metadata(folder / "out" / "modules.parquet").num_rows
+    more = [(mine - theirs) / count * 1e3 for mine, theirs in zip(*sides, strict=True)]
+    print(
+        f"{'walls, inlining, interactive':34} {statistics.median(sides[0]):7.2f}   {statistics.median(sides[1]):7.2f}   "
+        f"{statistics.median(more):+.2f} ms a module ({min(more):+.2f} to {max(more):+.2f}); {count} modules"
     )
 
 
