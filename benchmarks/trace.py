@@ -10,7 +10,8 @@ clang 19 with the bitcode embedded.
 - walls: the same trace with ``--trust-corpus``, which runs compilers without walls and limits; or that of another
   checkout (``--against``): what a change costs a module.
 
-    benchmarks/trace.py [--modules N] [--rounds N] [--jobs N] [--devmode FOLDER] [--compiler clang-19] [--against FOLDER]
+    benchmarks/trace.py [--modules N] [--rounds N] [--jobs N] [--devmode FOLDER] [--compiler clang-19]
+                        [--against FOLDER]
 """
 
 from __future__ import annotations
@@ -164,8 +165,8 @@ def measure_walls(folder: Path, corpus: Path, options: argparse.Namespace) -> No
     count = pq.read_metadata(folder / "out" / "modules.parquet").num_rows
     more = [(mine - theirs) / count * 1e3 for mine, theirs in zip(*sides, strict=True)]
     print(
-        f"{'walls, inlining, interactive':34} {statistics.median(sides[0]):7.2f}   {statistics.median(sides[1]):7.2f}   "
-        f"{statistics.median(more):+.2f} ms a module ({min(more):+.2f} to {max(more):+.2f}); {count} modules"
+        f"{'walls, inlining, interactive':34} {statistics.median(sides[0]):7.2f}   "
+        f"{statistics.median(sides[1]):7.2f}   {statistics.median(more):+.2f} ms a module ({min(more):+.2f} to {max(more):+.2f}); {count} modules"
     )
 
 
