@@ -164,9 +164,10 @@ def measure_walls(folder: Path, corpus: Path, options: argparse.Namespace) -> No
                 times.append(seconds)
     count = pq.read_metadata(folder / "out" / "modules.parquet").num_rows
     more = [(mine - theirs) / count * 1e3 for mine, theirs in zip(*sides, strict=True)]
+    medians = [statistics.median(times) for times in sides]
     print(
-        f"{'walls, inlining, interactive':34} {statistics.median(sides[0]):7.2f}   "
-        f"{statistics.median(sides[1]):7.2f}   {statistics.median(more):+.2f} ms a module ({min(more):+.2f} to {max(more):+.2f}); {count} modules"
+        f"{'walls, inlining, interactive':34} {medians[0]:7.2f}   {medians[1]:7.2f}   "
+        f"{statistics.median(more):+.2f} ms a module ({min(more):+.2f} to {max(more):+.2f}); {count} modules"
     )
 
 

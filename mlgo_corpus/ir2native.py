@@ -20,6 +20,7 @@ from mlgo_corpus.errors import MlgoCorpusError, UsageError, counted, os_reason
 from mlgo_corpus.formats.cc1edit import edit_command
 from mlgo_corpus.formats.pipeline import POST_INLINING, SNAPSHOTS
 from mlgo_corpus.run.choice import choose_optimiser, compiler_identity
+from mlgo_corpus.run.confinement import try_walls
 from mlgo_corpus.run.engine import HERE, EngineChoice, Lost, available_cpus, resumed_map
 from mlgo_corpus.run.limits import check_count, check_timeout
 from mlgo_corpus.run.probe import Toolchain
@@ -282,6 +283,8 @@ class _Table:
         items = [SizingItem(number, self.corpus[name]) for number, name in enumerate(self.names)]
         known = [read_sized(self.settings.work, item.number, item.module.name) for item in items]
         self.resumed = sum(one is not None for one in known)
+        if not self.settings.snapshot.trusted and self.resumed < len(items):
+            try_walls((self.toolchain.cc1[0], str(self.toolchain.opt)))
         made = resumed_map(
             partial(size_module, self.settings),
             items,

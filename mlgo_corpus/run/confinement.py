@@ -16,7 +16,7 @@ from typing import Any, Final
 from mlgo_corpus.errors import ToolError
 from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.process import run_tool
-from mlgo_corpus.run.walls import Walls, can_launch, standing, walls_around
+from mlgo_corpus.run.walls import Walls, can_launch, close_launchers, standing, walls_around
 
 FILE_LIMIT: Final = 2 << 30
 """Bytes that a compiler may write into one file: objects with debug information have tens of megabytes."""
@@ -25,6 +25,8 @@ LEAST_MEMORY: Final = 4 << 30
 """The smallest default for a compiler's address space: its libraries alone take half a gigabyte of it."""
 
 _TRY_S: Final = 20.0
+# What the launcher and the C library's loader say.
+_NOT_STARTED: Final = (126, 127)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def confine(
     """
     if trusted or not hasattr(resource, "prlimit"):  # there are no limits for others but on Linux
         return Confinement(memory_limit, None, None)
-    walls = _tried_walls(tuple(programs)).reading(readable) if can_launch() else None
+    walls = try_walls(tuple(programs)).reading(readable) if can_launch() else None
     return Confinement(memory_limit or machine_share(), FILE_LIMIT, walls)
 
 
@@ -76,18 +78,21 @@ def machine_share() -> int | None:
 
 
 @lru_cache
-def _tried_walls(programs: tuple[str, ...]) -> Walls:
-    """Return walls behind which the programs run. What needs files from unusual places may read everything."""
+def try_walls(programs: tuple[str, ...]) -> Walls:
+    """Return walls behind which these programs start. What needs libraries from unusual places may read everything.
+
+    Workers that are forked later know of it.
+    """
     walls = walls_around(*programs)
-    everything = Walls(walls.programs, ("/",))
-    if standing().landlock and any(_outcome(one, walls) not in (0, _outcome(one, everything)) for one in programs):
-        return everything
+    if standing().landlock and not all(_starts(program, walls) for program in programs):
+        walls = Walls(walls.programs, ("/",))
+    close_launchers()
     return walls
 
 
-def _outcome(program: str, walls: Walls) -> int | None:
+def _starts(program: str, walls: Walls) -> bool:
     try:
         run_tool((program, "--version"), cwd=Path("/"), timeout=_TRY_S, walls=walls)
     except ToolError as error:
-        return error.returncode
-    return 0
+        return error.returncode not in _NOT_STARTED
+    return True

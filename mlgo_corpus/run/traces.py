@@ -13,6 +13,7 @@ from typing import Any
 from mlgo_corpus.errors import MlgoCorpusError, UsageError, counted, os_reason
 from mlgo_corpus.formats.tasks import INLINING
 from mlgo_corpus.formats.traininglog import LogHeader
+from mlgo_corpus.run.confinement import try_walls
 from mlgo_corpus.run.conversation import MISPLACED_DEFAULT
 from mlgo_corpus.run.engine import EngineChoice, Lost, resumed_map
 from mlgo_corpus.run.logconversion import ConvertedLogs, convert_logs_into
@@ -169,6 +170,8 @@ class Trace:
         items = [TraceItem(number, self.corpus[name]) for number, name in enumerate(self.names)]
         known = [self._known(item) for item in items]
         self.resumed = sum(one is not None for one in known)
+        if not self.settings.trusted and self.resumed < len(items):
+            try_walls((self.settings.cc1[0],))
         made = resumed_map(
             partial(trace_module, self.settings),
             items,

@@ -50,6 +50,7 @@ _SYSTEM: Final = (
 )
 # A program's libraries are beside it, or as in a prefix.
 _BESIDE: Final = (".", "../lib", "../lib64", "../libexec", "../share")
+_ANYTHING: Final = "/"
 _ELF_MAGIC: Final = b"\x7fELF"
 _PT_INTERP: Final = 3
 # It ends by itself when its socket does, in a millisecond.
@@ -79,7 +80,7 @@ class Walls:
 
 
 def walls_around(*programs: str) -> Walls:
-    """Return the walls for programs, named by their paths: for a script, it is its interpreter that is executed."""
+    """Return the walls for programs, named by their paths. A script may read and execute what it wants."""
     found = []
     readable = list(_SYSTEM)
     readable += [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
@@ -87,6 +88,8 @@ def walls_around(*programs: str) -> Walls:
         real = os.path.realpath(program)
         readable += [os.path.normpath(os.path.join(os.path.dirname(real), place)) for place in _BESIDE]
         found += [real, *_loader(real)]
+    if _ANYTHING in found:
+        readable = [_ANYTHING]
     return Walls(tuple(dict.fromkeys(found)), tuple(dict.fromkeys(readable)))
 
 
@@ -101,7 +104,7 @@ def _loader(program: str) -> list[str]:
     except OSError:
         return []
     if not head.startswith(_ELF_MAGIC):
-        return ["/"]
+        return [_ANYTHING]
     wide, order = head[4] == 2, "<" if head[5] == 1 else ">"
     (table,) = struct.unpack_from(order + ("Q" if wide else "I"), head, 32 if wide else 28)
     size, count = struct.unpack_from(f"{order}HH", head, 54 if wide else 42)
