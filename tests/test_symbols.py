@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 from conftest import Llvm, run_checked
 
 from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError
+from mlgo_corpus.explain import explain_file
+from mlgo_corpus.formats.objdiff import compare_objects
+from mlgo_corpus.formats.objfile import measure_object, parse_objfile
 from mlgo_corpus.formats.symbols import (
     GLOBAL,
     LOCAL,
@@ -132,3 +137,41 @@ def test_names_as_objects_write_them() -> None:
     assert object_name("f", "e-m:x-p:32:32") == "_f"
     assert object_name("\1f", "e-m:o-i64:64") == "f"
     assert label_functions(["f"], ["external"], [symbol("_f", 0, 3)], "e-m:o")[0].size == 3
+
+
+@pytest.mark.parametrize("target", ["arm64-apple-macosx11", "x86_64-pc-windows-msvc"])
+def test_what_lief_has_no_name_for(
+    llvm19: Llvm, compile_c: Callable[..., Path], target: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = CODE.replace('int five(int) __attribute__((alias("four")));', "")
+    data = compile_c(llvm19, code, "-O2", f"--target={target}").read_bytes()
+    for width in (1, 4):
+        for at in range(0, len(data), width):
+            damaged = data[:at] + b"\xff" * width + data[at + width :]
+            for read in (parse_objfile, parse_symbols, measure_object, partial(compare_objects, data)):
+                with suppress(FormatError):
+                    read(damaged)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_unknown_flags_of_a_macho_section(llvm19: Llvm, compile_c: Callable[..., Path]) -> None:
+    code = CODE.replace('int five(int) __attribute__((alias("four")));', "")
+    data = bytearray(compile_c(llvm19, code, "-O2", "--target=arm64-apple-macosx11").read_bytes())
+    expected = parse_symbols(bytes(data))
+    flags = data.index(b"__text") + 64  # section_64: two names of 16 bytes, then 8, 8, 4, 4, 4, 4
+    assert struct.unpack_from("<I", data, flags)[0] & 0x8000_0000
+    data[flags + 1] |= 0x80
+    assert parse_symbols(bytes(data)) == expected
+
+
+def test_a_long_coff_name_that_is_not_utf8(llvm19: Llvm, compile_c: Callable[..., Path], tmp_path: Path) -> None:
+    code = '__attribute__((section("a_very_long_section"))) int f(void) { return 1; }'
+    data = compile_c(llvm19, code, "-O2", "--target=x86_64-pc-windows-msvc").read_bytes()
+    assert b"a_very_long_section" in data
+    data = data.replace(b"a_very_long_section", b"a_very_\xff\xfeng_section")
+    assert "a_very_\\xff\\xfeng_section" in {section.name for section in parse_objfile(data).sections}
+    assert "f" in {symbol.name for symbol in parse_symbols(data)}
+    member = b"%-16s%-12d%-6d%-6d%-8o%-10d`\n" % (b"a.obj/", 0, 0, 0, 0o644, len(data)) + data + b"\n" * (len(data) % 2)
+    (tmp_path / "a.lib").write_bytes(b"!<arch>\n" + member)
+    (found,) = explain_file(tmp_path / "a.lib").modules
+    assert (found.member, found.reason) == ("a.obj", "no_bitcode")
