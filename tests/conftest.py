@@ -19,6 +19,8 @@ from typing import Any
 import hypothesis
 import pytest
 
+from mlgo_corpus.run.walls import close_launchers
+
 # What makes a stock clang embed the bitcode and the command in the object.
 EMBED = ("-Xclang", "-fembed-bitcode=all")
 
@@ -91,6 +93,12 @@ class Llvm:
     @staticmethod
     def _llvm_names() -> tuple[str, ...]:
         return ("objcopy", "dis", "ar", "nm", "size", "readelf", "lipo")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """End what starts compilers in this process, before fixtures look for processes that were left."""
+    close_launchers()
 
 
 def _llvm(version: int) -> Llvm:

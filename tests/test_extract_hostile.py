@@ -402,7 +402,7 @@ def test_names_of_outputs_are_text_not_markup(build: Path, tmp_path: Path, name:
     os.makedirs(os.path.dirname(os.fsencode(tmp_path) + b"/" + name), exist_ok=True)
     done = cli("extract", build, "--output", name, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, b"")
-    shown = name.replace(b"\xff\xfe", b"%FF%FE")
+    shown = name.replace(b"\xff\xfe", b"%FF%FE").replace(b"\n", b"\\n")
     assert done.stdout.startswith(shown + b": 3 modules from 3 objects")
     done = cli("extract", build, "--output", name, "--module-filter", "[/x]", cwd=tmp_path)
     assert done.returncode == 2

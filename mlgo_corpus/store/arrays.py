@@ -1,7 +1,8 @@
-"""Arrow arrays made from their buffers.
+"""Arrow arrays made from their buffers, and read from them.
 
-pyarrow's own ``pa.array`` imports pandas wherever that is installed: a quarter of a second in every process that writes
-a table of ten rows. What lies in Arrow's memory is in its format's specification ("Columnar Format").
+pyarrow's own ``pa.array`` and ``to_numpy`` import pandas wherever that is installed: a quarter of a second in every
+process that writes or reads a table of ten rows. What lies in Arrow's memory is in its format's specification
+("Columnar Format").
 """
 
 from __future__ import annotations
@@ -75,6 +76,28 @@ def lists_of_text(kind: pa.DataType, values: Sequence[Sequence[str] | None]) -> 
     elements = texts(kind.value_type, [text for value in values for text in value or ()])
     buffers = [_bits(there), pa.py_buffer(offsets)]
     return pa.Array.from_buffers(kind, len(values), buffers, children=[elements])
+
+
+def integers_of(values: pa.Array, null: int) -> NDArray[np.int64]:
+    """Return whole numbers, with ``null`` in the place of those that are not there."""
+    validity, data = values.buffers()
+    stop = values.offset + len(values)
+    found = np.frombuffer(data, values.type.to_pandas_dtype(), stop)[values.offset :].astype(np.int64)
+    if not values.null_count or validity is None:
+        return found
+    there = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")[values.offset : stop].astype(np.bool_)
+    return np.where(there, found, null)
+
+
+def lengths_of(values: pa.Array) -> NDArray[np.int64]:
+    """Return the bytes of each text; of what is not there, any number."""
+    import pyarrow as pa
+
+    if not len(values):
+        return np.empty(0, np.int64)
+    wide = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
+    starts = np.frombuffer(values.buffers()[1], np.int64 if wide else np.int32, values.offset + len(values) + 1)
+    return np.diff(starts[values.offset :]).astype(np.int64)
 
 
 def _bits(valid: NDArray[np.bool_] | None) -> pa.Buffer | None:

@@ -25,6 +25,7 @@ import numpy as np
 
 from mlgo_corpus.errors import CorpusError, FormatError, counted
 from mlgo_corpus.formats.traininglog import MAX_LINE_BYTES
+from mlgo_corpus.store.arrays import integers_of, lengths_of
 from mlgo_corpus.store.parquetpages import Chunk, ChunkCost, read_chunks, read_cost
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def texts_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     if not _is_dictionary(column.type):
         return list(column.to_pylist())
     names = [*column.dictionary.to_pylist(), None]
-    codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    codes = integers_of(column.indices, -1)
     if len(codes) and not -1 <= codes.min() <= codes.max() < len(names) - 1:
         raise ValueError("an index lies outside its dictionary")
     return [names[code] for code in codes.tolist()]
@@ -324,12 +325,10 @@ def _plain(field: pa.Field) -> pa.Field:
 
 def _bytes_of(values: pa.Array) -> int:
     """Return the bytes that values take when a dictionary is expanded."""
-    import pyarrow.compute as pc
-
     if not _is_dictionary(values.type):
         return int(values.nbytes)
-    lengths = pc.binary_length(values.dictionary).to_numpy(zero_copy_only=False).astype(np.int64)
-    return int(lengths[values.indices.drop_null().to_numpy(zero_copy_only=False)].sum())
+    lengths = np.append(lengths_of(values.dictionary), 0)  # the last one is of what is not there
+    return int(lengths[integers_of(values.indices, -1)].sum())
 
 
 def _is_dictionary(kind: pa.DataType) -> bool:
