@@ -208,7 +208,7 @@ def test_a_crash_of_the_native_parser_costs_one_row(
         text = f"int f{number}(void) {{ return {number}; }}"
         compile_c(llvm22, text, *EMBED, "-target", "x86_64-pc-windows-msvc", name=f"in/f{number:02}.c")
     poisoned = (tmp_path / "in/f17.o").read_bytes()
-    real = objfile._lief()
+    real = objfile.load_lief()
 
     class Lief:
         """The real parser, but for one file that crashes it."""
@@ -220,7 +220,7 @@ def test_a_crash_of_the_native_parser_costs_one_row(
                     os.kill(os.getpid(), signal.SIGSEGV)
                 return real.COFF.parse(data)
 
-    monkeypatch.setattr(objfile, "_lief", lambda: Lief)
+    monkeypatch.setattr(objfile, "load_lief", lambda: Lief)
     monkeypatch.setattr("mlgo_corpus.run.engine._may_fork", lambda: True)  # workers share the patch
     report = extract_corpus([tmp_path / "in"], tmp_path / "corpus", jobs=2)
     found = {
