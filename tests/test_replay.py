@@ -15,10 +15,11 @@ from test_cc1options import COMMANDS, WORDS
 
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.cc1options import join_cc1, parse_cc1
-from mlgo_corpus.formats.cc1table import SEPARATE
+from mlgo_corpus.formats.cc1table import JOINED, JOINED_OR_SEPARATE, SEPARATE, SHADOWED
 from mlgo_corpus.formats.cmdline import decode_options, split_options
 from mlgo_corpus.formats.replay import neutralise, refused_options, replay_command, required_files
 
+VALUES_IN_WORD = JOINED | JOINED_OR_SEPARATE
 PLAIN = (
     *("-cc1", "-emit-obj", "-triple", "x86_64-pc-linux-gnu", "-O2", "-main-file-name", "a.c"),
     *("-mllvm", "-inline-threshold=225"),
@@ -199,6 +200,14 @@ HARMLESS_VALUES = sorted(SEPARATE - {"-mllvm", "-mmlir", "-load", "-plugin", "-a
 @given(st.sampled_from(HARMLESS_VALUES), WORDS.filter(lambda word: not word.startswith("@") and "\0" not in word))
 def test_a_value_is_never_refused_for_what_it_looks_like(name: str, value: str) -> None:
     assert refused_options(("-cc1", name, value)) == ()
+
+
+@pytest.mark.parametrize("spelling", sorted(SHADOWED))
+def test_what_versions_read_as_different_options_is_treated_alike(spelling: str) -> None:
+    shorter = next(spelling[:end] for end in range(len(spelling) - 1, 1, -1) if spelling[:end] in VALUES_IN_WORD)
+    kept = [neutralise(("-cc1", word)) == ("-cc1", "-emit-obj", word) for word in (f"{spelling}q", f"{shorter}q")]
+    assert kept[0] == kept[1]
+    assert refused_options(("-cc1", spelling)) == ()
 
 
 # --- what is refused

@@ -77,7 +77,7 @@ class TraceReason(StrEnum):
             read (``Unknown attribute kind``, ``Invalid record``).
         NO_COMMAND: the corpus has no command for the module, and none was given.
         REFUSED_OPTION: the command has an option that may run other code, write files or do something else than
-            compile; with a corpus that is trusted it would be run.
+            compile, or that clang 17 to 22 do not know; with a corpus that is trusted it would be run.
         UNKNOWN_OPTION: the compiler does not know an option: the module's command is of another version, or the
             compiler cannot do what was asked for (``Unknown command line argument``).
         COMPILER_ERROR: the compiler ended with another error; ``stderr_tail`` has it.
