@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from mlgo_corpus.run.process import tied_to_us
@@ -76,11 +77,9 @@ def die_on_bad_machine(item: tuple[int, str]) -> int:
     number, place = item
     with open(f"/proc/{os.getppid()}/status") as status:
         (machine,) = (line.split()[1] for line in status if line.startswith("PPid:"))
-    try:
-        with open(place, "x") as file:
-            file.write(machine)
-    except FileExistsError:
-        time.sleep(0.05)
+    Path(f"{place}.{os.getpid()}").write_text(machine)
+    with suppress(FileExistsError):  # the file is there when what it says is
+        os.link(f"{place}.{os.getpid()}", place)
     if Path(place).read_text() == machine:
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(0.05)
