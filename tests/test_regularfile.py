@@ -16,7 +16,12 @@ from mlgo_corpus.store.certificate import CertificateJournal
 from mlgo_corpus.store.dataset import DatasetPaths, is_dataset
 from mlgo_corpus.store.regularfile import MAX_LIST_BYTES, read_regular
 
-KINDS = {"fifo": "not a file", "device": "a link leads out of the corpus", "folder": "Is a directory", "too large": "expected at most"}
+KINDS = {
+    "fifo": "not a file",
+    "device": "a link leads out of the corpus",
+    "folder": "Is a directory",
+    "too large": "expected at most",
+}
 
 
 @pytest.fixture(autouse=True)
