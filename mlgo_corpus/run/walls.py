@@ -12,6 +12,7 @@ module has taken over. `mlgo_corpus.run.launcher` tells which walls there are an
 
 from __future__ import annotations
 
+import atexit
 import marshal
 import os
 import resource
@@ -304,6 +305,9 @@ def close_launchers() -> None:
     """End the launchers of this process that have no program; they end with this process, too."""
     while _idle:
         _idle.pop().close()
+
+
+atexit.register(close_launchers)
 
 
 def can_launch() -> bool:
