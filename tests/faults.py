@@ -75,7 +75,7 @@ class Faults:
     def _install(self) -> None:
         """Watch this process, to its end: audit hooks stay."""
         step = self.step
-        real_open, real_fdopen, real_pwrite = io.open, os.fdopen, os.pwrite
+        real_open, real_pwrite = io.open, os.pwrite
 
         class Raw(io.FileIO):
             def write(self, data: Any, /) -> int:
@@ -85,7 +85,7 @@ class Faults:
         def opened(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
             if mode in ("wb", "ab") and not args and not options:
                 return io.BufferedWriter(Raw(file, mode))
-            return (real_fdopen if isinstance(file, int) else real_open)(file, mode, *args, **options)
+            return real_open(file, mode, *args, **options)
 
         def pwrite(*arguments: Any) -> int:
             step("write")
