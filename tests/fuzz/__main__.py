@@ -8,6 +8,7 @@ A finding is told with the command that makes its input again; ``--number`` is t
 from __future__ import annotations
 
 import argparse
+import importlib
 import random
 import sys
 import tempfile
@@ -18,12 +19,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest does: fuzzers us
 
 from .driver import NAMES, fuzz
 
-# It runs compilers by the thousand, and counts no inputs.
-CANARIES = "cc1_canaries"
+# They run compilers by the thousand, and count no inputs.
+OF_COMMANDS = ("cc1_words", "cc1_canaries")
 
 
 def main() -> int:
-    known = (*NAMES, CANARIES)
+    known = (*NAMES, *OF_COMMANDS)
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; all by default")
     parser.add_argument("--seconds", type=float, default=20.0, help="for so long each, 20 by default")
@@ -39,10 +40,8 @@ def main() -> int:
     found = 0
     for name in given.names or known:
         print(f"{name}: seed {seed}", flush=True)
-        if name == CANARIES:
-            from .cc1_canaries import main as fly
-
-            found += fly(given.seconds, seed)
+        if name in OF_COMMANDS:
+            found += importlib.import_module(f".{name}", __package__).main(given.seconds, seed)
             continue
         started = time.monotonic()
         outcome = fuzz(name, seed, work.resolve(), numbers, seconds=given.seconds if given.number is None else None)
