@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import IO
 
 from mlgo_corpus.errors import ToolError, Usage, UsageError
-from mlgo_corpus.run.walls import Launched, LauncherError, Walls, can_launch
+from mlgo_corpus.run.walls import Launched, LauncherError, Limit, Walls, can_launch
 
 # What we ask a compiler to print is far smaller; a runaway one must not fill the memory.
 STDOUT_LIMIT = 64 << 20
@@ -130,10 +130,15 @@ def tied_to_us(argv: tuple[str, ...], cwd: Path | None = None, env: Mapping[str,
     return (_SETPRIV, "--pdeathsig", "KILL", "--", "/bin/sh", "-c", _IF_WE_LIVE, str(os.getpid()), *argv)
 
 
-def _limits(memory_limit: int | None, file_limit: int | None) -> tuple[tuple[int, int], ...]:
-    """Give limits as the system names them."""
-    pairs = ((resource.RLIMIT_AS, memory_limit), (resource.RLIMIT_FSIZE, file_limit))
-    return tuple((which, most) for which, most in pairs if most is not None)
+def _limits(memory_limit: int | None, file_limit: int | None) -> tuple[Limit, ...]:
+    """Return limits as the system takes them; a child cannot have more than our own hard ones."""
+    found = []
+    for which, most in ((resource.RLIMIT_AS, memory_limit), (resource.RLIMIT_FSIZE, file_limit)):
+        if most is not None:
+            hard = resource.getrlimit(which)[1]
+            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            found.append((which, (most, most)))
+    return tuple(found)
 
 
 class Child:
@@ -311,10 +316,8 @@ class Child:
         else:
             # Now, not before the start: whatever the program was charged with, ours was that large before.
             self._own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT
-            for which, most in self._limits:
-                hard = resource.prlimit(pid, which)[1]
-                limit = most if hard == resource.RLIM_INFINITY else min(most, hard)
-                resource.prlimit(pid, which, (limit, limit))
+            for which, limit in self._limits:
+                resource.prlimit(pid, which, limit)
         for pipe, kept in ((self._process.stdout, self.stdout), (self._process.stderr, self._stderr)):
             if pipe is not None:
                 os.set_blocking(pipe.fileno(), False)

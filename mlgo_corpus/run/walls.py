@@ -15,7 +15,6 @@ from __future__ import annotations
 import atexit
 import marshal
 import os
-import resource
 import shutil
 import signal
 import socket
@@ -56,6 +55,10 @@ _ELF_MAGIC: Final = b"\x7fELF"
 _PT_INTERP: Final = 3
 # It ends by itself when its socket does, in a millisecond.
 _LEAVE_S: Final = 5.0
+
+
+# What `resource.setrlimit` takes: which limit, and the soft and the hard one.
+Limit = tuple[int, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,7 @@ class Launched:
         *,
         cwd: Path,
         env: Mapping[str, str],
-        limits: Sequence[tuple[int, int]],
+        limits: Sequence[Limit],
         walls: Walls,
         stderr: int | None,
     ) -> None:
@@ -163,7 +166,7 @@ class Launched:
         if any(b"\0" in word for word in words):
             raise ValueError("embedded null byte")
         environment = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
-        message = (words, os.fsencode(cwd), environment, tuple(map(_below_the_hard_one, limits)))
+        message = (words, os.fsencode(cwd), environment, tuple(limits))
         ours: list[Any] = []
         theirs: list[int] = []
         taken = None
@@ -207,13 +210,6 @@ class Launched:
         return os.waitstatus_to_exitcode(status), cpu_s, peak * 1024
 
 
-def _below_the_hard_one(limit: tuple[int, int]) -> tuple[int, tuple[int, int]]:
-    which, most = limit
-    hard = resource.getrlimit(which)[1]
-    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    return which, (most, most)
-
-
 def _find(program: str, cwd: Path, env: Mapping[str, str]) -> str:
     """Return a program's path, looked for as the system does."""
     if os.sep in program:
@@ -243,6 +239,10 @@ class _Launcher:
             raise LauncherError(f"{sys.executable}: {error.strerror}") from error
         finally:
             theirs.close()
+
+    def is_alive(self) -> bool:
+        """Return whether it has not been killed while it had nothing to do."""
+        return self._process.poll() is None
 
     def start(self, message: tuple[Any, ...], descriptors: tuple[int, int]) -> tuple[int, int, bytes]:
         self._send(message, descriptors)
@@ -291,7 +291,9 @@ def _take(walls: Walls) -> _Launcher:
         if one.walls == walls:
             with suppress(ValueError):  # another thread was quicker
                 _idle.remove(one)
-                return one
+                if one.is_alive():
+                    return one
+                one.close()
     return _Launcher(walls)
 
 
