@@ -93,7 +93,7 @@ def memory_limit_option(what: str) -> Any:
     return typer.Option(
         "--memory-limit",
         metavar="SIZE",
-        help=f"The memory that one {what} may have, such as 2G. Into one file it may write 2 GB.",
+        help=f"The memory that one {what} may have, such as 2G. It may write 2G into one file.",
         show_default="the machine's, shared among its CPUs, at least 4G",
     )
 
