@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mlgo_corpus.store.corpus import FUNCTIONS_NAME
+from mlgo_corpus.files.names import FUNCTIONS_NAME
 from mlgo_corpus.store.functiontable import function_schema
 from mlgo_corpus.store.moduletable import INTEGER_FIELDS, ModuleRow
 

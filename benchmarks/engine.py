@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mlgo_corpus import EngineChoice, extract_corpus, verify_corpus
-from mlgo_corpus.run.engine import parallel_map
+from mlgo_corpus.engine.map import parallel_map
 
 ROOT = Path(__file__).parents[1]
 NAMESPACE = ("unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "-")

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mlgo_corpus.build import BuildReport, build_corpus
     from mlgo_corpus.combine import CombineReport, combine_corpora, combine_in_place
+    from mlgo_corpus.corpus.open import Corpus
     from mlgo_corpus.dedup import DedupReport, dedup_corpus
     from mlgo_corpus.doctor import Diagnosis, diagnose
+    from mlgo_corpus.engine.choice import EngineChoice
     from mlgo_corpus.errors import MlgoCorpusError
     from mlgo_corpus.export import ExportReport, export_tfrecord, read_tfrecord
     from mlgo_corpus.extract import ExtractReport, extract_corpus
@@ -24,14 +26,13 @@ if TYPE_CHECKING:
     from mlgo_corpus.make import MakeReport, make_corpus
     from mlgo_corpus.pack import PackReport, pack_corpus, unpack_corpus
     from mlgo_corpus.report import ReportSummary, report_page
-    from mlgo_corpus.run.engine import EngineChoice
     from mlgo_corpus.run.interactive import InteractiveSession
     from mlgo_corpus.run.sharedworkers import SharedWorkers
     from mlgo_corpus.run.tracer import Tracer
     from mlgo_corpus.run.traces import TraceReport
     from mlgo_corpus.split import SplitReport, split_corpus
     from mlgo_corpus.stats import CorpusStats, corpus_stats
-    from mlgo_corpus.store.corpus import Corpus, Module
+    from mlgo_corpus.store.corpus import Module
     from mlgo_corpus.store.loadedlog import TrainingLog, read_log
     from mlgo_corpus.store.logfiles import LogWriter
     from mlgo_corpus.toolchain import build_toolchain, list_toolchains
@@ -100,11 +101,11 @@ __all__ = [
 _HOME = {
     "BuildReport": "mlgo_corpus.build",
     "CombineReport": "mlgo_corpus.combine",
-    "Corpus": "mlgo_corpus.store.corpus",
+    "Corpus": "mlgo_corpus.corpus.open",
     "CorpusStats": "mlgo_corpus.stats",
     "DedupReport": "mlgo_corpus.dedup",
     "Diagnosis": "mlgo_corpus.doctor",
-    "EngineChoice": "mlgo_corpus.run.engine",
+    "EngineChoice": "mlgo_corpus.engine.pool",
     "ExportReport": "mlgo_corpus.export",
     "ExtractReport": "mlgo_corpus.extract",
     "InteractiveSession": "mlgo_corpus.run.interactive",

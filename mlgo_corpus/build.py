@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.engine.choice import available_cpus
+from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.run.choice import choose_for_build
-from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.extraction import ExtractionRun, ExtractReport, digest_of
 from mlgo_corpus.run.limits import check_count
 from mlgo_corpus.run.shims import build_environment, compiler_in, drivers_of, make_shims, run_build

@@ -11,18 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
-from mlgo_corpus.store.corpus import (
-    MANIFEST_NAME,
-    MODULES_NAME,
-    Corpus,
-    NameRegistry,
-    checked_name,
-    read_manifest,
-    safe_module_name,
-)
+from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.names import MANIFEST_NAME, MODULES_NAME, NameRegistry, checked_name, safe_module_name
+from mlgo_corpus.files.text import os_reason, printable
+from mlgo_corpus.store.corpus import Corpus, read_manifest
 from mlgo_corpus.store.modulescan import iter_rows
-from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, printable, read_module_columns
+from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, read_module_columns
 from mlgo_corpus.store.newcorpus import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
 from mlgo_corpus.store.regularfile import MAX_LIST_BYTES, read_regular
 from mlgo_corpus.store.selection import corpus_digest
@@ -103,7 +98,7 @@ def combine_corpora(
     counts = tuple((name, len(corpus)) for name, corpus in sources.items())
     total = sum(count for _, count in counts)
     if is_whole(output, request, force=force):
-        modules = len(Corpus.open(output))
+        modules = len(open_corpus(output))
         left_out = len(read_module_columns(output / MODULES_NAME, ["module"])) - modules
         return CombineReport(output, counts, modules, left_out, (), 0, True, time.perf_counter() - started)
     left_out = done = 0
@@ -207,8 +202,8 @@ def combine_in_place(root: Path | str, *, force: bool = False) -> CombineReport:
 def _named(text: str) -> tuple[str | None, Corpus]:
     name, equals, folder = text.partition("=")
     if equals and name and "/" not in name and not os.path.lexists(text):
-        return name, Corpus.open(folder)
-    return None, Corpus.open(text)
+        return name, open_corpus(folder)
+    return None, open_corpus(text)
 
 
 def _place_of(corpus: Corpus) -> str:

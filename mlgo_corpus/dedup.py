@@ -8,15 +8,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.run.engine import available_cpus
+from mlgo_corpus.files.text import printable
 from mlgo_corpus.run.functionindex import read_corpus_functions
 from mlgo_corpus.run.limits import check_count
 from mlgo_corpus.store.components import MIN_INSTRUCTIONS
 from mlgo_corpus.store.corpus import Corpus
 from mlgo_corpus.store.duplicates import Duplicate, find_equal, find_near
 from mlgo_corpus.store.modulescan import iter_rows, iter_tables
-from mlgo_corpus.store.moduletable import STATUS_OK, STATUS_SKIPPED, ModuleRow, printable
+from mlgo_corpus.store.moduletable import STATUS_OK, STATUS_SKIPPED, ModuleRow
 from mlgo_corpus.store.newcorpus import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
 from mlgo_corpus.store.objects import Reason
 
@@ -92,7 +94,7 @@ def dedup_corpus(
     if near is not None and not 0 < near <= 1:
         raise UsageError(f"--near {near:g}: expected more than 0, and at most 1")
     check_count("--min-instructions", min_instructions, least=0)
-    opened = Corpus.open(corpus)
+    opened = open_corpus(corpus)
     if len(opened) == 0:
         raise UsageError(f"{opened.location}: has no modules")
     if output is not None:

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import os_reason
-from mlgo_corpus.run.engine import available_cpus
+from mlgo_corpus.engine.choice import available_cpus
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.run.toolchain import built_toolchains, cache_folder
 from mlgo_corpus.store.scratch import scratch_folder
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mlgo_corpus.errors import FormatError, UsageError, os_reason
+from mlgo_corpus.errors import FormatError, UsageError
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logblocks import BlockReader, Contexts, Rows
 from mlgo_corpus.formats.magnitudes import Bin, Magnitudes
 from mlgo_corpus.formats.tensorspec import TensorSpec

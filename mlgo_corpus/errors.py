@@ -27,11 +27,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
-def counted(number: int, noun: str) -> str:
-    """Write a number with its noun: ``1 module``, ``2 modules``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 class MlgoCorpusError(Exception):
     """The root of the tree above; its text is one line fit for a user."""
 
@@ -169,8 +164,3 @@ class HostDiedError(WorkerError):
 
 class UnknownWorkerError(WorkerError):
     """A host has no worker of this id for this caller: it was released, or lost, or is another's."""
-
-
-def os_reason(error: Exception) -> str:
-    """Say why the operating system refused, without the path: ``No such file or directory``."""
-    return getattr(error, "strerror", None) or str(error)

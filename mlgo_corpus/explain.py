@@ -11,14 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mlgo_corpus.errors import FormatError, UsageError, WorkerError, os_reason
+from mlgo_corpus.engine.choice import Lost
+from mlgo_corpus.engine.map import parallel_map
+from mlgo_corpus.errors import FormatError, UsageError, WorkerError
+from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.formats.bitcode import ModuleHeader, read_module_header
 from mlgo_corpus.formats.cmdline import decode_options, split_options
 from mlgo_corpus.formats.objfile import parse_objfile
-from mlgo_corpus.run.engine import Lost, parallel_map
-from mlgo_corpus.store.extraction import read_file, status_of
-from mlgo_corpus.store.moduletable import STATUS_OK, printable
+from mlgo_corpus.store.extraction import status_of
+from mlgo_corpus.store.moduletable import STATUS_OK
 from mlgo_corpus.store.objects import Embedded, Reason, SectionNames, Tally, describe_file, read_object
+from mlgo_corpus.store.regularfile import read_file
 
 _SECONDS = 120.0
 

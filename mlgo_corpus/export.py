@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.engine.choice import available_cpus
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.sequenceexample import SequenceExample, parse_sequence_example
 from mlgo_corpus.formats.tasks import INLINING, task_name
 from mlgo_corpus.formats.tfrecord import read_records
-from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.exporting import make_shares, write_shares
 from mlgo_corpus.run.limits import check_count
 from mlgo_corpus.run.publishing import chosen_rows, output_here
-from mlgo_corpus.store.corpus import write_atomically
 from mlgo_corpus.store.dataset import DatasetPaths
 from mlgo_corpus.store.datasetrows import DatasetRows, named_columns
 from mlgo_corpus.store.sequences import REWARD_NAME, RewardRule, SequenceCounts, append_file

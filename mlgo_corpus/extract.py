@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.engine.choice import HERE, EngineChoice
+from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.linkline import override_from_link_line
-from mlgo_corpus.run.engine import HERE, EngineChoice
 from mlgo_corpus.run.extraction import ExtractionRun, ExtractReport, digest_of
 from mlgo_corpus.run.limits import check_count
 from mlgo_corpus.store.build import BuildObject, InputType, iter_build_objects, iter_thinlto_local

@@ -16,19 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import MlgoCorpusError, UsageError, counted, os_reason
+from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.engine.choice import HERE, EngineChoice, Lost, available_cpus
+from mlgo_corpus.engine.map import resumed_map
+from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.text import counted, os_reason
 from mlgo_corpus.formats.cc1edit import edit_command
 from mlgo_corpus.formats.pipeline import POST_INLINING, SNAPSHOTS
 from mlgo_corpus.run.choice import choose_optimiser, compiler_identity
 from mlgo_corpus.run.confinement import try_walls
-from mlgo_corpus.run.engine import HERE, EngineChoice, Lost, available_cpus, resumed_map
 from mlgo_corpus.run.limits import check_count, check_timeout
 from mlgo_corpus.run.probe import Toolchain
 from mlgo_corpus.run.publishing import to_urls
 from mlgo_corpus.run.sizing import SizedModule, SizingItem, SizingSettings, read_sized, size_module
 from mlgo_corpus.run.snapshot import SnapshotSettings
 from mlgo_corpus.run.toolchain import built_toolchains, cache_folder
-from mlgo_corpus.store.corpus import Corpus, write_atomically
+from mlgo_corpus.store.corpus import Corpus
 from mlgo_corpus.store.dataset import DatasetFolder, DatasetPaths, refuse_difference
 from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK
 from mlgo_corpus.store.selection import corpus_digest, newest_producer, select_modules
@@ -182,7 +186,7 @@ def ir2native_table(
     fractions = check_fractions(fractions, ",".join(map(str, fractions)))
     check_timeout(timeout)
     edit_command(("-cc1",), add=add_flags, delete=delete_flags, replace=replace_flags)  # raises for what is no option
-    opened = Corpus.open(engine.place(corpus))
+    opened = open_corpus(engine.place(corpus))
     names = select_modules(opened, name_regex=module_filter, modules_file=modules_file, sample=sample, seed=seed)
     toolchain = choose_optimiser(
         compiler,

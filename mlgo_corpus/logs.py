@@ -20,14 +20,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.engine.choice import HERE, EngineChoice
+from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.names import NameRegistry
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.tasks import task_name
 from mlgo_corpus.formats.traininglog import LogHeader
-from mlgo_corpus.run.engine import HERE, EngineChoice
 from mlgo_corpus.run.limits import check_count
 from mlgo_corpus.run.logconversion import ConvertedLogs, convert_logs_into, failed_row
 from mlgo_corpus.run.publishing import local_dataset, to_urls
-from mlgo_corpus.store.corpus import NameRegistry
 from mlgo_corpus.store.dataset import DatasetFolder, DatasetPaths, find_other_datasets, open_dataset, read_key
 from mlgo_corpus.store.loadedlog import ContextObservations, LogContext, TrainingLog, read_log
 from mlgo_corpus.store.logfiles import (

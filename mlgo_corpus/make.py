@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
-from mlgo_corpus.store.corpus import (
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.names import (
     BITCODE_SUFFIX,
     COMMAND_SUFFIX,
     MANIFEST_NAME,
@@ -20,12 +20,11 @@ from mlgo_corpus.store.corpus import (
     MODULES_NAME,
     STATE_FOLDER,
     THINLTO_INDEX_SUFFIX,
-    Module,
-    manifest_bytes,
     numbered_name,
-    read_manifest,
     safe_module_name,
 )
+from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.store.corpus import Module, manifest_bytes, read_manifest
 from mlgo_corpus.store.modulescan import scan_module
 from mlgo_corpus.store.moduletable import (
     STATUS_FAILED,

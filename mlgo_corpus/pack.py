@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
-from mlgo_corpus.run.engine import Lost, available_cpus, parallel_map
+from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.engine.choice import Lost, available_cpus
+from mlgo_corpus.engine.map import parallel_map
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.names import MODULES_NAME
+from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.run.limits import check_count
 from mlgo_corpus.run.publishing import MARKER, check_no_strangers, staging_folder, uploading
-from mlgo_corpus.store.corpus import (
-    MODULES_NAME,
-    Corpus,
-    write_atomically,
-)
-from mlgo_corpus.store.moduletable import STATUS_OK, printable, read_module_columns
+from mlgo_corpus.store.corpus import Corpus
+from mlgo_corpus.store.moduletable import STATUS_OK, read_module_columns
 from mlgo_corpus.store.packed import (
     CARD_NAME,
     DATA_FOLDER,
@@ -129,8 +130,8 @@ def pack_corpus(
     started = time.perf_counter()
     place = parse_place(output)
     jobs = _checked_jobs(jobs)
-    opened = Corpus.open(corpus)
-    if isinstance(opened, PackedCorpus):
+    opened = open_corpus(corpus)
+    if opened.packed:
         raise UsageError(f"{opened.location}: is packed already")
     if not len(opened):
         raise UsageError(f"{opened.location}: has no modules")

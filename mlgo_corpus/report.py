@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.names import MANIFEST_STEM
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.run.publishing import local_dataset
-from mlgo_corpus.store.corpus import MANIFEST_STEM
 from mlgo_corpus.store.dataset import DatasetPaths
 from mlgo_corpus.store.remote import parse_place
 from mlgo_corpus.store.wholefolder import check_file, finish_moves, whole_files

@@ -12,8 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
-from mlgo_corpus.run.engine import available_cpus
+from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.engine.choice import available_cpus
+from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.files.names import MANIFEST_STEM, MODULES_NAME
+from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.run.functionindex import read_corpus_functions
 from mlgo_corpus.run.limits import check_count
 from mlgo_corpus.store.components import (
@@ -25,24 +28,17 @@ from mlgo_corpus.store.components import (
     find_sharing,
     measure_leakage,
 )
-from mlgo_corpus.store.corpus import (
-    MANIFEST_STEM,
-    MODULES_NAME,
-    Corpus,
-    manifest_bytes,
-)
+from mlgo_corpus.store.corpus import Corpus, manifest_bytes
 from mlgo_corpus.store.modulescan import iter_rows
 from mlgo_corpus.store.moduletable import (
     STATUS_OK,
     ModuleRow,
-    printable,
     read_module_columns,
     read_module_metadata,
     rewrite_column,
     write_module_rows,
 )
 from mlgo_corpus.store.newcorpus import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
-from mlgo_corpus.store.packed import PackedCorpus
 from mlgo_corpus.store.regularfile import MAX_LIST_BYTES, read_regular
 from mlgo_corpus.store.splitfiles import side_manifest
 from mlgo_corpus.store.splits import SIDES, check_fractions
@@ -159,12 +155,12 @@ def split_corpus(
         raise UsageError(f"--max-component {max_component:g}: expected more than 0, and at most 1")
     check_count("--min-instructions", min_instructions, least=0)
     check_count("--seed", seed, least=0)
-    opened = Corpus.open(corpus)
+    opened = open_corpus(corpus)
     if len(opened) == 0:
         raise UsageError(f"{opened.location}: has no modules")
     if output is not None:
         check_inputs(output, [opened], placing)
-    elif isinstance(opened, PackedCorpus):
+    elif opened.packed:
         raise UsageError(
             f"{opened.location}: is packed, and stays as it is: --output DIR makes a corpus of each side; "
             "or divide the corpus before it is packed"

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.names import MODULES_NAME
 from mlgo_corpus.run.limits import check_count
-from mlgo_corpus.store.corpus import MODULES_NAME, Corpus
 from mlgo_corpus.store.grouping import COLUMN_OF, GROUPS, UNKNOWN, digest_keys, group_labels, integers, is_again
 from mlgo_corpus.store.modulescan import iter_tables
 from mlgo_corpus.store.moduletable import STATUS_OK
-from mlgo_corpus.store.packed import PackedCorpus
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,7 +108,7 @@ def corpus_stats(corpus: Path | str, *, by: str | None = None, depth: int = 1) -
     if by is not None and by not in GROUPS:
         raise UsageError(f"--by {by}: expected one of {', '.join(GROUPS)}")
     check_count("--depth", depth)
-    opened = Corpus.open(corpus)
+    opened = open_corpus(corpus)
     tally = _Tally(by, depth)
     columns = ["reason", "bitcode_bytes", "cmd_bytes", "bitcode_sha256", "cmd_sha256", "functions", "split"]
     for table in iter_tables(opened, [*columns, *(["producer", COLUMN_OF[by]] if by is not None else [])]):
@@ -141,7 +141,7 @@ def corpus_stats(corpus: Path | str, *, by: str | None = None, depth: int = 1) -
         override=opened.global_command_override,
         by=by,
         groups=tally.groups(sizes, functions, again) if by is not None else (),
-        from_table=isinstance(opened, PackedCorpus) or (opened.path / MODULES_NAME).is_file(),
+        from_table=opened.packed or (opened.path / MODULES_NAME).is_file(),
         seconds=time.perf_counter() - started,
     )
 

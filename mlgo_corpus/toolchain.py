@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlgo_corpus.errors import UsageError, os_reason
-from mlgo_corpus.run.engine import available_cpus
+from mlgo_corpus.engine.choice import available_cpus
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.run.probe import Toolchain, probe_compiler, probe_toolchains
 from mlgo_corpus.run.toolchain import BUILT_NAME, built_toolchains, cache_folder
-from mlgo_corpus.store.corpus import write_atomically
 
 
 @dataclass(frozen=True, slots=True)

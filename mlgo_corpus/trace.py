@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import CorpusError, UsageError, os_reason
+from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
+from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.cc1edit import edit_command
 from mlgo_corpus.formats.tasks import INLINING, TASKS, Task
 from mlgo_corpus.run.choice import WAYS, choose_compiler, compiler_identity
-from mlgo_corpus.run.engine import HERE, EngineChoice, available_cpus
 from mlgo_corpus.run.limits import check_count, check_memory_limit, check_timeout
 from mlgo_corpus.run.policies import policy_digest, try_policy
 from mlgo_corpus.run.publishing import to_urls
@@ -105,7 +107,7 @@ def trace_corpus(
     if policy != "default":  # which is every task's own, where a training log shows it
         try_policy(policy, the_task, seed=seed, timeout=timeout)
     _check_edits(add=add_flags, delete=delete_flags, replace=replace_flags)
-    opened = Corpus.open(engine.place(corpus))
+    opened = open_corpus(engine.place(corpus))
     names = select_modules(opened, name_regex=module_filter, modules_file=modules_file, sample=sample, seed=seed)
     toolchain, way = choose_compiler(
         compiler,

@@ -11,16 +11,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.engine.choice import HERE, EngineChoice, Lost, available_cpus
+from mlgo_corpus.engine.map import parallel_map
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.names import CERTIFICATE_NAME, MODULES_NAME
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.run.certification import RebuildReport, certify, rebuild_compilers
-from mlgo_corpus.run.engine import HERE, EngineChoice, Lost, available_cpus, parallel_map
 from mlgo_corpus.run.limits import check_count, check_memory_limit, check_timeout
 from mlgo_corpus.run.rebuilding import RebuildSettings
 from mlgo_corpus.run.toolchain import cache_folder
-from mlgo_corpus.store.corpus import CERTIFICATE_NAME, MODULES_NAME, Corpus
+from mlgo_corpus.store.corpus import Corpus
 from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, read_module_metadata
 from mlgo_corpus.store.objects import SectionNames
-from mlgo_corpus.store.packed import PackedCorpus
 from mlgo_corpus.store.selection import corpus_digest, select_modules
 from mlgo_corpus.store.splitfiles import names_a_side
 from mlgo_corpus.store.verification import (
@@ -150,12 +153,12 @@ def verify_corpus(
     check_timeout(timeout)
     check_memory_limit(memory_limit)
     rebuild_jobs, jobs = jobs, jobs or available_cpus()
-    opened = Corpus.open(corpus)
+    opened = open_corpus(corpus)
     names = select_modules(opened, name_regex=module_filter, modules_file=modules_file, sample=sample, seed=seed)
     settings = None
     if rebuild:
         if output is None:
-            if isinstance(opened, PackedCorpus):
+            if opened.packed:
                 raise UsageError(f"{opened.location}: is packed, and stays as it is; name an --output FILE.parquet")
             output = opened.path / CERTIFICATE_NAME
         _check_output(output, opened, force=force)
@@ -190,7 +193,7 @@ def verify_corpus(
     if settings is not None and output is not None:
         about["trust_corpus"] = trust_corpus
         about["compilers"] = [{"version": one.vendor, "sha256": one.identity} for one in settings.compilers]
-        placed = opened if engine.place(corpus) == corpus else Corpus.open(engine.place(corpus))
+        placed = opened if engine.place(corpus) == corpus else open_corpus(engine.place(corpus))
         report.rebuild = certify(
             placed, names, output, settings, about, jobs=rebuild_jobs, progress=rebuild_progress, engine=engine
         )
@@ -218,7 +221,7 @@ def _section_names(corpus: Corpus) -> SectionNames:
 
 def _check_output(path: Path, corpus: Corpus, *, force: bool) -> None:
     """Refuse a file that cannot be made, or is there already, or would be in a packed corpus."""
-    packed = corpus.place if isinstance(corpus, PackedCorpus) else None
+    packed = corpus.place if corpus.packed else None
     if isinstance(packed, Path) and path.resolve().is_relative_to(packed.resolve()):
         raise UsageError(f"--output {path}: is in {packed}, which is packed and stays as it is; name another place")
     if path.is_dir():

@@ -22,8 +22,9 @@ from typing import Any
 import raywork
 from ray.cluster_utils import Cluster
 
+from mlgo_corpus.engine.choice import EngineChoice, Lost
+from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.errors import MlgoCorpusError
-from mlgo_corpus.run.engine import EngineChoice, Lost, parallel_map
 
 SEED = int(os.environ.get("MLGO_CORPUS_RAY_SEED", "0"))
 

@@ -21,9 +21,10 @@ from test_logs import KINDS, real_logs
 from test_tracetable import header_of, trace
 
 from mlgo_corpus import LogWriter, TensorSpec, convert_logs
+from mlgo_corpus.files.markdown import documented_columns, markdown_code, markdown_text
 from mlgo_corpus.formats.features import describe
 from mlgo_corpus.formats.traininglog import LogHeader
-from mlgo_corpus.store.card import dataset_card, documented_columns, markdown_code, markdown_text
+from mlgo_corpus.store.card import dataset_card
 from mlgo_corpus.store.dataset import DatasetFolder
 from mlgo_corpus.store.logfiles import find_logs
 from mlgo_corpus.store.tracetable import TRACE_KIND, TraceReason, TraceRow

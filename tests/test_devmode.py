@@ -19,10 +19,10 @@ import pytest
 
 from mlgo_corpus.errors import FormatError, ToolError, UsageError
 from mlgo_corpus.extract import extract_corpus
+from mlgo_corpus.files.lock import locked
 from mlgo_corpus.formats.tasks import TASKS, Task, for_clang
 from mlgo_corpus.run.devmode import apt, build, compilation, installed, sources
 from mlgo_corpus.run.devmode.build import PHASES, DevmodeBuild, build_devmode
-from mlgo_corpus.run.devmode.locks import locked
 from mlgo_corpus.run.devmode.probe import probe_tools
 from mlgo_corpus.store.corpus import Corpus
 from tests.conftest import DATA, Llvm, unpack
@@ -890,10 +890,10 @@ def test_the_second_waits_for_the_first(tmp_path: Path) -> None:
     waiting, entered = threading.Event(), threading.Event()
 
     def second() -> None:
-        with locked(path, waiting.set):
+        with locked(path, str(path), waiting=waiting.set):
             events.append("second")
 
-    with locked(path, lambda: events.append("never")):
+    with locked(path, str(path), waiting=lambda: events.append("never")):
         thread = threading.Thread(target=second)
         thread.start()
         assert waiting.wait(30)
@@ -911,7 +911,7 @@ def test_many_take_turns(tmp_path: Path) -> None:
 
     def work() -> None:
         for _ in range(20):
-            with locked(path, ignore):
+            with locked(path, str(path), waiting=ignore):
                 inside.append(1)
                 most.append(len(inside))
                 time.sleep(0.0005)

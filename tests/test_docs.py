@@ -38,8 +38,8 @@ from docpages import (
 )
 
 from mlgo_corpus import read_log
+from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.formats.symbols import LabelStatus
-from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.store.certificate import Outcome
 from mlgo_corpus.store.extraction import status_of
 from mlgo_corpus.store.logtable import LogReason

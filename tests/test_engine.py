@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from mlgo_corpus.run import engine
-from mlgo_corpus.run.engine import Lost, parallel_map, resumed_map
+from mlgo_corpus.engine import pool as engine
+from mlgo_corpus.engine.choice import Lost
+from mlgo_corpus.engine.map import parallel_map, resumed_map
 
 
 def double(item: int) -> int:
@@ -212,7 +213,7 @@ def test_workers_do_not_outlive_a_killed_parent(tmp_path: Path, seconds: float) 
     script = tmp_path / "parent.py"
     script.write_text(
         "import os, sys, time\n"
-        "from mlgo_corpus.run.engine import parallel_map\n"
+        "from mlgo_corpus.engine.map import parallel_map\n"
         "def work(item):\n"
         "    os.write(1, b'%d\\n' % os.getpid())\n"
         f"    time.sleep({seconds})\n"

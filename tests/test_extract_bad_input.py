@@ -221,7 +221,7 @@ def test_a_crash_of_the_native_parser_costs_one_row(
                 return real.COFF.parse(data)
 
     monkeypatch.setattr(objfile, "load_lief", lambda: Lief)
-    monkeypatch.setattr("mlgo_corpus.run.engine._may_fork", lambda: True)  # workers share the patch
+    monkeypatch.setattr("mlgo_corpus.engine.pool._may_fork", lambda: True)  # workers share the patch
     report = extract_corpus([tmp_path / "in"], tmp_path / "corpus", jobs=2)
     found = {
         row["module"]: (row["reason"], row["detail"]) for row in rows(tmp_path / "corpus") if row["status"] != "ok"
@@ -289,7 +289,7 @@ def as_nobody(work: Callable[[], object]) -> object:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user, which only root may")
 def test_folders_and_files_without_permission(lua: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlgo_corpus.run.engine._may_fork", lambda: True)
+    monkeypatch.setattr("mlgo_corpus.engine.pool._may_fork", lambda: True)
     extract_corpus([lua], tmp_path / "imports-all-there-is-to-import")
     root = Path(run_checked("mktemp", "-d").strip())  # pytest's own folders are closed to other users
     try:

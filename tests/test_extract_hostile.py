@@ -25,8 +25,8 @@ from test_objfile import elf_file
 
 from mlgo_corpus import Corpus, extract_corpus
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.files.names import NameRegistry
 from mlgo_corpus.store import extraction
-from mlgo_corpus.store.corpus import NameRegistry
 from mlgo_corpus.store.objects import Embedded
 
 Compile = Callable[..., Path]
@@ -254,7 +254,7 @@ def test_names_that_no_file_can_have(build: Path, small: list[bytes], tmp_path: 
 
 
 def test_any_exception_costs_one_row(build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlgo_corpus.run.engine._may_fork", lambda: True)  # workers share the patch
+    monkeypatch.setattr("mlgo_corpus.engine.pool._may_fork", lambda: True)  # workers share the patch
     real = extraction.read_object
     poisoned = (build / "b.o").read_bytes()
 
@@ -484,7 +484,7 @@ def test_links_in_the_output_lead_nowhere(
     if how == "stale":
         (build / "s/c.o").unlink()
     elif how == "lost":
-        monkeypatch.setattr("mlgo_corpus.run.engine._may_fork", lambda: True)  # workers share the patch
+        monkeypatch.setattr("mlgo_corpus.engine.pool._may_fork", lambda: True)  # workers share the patch
         monkeypatch.setattr(extraction, "read_object", lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
     victim, at = tmp_path / "victim", corpus / link
     if at.is_dir() and not at.is_symlink():

@@ -137,7 +137,7 @@ def small() -> list[bytes]:
 @pytest.fixture
 def forking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make workers share what a test has patched."""
-    monkeypatch.setattr("mlgo_corpus.run.engine._may_fork", lambda: True)
+    monkeypatch.setattr("mlgo_corpus.engine.pool._may_fork", lambda: True)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ PACKAGE = "mlgo_corpus"
 ROOT = Path(mlgo_corpus.__file__).parent
 
 ERRORS, FORMATS, STORE, VIEW, RUN, STAGE, CLI = range(7)
-FOLDERS = {"formats": FORMATS, "store": STORE, "view": VIEW, "run": RUN, "cli": CLI}
+FOLDERS = {"formats": FORMATS, "files": STORE, "corpus": STORE, "store": STORE, "view": VIEW, "engine": RUN, "run": RUN}
+FOLDERS["cli"] = CLI
 
 # What may be imported only in some layers, and what only when it is used.
 ONLY_IN = {"typer": CLI, "rich": CLI, "subprocess": RUN}

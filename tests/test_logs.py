@@ -376,7 +376,7 @@ def check_conversion(folder: Path, logs: dict[str, bytes], header: LogHeader, li
         patch.setattr("mlgo_corpus.store.restoration.ROW_GROUP_BYTES", limits.group_bytes)
         patch.setattr("mlgo_corpus.store.parts._MAX_CONTEXTS", limits.max_contexts)
         patch.setattr("mlgo_corpus.run.logconversion.TASK_BYTES", limits.task_bytes)
-        patch.setattr("mlgo_corpus.run.engine._may_fork", lambda: True)
+        patch.setattr("mlgo_corpus.engine.pool._may_fork", lambda: True)
         if all(row["status"] == "failed" for row in expected.modules):
             with pytest.raises(UsageError):
                 convert_logs(source, output, **options)

@@ -49,7 +49,7 @@ main()
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Logs for about thirty tasks."""
     monkeypatch.setattr("mlgo_corpus.run.logconversion.TASK_BYTES", TASK_BYTES)
-    monkeypatch.setattr("mlgo_corpus.run.engine._may_fork", lambda: True)
+    monkeypatch.setattr("mlgo_corpus.engine.pool._may_fork", lambda: True)
     return copies(tmp_path / "logs", 60)
 
 

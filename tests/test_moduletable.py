@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.files.text import printable
 from mlgo_corpus.store.moduletable import (
     ModuleRow,
     iter_module_rows,
-    printable,
     read_module_columns,
     read_module_metadata,
     write_module_rows,

@@ -27,11 +27,11 @@ from test_extract_incremental import in_child
 
 from mlgo_corpus import combine_corpora, make_corpus
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.lock import locked
 from mlgo_corpus.store import newcorpus, wholefolder
 from mlgo_corpus.store.corpus import Corpus, Module
 from mlgo_corpus.store.modulescan import scan_module
 from mlgo_corpus.store.newcorpus import NewCorpus, Placing, check_apart, is_whole, new_corpus
-from mlgo_corpus.store.wholefolder import locked
 
 
 def make(output: Path, modules: Path, named: str = "r", **options: Any) -> NewCorpus:
@@ -353,10 +353,13 @@ def test_a_lock_that_was_taken_away_is_none(tmp_path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fcntl, "flock", slow)
-        with locked(path, tmp_path / "made"):
+        with locked(path, f"{tmp_path}: another mlgo-corpus is there"):
             patch.undo()
             assert path.exists()
-            with pytest.raises(UsageError, match="another mlgo-corpus"), locked(path, tmp_path / "made"):
+            with (
+                pytest.raises(UsageError, match="another mlgo-corpus"),
+                locked(path, f"{tmp_path}: another mlgo-corpus is there"),
+            ):
                 pass
     assert not path.exists()
 

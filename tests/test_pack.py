@@ -28,11 +28,12 @@ from test_extract_incremental import in_child
 
 from mlgo_corpus import Corpus, extract_corpus, pack_corpus, unpack_corpus
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.names import safe_module_name
+from mlgo_corpus.files.text import printable
 from mlgo_corpus.run.probe import PROBE_DATA
 from mlgo_corpus.store import packedrows, packing, wholefolder
-from mlgo_corpus.store.corpus import safe_module_name, write_manifest
+from mlgo_corpus.store.corpus import write_manifest
 from mlgo_corpus.store.modulescan import scan_module
-from mlgo_corpus.store.moduletable import printable
 from mlgo_corpus.store.packed import PackedCorpus
 from mlgo_corpus.store.packedrows import METADATA_COLUMNS, cut_command, join_command
 from mlgo_corpus.store.selection import corpus_digest, newest_producer, select_modules
@@ -531,7 +532,7 @@ def test_the_command_line(small: Path, tmp_path: Path) -> None:
 @pytest.fixture
 def forking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make workers share what a test has patched, and die with it."""
-    monkeypatch.setattr("mlgo_corpus.run.engine._may_fork", lambda: True)
+    monkeypatch.setattr("mlgo_corpus.engine.pool._may_fork", lambda: True)
 
 
 def killed_at(where: Any, name: str, call: int, work: Callable[[], object]) -> int:

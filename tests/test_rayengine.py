@@ -26,9 +26,10 @@ from typer.testing import CliRunner
 
 from mlgo_corpus import extract_corpus, pack_corpus
 from mlgo_corpus.cli.main import app
+from mlgo_corpus.engine.choice import EngineChoice
+from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.run import raycluster, rayengine
-from mlgo_corpus.run.engine import EngineChoice, parallel_map
 
 TESTS = Path(__file__).parent
 NAMESPACE = ("unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "-")

@@ -217,7 +217,7 @@ def test_killed_while_it_uploads(bucket: str, small: Path, tmp_path: Path, call:
 KILLED = """
 import itertools, os, signal
 from mlgo_corpus import pack_corpus
-from mlgo_corpus.run import engine
+from mlgo_corpus.engine import pool as engine
 from mlgo_corpus.store.packing import write_part
 from mlgo_corpus.store.remote import RemotePath
 import mlgo_corpus.pack
@@ -507,7 +507,7 @@ def test_two_at_once(bucket: str, small: Path, tmp_path: Path) -> None:
 
 
 def test_workers_do_not_share_a_connection(bucket: str, small: Path) -> None:
-    from mlgo_corpus.run import engine
+    from mlgo_corpus.engine import pool as engine
 
     remote._filesystem.cache_clear()
     assert not remote.in_use()

@@ -62,15 +62,17 @@ def test_the_next_removes_what_a_killed_one_left(temporary: Path) -> None:
 
 def test_a_folder_that_is_taken_for_abandoned_is_not_used(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the making of a folder and its locking, somebody else sees it unlocked."""
-    real, made = scratch._lock, []
+    real, made = scratch.lock_folder, []
 
-    def lock(folder: Path) -> int | None:
+    def lock(folder: Path, *, needed: bool = True) -> int | None:
+        if needed:  # the other one's
+            return real(folder)
         made.append(folder)
         if len(made) == 1:
             scratch._remove_abandoned(temporary)
-        return real(folder)
+        return real(folder, needed=False)
 
-    monkeypatch.setattr(scratch, "_lock", lock)
+    monkeypatch.setattr(scratch, "lock_folder", lock)
     with scratch_folder() as folder:
         assert made[1:] == [folder]
         assert os.listdir(temporary) == [folder.name]

@@ -17,10 +17,10 @@ from test_logs import data_of, real_logs, tree
 
 from mlgo_corpus import convert_logs, restore_logs
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.markdown import documented_columns
 from mlgo_corpus.formats.traininglog import LogHeader, parse_header
 from mlgo_corpus.run.logconversion import convert_logs_into
 from mlgo_corpus.store import logtable, tracetable
-from mlgo_corpus.store.card import documented_columns
 from mlgo_corpus.store.dataset import DatasetFolder, open_dataset, read_key
 from mlgo_corpus.store.logfiles import HeaderReader, LogFile, find_logs
 from mlgo_corpus.store.logtable import LogReason, LogRow, read_log_rows

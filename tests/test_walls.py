@@ -17,13 +17,14 @@ from conftest import Llvm
 from test_process import alive, dies, wait_for_pid
 
 from mlgo_corpus.errors import ToolError
+from mlgo_corpus.files.names import MANIFEST_NAME
 from mlgo_corpus.formats import replay
 from mlgo_corpus.ir2native import ir2native_table
 from mlgo_corpus.run import confinement, modulecommand
 from mlgo_corpus.run.confinement import confine, machine_share
 from mlgo_corpus.run.process import Child, ToolResult, run_tool
 from mlgo_corpus.run.walls import Walls, _idle, can_launch, close_launchers, standing, walls_around
-from mlgo_corpus.store.corpus import MANIFEST_NAME, write_manifest
+from mlgo_corpus.store.corpus import write_manifest
 from mlgo_corpus.store.tracetable import TraceRow, read_trace_rows
 from mlgo_corpus.trace import trace_corpus
 from mlgo_corpus.verify import verify_corpus

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 
+from mlgo_corpus.files.markdown import documented_columns
 from mlgo_corpus.formats import symbols, traininglog
 from mlgo_corpus.formats.features import MEANINGS
 from mlgo_corpus.formats.tasks import EVICTION, INLINING, PRIORITY
@@ -28,7 +29,6 @@ from mlgo_corpus.store import (
     tracetable,
     verification,
 )
-from mlgo_corpus.store.card import documented_columns
 from mlgo_corpus.store.tables import Kind
 
 PAGE = Path(__file__).parents[1] / "formats.md"

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_bar, verb
+from mlgo_corpus.cli.console import err, out, print_json, progress_bar, verb
 from mlgo_corpus.cli.options import compiler_option
+from mlgo_corpus.files.text import human_bytes
 
 if TYPE_CHECKING:
     from mlgo_corpus.build import BuildReport

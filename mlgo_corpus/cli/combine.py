@@ -10,7 +10,8 @@ import typer
 
 from mlgo_corpus.cli.console import EXIT_FAILED, err, out, plain, print_json, progress_bar, verb
 from mlgo_corpus.cli.options import JsonOutput
-from mlgo_corpus.errors import UsageError, counted
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.text import counted
 
 Link = Annotated[
     bool,

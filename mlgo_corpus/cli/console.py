@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 import typer
 
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.text import human_bytes, os_reason, visible
 from mlgo_corpus.run.signals import signal_of, signals_as_interrupts
 
 if TYPE_CHECKING:
@@ -95,15 +96,6 @@ def stdout_is_ours() -> Iterator[None]:
             os.close(saved)
 
 
-def human_bytes(size: float) -> str:
-    """Write a number of bytes for a person: ``1.5 MB``, in powers of 1000."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(size) < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
-
-
 def draws_blocks(console: Console) -> bool:
     """Tell whether a console's encoding has the characters that `bar` and `sparkline` are made of."""
     try:
@@ -125,11 +117,6 @@ def sparkline(numbers: Sequence[float]) -> str:
     """Draw numbers as a row of columns, the largest the highest; a blank for 0, and only for that."""
     most = max(numbers, default=0)
     return "".join(" " if number <= 0 else _LEVELS[max(0, round(8 * number / most) - 1)] for number in numbers)
-
-
-def visible(text: str) -> str:
-    """Make text fit for one line: what does not print, such as a line's end or bytes that are no UTF-8, is escaped."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def plain(text: str) -> str:

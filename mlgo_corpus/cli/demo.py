@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import err, out, print_json, progress_bar, table, verb
 from mlgo_corpus.cli.options import JsonOutput
+from mlgo_corpus.files.text import human_bytes
 
 if TYPE_CHECKING:
     from mlgo_corpus.extract import ExtractReport
@@ -58,10 +59,10 @@ def demo(
     extraction as on your own build. Converts a training log of real inlining decisions to Parquet, and asks the
     compiler for its decisions on the whole corpus. Two minutes the first time; a few seconds after that.
     """
+    from mlgo_corpus.engine.choice import available_cpus
     from mlgo_corpus.extract import extract_corpus
     from mlgo_corpus.logs import convert_logs
     from mlgo_corpus.run.demobuild import build_demo_objects
-    from mlgo_corpus.run.engine import available_cpus
     from mlgo_corpus.stats import corpus_stats
 
     jobs = jobs or available_cpus()
@@ -92,9 +93,9 @@ def demo(
 
 def _certificate(corpus: Path, build: Path, *, jobs: int, is_new: bool) -> RebuildReport | None:
     """Compile every module again with its own command, or tell what came of that before."""
+    from mlgo_corpus.files.names import CERTIFICATE_NAME
     from mlgo_corpus.run.certification import read_report
     from mlgo_corpus.run.toolchain import find_zig
-    from mlgo_corpus.store.corpus import CERTIFICATE_NAME
     from mlgo_corpus.verify import verify_corpus
 
     if not is_new and (corpus / CERTIFICATE_NAME).is_file():
@@ -184,9 +185,10 @@ def folder_rows(corpus: Path) -> tuple[FolderRow, ...]:
 
     import pyarrow.parquet as pq
 
-    from mlgo_corpus.store.corpus import MODULES_NAME, Corpus
+    from mlgo_corpus.corpus.open import open_corpus
+    from mlgo_corpus.files.names import MODULES_NAME
 
-    options = {module.name: len(module.command()) for module in Corpus.open(corpus)}
+    options = {module.name: len(module.command()) for module in open_corpus(corpus)}
     modules = pq.read_table(corpus / MODULES_NAME, columns=["module", "status", "bitcode_bytes", "cmd_bytes"])
     by_folder: dict[str, list[dict[str, int]]] = defaultdict(list)
     for row in modules.to_pylist():
@@ -223,7 +225,7 @@ def _show(summary: DemoSummary) -> None:
     from mlgo_corpus.cli.stats import show_stats
     from mlgo_corpus.cli.trace import show_report as show_trace
     from mlgo_corpus.cli.verify import show_certificate
-    from mlgo_corpus.store.corpus import MODULES_NAME, Corpus
+    from mlgo_corpus.files.names import MODULES_NAME
 
     corpus = summary.output / "corpus"
     console = out()
@@ -246,7 +248,9 @@ def _show(summary: DemoSummary) -> None:
         f"in {summary.extract.seconds:.1f} s"
     )
     say(f"the corpus is in {corpus}")
-    modules = {module.name: module for module in Corpus.open(corpus)}
+    from mlgo_corpus.corpus.open import open_corpus
+
+    modules = {module.name: module for module in open_corpus(corpus)}
     if not modules:
         return
     sample = _SAMPLE if _SAMPLE in modules else min(modules)

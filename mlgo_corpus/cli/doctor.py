@@ -11,7 +11,8 @@ from mlgo_corpus import __version__
 from mlgo_corpus.cli.console import out, plain, print_json, table, verb
 from mlgo_corpus.cli.options import JsonOutput, compiler_option
 from mlgo_corpus.cli.toolchain import command_of, show_toolchains
-from mlgo_corpus.errors import UsageError, counted
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.text import counted
 
 if TYPE_CHECKING:
     from mlgo_corpus.doctor import Diagnosis

@@ -14,16 +14,15 @@ from mlgo_corpus.cli.console import (
     EXIT_FAILED,
     draws_blocks,
     err,
-    human_bytes,
     out,
     print_json,
     progress_bar,
     sparkline,
     table,
     verb,
-    visible,
 )
-from mlgo_corpus.errors import UsageError, counted
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.text import counted, human_bytes, visible
 
 if TYPE_CHECKING:
     from rich.text import Text

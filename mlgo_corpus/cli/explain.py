@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import EXIT_FAILED, human_bytes, out, plain, print_json, table, verb
+from mlgo_corpus.cli.console import EXIT_FAILED, out, plain, print_json, table, verb
 from mlgo_corpus.cli.options import JsonOutput
+from mlgo_corpus.files.text import human_bytes
 
 if TYPE_CHECKING:
     from mlgo_corpus.explain import ExplainedModule, Explanation

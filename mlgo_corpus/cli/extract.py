@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, human_bytes, out, plain, print_json, progress_bar, stdout_is_ours, table, verb
+from mlgo_corpus.cli.console import err, out, plain, print_json, progress_bar, stdout_is_ours, table, verb
 from mlgo_corpus.cli.options import (
     Engine,
     EngineKind,
@@ -22,7 +22,8 @@ from mlgo_corpus.cli.options import (
     with_workers,
     worker_figures,
 )
-from mlgo_corpus.errors import UsageError, counted, os_reason
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.text import counted, human_bytes, os_reason
 
 if TYPE_CHECKING:
     from mlgo_corpus.extract import ExtractReport
@@ -134,8 +135,9 @@ def extract(
 
 def show_report(report: ExtractReport) -> None:
     """Print what an extraction did, and what to do about it."""
+    from mlgo_corpus.files.text import printable
     from mlgo_corpus.store.extraction import status_of
-    from mlgo_corpus.store.moduletable import STATUS_FAILED, printable
+    from mlgo_corpus.store.moduletable import STATUS_FAILED
     from mlgo_corpus.store.objects import Reason
 
     console = out()
@@ -178,7 +180,7 @@ def _split(option: str, text: str | None) -> list[str] | None:
 
 def _link_command(path: Path | None) -> tuple[str, ...] | None:
     from mlgo_corpus.formats.buildfiles import parse_response_file
-    from mlgo_corpus.store.extraction import read_file
+    from mlgo_corpus.store.regularfile import read_file
 
     if path is None:
         return None

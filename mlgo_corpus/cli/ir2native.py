@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import (
-    EXIT_FAILED,
-    err,
-    out,
-    print_json,
-    progress_bar,
-    stdout_is_ours,
-    table,
-    verb,
-    visible,
-)
+from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_bar, stdout_is_ours, table, verb
 from mlgo_corpus.cli.options import (
     AddFlags,
     DeleteFlags,
@@ -41,6 +31,7 @@ from mlgo_corpus.cli.options import (
     worker_figures,
 )
 from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.text import visible
 
 if TYPE_CHECKING:
     from mlgo_corpus.ir2native import SizesReport
@@ -162,7 +153,7 @@ def show_report(report: SizesReport) -> None:
     """Print what was made, and what to do with it."""
     from rich.markup import escape
 
-    from mlgo_corpus.store.moduletable import printable
+    from mlgo_corpus.files.text import printable
 
     console = out()
     name = escape(printable(str(report.output)))

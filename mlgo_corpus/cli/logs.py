@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import (
-    err,
-    human_bytes,
-    out,
-    print_json,
-    progress_bar,
-    stdout_is_ours,
-    table,
-    verb,
-    visible,
-)
+from mlgo_corpus.cli.console import err, out, print_json, progress_bar, stdout_is_ours, table, verb
 from mlgo_corpus.cli.options import (
     Engine,
     EngineKind,
@@ -31,7 +21,7 @@ from mlgo_corpus.cli.options import (
     with_workers,
     worker_figures,
 )
-from mlgo_corpus.errors import counted
+from mlgo_corpus.files.text import counted, human_bytes, visible
 
 if TYPE_CHECKING:
     from mlgo_corpus.logs import LogsReport
@@ -119,8 +109,8 @@ def parquet_to_logs(
     json_output: JsonOutput = False,
 ) -> None:
     """Give the training logs back that a dataset was made of, byte for byte."""
+    from mlgo_corpus.files.text import printable
     from mlgo_corpus.logs import restore_logs
-    from mlgo_corpus.store.moduletable import printable
 
     with progress_bar("restoring") as progress:
         report = restore_logs(dataset, output, force=force, progress=progress)
@@ -165,7 +155,7 @@ def _hints(report: LogsReport, *, allow_truncated: bool, context_regex: str | No
 def _show(report: LogsReport, hints: Iterable[str]) -> None:
     from rich.markup import escape
 
-    from mlgo_corpus.store.moduletable import printable
+    from mlgo_corpus.files.text import printable
 
     console = out()
     rows = table("dataset", "logs", "contexts", "observations", "log", "Parquet", "files")

@@ -18,7 +18,7 @@ from mlgo_corpus.errors import UsageError
 
 if TYPE_CHECKING:
     from mlgo_corpus.cli.console import Update
-    from mlgo_corpus.run.engine import EngineChoice
+    from mlgo_corpus.engine.choice import EngineChoice
 
 AddFlags = Annotated[
     list[str] | None,
@@ -136,7 +136,7 @@ def engine_choice(kind: EngineKind, address: str | None, retries: int | None) ->
     Raises:
         UsageError: they do not go together.
     """
-    from mlgo_corpus.run.engine import EngineChoice
+    from mlgo_corpus.engine.choice import EngineChoice
 
     return EngineChoice(kind.value, address, retries)
 

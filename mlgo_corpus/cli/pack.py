@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, human_bytes, out, print_json, progress_bar, verb, visible
+from mlgo_corpus.cli.console import err, out, print_json, progress_bar, verb
+from mlgo_corpus.files.text import human_bytes, visible
 
 # Text, not paths: a path would make s3:/ of s3://.
 Output = Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="The folder to make, or an s3:// URL.")]
@@ -67,7 +68,7 @@ def unpack(
 def _show(output: object, modules: int, rest: str, seconds: float) -> None:
     from rich.markup import escape
 
-    from mlgo_corpus.store.moduletable import printable
+    from mlgo_corpus.files.text import printable
 
     name = escape(printable(str(output)))
     count = f"{modules} module{'' if modules == 1 else 's'}"
@@ -75,7 +76,7 @@ def _show(output: object, modules: int, rest: str, seconds: float) -> None:
 
 
 def _show_problems(problems: tuple[tuple[str, str], ...], lacking: int) -> None:
-    from mlgo_corpus.store.moduletable import printable
+    from mlgo_corpus.files.text import printable
 
     for module, problem in problems:
         err().print(visible(f"{printable(module)}: {printable(problem)}"), markup=False)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import human_bytes, out, plain, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import out, plain, print_json, progress_bar, table, verb
 from mlgo_corpus.cli.options import JsonOutput
-from mlgo_corpus.errors import counted
+from mlgo_corpus.files.text import counted, human_bytes
 
 if TYPE_CHECKING:
     from mlgo_corpus.report import ReportSummary

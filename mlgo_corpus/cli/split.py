@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlgo_corpus.cli.combine import Copy, Link, Reference, placing
-from mlgo_corpus.cli.console import EXIT_FAILED, err, human_bytes, out, plain, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import EXIT_FAILED, err, out, plain, print_json, progress_bar, table, verb
 from mlgo_corpus.cli.options import JsonOutput, jobs_option
-from mlgo_corpus.errors import counted
+from mlgo_corpus.files.text import counted, human_bytes
 
 if TYPE_CHECKING:
     from mlgo_corpus.dedup import DedupReport

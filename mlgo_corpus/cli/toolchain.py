@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_bar, table, verb, visible
+from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_bar, table, verb
 from mlgo_corpus.cli.options import JsonOutput, compiler_option, jobs_option
+from mlgo_corpus.files.text import visible
 
 if TYPE_CHECKING:
     from mlgo_corpus.run.probe import Toolchain

@@ -8,18 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import (
-    EXIT_FAILED,
-    err,
-    out,
-    plain,
-    print_json,
-    progress_bar,
-    stdout_is_ours,
-    table,
-    verb,
-    visible,
-)
+from mlgo_corpus.cli.console import EXIT_FAILED, err, out, plain, print_json, progress_bar, stdout_is_ours, table, verb
 from mlgo_corpus.cli.options import (
     AddFlags,
     DeleteFlags,
@@ -40,7 +29,8 @@ from mlgo_corpus.cli.options import (
     with_workers,
     worker_figures,
 )
-from mlgo_corpus.errors import UsageError, counted
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.text import counted, visible
 
 if TYPE_CHECKING:
     from mlgo_corpus.run.traces import TraceReport
@@ -195,7 +185,7 @@ def show_report(report: TraceReport) -> None:
     """Print what a trace did, and what to do with it."""
     from rich.markup import escape
 
-    from mlgo_corpus.store.moduletable import printable
+    from mlgo_corpus.files.text import printable
 
     console = out()
     name = escape(printable(str(report.output)))

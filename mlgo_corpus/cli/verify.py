@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import (
-    err,
-    human_bytes,
-    out,
-    plain,
-    print_json,
-    progress_bar,
-    stdout_is_ours,
-    table,
-    verb,
-)
+from mlgo_corpus.cli.console import err, out, plain, print_json, progress_bar, stdout_is_ours, table, verb
 from mlgo_corpus.cli.options import (
     Engine,
     EngineKind,
@@ -36,7 +26,8 @@ from mlgo_corpus.cli.options import (
     with_workers,
     worker_figures,
 )
-from mlgo_corpus.errors import UsageError, counted
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.text import counted, human_bytes
 
 if TYPE_CHECKING:
     from mlgo_corpus.run.certification import RebuildReport

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, out, plain, print_json, progress_bar, table, verb, visible
+from mlgo_corpus.cli.console import err, out, plain, print_json, progress_bar, table, verb
 from mlgo_corpus.cli.options import JsonOutput, jobs_option, module_filter_option
-from mlgo_corpus.errors import counted
+from mlgo_corpus.files.text import counted, visible
 
 
 @verb

@@ -12,9 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.engine.choice import HERE, EngineChoice, Lost
+from mlgo_corpus.engine.map import parallel_map
+from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.run.choice import compiler_identity
-from mlgo_corpus.run.engine import HERE, EngineChoice, Lost, parallel_map
 from mlgo_corpus.run.probe import probe_compiler, probe_toolchains
 from mlgo_corpus.run.rebuilding import RebuildCompiler, RebuildItem, RebuildSettings, rebuild_module
 from mlgo_corpus.run.toolchain import COMPILER_VARIABLE, built_toolchains
@@ -28,7 +30,6 @@ from mlgo_corpus.store.certificate import (
     write_certificate,
 )
 from mlgo_corpus.store.corpus import Corpus
-from mlgo_corpus.store.moduletable import printable
 from mlgo_corpus.store.tracetable import TraceReason
 from mlgo_corpus.store.verification import ModuleLookup
 

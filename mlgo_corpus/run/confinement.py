@@ -13,8 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import ToolError
-from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.run.process import run_tool
 from mlgo_corpus.run.walls import Walls, can_launch, close_launchers, standing, walls_around
 

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from mlgo_corpus.errors import ToolError, UsageError
+from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.run.process import run_tool
 from mlgo_corpus.run.toolchain import find_zig
-from mlgo_corpus.store.corpus import write_atomically
 
 COMMANDS_NAME = "compile_commands.json"
 STATE_NAME = ".demo-build.json"

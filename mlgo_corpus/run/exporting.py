@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from mlgo_corpus.errors import MlgoCorpusError, os_reason
-from mlgo_corpus.run.engine import Lost, parallel_map
+from mlgo_corpus.engine.choice import Lost
+from mlgo_corpus.engine.map import parallel_map
+from mlgo_corpus.errors import MlgoCorpusError
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.store.datasetrows import DatasetRows, ModuleRows
 from mlgo_corpus.store.sequences import RewardRule, SequenceCounts, write_sequences
 

@@ -19,19 +19,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mlgo_corpus import __version__
-from mlgo_corpus.run.engine import HERE, EngineChoice, Lost, parallel_map
-from mlgo_corpus.store.build import BuildObject
-from mlgo_corpus.store.corpus import (
+from mlgo_corpus.engine.choice import HERE, EngineChoice, Lost
+from mlgo_corpus.engine.map import parallel_map
+from mlgo_corpus.files.names import (
     MANIFEST_NAME,
     MODULE_SUFFIXES,
     MODULES_NAME,
     STATE_FOLDER,
     NameRegistry,
-    iter_modules_of,
-    remove_module_files,
     safe_module_name,
-    write_manifest,
 )
+from mlgo_corpus.store.build import BuildObject
+from mlgo_corpus.store.corpus import iter_modules_of, remove_module_files, write_manifest
 from mlgo_corpus.store.extraction import ObjectTask, Settings, extract_object, lost_entry
 from mlgo_corpus.store.journal import Entry, Journal
 from mlgo_corpus.store.moduletable import (

@@ -7,7 +7,8 @@ import re
 import signal
 from collections.abc import Sequence
 
-from mlgo_corpus.errors import ProtocolError, ToolError, os_reason
+from mlgo_corpus.errors import ProtocolError, ToolError
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.replay import required_files
 from mlgo_corpus.run.process import STDERR_TAIL
 from mlgo_corpus.store.snapshots import SnapshotReason

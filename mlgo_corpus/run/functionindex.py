@@ -13,11 +13,14 @@ from typing import NamedTuple
 import numpy as np
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, os_reason
+from mlgo_corpus.engine.choice import Lost
+from mlgo_corpus.engine.map import parallel_map
+from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError
+from mlgo_corpus.files.names import FUNCTIONS_NAME
+from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.formats.functionhash import read_functions
-from mlgo_corpus.run.engine import Lost, parallel_map
 from mlgo_corpus.run.toolchain import cache_folder
-from mlgo_corpus.store.corpus import FUNCTIONS_NAME, Corpus, Module
+from mlgo_corpus.store.corpus import Corpus, Module
 from mlgo_corpus.store.functiontable import (
     FunctionColumns,
     FunctionTableWriter,
@@ -26,8 +29,6 @@ from mlgo_corpus.store.functiontable import (
     read_function_columns,
     read_function_metadata,
 )
-from mlgo_corpus.store.moduletable import printable
-from mlgo_corpus.store.packed import PackedCorpus
 from mlgo_corpus.store.remote import Place, RemotePath
 from mlgo_corpus.store.scratch import scratch_folder
 from mlgo_corpus.store.selection import corpus_digest
@@ -89,7 +90,7 @@ def function_index(
     """
     place = corpus.path / FUNCTIONS_NAME
     there: tuple[Place, ...] = (place,)
-    if isinstance(corpus, PackedCorpus):
+    if corpus.packed:
         place = _cached(corpus)
         there = (corpus.place / FUNCTIONS_NAME, place)
     finish_moves(place)
@@ -110,7 +111,7 @@ def function_index(
         yield replace(index, path=place)
 
 
-def _cached(corpus: PackedCorpus) -> Path:
+def _cached(corpus: Corpus) -> Path:
     """Give the place of a packed corpus's table in the user's cache, whose folder is made if it can be."""
     where = corpus.location if isinstance(corpus.place, RemotePath) else os.path.realpath(corpus.place)
     folder = cache_folder() / "functions"

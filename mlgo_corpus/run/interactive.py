@@ -43,7 +43,8 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from mlgo_corpus.errors import FormatError, ProtocolError, UsageError, os_reason
+from mlgo_corpus.errors import FormatError, ProtocolError, UsageError
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.tensorspec import TensorSpec, shown
 from mlgo_corpus.formats.traininglog import Context, LogHeader, LogReader, Observation
 from mlgo_corpus.run.process import PIPE_CAPACITY, POLL_S, Child, ToolResult

@@ -14,17 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import FormatError, MlgoCorpusError, TruncatedError, UnsupportedError, os_reason
+from mlgo_corpus.engine.choice import HERE, EngineChoice, Lost, available_cpus
+from mlgo_corpus.engine.map import parallel_map
+from mlgo_corpus.errors import FormatError, MlgoCorpusError, TruncatedError, UnsupportedError
+from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.formats.logblocks import WINDOW_BYTES, BlockReader, Source
 from mlgo_corpus.formats.traininglog import LogHeader, parse_header
-from mlgo_corpus.run.engine import HERE, EngineChoice, Lost, available_cpus, parallel_map
 from mlgo_corpus.store import arrays
 from mlgo_corpus.store.card import dataset_card
-from mlgo_corpus.store.corpus import write_atomically
 from mlgo_corpus.store.dataset import DatasetFolder, keep_result
 from mlgo_corpus.store.logfiles import LogFile, open_log
 from mlgo_corpus.store.logtable import LogReason, LogRow, write_log_rows
-from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, printable
+from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK
 from mlgo_corpus.store.observations import observation_schema
 from mlgo_corpus.store.parts import ObservationsWriter, Part, StartOverError, WriteOptions, contexts_schema
 from mlgo_corpus.store.tables import BatchTable, open_parquet

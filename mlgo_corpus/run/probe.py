@@ -27,7 +27,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import FormatError, MlgoCorpusError, ToolError, UsageError, os_reason
+from mlgo_corpus.errors import FormatError, MlgoCorpusError, ToolError, UsageError
+from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.tasks import TASKS, Task, for_clang
 from mlgo_corpus.formats.traininglog import LogReader, Observation
 from mlgo_corpus.run.interactive import InteractiveSession
@@ -41,7 +43,6 @@ from mlgo_corpus.run.toolchain import (
     named_compiler,
     one_line,
 )
-from mlgo_corpus.store.corpus import write_atomically
 from mlgo_corpus.store.objects import Reason, SectionNames, Tally, read_object
 from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.store.scratch import scratch_folder

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import functools
 import inspect
 import os
@@ -18,9 +17,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.lock import open_locked
+from mlgo_corpus.files.names import STATE_FOLDER
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.run.toolchain import cache_folder
-from mlgo_corpus.store.corpus import STATE_FOLDER
 from mlgo_corpus.store.dataset import DATASET_NAME, PARQUET_SUFFIX, DatasetPaths, parquet_key, read_key
 from mlgo_corpus.store.datasetrows import DatasetRows, open_rows
 from mlgo_corpus.store.newcorpus import local_output
@@ -44,15 +45,10 @@ def staging_folder(place: RemotePath, cache: Path | None) -> Iterator[Path]:
     """
     named = sha256(str(place).encode("utf-8", "surrogateescape")).hexdigest()[:16]
     folder = (cache_folder() if cache is None else cache) / _FOLDER / named
-    lock = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder.with_name(f"{named}.lock"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = open_locked(folder.with_name(f"{named}.lock"), f"{place}: another mlgo-corpus is writing there")
         folder.mkdir(exist_ok=True)
-    except BlockingIOError as error:
-        os.close(lock or 0)
-        raise UsageError(f"{place}: another mlgo-corpus is writing there; wait for it") from error
     except OSError as error:
         raise UsageError(f"{error.filename or folder}: cannot write there: {os_reason(error)}") from error
     try:

@@ -1,6 +1,6 @@
 """The engine's workers on a Ray cluster: actors, each of them with a worker process of its own that does the work.
 
-An actor is the engine of one worker (`mlgo_corpus.run.engine.Pool`): what kills the worker process, or runs out of
+An actor is the engine of one worker (`mlgo_corpus.engine.pool.Pool`): what kills the worker process, or runs out of
 time, does not take the actor down, and which signal it was is known, as on one machine. The worker process ends with
 the actor, and its compilers with the worker process (the kernel sees to both), so that nothing is left where an actor
 is killed; Ray itself would leave children alone.
@@ -30,8 +30,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mlgo_corpus import __version__
+from mlgo_corpus.engine.choice import EngineChoice, Lost, WorkerFigures
+from mlgo_corpus.engine.pool import Pool
 from mlgo_corpus.errors import UsageError, WorkerError
-from mlgo_corpus.run.engine import EngineChoice, Lost, Pool, WorkerFigures
 from mlgo_corpus.run.raycluster import connected
 from mlgo_corpus.run.tasks import Queue, Task
 
@@ -139,7 +140,7 @@ def ray_map(
     ahead: int,
     needs: Sequence[Path | str],
 ) -> Iterator[Any]:
-    """Yield the results of all items of the chunks, in order; see `mlgo_corpus.run.engine.parallel_map`.
+    """Yield the results of all items of the chunks, in order; see `mlgo_corpus.engine.map.parallel_map`.
 
     Args:
         function: as there; one of a script's own goes along by value.

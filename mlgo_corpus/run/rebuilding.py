@@ -21,7 +21,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mlgo_corpus.errors import CorpusError, FormatError, ToolError, Usage, os_reason
+from mlgo_corpus.errors import CorpusError, FormatError, ToolError, Usage
+from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.formats.bitcode import Buffer, is_bitcode, read_producer
 from mlgo_corpus.formats.objdiff import EMBEDDED, compare_objects
 from mlgo_corpus.formats.objfile import measure_object
@@ -37,10 +38,9 @@ from mlgo_corpus.run.modulecommand import (
 from mlgo_corpus.run.process import run_tool
 from mlgo_corpus.store.certificate import Outcome, RebuildRow
 from mlgo_corpus.store.corpus import Module
-from mlgo_corpus.store.extraction import read_file
-from mlgo_corpus.store.moduletable import printable
 from mlgo_corpus.store.objects import SectionNames
 from mlgo_corpus.store.originals import NoOriginal, Original, find_original
+from mlgo_corpus.store.regularfile import read_file
 from mlgo_corpus.store.tracetable import TraceReason, stderr_tail
 
 OK = "ok"

@@ -6,7 +6,8 @@ import os
 from contextlib import nullcontext
 from typing import Any, Final
 
-from mlgo_corpus.errors import UsageError, os_reason
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.run.raycluster import import_ray, on_loopback, said_to_be_here, why_unreachable
 
 # Names of ours are apart from those of others on the cluster.

@@ -23,7 +23,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlgo_corpus.errors import ToolError, UsageError, os_reason
+from mlgo_corpus.errors import ToolError, UsageError
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.run.process import run_tool
 from mlgo_corpus.run.signals import signal_of, signals_as_interrupts
 from mlgo_corpus.run.toolchain import Compiler

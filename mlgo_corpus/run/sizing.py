@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from mlgo_corpus.files.atomic import create_file, write_atomically
+from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.symbols import LabelStatus
 from mlgo_corpus.run.modulecommand import row_name
 from mlgo_corpus.run.snapshot import SnapshotSettings, snapshot_module
 from mlgo_corpus.store import arrays
-from mlgo_corpus.store.corpus import Module, create_file, write_atomically
-from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, printable
+from mlgo_corpus.store.corpus import Module
+from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK
 from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.store.sizestable import ATTRIBUTES, IR2NATIVE_COLUMNS, VECTOR, Columns, ModuleSizes
 from mlgo_corpus.store.snapshots import Functions, ModuleSnapshot, SnapshotReason

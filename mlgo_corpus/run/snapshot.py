@@ -29,7 +29,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mlgo_corpus.errors import FormatError, ToolError, UnsupportedError, os_reason
+from mlgo_corpus.errors import FormatError, ToolError, UnsupportedError
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.bitcode import is_bitcode
 from mlgo_corpus.formats.cc1options import join_cc1, parse_cc1
 from mlgo_corpus.formats.costtext import OPT_OPTIONS, analysis_runs
@@ -52,8 +53,7 @@ from mlgo_corpus.run.modulecommand import (
 )
 from mlgo_corpus.run.process import ToolResult, run_tool
 from mlgo_corpus.store.corpus import Module
-from mlgo_corpus.store.extraction import read_file
-from mlgo_corpus.store.regularfile import open_regular
+from mlgo_corpus.store.regularfile import open_regular, read_file
 from mlgo_corpus.store.snapshots import Context, Functions, ModuleSnapshot, SnapshotReason
 
 _OBJECT: Final = "module.o"

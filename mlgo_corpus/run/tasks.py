@@ -1,4 +1,4 @@
-"""Chunks of items under way, and their results in order: what the local engine and the Ray engine have in common."""
+"""Chunks of items under way, and their results in order: shared by the local engine and the Ray engine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
+
+CHUNKS_AHEAD = 4
+"""How many chunks for each worker are under way, or wait to be yielded."""
+
+# A worker has its next chunk at hand while we take its answer. That chunk must fit into the pipe (64 KiB): a worker
+# that waits for us to read its answer, while we wait for it to read its next chunk, would wait for ever.
+CHUNKS_AT_HAND = 2
+"""How many chunks a worker has: the one that it works on, and those that it takes next."""
 
 # A chunk amortises one round trip (about 50 microseconds) over its items, and is what one crash makes us repeat.
 _CHUNK = 32

@@ -16,6 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.formats.tasks import INLINING, TASKS
 from mlgo_corpus.run.choice import AUTO, choose_compiler, compiler_identity
@@ -24,7 +25,6 @@ from mlgo_corpus.run.policies import Policy, try_policy
 from mlgo_corpus.run.toolchain import built_toolchains, cache_folder
 from mlgo_corpus.run.tracing import TraceItem, TraceSettings, trace_module
 from mlgo_corpus.run.walls import close_launchers
-from mlgo_corpus.store.corpus import Corpus
 from mlgo_corpus.store.logfiles import open_log
 from mlgo_corpus.store.scratch import scratch_folder
 from mlgo_corpus.store.selection import newest_producer
@@ -81,7 +81,7 @@ class Tracer:
         the_task = next((one for one in TASKS if one.name == task), None)
         if the_task is None:
             raise UsageError(f"task {task!r}: expected one of {', '.join(one.name for one in TASKS)}")
-        self.corpus = Corpus.open(corpus)
+        self.corpus = open_corpus(corpus)
         cache = cache_folder() if cache is None else Path(cache)
         name, make = _named(policy)
         if make is None and name != "default":

@@ -10,12 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mlgo_corpus.errors import MlgoCorpusError, UsageError, counted, os_reason
+from mlgo_corpus.engine.choice import EngineChoice, Lost
+from mlgo_corpus.engine.map import resumed_map
+from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.files.names import BITCODE_SUFFIX, THINLTO_INDEX_SUFFIX
+from mlgo_corpus.files.text import counted, os_reason, printable
 from mlgo_corpus.formats.tasks import INLINING
 from mlgo_corpus.formats.traininglog import LogHeader
 from mlgo_corpus.run.confinement import try_walls
 from mlgo_corpus.run.conversation import MISPLACED_DEFAULT
-from mlgo_corpus.run.engine import EngineChoice, Lost, resumed_map
 from mlgo_corpus.run.logconversion import ConvertedLogs, convert_logs_into
 from mlgo_corpus.run.probe import Toolchain
 from mlgo_corpus.run.tracing import (
@@ -27,10 +30,10 @@ from mlgo_corpus.run.tracing import (
     read_traced,
     trace_module,
 )
-from mlgo_corpus.store.corpus import BITCODE_SUFFIX, THINLTO_INDEX_SUFFIX, Corpus
+from mlgo_corpus.store.corpus import Corpus
 from mlgo_corpus.store.dataset import DatasetFolder
 from mlgo_corpus.store.logfiles import HeaderReader, LogFile, log_name
-from mlgo_corpus.store.moduletable import STATUS_OK, printable
+from mlgo_corpus.store.moduletable import STATUS_OK
 from mlgo_corpus.store.parts import WriteOptions
 from mlgo_corpus.store.tracetable import (
     REWARD_EPSILON,

@@ -23,7 +23,9 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final, NamedTuple, NoReturn, TypeVar
 
-from mlgo_corpus.errors import CorpusError, FormatError, ProtocolError, ToolError, Usage, UsageError, os_reason
+from mlgo_corpus.errors import CorpusError, FormatError, ProtocolError, ToolError, Usage, UsageError
+from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.bitcode import is_bitcode
 from mlgo_corpus.formats.logblocks import BlockReader, Rows
 from mlgo_corpus.formats.objfile import measure_object
@@ -45,11 +47,10 @@ from mlgo_corpus.run.modulecommand import (
 from mlgo_corpus.run.overtime import Overtime, end_after
 from mlgo_corpus.run.policies import Policy, checked_policy, make_policy
 from mlgo_corpus.run.process import ToolResult, run_tool
-from mlgo_corpus.store.corpus import Module, write_atomically
-from mlgo_corpus.store.extraction import read_file
+from mlgo_corpus.store.corpus import Module
 from mlgo_corpus.store.logfiles import LOG_SUFFIX, open_log
 from mlgo_corpus.store.moduletable import STATUS_OK
-from mlgo_corpus.store.regularfile import MAX_MODULE_BYTES, MAX_NOTE_BYTES, read_regular
+from mlgo_corpus.store.regularfile import MAX_MODULE_BYTES, MAX_NOTE_BYTES, read_file, read_regular
 from mlgo_corpus.store.tracetable import TraceReason, TraceRow, reward, status_of, stderr_tail
 
 _GROWTH_LIMIT: Final = "-ml-advisor-size-increase-threshold"

@@ -9,9 +9,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mlgo_corpus.engine.choice import Lost
+from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError
 from mlgo_corpus.formats.tensorspec import TensorSpec
-from mlgo_corpus.run.engine import Lost, parallel_map
 from mlgo_corpus.store.datasetrows import DatasetRows, column_values
 from mlgo_corpus.store.quantiles import Quantiles, quantiles
 

@@ -27,6 +27,8 @@ from itertools import chain
 from pathlib import Path
 
 from mlgo_corpus.errors import FormatError, UsageError
+from mlgo_corpus.files.names import STATE_FOLDER
+from mlgo_corpus.files.text import escaped
 from mlgo_corpus.formats.buildfiles import (
     HEAD_BYTES,
     CompileCommand,
@@ -41,7 +43,6 @@ from mlgo_corpus.formats.buildfiles import (
     parse_response_file,
     sniff_input,
 )
-from mlgo_corpus.store.corpus import STATE_FOLDER
 
 __all__ = ["BuildObject", "InputType", "iter_build_objects", "iter_thinlto_local"]
 
@@ -84,7 +85,6 @@ _NO_OBJECT = re.compile(
     r")\Z",
     re.IGNORECASE,
 )
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def iter_build_objects(
@@ -134,7 +134,7 @@ def _each_once(sources: Iterable[Iterator[BuildObject]]) -> Iterator[BuildObject
         if not _is_file_name(item.name + item.path):
             yield replace(
                 item,
-                name=_one_line(item.name),
+                name=escaped(item.name),
                 problem=item.problem or "malformed",
                 detail=item.detail or "no file can have this name",
             )
@@ -155,12 +155,8 @@ def _is_file_name(text: str) -> bool:
         return False
 
 
-def _one_line(text: str) -> str:
-    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
-
-
 def _problem(path: str, name: str, directory: str, problem: str, detail: str) -> BuildObject:
-    return BuildObject(path, name, directory or ".", problem, _one_line(detail))
+    return BuildObject(path, name, directory or ".", problem, escaped(detail))
 
 
 def _name_below(path: str, directory: str) -> str:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from mlgo_corpus.files.markdown import documented_columns, markdown_code, markdown_fenced, markdown_table, markdown_text
 from mlgo_corpus.formats.features import describe
 from mlgo_corpus.formats.tasks import EVICTION, INLINING, PRIORITY, task_name
 from mlgo_corpus.formats.tensorspec import TensorSpec
@@ -77,12 +78,12 @@ def dataset_card(about: Mapping[str, Any], header: LogHeader) -> str:
         "## Try it\n\nIn this folder:\n",
         "\n".join(_queries(header, is_trace=is_trace)),
         "## Observations\n\nOne row of `observations/` is one decision.\n",
-        _table(("column", "type", "meaning"), _observation_columns(header, task)),
+        markdown_table(("column", "type", "meaning"), _observation_columns(header, task)),
         "## Contexts\n\n`contexts.parquet` has a row for each time that a context begins, also without observations: "
         "its\n`module` and `context`, and which rows of observations are its own, counted over all files in order: "
         "`count`\nof them from `first_row` on. `line` is null but for contexts written in another way than LLVM's.\n",
         "## Modules\n\n`modules.parquet` has a row for each module, also for those that failed.\n",
-        _table(("column", "type", "meaning"), _module_columns(is_trace=is_trace)),
+        markdown_table(("column", "type", "meaning"), _module_columns(is_trace=is_trace)),
         "## Provenance\n",
         "\n".join(_provenance(about)),
     ]
@@ -121,25 +122,25 @@ def _modules(about: Mapping[str, Any]) -> str | None:
 def _queries(header: LogHeader, *, is_trace: bool) -> Iterator[str]:
     name = _decision_column(header)
     mean = "" if name is None else f', avg("{name}") AS mean_decision'
-    yield _fenced(
+    yield markdown_fenced(
         f"SELECT module, count(*) AS decisions{mean}\n"
         "FROM 'observations/*.parquet' GROUP BY module ORDER BY decisions DESC, module LIMIT 10;",
         "sql",
     )
     if is_trace:
-        yield _fenced(
+        yield markdown_fenced(
             "SELECT module, observations, baseline_text_size, text_size, reward\n"
             "FROM 'modules.parquet' WHERE reward IS NOT NULL ORDER BY reward DESC LIMIT 10;",
             "sql",
         )
     take = "size()" if name is None else f'["{name}"].agg(["size", "mean"])'
-    yield _fenced(
+    yield markdown_fenced(
         "import pandas\n\n"
         'frame = pandas.read_parquet("observations")\n'
         f'print(frame.groupby("module", observed=True){"." if name is None else ""}{take})',
         "python",
     )
-    yield _fenced(
+    yield markdown_fenced(
         "import os\n\nimport datasets\n\n"
         'observations = datasets.load_dataset(os.getcwd(), split="train")  # it needs the folder\'s name\n'
         'modules = datasets.load_dataset(os.getcwd(), "modules", split="train")',
@@ -183,21 +184,6 @@ def _module_columns(*, is_trace: bool) -> Iterator[tuple[str, str, str]]:
         yield f"`{name}`", _KIND_NAMES.get(kinds.get(name, Kind.TEXT), "string"), meaning
 
 
-def documented_columns(text: str) -> dict[str, str]:
-    """Read the table of columns out of a module's docstring: what each column means."""
-    found: dict[str, str] = {}
-    name = ""
-    for line in text.splitlines():
-        if match := re.fullmatch(r"``(\w+)`` +(\S.*)", line):
-            name = match[1]
-            found[name] = match[2]
-        elif name and line.startswith(" ") and line.strip():
-            found[name] += f" {line.strip()}"
-        else:
-            name = ""
-    return found
-
-
 def _provenance(about: Mapping[str, Any]) -> Iterator[str]:
     tool, version = about.get("tool", "mlgo-corpus"), about.get("version")
     facts = [
@@ -213,7 +199,7 @@ def _provenance(about: Mapping[str, Any]) -> Iterator[str]:
     argv = about.get("argv")
     if argv:
         yield "- the command, of one module:\n"
-        yield _fenced(shlex.join(map(str, argv)), "sh")
+        yield markdown_fenced(shlex.join(map(str, argv)), "sh")
     yield f"{'' if argv else chr(10)}`dataset.json` says the same for programs, with the header of the logs."
 
 
@@ -223,48 +209,3 @@ def _code_or_none(value: Any) -> str | None:
 
 def _number(value: Any) -> str | None:
     return f"{value:,}".replace(",", " ") if isinstance(value, int) else None
-
-
-def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [names, ["---"] * len(names), *rows]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
-# Control characters, and what ends a line for some readers.
-_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-# What Markdown may take for markup within a line; an underscore within a word is none.
-_MARKUP = re.compile(r"[\\`*\[\]<>|~&#!]|(?<!\w)_|_(?!\w)")
-# ... and at its beginning.
-_BLOCK = re.compile(r"^(\d*)([-+=:.)])")
-
-
-def markdown_code(text: str, *, in_table: bool = False) -> str:
-    """Show text as code, whatever is in it; what does not print is written as an escape."""
-    text = _escaped(text)
-    fence = _fence(text, 1)
-    pad = " " if not text or text[0] in "` " or text[-1] in "` " else ""
-    code = f"{fence}{pad}{text}{pad}{fence}"
-    # In a table, a bar ends the cell even within code, and a backslash before it goes away again.
-    return code.replace("|", "\\|") if in_table else code
-
-
-def markdown_text(text: str) -> str:
-    """Show text as it is, whatever is in it, on one line."""
-    text = _MARKUP.sub(r"\\\g<0>", _escaped(" ".join(text.split())))
-    return _BLOCK.sub(r"\1\\\2", text)
-
-
-def _fenced(text: str, language: str) -> str:
-    text = "\n".join(map(_escaped, text.split("\n")))
-    fence = _fence(text, 3)
-    return f"{fence}{language}\n{text}\n{fence}\n"
-
-
-def _fence(text: str, least: int) -> str:
-    """Give a run of backticks that is not in the text."""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    return "`" * max(least, longest + 1)
-
-
-def _escaped(text: str) -> str:
-    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

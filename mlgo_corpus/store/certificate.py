@@ -31,7 +31,6 @@ Rows are kept in a journal beside the file as they are made, so that an interrup
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import stat
@@ -42,8 +41,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
-from mlgo_corpus.errors import UsageError
-from mlgo_corpus.store.moduletable import printable
+from mlgo_corpus.files.lock import lock_descriptor
+from mlgo_corpus.files.text import storable
 from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES
 from mlgo_corpus.store.tables import Kind, read_columns, write_table
 
@@ -128,10 +127,10 @@ class CertificateJournal:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         self._file: IO[bytes] = os.fdopen(os.open(self._path, flags, 0o666), "a+b")
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            lock_descriptor(self._file.fileno(), f"{path}: another mlgo-corpus is making it")
+        except BaseException:
             self._file.close()
-            raise UsageError(f"{path}: another mlgo-corpus is making it; wait for it") from error
+            raise
         header = json.dumps(key, sort_keys=True).encode() + b"\n"
         self.known = self._load(header)
         self._file.truncate(0)
@@ -172,7 +171,7 @@ def _line(row: RebuildRow) -> bytes:
 
 def write_certificate(path: Path, rows: Iterable[RebuildRow], about: Mapping[str, Any]) -> None:
     """Write the rows as they come; the file has its name when it is whole. ``about`` is read when all are there."""
-    write_table(path, RebuildRow._fields, _KINDS, _storable(rows), about)
+    write_table(path, RebuildRow._fields, _KINDS, ([storable(value) for value in row] for row in rows), about)
 
 
 def read_certificate(path: Path) -> Iterator[RebuildRow]:
@@ -184,13 +183,3 @@ def read_certificate(path: Path) -> Iterator[RebuildRow]:
     required = ("module", "outcome", "reason", "detail")
     columns = read_columns(path, RebuildRow._fields, _KINDS, what="rebuilt modules", required=required)
     return map(RebuildRow._make, zip(*columns.values(), strict=True))
-
-
-def _storable(rows: Iterable[RebuildRow]) -> Iterator[tuple[Any, ...]]:
-    for row in rows:
-        yield tuple(
-            printable(value) if isinstance(value, str)
-            else [printable(word) for word in value] if isinstance(value, tuple)
-            else value
-            for value in row
-        )  # fmt: skip

@@ -29,13 +29,12 @@ from pathlib import Path
 from typing import Any
 
 from mlgo_corpus.errors import FormatError, UsageError
+from mlgo_corpus.files.atomic import FileStamp, write_atomically
+from mlgo_corpus.files.names import STATE_FOLDER
 from mlgo_corpus.formats.buildfiles import parse_response_file
 from mlgo_corpus.formats.shimrecord import CompileRecord, parse_compile_record
 from mlgo_corpus.store.build import BuildObject
-from mlgo_corpus.store.corpus import STATE_FOLDER, write_atomically
-from mlgo_corpus.store.extraction import read_file
-from mlgo_corpus.store.journal import FileStamp
-from mlgo_corpus.store.regularfile import MAX_LIST_BYTES, MAX_NOTE_BYTES, read_regular
+from mlgo_corpus.store.regularfile import MAX_LIST_BYTES, MAX_NOTE_BYTES, read_file, read_regular
 
 COMPILE_COMMANDS_NAME = "compile_commands.json"
 

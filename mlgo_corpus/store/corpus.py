@@ -24,17 +24,27 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
+from itertools import repeat
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, ClassVar
 
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, os_reason
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError
+from mlgo_corpus.files.atomic import file_stamp, write_atomically
+from mlgo_corpus.files.names import (
+    BITCODE_SUFFIX,
+    COMMAND_SUFFIX,
+    MODULE_SUFFIXES,
+    MODULES_NAME,
+    STATE_FOLDER,
+    THINLTO_INDEX_SUFFIX,
+    checked_name,
+)
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.bitcode import read_producer
 from mlgo_corpus.formats.cmdline import decode_options, split_options
-from mlgo_corpus.store.links import check_inside, check_link, may_leave, open_inside
+from mlgo_corpus.store.links import check_link, may_leave, open_inside
 from mlgo_corpus.store.regularfile import (
     MAX_LIST_BYTES,
     MAX_MODULE_BYTES,
@@ -43,22 +53,10 @@ from mlgo_corpus.store.regularfile import (
     read_open,
     read_regular,
 )
-from mlgo_corpus.store.remote import Place, RemotePath, parse_place
-from mlgo_corpus.store.wholefolder import finish_moves
+from mlgo_corpus.store.remote import Place
 
-MANIFEST_NAME = "corpus_description.json"
-MANIFEST_STEM = "corpus_description."
-MODULES_NAME = "modules.parquet"
-FUNCTIONS_NAME = "functions.parquet"
-CERTIFICATE_NAME = "rebuild.parquet"
-TABLE_NAMES = (MODULES_NAME, FUNCTIONS_NAME, CERTIFICATE_NAME)
-STATE_FOLDER = ".mlgo-corpus"
 REFERENCE_MARK = f"{STATE_FOLDER}/reference"
 
-BITCODE_SUFFIX = ".bc"
-COMMAND_SUFFIX = ".cmd"
-THINLTO_INDEX_SUFFIX = ".thinlto.bc"
-MODULE_SUFFIXES = (BITCODE_SUFFIX, COMMAND_SUFFIX, THINLTO_INDEX_SUFFIX)
 
 # What extract_ir writes as the override of a local ThinLTO corpus, for the user to fill in.
 UNSPECIFIED_OVERRIDE = ("<UNSPECIFIED>",)
@@ -77,6 +75,11 @@ class Module:
     has_thinlto: bool = False
     override: tuple[str, ...] | None = None
     linked: bool = False
+
+    @property
+    def packed(self) -> bool:
+        """Whether the module is a row of a packed corpus, and has no files."""
+        return False
 
     @property
     def location(self) -> str:
@@ -160,6 +163,11 @@ class Module:
             raise CorpusError("a corpus without ThinLTO", self.name)
         return self._read(path, MAX_MODULE_BYTES)
 
+    def is_missing(self) -> bool:
+        """Return True if a file that the module has to have is not there, and False if it only cannot be read."""
+        paths = (self.bitcode_path, self.thinlto_index_path)
+        return not all(path is None or os.path.exists(path) for path in paths)
+
     def _read(self, path: Path, most: int) -> bytes:
         try:
             with as_regular(open_inside(str(self.root), str(path), linked=self.linked), path) as file:
@@ -182,7 +190,12 @@ class Corpus:
         has_thinlto: whether modules have a ThinLTO index.
         global_command_override: one command for all modules instead of their own, or None.
         linked: whether links may lead out of it, as this user made it of such.
+        packed: whether its modules are rows, not files; nothing is written into a packed corpus.
     """
+
+    # Set by `mlgo_corpus.corpus.open`, which knows the corpora of every kind.
+    open: ClassVar[Callable[[Path | str], Corpus]]
+    packed: ClassVar[bool] = False
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
         self.path = path
@@ -194,35 +207,6 @@ class Corpus:
         self.global_command_override = None if override is None else tuple(override)
         self._known: frozenset[str] | None = None
         self.linked = may_leave(path / REFERENCE_MARK, path)
-
-    @classmethod
-    def open(cls, path: Path | str) -> Corpus:
-        """Open a corpus made by this tool, by LLVM's mlgo-utils or by ml-compiler-opt.
-
-        A manifest may be named instead of its folder: ``corpus/corpus_description.train.json`` is a corpus of the
-        modules of one side of a split. A packed corpus may be behind a URL.
-
-        Raises:
-            CorpusError: there is no manifest, or it is not one, or the packed corpus is damaged.
-            UsageError: the URL is none that is known.
-        """
-        from mlgo_corpus.store.packed import PackedCorpus, is_packed
-        from mlgo_corpus.store.packedrows import PACKED_NAME
-
-        place = parse_place(path)
-        manifest = place / MANIFEST_NAME
-        named = place.name.startswith(MANIFEST_STEM) and place.name.endswith(".json")
-        if named and (isinstance(place, RemotePath) or not place.is_dir()):
-            manifest, place = place, place.parent
-        if isinstance(place, Path):
-            check_inside(place, manifest.name, *TABLE_NAMES, PACKED_NAME)
-        if is_packed(place):
-            return PackedCorpus(place, manifest.name)
-        if isinstance(place, RemotePath):
-            place.check_bucket()
-            raise CorpusError(f"{place}: not a packed corpus, which mlgo-corpus pack makes")
-        finish_moves(place / MODULES_NAME)
-        return cls(place, read_manifest(place / manifest.name))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -270,14 +254,30 @@ class Corpus:
             except MlgoCorpusError:
                 yield None
 
-    def own_digest(self) -> str | None:
-        """Give the digest of all that was extracted, as `MODULES_NAME` tells it, or None."""
+    def iter_values(self, names: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """Yield columns of some modules' rows; nulls where there are no rows, as in a folder.
+
+        Raises:
+            CorpusError: a file of rows is damaged.
+        """
+        return repeat((None,) * len(columns), len(names))
+
+    def about(self) -> dict[str, Any]:
+        """Return what the corpus says of its making; empty where it says nothing."""
         from mlgo_corpus.store.tables import read_metadata
 
         try:
-            digest = read_metadata(self.path / MODULES_NAME).get("corpus_digest")
+            return read_metadata(self.place / MODULES_NAME)
         except CorpusError:  # a corpus of other tools has no such table, or it is damaged
-            return None
+            return {}
+
+    def recorded_digests(self) -> dict[str, str]:
+        """Return the SHA-256 of manifests and tables by their names, where the corpus records them."""
+        return {}
+
+    def own_digest(self) -> str | None:
+        """Give the digest of all that was extracted, as `MODULES_NAME` tells it, or None."""
+        digest = self.about().get("corpus_digest")
         return digest if isinstance(digest, str) else None
 
     def iter_stamps(self, names: Sequence[str]) -> Iterator[bytes]:
@@ -291,11 +291,6 @@ class Corpus:
             except (OSError, CorpusError) as error:  # a row of the module's will tell of it
                 said += os_reason(error).encode("utf-8", "backslashreplace")
             yield said
-
-
-def file_stamp(size: int, mtime_ns: int) -> bytes:
-    """Tell a file from another of the same name."""
-    return repr((size, mtime_ns)).encode()
 
 
 def read_manifest(path: Place) -> dict[str, Any]:
@@ -347,24 +342,6 @@ def manifest_bytes(modules: Sequence[str], *, has_thinlto: bool, override: Seque
     return json.dumps(manifest, indent=2).encode("ascii")
 
 
-def create_file(path: Path) -> IO[bytes]:
-    """Open a new file for writing. What stands in its place, a link perhaps, is taken away and not followed."""
-    path.unlink(missing_ok=True)
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb")
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a small file under a temporary name beside its own, then rename it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with create_file(temporary) as file:
-            file.write(data)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
 def remove_module_files(root: Path, name: str) -> None:
     """Delete a module's files, and the folders that this leaves empty.
 
@@ -400,120 +377,3 @@ def iter_modules_of(root: Path, name: str) -> Iterator[str]:
 
 
 # Names
-
-# A file name has at most 255 bytes; a module's ends in a suffix, and may be numbered.
-_MAX_COMPONENT_BYTES = 255 - len(THINLTO_INDEX_SUFFIX) - len("~1234567")
-# A path has at most 4096 bytes: this leaves room for the corpus, an archive's own name and a member's.
-_MAX_NAME_BYTES = 1000
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
-_RESERVED_FOLDERS = frozenset({MANIFEST_NAME, MODULES_NAME, STATE_FOLDER})
-
-
-def safe_module_name(text: str) -> str:
-    """Map an object's path to a module name that stays inside the corpus; equal paths give equal names.
-
-    The path is normalised as text. An absolute path loses its root, a leading ``..`` becomes ``_up``. Control
-    characters and bytes that are not UTF-8 are written ``%XX``. A folder whose name would collide with a module's
-    file gets a ``_``, and a component too long for a file name ends in a hash of itself.
-    """
-    parts: list[str] = []
-    for part in text.split("/"):
-        if part in ("", "."):
-            continue
-        if part == ".." and parts and parts[-1] != "_up":
-            parts.pop()
-        else:
-            parts.append("_up" if part == ".." else part)
-    if not parts:
-        parts = ["module"]
-    if len(text) > _MAX_NAME_BYTES // 4 and len("/".join(parts).encode("utf-8", "surrogatepass")) > _MAX_NAME_BYTES:
-        parts = [f"long~{_short_digest('/'.join(parts))}", parts[-1]]
-    last = len(parts) - 1
-    safe = [_safe_component(part, is_folder=index < last) for index, part in enumerate(parts)]
-    if len(safe) > 1 and safe[0] in _RESERVED_FOLDERS:
-        safe[0] += "_"
-    return "/".join(safe)
-
-
-def _safe_component(part: str, *, is_folder: bool) -> str:
-    if not part.isprintable():
-        part = _UNPRINTABLE.sub(_percent, part)
-    if part.endswith((BITCODE_SUFFIX, COMMAND_SUFFIX) if is_folder else ".thinlto"):
-        part += "_"
-    if len(part) > _MAX_COMPONENT_BYTES // 4 and len(part.encode()) > _MAX_COMPONENT_BYTES:
-        part = part.encode()[: _MAX_COMPONENT_BYTES - 17].decode("utf-8", "ignore") + "~" + _short_digest(part)
-    return part
-
-
-def _short_digest(text: str) -> str:
-    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def _percent(match: re.Match[str]) -> str:
-    # Python stands a byte that is not UTF-8 for a surrogate in this range; other surrogates come from JSON escapes.
-    escaped_byte = "\udc80" <= match[0] <= "\udcff"
-    encoded = match[0].encode("utf-8", "surrogateescape" if escaped_byte else "surrogatepass")
-    return "".join(f"%{byte:02X}" for byte in encoded)
-
-
-def numbered_name(name: str, number: int) -> str:
-    """Give the name that the ``number``-th object called ``name`` gets: ``a/b.o`` becomes ``a/b~2.o``."""
-    folder, slash, base = name.rpartition("/")
-    stem, dot, suffix = base.partition(".")
-    if not stem:  # a name that begins with a dot
-        stem, dot, suffix = base, "", ""
-    return f"{folder}{slash}{stem}~{number}{dot}{suffix}"
-
-
-class NameRegistry:
-    """Hands out each module name once, and never one that is a folder of another.
-
-    Names are given in the order they are asked for, so that the same inputs always get the same names.
-    """
-
-    def __init__(self) -> None:
-        self._names: set[str] = set()
-        self._folders: set[str] = set()
-        self._next: dict[str, int] = {}
-        self._moved: dict[str, str] = {}
-
-    def claim(self, wanted: str) -> str:
-        """Give ``wanted``, or a numbered form of it that is free."""
-        while folder := next((folder for folder in _folders(wanted) if folder in self._names), None):
-            if folder not in self._moved:
-                self._moved[folder] = self._numbered(folder)
-            wanted = self._moved[folder] + wanted[len(folder) :]
-        name = self._numbered(wanted) if wanted in self._names or wanted in self._folders else wanted
-        self._names.add(name)
-        self._folders.update(_folders(name))
-        return name
-
-    def _numbered(self, name: str) -> str:
-        while True:
-            number = self._next.get(name, 2)
-            self._next[name] = number + 1
-            candidate = numbered_name(name, number)
-            if candidate not in self._names and candidate not in self._folders:
-                return candidate
-
-
-def _folders(name: str) -> Iterable[str]:
-    at = name.find("/")
-    while at >= 0:
-        yield name[:at]
-        at = name.find("/", at + 1)
-
-
-def checked_name(name: str) -> str:
-    """Refuse a name from a manifest that would leave the corpus.
-
-    Raises:
-        CorpusError: it is empty, absolute, holds ``..``, a NUL byte or half a character.
-    """
-    if not name or name.startswith("/") or "\0" in name or ".." in name.split("/"):
-        raise CorpusError("this module name leaves the corpus folder", name)
-    try:
-        os.fsencode(name)
-    except UnicodeEncodeError as error:
-        raise CorpusError("this module name is not one that a file can have", name) from error
-    return name

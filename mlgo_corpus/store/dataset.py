@@ -20,7 +20,6 @@ All files are made in the work folder. When they are whole, a list of where they
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -32,8 +31,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
-from mlgo_corpus.store.corpus import STATE_FOLDER, write_atomically
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.lock import open_locked
+from mlgo_corpus.files.names import STATE_FOLDER
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.store.moves import Move, checked_moves, list_moves, make_moves
 from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.store.remote import Place
@@ -252,13 +254,8 @@ class DatasetFolder:
             self._lock = None
 
     def _acquire(self) -> None:
-        path = self.paths.work / _LOCK_NAME
-        self._lock = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self.close()
-            raise UsageError(f"{self.paths.root}: another mlgo-corpus is writing this dataset; wait for it") from error
+        busy = f"{self.paths.root}: another mlgo-corpus is writing this dataset"
+        self._lock = open_locked(self.paths.work / _LOCK_NAME, busy)
 
     def _sweep(self) -> None:
         """Take away what was left when a run was interrupted at its very end."""

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus.errors import CorpusError, FormatError, UsageError
+from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.traininglog import LogHeader, parse_header
 from mlgo_corpus.store.dataset import DatasetPaths, open_dataset, read_key
 from mlgo_corpus.store.logtable import read_log_rows
-from mlgo_corpus.store.moduletable import STATUS_OK, printable
+from mlgo_corpus.store.moduletable import STATUS_OK
 from mlgo_corpus.store.observations import KEY_COLUMNS, column_names, observation_schema
 from mlgo_corpus.store.selection import read_names
 from mlgo_corpus.store.tables import read_parquet, unreadable

@@ -8,37 +8,29 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import mmap
 import os
 import re
 import secrets
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
-from mlgo_corpus.errors import FormatError, MlgoCorpusError, os_reason
+from mlgo_corpus.errors import FormatError, MlgoCorpusError
+from mlgo_corpus.files.atomic import FileStamp
+from mlgo_corpus.files.names import BITCODE_SUFFIX, COMMAND_SUFFIX, THINLTO_INDEX_SUFFIX, NameRegistry, safe_module_name
+from mlgo_corpus.files.text import os_reason, printable, storable
 from mlgo_corpus.formats import bitcode
 from mlgo_corpus.formats.cmdline import CommandFacts, decode_options, split_options
 from mlgo_corpus.formats.functionhash import count_functions
-from mlgo_corpus.store.corpus import (
-    BITCODE_SUFFIX,
-    COMMAND_SUFFIX,
-    THINLTO_INDEX_SUFFIX,
-    NameRegistry,
-    safe_module_name,
-)
-from mlgo_corpus.store.journal import Entry, FileStamp
-from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, STATUS_SKIPPED, ModuleRow, printable
+from mlgo_corpus.store.journal import Entry
+from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, STATUS_SKIPPED, ModuleRow
 from mlgo_corpus.store.objects import Buffer, Embedded, Reason, SectionNames, Tally, read_object
+from mlgo_corpus.store.regularfile import read_file
 
 IMPORTED_SUFFIX = ".3.import.bc"
 
-# A file up to this size is read whole; a larger one is mapped, which saves copying what is not bitcode. A mapped file
-# that shrinks meanwhile kills its worker, and the engine then has it read again.
-_READ_WHOLE_BYTES = 128 << 10
 
 _STATUS = {
     Reason.OK: STATUS_OK,
@@ -214,11 +206,11 @@ class _Job:
             bitcode_sha256=sha256(item.bitcode).hexdigest(),
             cmd_sha256=sha256(item.command).hexdigest() if item.command is not None else None,
             cmd_origin="override" if settings.overridden else "embedded" if own_command else "none",
-            target_triple=_storable((facts.target_triple if facts else None) or header.target_triple),
-            producer=_storable(header.producer),
+            target_triple=storable((facts.target_triple if facts else None) or header.target_triple),
+            producer=storable(header.producer),
             ir_stage="post-opt" if reason is Reason.POST_OPT_IR else "pre-opt" if own_command else None,
-            opt_level=_storable(facts.opt_level if facts else None),
-            main_file_name=_storable(facts.main_file_name if facts else None),
+            opt_level=storable(facts.opt_level if facts else None),
+            main_file_name=storable(facts.main_file_name if facts else None),
             functions=functions_of(item.bitcode),
         )
         if (left_out := self._left_out(name, item)) is not None:
@@ -345,24 +337,3 @@ def _ensure_folder(corpus: str, folder: str) -> None:
 @lru_cache(maxsize=64)
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
-
-
-def read_file(path: str) -> Buffer:
-    """Read a regular file; a very large one is mapped.
-
-    Raises:
-        OSError: it cannot be read, or is a FIFO, a device or a folder.
-    """
-    # O_NONBLOCK: a FIFO with an object's name must not hold us.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb", buffering=0) as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError("not a regular file")
-        if status.st_size > _READ_WHOLE_BYTES:
-            return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
-        return file.read()
-
-
-def _storable(text: str | None) -> str | None:
-    return None if text is None else printable(text)

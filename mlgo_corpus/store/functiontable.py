@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.files.text import printable
 from mlgo_corpus.store import arrays
-from mlgo_corpus.store.moduletable import printable
 from mlgo_corpus.store.parquetfile import texts_of
 from mlgo_corpus.store.remote import Place
 from mlgo_corpus.store.tables import METADATA_KEY, BatchTable, open_parquet, read_metadata, unreadable

@@ -11,7 +11,6 @@ Without the folder the next extraction cannot tell what is its own, and wants ``
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shlex
@@ -22,16 +21,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from mlgo_corpus.errors import CorpusError, UsageError
-from mlgo_corpus.store.corpus import (
-    MANIFEST_NAME,
-    MODULES_NAME,
-    STATE_FOLDER,
-    checked_name,
-    create_file,
-    iter_modules_of,
-    read_manifest,
-    remove_module_files,
-)
+from mlgo_corpus.files.atomic import FileStamp, create_file
+from mlgo_corpus.files.lock import open_locked
+from mlgo_corpus.files.names import MANIFEST_NAME, MODULES_NAME, STATE_FOLDER, checked_name
+from mlgo_corpus.store.corpus import iter_modules_of, read_manifest, remove_module_files
 from mlgo_corpus.store.moduletable import INTEGER_FIELDS, REQUIRED_FIELDS, STATUS_OK, ModuleRow
 from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES, open_regular
 
@@ -40,23 +33,6 @@ _RUNNING = "extract.jsonl.new"
 _LOCK = "lock"
 _INTERRUPTED = "interrupted"
 SCRATCH = "tmp"
-
-
-@dataclass(frozen=True, slots=True)
-class FileStamp:
-    """A file's identity at the time it was read; equal stamps mean an unchanged file."""
-
-    size: int
-    mtime_ns: int
-
-    @classmethod
-    def of(cls, path: str) -> FileStamp | None:
-        """Stamp a file; None if it cannot be seen."""
-        try:
-            status = os.stat(path)
-        except (OSError, ValueError):
-            return None
-        return cls(status.st_size, status.st_mtime_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +90,8 @@ class Journal:
         self._folder.mkdir(parents=True, exist_ok=True)
         if self._folder.is_symlink():
             raise UsageError(f"{self._folder}: a symbolic link, expected a folder of the corpus's own; delete it")
-        # Never through a link that stands in its place.
-        self._lock = os.fdopen(
-            os.open(self._folder / _LOCK, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666), "w"
-        )
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._lock.close()
-            raise UsageError(f"{corpus}: another mlgo-corpus is writing to this corpus; wait for it") from error
+        busy = f"{corpus}: another mlgo-corpus is writing to this corpus"
+        self._lock = os.fdopen(open_locked(self._folder / _LOCK, busy), "w")
         self._lines: dict[str, bytes] = {}
         self.header: dict[str, Any] | None = None
         self.unfinished: set[str] = set()

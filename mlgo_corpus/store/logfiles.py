@@ -20,11 +20,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn, Self
 
-from mlgo_corpus.errors import FormatError, TruncatedError, UsageError, os_reason
+from mlgo_corpus.errors import FormatError, TruncatedError, UsageError
+from mlgo_corpus.files.atomic import create_file
+from mlgo_corpus.files.names import NameRegistry, safe_module_name
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logblocks import BlockWriter, Source, Window
 from mlgo_corpus.formats.tensorspec import TensorSpec
 from mlgo_corpus.formats.traininglog import MAX_HEADER_BYTES, LogHeader, Writable, read_header
-from mlgo_corpus.store.corpus import NameRegistry, create_file, safe_module_name
 
 STDIN: Final = "-"
 

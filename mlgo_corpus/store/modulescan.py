@@ -6,16 +6,17 @@ for what was left out.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from mlgo_corpus.errors import CorpusError, FormatError, TruncatedError
+from mlgo_corpus.files.names import MODULES_NAME, checked_name
+from mlgo_corpus.files.text import printable, storable
 from mlgo_corpus.formats.bitcode import is_bitcode, read_module_header
 from mlgo_corpus.formats.cmdline import CommandFacts, read_facts, split_options
-from mlgo_corpus.store.corpus import MODULES_NAME, Corpus, Module, checked_name
+from mlgo_corpus.store.corpus import Corpus, Module
 from mlgo_corpus.store.extraction import functions_of
 from mlgo_corpus.store.moduletable import (
     INTEGER_FIELDS,
@@ -24,10 +25,8 @@ from mlgo_corpus.store.moduletable import (
     ModuleRow,
     iter_module_rows,
     iter_module_tables,
-    printable,
 )
 from mlgo_corpus.store.objects import Reason
-from mlgo_corpus.store.packed import PackedCorpus, PackedModule
 from mlgo_corpus.store.packedrows import METADATA_COLUMNS
 
 if TYPE_CHECKING:
@@ -93,9 +92,6 @@ def _scan_modules(corpus: Corpus, names: Sequence[str]) -> Iterator[ModuleRow]:
     Raises:
         CorpusError: a packed corpus is damaged.
     """
-    if not isinstance(corpus, PackedCorpus):
-        yield from (scan_module(corpus[name]) for name in names)
-        return
     columns = ("module", *_PACKED_COLUMNS)
     for name, (found, *values) in zip(names, corpus.iter_values(names, columns), strict=True):
         known = dict(zip(_PACKED_COLUMNS, values, strict=True))
@@ -144,22 +140,18 @@ def scan_module(module: Module) -> ModuleRow:
         cmd_bytes=None if own is None else len(own),
         cmd_sha256=None if own is None else sha256(own).hexdigest(),
         cmd_origin="override" if overridden else "none" if own is None else "embedded",
-        target_triple=_printable(triple),
-        producer=_printable(header.producer if header else None),
+        target_triple=storable(triple),
+        producer=storable(header.producer if header else None),
         ir_stage=None if facts is None else "post-opt" if facts.embeds_post_opt else "pre-opt",
-        opt_level=_printable(facts.opt_level if facts else None),
-        main_file_name=_printable(facts.main_file_name if facts else None),
+        opt_level=storable(facts.opt_level if facts else None),
+        main_file_name=storable(facts.main_file_name if facts else None),
         functions=functions_of(data),
     )
 
 
 def reason_without(module: Module) -> Reason:
     """Give the reason for a module whose files cannot be had: they are not there, or cannot be read."""
-    if isinstance(module, PackedModule) and _is_name(module):
-        return Reason.MISSING if module.is_missing() else Reason.UNREADABLE
-    paths = (module.bitcode_path, module.thinlto_index_path) if _is_name(module) else ()
-    there = all(path is None or os.path.exists(path) for path in paths)
-    return Reason.UNREADABLE if paths and there else Reason.MISSING
+    return Reason.MISSING if not _is_name(module) or module.is_missing() else Reason.UNREADABLE
 
 
 def _is_name(module: Module) -> bool:
@@ -176,7 +168,3 @@ def _own_command(module: Module) -> tuple[bytes | None, CommandFacts | None]:
     except CorpusError:
         return None, None
     return command, read_facts(split_options(command))
-
-
-def _printable(text: str | None) -> str | None:
-    return None if text is None else printable(text)

@@ -36,8 +36,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.files.atomic import create_file
 from mlgo_corpus.store import arrays
-from mlgo_corpus.store.corpus import create_file
 from mlgo_corpus.store.remote import Place
 from mlgo_corpus.store.tables import METADATA_KEY, Kind, RowTable, fill, open_parquet, read_metadata, unreadable
 
@@ -191,12 +191,3 @@ def iter_module_tables(path: Place, columns: Sequence[str]) -> Iterator[pa.Table
 # As many as `RowTable` puts into a row group.
 _ROWS_AT_A_TIME = 4096
 _REQUIRED_COLUMNS = frozenset({"module", "status"})
-
-
-def printable(text: str) -> str:
-    """Make text storable: bytes that are not UTF-8 (surrogates) are written ``%XX``."""
-    if text.isascii():
-        return text
-    return "".join(
-        f"%{ord(character) & 0xFF:02X}" if "\ud800" <= character <= "\udfff" else character for character in text
-    )

@@ -15,34 +15,25 @@ from pathlib import Path
 from typing import IO, Any
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError, os_reason
-from mlgo_corpus.store.corpus import (
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.atomic import create_file
+from mlgo_corpus.files.names import (
     BITCODE_SUFFIX,
     COMMAND_SUFFIX,
     MANIFEST_NAME,
     MANIFEST_STEM,
     MODULE_SUFFIXES,
     MODULES_NAME,
-    REFERENCE_MARK,
     STATE_FOLDER,
     TABLE_NAMES,
     THINLTO_INDEX_SUFFIX,
-    Corpus,
-    Module,
     checked_name,
-    create_file,
-    write_manifest,
 )
+from mlgo_corpus.files.text import os_reason, printable
+from mlgo_corpus.store.corpus import REFERENCE_MARK, Corpus, Module, write_manifest
 from mlgo_corpus.store.links import let_leave
 from mlgo_corpus.store.modulescan import reason_without
-from mlgo_corpus.store.moduletable import (
-    STATUS_FAILED,
-    ModuleRow,
-    ModuleTableWriter,
-    printable,
-    read_module_metadata,
-)
-from mlgo_corpus.store.packed import PackedCorpus, PackedModule
+from mlgo_corpus.store.moduletable import STATUS_FAILED, ModuleRow, ModuleTableWriter, read_module_metadata
 from mlgo_corpus.store.regularfile import open_regular
 from mlgo_corpus.store.remote import RemotePath, parse_place
 from mlgo_corpus.store.wholefolder import find_stranger, recover, whole_folder
@@ -143,7 +134,7 @@ class NewCorpus:
     def _place(self, module: Module, name: str, *, referred: bool) -> None:
         """Bring a module's files, its bitcode and the index it has to have at least; all of them or none."""
         target = self.path / checked_name(name)
-        if isinstance(module, PackedModule):
+        if module.packed:
             self._write(module, target)
             return
         module.check_links()
@@ -170,7 +161,7 @@ class NewCorpus:
                 item.unlink()
             raise
 
-    def _write(self, module: PackedModule, target: Path) -> None:
+    def _write(self, module: Module, target: Path) -> None:
         """Write the files of a module that has none; all of them or none."""
         contents = {BITCODE_SUFFIX: module.bitcode()}
         try:
@@ -375,7 +366,7 @@ def check_inputs(output: Path, corpora: Iterable[Corpus], placing: Placing) -> N
     opened = list(corpora)
     check_apart(output, opened)
     for corpus in opened:
-        if placing is Placing.REFERENCE and isinstance(corpus, PackedCorpus):
+        if placing is Placing.REFERENCE and corpus.packed:
             raise UsageError(f"{corpus.location}: is packed, with no files to refer to; --copy or --link writes them")
 
 

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError, os_reason
+from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats import archive, bitcode
 from mlgo_corpus.formats.cmdline import (
     CommandFacts,

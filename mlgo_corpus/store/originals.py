@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mlgo_corpus.errors import FormatError, os_reason
+from mlgo_corpus.errors import FormatError
+from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.formats import archive, bitcode
 from mlgo_corpus.formats.objfile import Container, identify_container, parse_fat, parse_objfile
-from mlgo_corpus.store.extraction import IMPORTED_SUFFIX, read_file
-from mlgo_corpus.store.moduletable import printable
+from mlgo_corpus.store.extraction import IMPORTED_SUFFIX
 from mlgo_corpus.store.objects import Buffer, SectionNames, Tally, read_object
+from mlgo_corpus.store.regularfile import read_file
 
 
 class OriginalReason(StrEnum):

@@ -43,23 +43,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from mlgo_corpus.errors import CorpusError, os_reason
-from mlgo_corpus.store.corpus import (
-    BITCODE_SUFFIX,
-    COMMAND_SUFFIX,
-    MANIFEST_NAME,
-    THINLTO_INDEX_SUFFIX,
-    Corpus,
-    Module,
-    checked_name,
-    create_file,
-    file_stamp,
-    read_manifest,
-)
+from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.files.atomic import create_file, file_stamp
+from mlgo_corpus.files.names import BITCODE_SUFFIX, COMMAND_SUFFIX, MANIFEST_NAME, THINLTO_INDEX_SUFFIX, checked_name
+from mlgo_corpus.files.text import os_reason, printable
+from mlgo_corpus.store.corpus import Corpus, Module, read_manifest
 from mlgo_corpus.store.links import check_inside
-from mlgo_corpus.store.moduletable import printable
 from mlgo_corpus.store.packedrows import (
     MISSING,
     PACKED_NAME,
@@ -181,6 +172,11 @@ class PackedModule(Module):
     shown: str = ""
 
     @property
+    def packed(self) -> bool:
+        """Whether the module is a row of a packed corpus: it is."""
+        return True
+
+    @property
     def location(self) -> str:
         """The corpus's absolute path, or its URL."""
         return self.shown
@@ -219,7 +215,7 @@ class PackedModule(Module):
         return bytes(data)
 
     def is_missing(self) -> bool:
-        """Tell whether what the module lacks was not there when the corpus was packed, and not only unreadable."""
+        """Return True if what the module lacks was not there when the corpus was packed, and not only unreadable."""
         try:
             self.bitcode()
             if self.has_thinlto:
@@ -291,6 +287,8 @@ class PackedCorpus(Corpus):
         CorpusError: it is damaged.
     """
 
+    packed: ClassVar[bool] = True
+
     def __init__(self, place: Place, manifest_name: str = MANIFEST_NAME) -> None:
         self.description = read_description(place)
         if isinstance(place, Path):
@@ -324,6 +322,14 @@ class PackedCorpus(Corpus):
     def on_this_machine(self) -> tuple[Path, ...]:
         """Give the folder, unless it is behind a URL."""
         return () if isinstance(self.place, RemotePath) else super().on_this_machine()
+
+    def about(self) -> dict[str, Any]:
+        """Return what ``corpus.json`` says."""
+        return dict(self.description)
+
+    def recorded_digests(self) -> dict[str, str]:
+        """Return the SHA-256 of the manifests and tables that were packed, by their names."""
+        return dict(self.description["others"])
 
     def _module(self, name: str) -> PackedModule:
         position = self._positions.get(name)

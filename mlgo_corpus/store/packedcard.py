@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mlgo_corpus.files.markdown import documented_columns, markdown_code, markdown_text
+from mlgo_corpus.files.names import CERTIFICATE_NAME, FUNCTIONS_NAME, MODULES_NAME, TABLE_NAMES
 from mlgo_corpus.store import moduletable, packed
-from mlgo_corpus.store.card import documented_columns, markdown_code, markdown_text
-from mlgo_corpus.store.corpus import CERTIFICATE_NAME, FUNCTIONS_NAME, MODULES_NAME, TABLE_NAMES
 from mlgo_corpus.store.packed import DATA_FOLDER
 from mlgo_corpus.store.packedrows import packed_schema
 

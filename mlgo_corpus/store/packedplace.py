@@ -7,14 +7,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from mlgo_corpus.errors import CorpusError, UsageError, os_reason
-from mlgo_corpus.store.corpus import (
-    MANIFEST_NAME,
-    MANIFEST_STEM,
-    STATE_FOLDER,
-    TABLE_NAMES,
-    Corpus,
-)
+from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.files.names import MANIFEST_NAME, MANIFEST_STEM, STATE_FOLDER, TABLE_NAMES
+from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.store.corpus import Corpus
 from mlgo_corpus.store.links import check_inside
 from mlgo_corpus.store.packed import (
     CARD_NAME,
@@ -172,7 +169,7 @@ def check_corpus_place(output: Path, *, force: bool) -> bool:
         return False
     if not force:
         raise UsageError(f"{output}: another corpus; --force replaces it")
-    old = Corpus.open(output)
+    old = open_corpus(output)
     known = {path for name in old.names for path in command_files(name)}
     others = [path.name for path in output.glob(f"{MANIFEST_STEM}*.json")]
     known |= {MANIFEST_NAME, *TABLE_NAMES, *others}

@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from mlgo_corpus.errors import CorpusError
-from mlgo_corpus.store.moduletable import INTEGER_FIELDS, ModuleRow, printable
+from mlgo_corpus.files.text import printable
+from mlgo_corpus.store.moduletable import INTEGER_FIELDS, ModuleRow
 from mlgo_corpus.store.remote import Place
 from mlgo_corpus.store.tables import open_parquet, unreadable
 

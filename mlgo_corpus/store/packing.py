@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mlgo_corpus.errors import CorpusError, os_reason
+from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.files.atomic import create_file
+from mlgo_corpus.files.names import MODULES_NAME, checked_name
+from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.store import arrays
-from mlgo_corpus.store.corpus import MODULES_NAME, Module, checked_name, create_file
+from mlgo_corpus.store.corpus import Module
 from mlgo_corpus.store.links import open_inside
 from mlgo_corpus.store.modulescan import scan_module
-from mlgo_corpus.store.moduletable import INTEGER_FIELDS, STATUS_OK, printable
+from mlgo_corpus.store.moduletable import INTEGER_FIELDS, STATUS_OK
 from mlgo_corpus.store.packed import command_files
 from mlgo_corpus.store.packedrows import (
     MAX_FILE_BYTES,

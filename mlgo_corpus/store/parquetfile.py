@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from mlgo_corpus.errors import CorpusError, FormatError, counted
+from mlgo_corpus.errors import CorpusError, FormatError
+from mlgo_corpus.files.text import counted
 from mlgo_corpus.formats.traininglog import MAX_LINE_BYTES
 from mlgo_corpus.store.arrays import integers_of, lengths_of
 from mlgo_corpus.store.parquetpages import Chunk, ChunkCost, read_chunks, read_cost

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from mlgo_corpus.errors import MlgoCorpusError, os_reason
+from mlgo_corpus.errors import MlgoCorpusError
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logblocks import Contexts, Rows
 from mlgo_corpus.formats.traininglog import LogHeader, encode_context
 from mlgo_corpus.store import arrays

@@ -7,11 +7,13 @@ made of them; what they lead to has to be a regular file, and only as many bytes
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import stat
 from pathlib import Path
 from typing import IO, Final
 
+from mlgo_corpus.formats.objfile import Buffer
 from mlgo_corpus.store.remote import Place, RemotePath
 
 MAX_LIST_BYTES: Final = 1 << 30
@@ -78,3 +80,25 @@ def read_open(file: IO[bytes], most: int) -> bytes:
     if size > most:
         raise OSError(errno.EFBIG, f"{size} bytes, expected at most {most}")
     return file.read(size)
+
+
+# A file up to this size is read whole; a larger one is mapped, which saves copying what is not bitcode. A mapped file
+# that shrinks meanwhile kills its worker, and the engine then has it read again.
+_READ_WHOLE_BYTES = 128 << 10
+
+
+def read_file(path: str) -> Buffer:
+    """Read a regular file; a very large one is mapped.
+
+    Raises:
+        OSError: it cannot be read, or is a FIFO, a device or a folder.
+    """
+    # O_NONBLOCK: a FIFO with an object's name must not hold us.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb", buffering=0) as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError("not a regular file")
+        if status.st_size > _READ_WHOLE_BYTES:
+            return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+        return file.read()

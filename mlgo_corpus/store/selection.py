@@ -10,7 +10,8 @@ from hashlib import sha256
 from itertools import repeat
 from pathlib import Path
 
-from mlgo_corpus.errors import UsageError, os_reason
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.store.corpus import Corpus
 
 # A sample is drawn from so many layers of modules of like size.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mlgo_corpus.store.card import markdown_code, markdown_text
+from mlgo_corpus.files.markdown import markdown_code, markdown_text
 from mlgo_corpus.store.sizestable import SIZES_FOLDER, Columns, ModuleSizes, describe_columns
 
 _FRONT_MATTER = f"""\

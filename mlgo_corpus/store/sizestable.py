@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.irfeatures import IR2NATIVE_NAMES, NAMED, OPCODES, PAIRS
 from mlgo_corpus.store import arrays
-from mlgo_corpus.store.moduletable import printable
 from mlgo_corpus.store.tables import Kind, read_columns, write_rows
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlgo_corpus.errors import CorpusError
-from mlgo_corpus.store.corpus import MANIFEST_NAME, MANIFEST_STEM, MODULES_NAME
+from mlgo_corpus.files.names import MANIFEST_NAME, MANIFEST_STEM, MODULES_NAME
 from mlgo_corpus.store.moduletable import read_module_columns, read_module_metadata, rewrite_column
 from mlgo_corpus.store.remote import RemotePath, parse_place
 from mlgo_corpus.store.splits import SIDES

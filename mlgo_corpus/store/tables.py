@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.files.atomic import create_file
 from mlgo_corpus.store import arrays
-from mlgo_corpus.store.corpus import create_file
 from mlgo_corpus.store.parquetfile import ParquetFile, texts_of
 from mlgo_corpus.store.remote import Place, RemotePath
 from mlgo_corpus.store.wholefolder import whole_files

@@ -49,8 +49,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from mlgo_corpus.files.text import storable
 from mlgo_corpus.store.logtable import LogRow
-from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, printable
+from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK
 from mlgo_corpus.store.tables import Kind, read_columns, share_equal, write_rows
 
 TRACE_KIND: Final = "trace"
@@ -248,13 +249,7 @@ def write_trace_rows(path: Path, rows: Iterable[TraceRow], metadata: Mapping[str
 
     Text that is not Unicode, of names and of commands, is made so (`printable`).
     """
-    write_rows(path, TraceRow._fields, KINDS, ([_storable(value) for value in row] for row in rows), metadata)
-
-
-def _storable(value: Any) -> Any:
-    if isinstance(value, str):
-        return printable(value)
-    return [printable(item) for item in value] if isinstance(value, tuple) else value
+    write_rows(path, TraceRow._fields, KINDS, ([storable(value) for value in row] for row in rows), metadata)
 
 
 def read_trace_rows(path: Path) -> tuple[TraceRow, ...]:

@@ -27,30 +27,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
-from itertools import repeat
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mlgo_corpus.errors import CorpusError, FormatError, TruncatedError
-from mlgo_corpus.formats.bitcode import Buffer, is_bitcode, iter_extents, read_producer
-from mlgo_corpus.formats.cmdline import decode_options, split_options
-from mlgo_corpus.formats.objfile import describe_head
-from mlgo_corpus.formats.replay import refused_options
-from mlgo_corpus.store.corpus import (
+from mlgo_corpus.files.names import (
     BITCODE_SUFFIX,
     MANIFEST_NAME,
     MANIFEST_STEM,
     MODULES_NAME,
     STATE_FOLDER,
     THINLTO_INDEX_SUFFIX,
-    UNSPECIFIED_OVERRIDE,
-    Corpus,
-    Module,
     checked_name,
-    read_manifest,
 )
-from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, ModuleRow, iter_module_rows, printable
-from mlgo_corpus.store.packed import PackedCorpus
+from mlgo_corpus.files.text import printable
+from mlgo_corpus.formats.bitcode import Buffer, is_bitcode, iter_extents, read_producer
+from mlgo_corpus.formats.cmdline import decode_options, split_options
+from mlgo_corpus.formats.objfile import describe_head
+from mlgo_corpus.formats.replay import refused_options
+from mlgo_corpus.store.corpus import UNSPECIFIED_OVERRIDE, Corpus, Module, read_manifest
+from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, ModuleRow, iter_module_rows
 from mlgo_corpus.store.packedplace import file_digest
 from mlgo_corpus.store.remote import Place, RemotePath
 from mlgo_corpus.store.tables import Kind, write_table
@@ -395,16 +391,13 @@ class ModuleLookup:
 
 def iter_checks(corpus: Corpus, names: Sequence[str], lookup: ModuleLookup) -> Iterator[Check]:
     """Give what is to be checked of the modules."""
-    for name, packed in zip(names, _iter_packed(corpus, names), strict=True):
+    for name, packed in zip(names, _iter_recorded(corpus, names), strict=True):
         row = lookup.find(name)
         yield Check(corpus[name], packed if row is None else Expected.of(row), lookup.exists)
 
 
-def _iter_packed(corpus: Corpus, names: Sequence[str]) -> Iterator[Expected | None]:
-    """Give what the columns of a packed corpus say of modules' files; None of a module where there is no such thing."""
-    if not isinstance(corpus, PackedCorpus):
-        yield from repeat(None, len(names))
-        return
+def _iter_recorded(corpus: Corpus, names: Sequence[str]) -> Iterator[Expected | None]:
+    """Give what the rows of a packed corpus say of modules' files; None of a module where there is no such thing."""
     columns = ("bitcode_bytes", "bitcode_sha256", "cmd_bytes", "cmd_sha256")
     for values in corpus.iter_values(names, columns):
         # Whether the build embedded a command is not told: the folder would not tell it either.
@@ -425,7 +418,7 @@ def iter_folder_rows(corpus: Corpus, lookup: ModuleLookup, *, whole: bool) -> It
     """
     if lookup.damage is not None:
         yield problem_row(MODULES_NAME, VerifyReason.DAMAGED_TABLE, lookup.damage)
-    elif isinstance(corpus, PackedCorpus):
+    else:
         yield from _check_others(corpus)
     if (override := corpus.global_command_override) is not None:
         yield from _check_override(override)
@@ -453,13 +446,13 @@ def iter_folder_rows(corpus: Corpus, lookup: ModuleLookup, *, whole: bool) -> It
                 yield problem_row(name, VerifyReason.UNLISTED_FILE, "bitcode that no manifest names")
 
 
-def _check_others(packed: PackedCorpus) -> Iterator[VerifyRow]:
+def _check_others(corpus: Corpus) -> Iterator[VerifyRow]:
     """Compare the manifests and tables of a packed corpus with what was packed."""
-    for name, digest in packed.description["others"].items():
+    for name, digest in corpus.recorded_digests().items():
         is_manifest = name.startswith(MANIFEST_STEM)
         reason = VerifyReason.DAMAGED_MANIFEST if is_manifest else VerifyReason.DAMAGED_TABLE
         try:
-            found = file_digest(packed.place / name)
+            found = file_digest(corpus.place / name)
         except CorpusError as error:
             yield problem_row(name, reason, str(error))
             continue

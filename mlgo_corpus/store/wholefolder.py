@@ -15,7 +15,6 @@ is there, the run that wrote it has told nobody that it was done.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -24,7 +23,9 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from mlgo_corpus.errors import MlgoCorpusError, UsageError, os_reason
+from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.files.lock import claim
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.store.moves import Move, check_inside, checked_moves, list_moves, make_moves
 from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES, read_regular
 
@@ -61,7 +62,7 @@ def whole_folder(output: Path, *, replace: Callable[[], bool] = lambda: False) -
         with ExitStack() as stack:
             with _beginning(real):
                 real.parent.mkdir(parents=True, exist_ok=True)
-                lock = stack.enter_context(locked(_lock(real), output))
+                lock = stack.enter_context(_held(_lock(real), output))
             try:
                 with _beginning(making):
                     lock.clear()
@@ -236,7 +237,7 @@ def whole_files(anchor: Path) -> Iterator[NewFiles]:
         with ExitStack() as stack:
             with _beginning(anchor):
                 anchor.parent.mkdir(parents=True, exist_ok=True)
-                lock = stack.enter_context(locked(_lock(anchor), anchor))
+                lock = stack.enter_context(_held(_lock(anchor), anchor))
                 _go_on(anchor, lock)
                 lock.clear()
                 making.mkdir()
@@ -270,7 +271,7 @@ def finish_moves(anchor: Path) -> frozenset[Path]:
     """
     made: frozenset[Path] = frozenset()
     if anchor.name and any(os.path.lexists(path) for path in (_lock(anchor), _making(anchor))):
-        with suppress(OSError, UsageError), locked(_lock(anchor), anchor) as lock:
+        with suppress(OSError, UsageError), _held(_lock(anchor), anchor) as lock:
             made = _go_on(anchor, lock)
             lock.done()
     return made
@@ -296,7 +297,7 @@ def recover(output: Path) -> bool:
     """
     real = _real(output)
     if any(os.path.lexists(path) for path in (_lock(real), _making(real), _old(real))):
-        with suppress(OSError, UsageError), locked(_lock(real), output) as lock:
+        with suppress(OSError, UsageError), _held(_lock(real), output) as lock:
             made = lock.moves() == [(_WHOLE, real.name)] and not os.path.lexists(_making(real)) and real.is_dir()
             if not made:
                 lock.clear()
@@ -344,26 +345,14 @@ class Lock:
 
 
 @contextmanager
-def locked(path: Path, output: Path) -> Iterator[Lock]:
+def _held(path: Path, output: Path) -> Iterator[Lock]:
     """Keep other processes from making the same ``output``, by a file that is there in the meantime.
 
     Raises:
         UsageError: another process makes it.
         OSError: the file cannot be made.
     """
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_same_file(descriptor, path):
-                break
-        except BlockingIOError as error:
-            os.close(descriptor)
-            raise UsageError(f"{output}: another mlgo-corpus is making it; wait for it") from error
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)  # the one before took it away between our two steps
+    descriptor = claim(path, f"{output}: another mlgo-corpus is making it")
     lock = Lock(descriptor)
     try:
         yield lock
@@ -374,13 +363,6 @@ def locked(path: Path, output: Path) -> Iterator[Lock]:
                     path.unlink()
         finally:
             os.close(descriptor)
-
-
-def _is_same_file(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
-    except FileNotFoundError:
-        return False
 
 
 def _real(output: Path) -> Path:

@@ -11,14 +11,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.files.names import CERTIFICATE_NAME, FUNCTIONS_NAME
+from mlgo_corpus.files.text import printable
 from mlgo_corpus.store.components import Leakage, find_sharing, measure_leakage
-from mlgo_corpus.store.corpus import CERTIFICATE_NAME, FUNCTIONS_NAME, MODULES_NAME, Corpus
+from mlgo_corpus.store.corpus import Corpus
 from mlgo_corpus.store.functiontable import read_function_columns
 from mlgo_corpus.store.grouping import digest_keys, group_labels, integers, is_again
 from mlgo_corpus.store.modulescan import iter_tables
-from mlgo_corpus.store.moduletable import STATUS_OK, printable
-from mlgo_corpus.store.packed import PackedCorpus
+from mlgo_corpus.store.moduletable import STATUS_OK
 from mlgo_corpus.store.splits import SIDES
 from mlgo_corpus.store.tables import read_metadata
 from mlgo_corpus.view.aggregate import Distribution
@@ -122,8 +123,8 @@ def read_corpus_facts(place: str | Path) -> CorpusFacts:
         CorpusError: it is none, or a table is damaged.
         UsageError: the URL is none that is known.
     """
-    corpus = Corpus.open(place)
-    facts = CorpusFacts(corpus.location, _about(corpus), isinstance(corpus, PackedCorpus), corpus.has_thinlto)
+    corpus = open_corpus(place)
+    facts = CorpusFacts(corpus.location, corpus.about(), corpus.packed, corpus.has_thinlto)
     sizes, keys = [facts.sizes], [facts.keys]
     sides: dict[str, str] = {}
     for table in iter_tables(corpus, _COLUMNS):
@@ -132,15 +133,6 @@ def read_corpus_facts(place: str | Path) -> CorpusFacts:
     facts.leakage = _leakage(corpus, sides)
     facts.certificate = _certificate(corpus)
     return facts
-
-
-def _about(corpus: Corpus) -> dict[str, Any]:
-    if isinstance(corpus, PackedCorpus):
-        return dict(corpus.description)
-    try:
-        return read_metadata(corpus.place / MODULES_NAME)
-    except CorpusError:
-        return {}
 
 
 def _add_rows(
@@ -207,7 +199,7 @@ def _leakage(corpus: Corpus, sides: dict[str, str]) -> Leakage | None:
 
 
 def _split_options(corpus: Corpus) -> dict[str, Any] | None:
-    said = _about(corpus).get("split")
+    said = corpus.about().get("split")
     return said if isinstance(said, dict) else None
 
 

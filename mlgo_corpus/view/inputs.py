@@ -7,8 +7,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from mlgo_corpus.errors import CorpusError, UsageError, os_reason
-from mlgo_corpus.store.corpus import MANIFEST_NAME, MANIFEST_STEM
+from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.files.names import MANIFEST_NAME, MANIFEST_STEM
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.store.dataset import DATASET_NAME, PARQUET_SUFFIX, DatasetPaths
 from mlgo_corpus.store.packed import is_packed
 from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES, read_regular

@@ -19,7 +19,7 @@ from reportinputs import function_columns, sizes
 from test_extract_incremental import real_objects
 
 from mlgo_corpus import convert_logs, extract_corpus, pack_corpus, split_corpus
-from mlgo_corpus.store.corpus import FUNCTIONS_NAME, MANIFEST_STEM
+from mlgo_corpus.files.names import FUNCTIONS_NAME, MANIFEST_STEM
 
 from .mutations import mutate
 from .verbs import Place

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlgo_corpus.cli.main import app
-from mlgo_corpus.store.corpus import STATE_FOLDER
+from mlgo_corpus.files.names import STATE_FOLDER
 
 State = dict[str, tuple[int, object]]
 

@@ -29,7 +29,10 @@ from pathlib import Path
 from typing import Any
 
 from mlgo_corpus import __version__
-from mlgo_corpus.errors import UsageError, os_reason
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.lock import locked
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.run.devmode.compilation import (
     CLANG_MAIN,
     CLANG_MAIN_16,
@@ -52,12 +55,10 @@ from mlgo_corpus.run.devmode.installed import (
     missing_error,
     package_names,
 )
-from mlgo_corpus.run.devmode.locks import locked
 from mlgo_corpus.run.devmode.probe import probe_tools
 from mlgo_corpus.run.devmode.provision import Source, is_made_of, part_folder, provide_source
 from mlgo_corpus.run.devmode.record import ALREADY_THERE, PHASES, Phase, Progress, Record, Request, count
 from mlgo_corpus.run.process import run_tool
-from mlgo_corpus.store.corpus import write_atomically
 from mlgo_corpus.store.scratch import scratch_folder
 
 __all__ = ["PHASES", "DevmodeBuild", "Phase", "build_devmode"]
@@ -228,7 +229,7 @@ def _locked(path: Path, request: Request, record: Record) -> Iterator[None]:
         waited = True
         request.progress("wait", 0, 1)
 
-    with locked(path, waiting):
+    with locked(path, str(path), waiting=waiting):
         if waited:
             request.progress("wait", 1, 1)
             record.phases.append(Phase("wait", time.monotonic() - begin, f"for another build in {path.parent}"))

@@ -1,14 +1,6 @@
-"""Map a function over many items in worker processes: results in order, and no item takes the run down.
+"""Worker processes of this machine, which do tasks and are replaced where they die.
 
-`parallel_map` hands chunks of items to ``jobs`` workers and yields their results in the items' order. A worker that
-dies (a crash in a native library, the kernel's out-of-memory killer) or exceeds its time is replaced. The items it
-held are tried again one by one; the item that kills its worker a second time, alone, gives a `Lost` in its place.
-
-The workers are processes of this machine, or a Ray cluster's (`mlgo_corpus.run.rayengine`): an `EngineChoice` says.
-Results, their order and what a `Lost` says are the same.
-
-At most a few chunks per worker are under way or waiting to be yielded, so that memory does not grow with the number
-of items. However the iteration ends (exhausted, closed, Ctrl-C, an exception of the function's), no worker is left.
+`mlgo_corpus.engine.map` says what becomes of their items.
 """
 
 from __future__ import annotations
@@ -23,194 +15,21 @@ import sys
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from mlgo_corpus.errors import UsageError
-from mlgo_corpus.run.tasks import Queue, Task, chunks
+from mlgo_corpus.engine.choice import Lost
+from mlgo_corpus.run.tasks import CHUNKS_AHEAD, CHUNKS_AT_HAND, Queue, Task
 from mlgo_corpus.run.worker import encode_message, end_with, read_message, serve, write_message
-from mlgo_corpus.store.remote import in_use, parse_place
+from mlgo_corpus.store.remote import in_use
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-PathText = TypeVar("PathText", Path, str, Path | str)
 
-_CHUNKS_AHEAD_PER_WORKER = 4
-# One item may take as long as so many others, which must not wait for it.
-_LONG_CHUNKS_AHEAD_PER_WORKER = 1000
-# A worker has its next chunk at hand while we take its answer. That chunk must fit into the pipe (64 KiB): a worker
-# that waits for us to read its answer, while we wait for it to read its next chunk, would wait for ever.
-_CHUNKS_AT_HAND = 2
 _AT_HAND_BYTES = 16 << 10
 _RETRIES_ALONE = 1
-_MOST_RETRIES = 100
-
-LOCAL: Final = "local"
-RAY: Final = "ray"
-ENGINES: Final = (LOCAL, RAY)
-
-
-@dataclass(slots=True)
-class WorkerFigures:
-    """What one worker of a cluster did: the seconds are those that it was at work on its items."""
-
-    host: str
-    pid: int
-    items: int = 0
-    seconds: float = 0.0
-
-
-@dataclass(slots=True)
-class EngineStatus:
-    """What a cluster is at: workers at hand, items under way or waiting for those before them; and all there were."""
-
-    workers: int = 0
-    under_way: int = 0
-    figures: list[WorkerFigures] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class EngineChoice:
-    """Where work is done. It is chosen once, and handed down.
-
-    Attributes:
-        kind: ``local`` or ``ray``.
-        address: of a Ray cluster, ``HOST:PORT``; by default what ``RAY_ADDRESS`` says, or this machine's.
-        retries: how often an item is tried again that took its worker down; by default once, on a cluster twice.
-        status: of a cluster, for whoever wants to show it.
-
-    Raises:
-        UsageError: there is no such engine, or the options do not go together.
-    """
-
-    kind: str = LOCAL
-    address: str | None = None
-    retries: int | None = None
-    status: EngineStatus = field(default_factory=EngineStatus, compare=False)
-
-    def __post_init__(self) -> None:
-        if self.kind not in ENGINES:
-            raise UsageError(f"--engine {self.kind}: expected one of {', '.join(ENGINES)}")
-        if self.address is not None and self.kind != RAY:
-            raise UsageError(f"--ray-address {self.address}: belongs to --engine ray")
-        if self.retries is not None and not 0 <= self.retries <= _MOST_RETRIES:
-            bound = "at least 0" if self.retries < 0 else f"at most {_MOST_RETRIES}"
-            raise UsageError(f"--retries {self.retries}: expected {bound}")
-
-    def place(self, path: PathText) -> PathText:
-        """Give a path as workers are told it: absolute where they are elsewhere. A URL stays."""
-        if self.kind == LOCAL or not isinstance(place := parse_place(path), Path):
-            return path
-        return type(path)(place.absolute())
-
-
-HERE: Final = EngineChoice()
-"""This machine."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """Stands for the result of an item whose worker died, or ran out of time, while it worked on it alone."""
-
-    timed_out: bool
-    detail: str
-
-
-def available_cpus() -> int:
-    """The CPUs this process may use: the default of ``--jobs``."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def parallel_map(
-    function: Callable[[Item], Result],
-    items: Iterable[Item],
-    *,
-    jobs: int | None,
-    limit: float,
-    weigh: Callable[[Item], float] = lambda _: 0.0,
-    long_items: bool = False,
-    engine: EngineChoice = HERE,
-    needs: Sequence[Path | str] = (),
-) -> Iterator[Result | Lost]:
-    """Yield ``function(item)`` for each item, in order, computed by up to ``jobs`` worker processes.
-
-    Args:
-        function: picklable by name (or a partial of such); what it returns is pickled back.
-        items: consumed as the work goes on, a few chunks ahead of what was yielded.
-        jobs: the number of workers, at least 1; None for one on each CPU there is.
-        limit: seconds that one item may take.
-        weigh: an item's share of a chunk (a chunk ends where the shares reach 1); by default only the count matters.
-        long_items: whether items take long and their results are small: then none waits behind another at a worker,
-            and many more are done before the first of them is yielded.
-        engine: whose processes they are.
-        needs: what has to be there for the work, absolute paths: a machine of a cluster that lacks one is left out.
-
-    Raises:
-        Exception: what ``function`` raised; the remaining items are abandoned.
-        UsageError: there is no such cluster, or none of its machines has what is needed.
-    """
-    ahead = _LONG_CHUNKS_AHEAD_PER_WORKER if long_items else _CHUNKS_AHEAD_PER_WORKER
-    at_hand = 1 if long_items else _CHUNKS_AT_HAND
-    if engine.kind == RAY:
-        from mlgo_corpus.run.rayengine import ray_map
-
-        chunked = chunks(items, weigh)
-        yield from ray_map(function, chunked, engine, jobs, limit, at_hand=at_hand, ahead=ahead, needs=needs)
-        return
-    retries = _RETRIES_ALONE if engine.retries is None else engine.retries
-    pool: Pool[Any] = Pool(function, jobs or available_cpus(), limit, retries, at_hand=at_hand, ahead=ahead)
-    try:
-        yield from pool.run(chunks(items, weigh))
-    finally:
-        pool.close()
-
-
-def resumed_map(
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
-    known: Sequence[Result | None],
-    *,
-    jobs: int | None,
-    limit: float,
-    lost: Callable[[Item, Lost], Result],
-    engine: EngineChoice = HERE,
-    needs: Sequence[Path | str] = (),
-) -> Iterator[Result]:
-    """Yield a result for each item, in order: the one that is known already, else ``function(item)``, computed.
-
-    For items that take long and whose results are small: runs of a compiler, each of one module.
-
-    Args:
-        function: as for `parallel_map`, and ``jobs``, ``limit``, ``engine`` and ``needs`` too.
-        items: all of them.
-        known: the result that each has from an earlier run, or None.
-        jobs: the number of workers, at least 1.
-        limit: seconds that one item may take.
-        lost: makes a result of an item whose worker died.
-        engine: whose processes do it.
-        needs: what has to be there for it.
-
-    Raises:
-        Exception: what ``function`` raised; the remaining items are abandoned.
-    """
-    missing = [item for item, result in zip(items, known, strict=True) if result is None]
-    made = parallel_map(
-        function,
-        missing,
-        jobs=jobs,
-        limit=limit,
-        weigh=lambda _: 1.0,
-        long_items=True,
-        engine=engine,
-        needs=needs,
-    )
-    for item, there in zip(items, known, strict=True):
-        result = next(made) if there is None else there
-        yield lost(item, result) if isinstance(result, Lost) else result
-    for _ in made:
-        raise AssertionError("as many results as items")
 
 
 class Pool(Generic[Item]):
@@ -230,15 +49,15 @@ class Pool(Generic[Item]):
         function: Callable[[Item], Any],
         jobs: int,
         limit: float,
-        retries: int = _RETRIES_ALONE,
+        retries: int | None = None,
         *,
-        at_hand: int = _CHUNKS_AT_HAND,
-        ahead: int = _CHUNKS_AHEAD_PER_WORKER,
+        at_hand: int = CHUNKS_AT_HAND,
+        ahead: int = CHUNKS_AHEAD,
     ) -> None:
         self._function = function
         self._jobs = jobs
         self._limit = limit
-        self._retries = retries
+        self._retries = _RETRIES_ALONE if retries is None else retries
         self._at_hand = at_hand
         self._ahead = ahead
         self._workers: list[_Worker] = []

@@ -1,0 +1,1 @@
+"""Corpora: the modules of a build, in a folder or packed, and what is said of them."""

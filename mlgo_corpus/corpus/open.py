@@ -1,0 +1,45 @@
+"""Open a corpus of any kind: a folder of modules, or a packed one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.files.names import MANIFEST_NAME, MANIFEST_STEM, MODULES_NAME, TABLE_NAMES
+from mlgo_corpus.store.corpus import Corpus, read_manifest
+from mlgo_corpus.store.links import check_inside
+from mlgo_corpus.store.packed import PackedCorpus, is_packed
+from mlgo_corpus.store.packedrows import PACKED_NAME
+from mlgo_corpus.store.remote import RemotePath, parse_place
+from mlgo_corpus.store.wholefolder import finish_moves
+
+__all__ = ["Corpus", "open_corpus"]
+
+
+def open_corpus(path: Path | str) -> Corpus:
+    """Open a corpus made by this tool, by LLVM's mlgo-utils or by ml-compiler-opt.
+
+    A manifest may be named instead of its folder: ``corpus/corpus_description.train.json`` is a corpus of the
+    modules of one side of a split. A packed corpus may be behind a URL.
+
+    Raises:
+        CorpusError: there is no manifest, or it is not one, or the packed corpus is damaged.
+        UsageError: the URL is of an unknown kind.
+    """
+    place = parse_place(path)
+    manifest = place / MANIFEST_NAME
+    named = place.name.startswith(MANIFEST_STEM) and place.name.endswith(".json")
+    if named and (isinstance(place, RemotePath) or not place.is_dir()):
+        manifest, place = place, place.parent
+    if isinstance(place, Path):
+        check_inside(place, manifest.name, *TABLE_NAMES, PACKED_NAME)
+    if is_packed(place):
+        return PackedCorpus(place, manifest.name)
+    if isinstance(place, RemotePath):
+        place.check_bucket()
+        raise CorpusError(f"{place}: not a packed corpus, which mlgo-corpus pack makes")
+    finish_moves(place / MODULES_NAME)
+    return Corpus(place, read_manifest(place / manifest.name))
+
+
+Corpus.open = staticmethod(open_corpus)

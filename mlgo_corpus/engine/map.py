@@ -1,0 +1,117 @@
+"""Map a function over many items in worker processes: results in order, and no item takes the run down.
+
+`parallel_map` hands chunks of items to ``jobs`` workers and yields their results in the items' order. A worker that
+dies (a crash in a native library, the kernel's out-of-memory killer) or exceeds its time is replaced. The items it
+held are tried again one by one; the item that kills its worker a second time, alone, gives a `Lost` in its place.
+
+The workers are processes of this machine (`mlgo_corpus.engine.pool`), or a Ray cluster's (`mlgo_corpus.run.rayengine`):
+an `EngineChoice` says. Results, their order and what a `Lost` says are the same.
+
+At most a few chunks per worker are under way or waiting to be yielded, so that memory does not grow with the number
+of items. However the iteration ends (exhausted, closed, Ctrl-C, an exception of the function's), no worker is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mlgo_corpus.engine.choice import HERE, RAY, EngineChoice, Lost, available_cpus
+from mlgo_corpus.engine.pool import Pool
+from mlgo_corpus.run.tasks import CHUNKS_AHEAD, CHUNKS_AT_HAND, chunks
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# One item may take as long as so many others, which must not wait for it.
+_LONG_CHUNKS_AHEAD = 1000
+
+
+def parallel_map(
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    jobs: int | None,
+    limit: float,
+    weigh: Callable[[Item], float] = lambda _: 0.0,
+    long_items: bool = False,
+    engine: EngineChoice = HERE,
+    needs: Sequence[Path | str] = (),
+) -> Iterator[Result | Lost]:
+    """Yield ``function(item)`` for each item, in order, computed by up to ``jobs`` worker processes.
+
+    Args:
+        function: picklable by name (or a partial of such); what it returns is pickled back.
+        items: consumed as the work goes on, a few chunks ahead of what was yielded.
+        jobs: the number of workers, at least 1; None for one on each CPU there is.
+        limit: seconds that one item may take.
+        weigh: an item's share of a chunk (a chunk ends where the shares reach 1); by default only the count matters.
+        long_items: whether items take long and their results are small: then none waits behind another at a worker,
+            and many more are done before the first of them is yielded.
+        engine: whose processes they are.
+        needs: what has to be there for the work, absolute paths: a machine of a cluster that lacks one is left out.
+
+    Raises:
+        Exception: what ``function`` raised; the remaining items are abandoned.
+        UsageError: there is no such cluster, or none of its machines has what is needed.
+    """
+    ahead = _LONG_CHUNKS_AHEAD if long_items else CHUNKS_AHEAD
+    at_hand = 1 if long_items else CHUNKS_AT_HAND
+    if engine.kind == RAY:
+        from mlgo_corpus.run.rayengine import ray_map
+
+        chunked = chunks(items, weigh)
+        yield from ray_map(function, chunked, engine, jobs, limit, at_hand=at_hand, ahead=ahead, needs=needs)
+        return
+    pool: Pool[Any] = Pool(function, jobs or available_cpus(), limit, engine.retries, at_hand=at_hand, ahead=ahead)
+    try:
+        yield from pool.run(chunks(items, weigh))
+    finally:
+        pool.close()
+
+
+def resumed_map(
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    known: Sequence[Result | None],
+    *,
+    jobs: int | None,
+    limit: float,
+    lost: Callable[[Item, Lost], Result],
+    engine: EngineChoice = HERE,
+    needs: Sequence[Path | str] = (),
+) -> Iterator[Result]:
+    """Yield a result for each item, in order: the one that is known already, else ``function(item)``, computed.
+
+    For items that take long and whose results are small: runs of a compiler, each of one module.
+
+    Args:
+        function: as for `parallel_map`, and ``jobs``, ``limit``, ``engine`` and ``needs`` too.
+        items: all of them.
+        known: the result that each has from an earlier run, or None.
+        jobs: the number of workers, at least 1.
+        limit: seconds that one item may take.
+        lost: makes a result of an item whose worker died.
+        engine: whose processes do it.
+        needs: what has to be there for it.
+
+    Raises:
+        Exception: what ``function`` raised; the remaining items are abandoned.
+    """
+    missing = [item for item, result in zip(items, known, strict=True) if result is None]
+    made = parallel_map(
+        function,
+        missing,
+        jobs=jobs,
+        limit=limit,
+        weigh=lambda _: 1.0,
+        long_items=True,
+        engine=engine,
+        needs=needs,
+    )
+    for item, there in zip(items, known, strict=True):
+        result = next(made) if there is None else there
+        yield lost(item, result) if isinstance(result, Lost) else result
+    for _ in made:
+        raise AssertionError("as many results as items")

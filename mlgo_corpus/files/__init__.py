@@ -1,0 +1,1 @@
+"""Files: onto a disk and off it, whole or not at all."""

@@ -1,0 +1,146 @@
+"""Locks between processes: the one place that calls ``flock``.
+
+The system frees a lock when the last descriptor of its file is closed, also when its process is killed, so that no
+lock is ever left behind.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.text import os_reason
+
+# Never through a link that stands in the file's place, and never waiting for the other side of a pipe.
+_OPEN_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def lock_descriptor(descriptor: int, busy: str) -> None:
+    """Lock an open file for as long as it is open.
+
+    Args:
+        descriptor: of the file.
+        busy: what to say where another process has the lock: ``PATH: another mlgo-corpus is writing it``.
+
+    Raises:
+        UsageError: another process has it, or the file system has no locks.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UsageError(f"{busy}; wait for it") from error
+    except OSError as error:
+        raise UsageError(f"{busy.partition(': ')[0]}: cannot be locked: {os_reason(error)}") from error
+
+
+def open_locked(path: Path, busy: str) -> int:
+    """Open a file, made where it is missing, and lock it; return the descriptor, which is the caller's to close.
+
+    Raises:
+        UsageError: another process has it locked, or the file system has no locks.
+        OSError: it cannot be opened.
+    """
+    descriptor = os.open(path, _OPEN_FILE, 0o666)
+    try:
+        lock_descriptor(descriptor, busy)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def claim(path: Path, busy: str, *, waiting: Callable[[], None] | None = None) -> int:
+    """Open and lock a lock file that its owners remove; return the descriptor, as `open_locked` does.
+
+    Whoever locked a file that its last owner then removed sees that, and begins again with a new one. The arguments
+    and errors are those of `locked`.
+    """
+    while True:
+        descriptor = _open_waiting(path, waiting) if waiting is not None else open_locked(path, busy)
+        if descriptor is not None:
+            if _is_at(path, descriptor):
+                return descriptor
+            os.close(descriptor)
+
+
+@contextmanager
+def locked(path: Path, busy: str, *, waiting: Callable[[], None] | None = None) -> Iterator[int]:
+    """Hold a lock file, which is removed in the end; yield its descriptor.
+
+    Args:
+        path: of the lock file. With ``waiting``, folders above it are made.
+        busy: what to say where another process has it.
+        waiting: called once where another process has it, before this one waits; by default it does not wait.
+
+    Raises:
+        UsageError: another process has it, and there is no ``waiting``.
+        OSError: the file cannot be made.
+    """
+    descriptor = claim(path, busy, waiting=waiting)
+    try:
+        yield descriptor
+    finally:
+        try:
+            with suppress(OSError):
+                path.unlink()
+        finally:
+            os.close(descriptor)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
+
+def _open_waiting(path: Path, waiting: Callable[[], None]) -> int | None:
+    """Open and lock a file, waiting for its owner; None where the folder above it went away meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(path, _OPEN_FILE, 0o666)
+    except FileNotFoundError:
+        return None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def lock_folder(folder: Path, *, needed: bool = True) -> int | None:
+    """Lock a folder for as long as the returned descriptor is open; None if it is gone, or locked by another.
+
+    Args:
+        folder: the folder.
+        needed: whether a file system that locks no folders is an error; else the folder is only opened.
+
+    Raises:
+        OSError: it cannot be opened, or not be locked.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:
+        if needed:
+            os.close(descriptor)
+            raise
+    if folder.is_dir():
+        return descriptor
+    os.close(descriptor)
+    return None

@@ -1,0 +1,138 @@
+"""The names of a corpus's files, and module names that stay inside it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from hashlib import sha256
+
+from mlgo_corpus.errors import CorpusError
+
+MANIFEST_NAME = "corpus_description.json"
+MANIFEST_STEM = "corpus_description."
+MODULES_NAME = "modules.parquet"
+FUNCTIONS_NAME = "functions.parquet"
+CERTIFICATE_NAME = "rebuild.parquet"
+TABLE_NAMES = (MODULES_NAME, FUNCTIONS_NAME, CERTIFICATE_NAME)
+STATE_FOLDER = ".mlgo-corpus"
+BITCODE_SUFFIX = ".bc"
+COMMAND_SUFFIX = ".cmd"
+THINLTO_INDEX_SUFFIX = ".thinlto.bc"
+MODULE_SUFFIXES = (BITCODE_SUFFIX, COMMAND_SUFFIX, THINLTO_INDEX_SUFFIX)
+# A file name has at most 255 bytes; a module's ends in a suffix, and may be numbered.
+_MAX_COMPONENT_BYTES = 255 - len(THINLTO_INDEX_SUFFIX) - len("~1234567")
+# A path has at most 4096 bytes: this leaves room for the corpus, an archive's own name and a member's.
+_MAX_NAME_BYTES = 1000
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+_RESERVED_FOLDERS = frozenset({MANIFEST_NAME, MODULES_NAME, STATE_FOLDER})
+
+
+def safe_module_name(text: str) -> str:
+    """Map an object's path to a module name that stays inside the corpus; equal paths give equal names.
+
+    The path is normalised as text. An absolute path loses its root, a leading ``..`` becomes ``_up``. Control
+    characters and bytes that are not UTF-8 are written ``%XX``. A folder whose name would collide with a module's
+    file gets a ``_``, and a component too long for a file name ends in a hash of itself.
+    """
+    parts: list[str] = []
+    for part in text.split("/"):
+        if part in ("", "."):
+            continue
+        if part == ".." and parts and parts[-1] != "_up":
+            parts.pop()
+        else:
+            parts.append("_up" if part == ".." else part)
+    if not parts:
+        parts = ["module"]
+    if len(text) > _MAX_NAME_BYTES // 4 and len("/".join(parts).encode("utf-8", "surrogatepass")) > _MAX_NAME_BYTES:
+        parts = [f"long~{_short_digest('/'.join(parts))}", parts[-1]]
+    last = len(parts) - 1
+    safe = [_safe_component(part, is_folder=index < last) for index, part in enumerate(parts)]
+    if len(safe) > 1 and safe[0] in _RESERVED_FOLDERS:
+        safe[0] += "_"
+    return "/".join(safe)
+
+
+def _safe_component(part: str, *, is_folder: bool) -> str:
+    if not part.isprintable():
+        part = _UNPRINTABLE.sub(_percent, part)
+    if part.endswith((BITCODE_SUFFIX, COMMAND_SUFFIX) if is_folder else ".thinlto"):
+        part += "_"
+    if len(part) > _MAX_COMPONENT_BYTES // 4 and len(part.encode()) > _MAX_COMPONENT_BYTES:
+        part = part.encode()[: _MAX_COMPONENT_BYTES - 17].decode("utf-8", "ignore") + "~" + _short_digest(part)
+    return part
+
+
+def _short_digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _percent(match: re.Match[str]) -> str:
+    # Python stands a byte that is not UTF-8 for a surrogate in this range; other surrogates come from JSON escapes.
+    escaped_byte = "\udc80" <= match[0] <= "\udcff"
+    encoded = match[0].encode("utf-8", "surrogateescape" if escaped_byte else "surrogatepass")
+    return "".join(f"%{byte:02X}" for byte in encoded)
+
+
+def numbered_name(name: str, number: int) -> str:
+    """Give the name that the ``number``-th object called ``name`` gets: ``a/b.o`` becomes ``a/b~2.o``."""
+    folder, slash, base = name.rpartition("/")
+    stem, dot, suffix = base.partition(".")
+    if not stem:  # a name that begins with a dot
+        stem, dot, suffix = base, "", ""
+    return f"{folder}{slash}{stem}~{number}{dot}{suffix}"
+
+
+class NameRegistry:
+    """Hands out each module name once, and never one that is a folder of another.
+
+    Names are given in the order they are asked for, so that the same inputs always get the same names.
+    """
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._folders: set[str] = set()
+        self._next: dict[str, int] = {}
+        self._moved: dict[str, str] = {}
+
+    def claim(self, wanted: str) -> str:
+        """Give ``wanted``, or a numbered form of it that is free."""
+        while folder := next((folder for folder in _folders(wanted) if folder in self._names), None):
+            if folder not in self._moved:
+                self._moved[folder] = self._numbered(folder)
+            wanted = self._moved[folder] + wanted[len(folder) :]
+        name = self._numbered(wanted) if wanted in self._names or wanted in self._folders else wanted
+        self._names.add(name)
+        self._folders.update(_folders(name))
+        return name
+
+    def _numbered(self, name: str) -> str:
+        while True:
+            number = self._next.get(name, 2)
+            self._next[name] = number + 1
+            candidate = numbered_name(name, number)
+            if candidate not in self._names and candidate not in self._folders:
+                return candidate
+
+
+def _folders(name: str) -> Iterable[str]:
+    at = name.find("/")
+    while at >= 0:
+        yield name[:at]
+        at = name.find("/", at + 1)
+
+
+def checked_name(name: str) -> str:
+    """Refuse a name from a manifest that would leave the corpus.
+
+    Raises:
+        CorpusError: it is empty, absolute, holds ``..``, a NUL byte or half a character.
+    """
+    if not name or name.startswith("/") or "\0" in name or ".." in name.split("/"):
+        raise CorpusError("this module name leaves the corpus folder", name)
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError as error:
+        raise CorpusError("this module name is not one that a file can have", name) from error
+    return name
