@@ -27,9 +27,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mlgo_corpus.corpus.functions import function_schema
+from mlgo_corpus.corpus.modules import INTEGER_FIELDS, ModuleRow
 from mlgo_corpus.files.names import FUNCTIONS_NAME
-from mlgo_corpus.store.functiontable import function_schema
-from mlgo_corpus.store.moduletable import INTEGER_FIELDS, ModuleRow
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = 500
@@ -111,9 +111,9 @@ def make_functions(
     folder: Path, names: list[str], package: np.ndarray, counts: np.ndarray, random: np.random.Generator
 ) -> None:
     """Write the functions: one in eight is shared in its package, one in a hundred and fifty is everywhere."""
-    from mlgo_corpus.run.functionindex import _RULES
-    from mlgo_corpus.store.corpus import Corpus
-    from mlgo_corpus.store.selection import corpus_digest
+    from mlgo_corpus.corpus.folder import Corpus
+    from mlgo_corpus.corpus.select import corpus_digest
+    from mlgo_corpus.runs.functions.run import _RULES
 
     corpus = Corpus.open(folder)
     about = {"rules": _RULES, "corpus": corpus_digest(corpus, corpus.names), "problems": []}

@@ -45,8 +45,8 @@ SMALL_MEGABYTES = 10
 def make_random(path: Path, size: int) -> None:
     """Write a log of two features whose values are all different."""
     from mlgo_corpus import LogWriter, TensorSpec
-    from mlgo_corpus.formats.logblocks import Rows
-    from mlgo_corpus.formats.traininglog import Context, LogHeader
+    from mlgo_corpus.formats.logs.blocks import Rows
+    from mlgo_corpus.formats.logs.events import Context, LogHeader
 
     header = LogHeader((TensorSpec("uniform", "double"), TensorSpec("lognormal", "double")))
     generator = np.random.default_rng(0)
@@ -90,8 +90,8 @@ def protobuf(dataset: Path, output: Path, rows: int) -> dict[str, Any]:
     """Export the first rows with protobuf's own encoder; only whole sequences."""
     import tensorflow_proto as proto
 
-    from mlgo_corpus.formats.tfrecord import encode_record
-    from mlgo_corpus.store.datasetrows import column_values, open_rows
+    from mlgo_corpus.dataset.rows import column_values, open_rows
+    from mlgo_corpus.formats.records.tfrecord import encode_record
 
     opened = open_rows(dataset)
     header = opened.header
@@ -123,7 +123,7 @@ def protobuf(dataset: Path, output: Path, rows: int) -> dict[str, Any]:
 
 def parquet(dataset: Path) -> dict[str, Any]:
     """Read the columns."""
-    from mlgo_corpus.store.datasetrows import open_rows
+    from mlgo_corpus.dataset.rows import open_rows
 
     opened = open_rows(dataset)
     names = [spec.name for spec in opened.header.features]
@@ -236,7 +236,7 @@ def run(*argv: object, rounds: int) -> dict[str, Any]:
 
 def check_prefix(slow: Path, fast: Path) -> None:
     """Compare protobuf's records with the first of ours; the last one may be of a sequence that was cut."""
-    from mlgo_corpus.formats.tfrecord import read_records
+    from mlgo_corpus.formats.records.tfrecord import read_records
 
     with slow.open("rb") as mine, fast.open("rb") as other:
         *records, last = read_records(mine)
@@ -256,7 +256,7 @@ def line(kind: str, method: str, size: float, result: dict[str, Any], note: str 
 def compare(kind: str, folder: Path, size: int, rounds: int) -> None:
     """Measure one dataset, and print its rows."""
     dataset = Path(run("make", kind, folder, size, rounds=1)["dataset"])
-    from mlgo_corpus.store.datasetrows import open_rows
+    from mlgo_corpus.dataset.rows import open_rows
 
     opened = open_rows(dataset)
     rows = sum(part.rows for part in opened.parts)

@@ -37,8 +37,8 @@ from typing import Any, NamedTuple
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
-from mlgo_corpus.formats.traininglog import LogHeader, LogReader, Observation  # noqa: E402
-from mlgo_corpus.run.interactive import InteractiveSession, temporary_channel  # noqa: E402
+from mlgo_corpus.compilers.session import InteractiveSession, temporary_channel  # noqa: E402
+from mlgo_corpus.formats.logs.events import LogHeader, LogReader, Observation  # noqa: E402
 
 LOGS = PROJECT / "tests" / "data" / "training-logs"
 KINDS = {

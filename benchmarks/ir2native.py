@@ -29,7 +29,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from mlgo_corpus import Corpus, extract_corpus
-from mlgo_corpus.formats.replay import replay_command
+from mlgo_corpus.formats.commands.replay import replay_command
 
 ROOT = Path(__file__).parents[1]
 LLVM = 19

@@ -68,7 +68,7 @@ BLOCK_BYTES = 1 << 20
 REPETITION_DIGITS = 8
 # Logs of so many MB, and so many of them, show what memory two workers take.
 WORKER_LOGS, WORKER_LOG_MEGABYTES = 40, 40
-# What mlgo_corpus/store/tables.py asks of pyarrow.
+# What mlgo_corpus/files/tables.py asks of pyarrow.
 VALUES_AT_A_TIME = 1 << 16
 
 TO_ARROW_TARGET = 150
@@ -271,7 +271,7 @@ class Written(NamedTuple):
 
 def real_logs(task: str) -> tuple[Any, list[list[Any]]]:
     """Give the header, and the events of each of the real logs of a task."""
-    from mlgo_corpus.formats.traininglog import LogReader
+    from mlgo_corpus.formats.logs.events import LogReader
 
     logs = []
     headers: dict[Any, None] = {}
@@ -286,8 +286,8 @@ def real_logs(task: str) -> tuple[Any, list[list[Any]]]:
 
 def write_inlining(stream: Any, size: int) -> Written:
     """Write a log of about `size` bytes: one context, and the observations of all inlining logs numbered on."""
-    from mlgo_corpus.formats.logblocks import BlockWriter, Rows
-    from mlgo_corpus.formats.traininglog import Observation
+    from mlgo_corpus.formats.logs.blocks import BlockWriter, Rows
+    from mlgo_corpus.formats.logs.events import Observation
 
     header, logs = real_logs("inlining")
     tensors = b"".join(event.tensors for events in logs for event in events if isinstance(event, Observation))
@@ -304,7 +304,7 @@ def write_inlining(stream: Any, size: int) -> Written:
 
 def write_eviction(stream: Any, size: int) -> Written:
     """Write a log of about `size` bytes: the contexts of all eviction logs, under new names each time."""
-    from mlgo_corpus.formats.traininglog import Context, LogWriter
+    from mlgo_corpus.formats.logs.events import Context, LogWriter
 
     header, logs = real_logs("regalloc-eviction")
     buffer = io.BytesIO()

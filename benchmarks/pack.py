@@ -22,9 +22,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mlgo_corpus import Corpus, extract_corpus, pack_corpus, unpack_corpus
-from mlgo_corpus.store.corpus import write_manifest
-from mlgo_corpus.store.modulescan import scan_module
-from mlgo_corpus.store.moduletable import ModuleTableWriter
+from mlgo_corpus.corpus.folder import write_manifest
+from mlgo_corpus.corpus.modules import ModuleTableWriter
+from mlgo_corpus.corpus.scan import scan_module
 
 ROOT = Path(__file__).parents[1]
 

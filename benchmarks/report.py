@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mlgo_corpus import report_page
-from mlgo_corpus.formats.traininglog import parse_header
-from mlgo_corpus.store.observations import column_names
-from mlgo_corpus.store.tracetable import TraceRow, reward, write_trace_rows
+from mlgo_corpus.dataset.observations import column_names
+from mlgo_corpus.dataset.tracetable import TraceRow, reward, write_trace_rows
+from mlgo_corpus.formats.logs.events import parse_header
 
 _LOGS = Path(__file__).parents[1] / "tests" / "data" / "training-logs"
 _ROWS_PER_GROUP = 1 << 15

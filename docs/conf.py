@@ -30,7 +30,10 @@ napoleon_use_ivar = True
 
 # Nothing is fetched to build the pages, so names of other packages lead nowhere; ours have to lead somewhere.
 nitpicky = True
-nitpick_ignore_regex = [(r"py:.*", r"(?!mlgo_corpus\.).*"), (r"py:.*", r"mlgo_corpus\.(formats|store|run)\..*")]
+nitpick_ignore_regex = [
+    (r"py:.*", r"(?!mlgo_corpus\.).*"),
+    (r"py:.*", r"mlgo_corpus\.(formats|files|builds|corpus|dataset|engine|compilers|policies|runs)\..*"),
+]
 
 html_theme = "furo"
 html_title = f"mlgo-corpus {release}"

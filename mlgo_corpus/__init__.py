@@ -12,29 +12,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mlgo_corpus.build import BuildReport, build_corpus
     from mlgo_corpus.combine import CombineReport, combine_corpora, combine_in_place
+    from mlgo_corpus.compilers.session import InteractiveSession
+    from mlgo_corpus.corpus.folder import Module
     from mlgo_corpus.corpus.open import Corpus
+    from mlgo_corpus.dataset.loaded import TrainingLog, read_log
+    from mlgo_corpus.dataset.logs import LogWriter
     from mlgo_corpus.dedup import DedupReport, dedup_corpus
     from mlgo_corpus.doctor import Diagnosis, diagnose
     from mlgo_corpus.engine.choice import EngineChoice
+    from mlgo_corpus.engine.shared.workers import SharedWorkers
     from mlgo_corpus.errors import MlgoCorpusError
     from mlgo_corpus.export import ExportReport, export_tfrecord, read_tfrecord
     from mlgo_corpus.extract import ExtractReport, extract_corpus
-    from mlgo_corpus.formats.tensorspec import TensorSpec
-    from mlgo_corpus.formats.traininglog import LogReader
+    from mlgo_corpus.formats.logs.events import LogReader
+    from mlgo_corpus.formats.logs.tensors import TensorSpec
     from mlgo_corpus.ir2native import SizesReport, ir2native_table
     from mlgo_corpus.logs import LogsReport, RestoreReport, convert_logs, restore_logs
     from mlgo_corpus.make import MakeReport, make_corpus
     from mlgo_corpus.pack import PackReport, pack_corpus, unpack_corpus
     from mlgo_corpus.report import ReportSummary, report_page
-    from mlgo_corpus.run.interactive import InteractiveSession
-    from mlgo_corpus.run.sharedworkers import SharedWorkers
-    from mlgo_corpus.run.tracer import Tracer
-    from mlgo_corpus.run.traces import TraceReport
+    from mlgo_corpus.runs.trace.run import TraceReport
+    from mlgo_corpus.runs.trace.tracer import Tracer
     from mlgo_corpus.split import SplitReport, split_corpus
     from mlgo_corpus.stats import CorpusStats, corpus_stats
-    from mlgo_corpus.store.corpus import Module
-    from mlgo_corpus.store.loadedlog import TrainingLog, read_log
-    from mlgo_corpus.store.logfiles import LogWriter
     from mlgo_corpus.toolchain import build_toolchain, list_toolchains
     from mlgo_corpus.trace import trace_corpus
     from mlgo_corpus.verify import VerifyReport, verify_corpus
@@ -108,23 +108,23 @@ _HOME = {
     "EngineChoice": "mlgo_corpus.engine.pool",
     "ExportReport": "mlgo_corpus.export",
     "ExtractReport": "mlgo_corpus.extract",
-    "InteractiveSession": "mlgo_corpus.run.interactive",
-    "LogReader": "mlgo_corpus.formats.traininglog",
-    "LogWriter": "mlgo_corpus.store.logfiles",
+    "InteractiveSession": "mlgo_corpus.compilers.session",
+    "LogReader": "mlgo_corpus.formats.logs.events",
+    "LogWriter": "mlgo_corpus.dataset.logs",
     "LogsReport": "mlgo_corpus.logs",
     "MakeReport": "mlgo_corpus.make",
     "MlgoCorpusError": "mlgo_corpus.errors",
-    "Module": "mlgo_corpus.store.corpus",
+    "Module": "mlgo_corpus.corpus.folder",
     "PackReport": "mlgo_corpus.pack",
     "ReportSummary": "mlgo_corpus.report",
     "RestoreReport": "mlgo_corpus.logs",
-    "SharedWorkers": "mlgo_corpus.run.sharedworkers",
+    "SharedWorkers": "mlgo_corpus.engine.shared.workers",
     "SizesReport": "mlgo_corpus.ir2native",
     "SplitReport": "mlgo_corpus.split",
-    "TensorSpec": "mlgo_corpus.formats.tensorspec",
-    "TraceReport": "mlgo_corpus.run.traces",
-    "Tracer": "mlgo_corpus.run.tracer",
-    "TrainingLog": "mlgo_corpus.store.loadedlog",
+    "TensorSpec": "mlgo_corpus.formats.logs.tensors",
+    "TraceReport": "mlgo_corpus.runs.trace.run",
+    "Tracer": "mlgo_corpus.runs.trace.tracer",
+    "TrainingLog": "mlgo_corpus.dataset.loaded",
     "VerifyReport": "mlgo_corpus.verify",
     "VocabularyReport": "mlgo_corpus.vocab",
     "build_corpus": "mlgo_corpus.build",
@@ -141,7 +141,7 @@ _HOME = {
     "list_toolchains": "mlgo_corpus.toolchain",
     "make_corpus": "mlgo_corpus.make",
     "pack_corpus": "mlgo_corpus.pack",
-    "read_log": "mlgo_corpus.store.loadedlog",
+    "read_log": "mlgo_corpus.dataset.loaded",
     "read_tfrecord": "mlgo_corpus.export",
     "read_vocabulary": "mlgo_corpus.vocab",
     "report_page": "mlgo_corpus.report",

@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from mlgo_corpus import __version__
+from mlgo_corpus.builds.compiles import COMPILE_COMMANDS_NAME, Compile, CompileCounts, CompileStore
+from mlgo_corpus.builds.inputs import BuildObject
+from mlgo_corpus.builds.objects import Reason
+from mlgo_corpus.compilers.choose import choose_for_build
+from mlgo_corpus.compilers.limits import check_count
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.run.choice import choose_for_build
-from mlgo_corpus.run.extraction import ExtractionRun, ExtractReport, digest_of
-from mlgo_corpus.run.limits import check_count
-from mlgo_corpus.run.shims import build_environment, compiler_in, drivers_of, make_shims, run_build
-from mlgo_corpus.store.build import BuildObject
-from mlgo_corpus.store.compiles import COMPILE_COMMANDS_NAME, Compile, CompileCounts, CompileStore
-from mlgo_corpus.store.extraction import Settings
-from mlgo_corpus.store.journal import open_journal
-from mlgo_corpus.store.objects import Reason
+from mlgo_corpus.runs.build.shims import build_environment, compiler_in, drivers_of, make_shims, run_build
+from mlgo_corpus.runs.extract.journal import open_journal
+from mlgo_corpus.runs.extract.module import Settings
+from mlgo_corpus.runs.extract.run import ExtractionRun, ExtractReport, digest_of
 
 __all__ = ["BuildReport", "build_corpus"]
 

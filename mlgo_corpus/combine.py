@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlgo_corpus.corpus.assemble import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
+from mlgo_corpus.corpus.folder import Corpus, read_manifest
+from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK, read_module_columns
 from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.corpus.scan import iter_rows
+from mlgo_corpus.corpus.select import corpus_digest
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.folder import whole_files
 from mlgo_corpus.files.names import MANIFEST_NAME, MODULES_NAME, NameRegistry, checked_name, safe_module_name
+from mlgo_corpus.files.regular import MAX_LIST_BYTES, read_regular
 from mlgo_corpus.files.text import os_reason, printable
-from mlgo_corpus.store.corpus import Corpus, read_manifest
-from mlgo_corpus.store.modulescan import iter_rows
-from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, read_module_columns
-from mlgo_corpus.store.newcorpus import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
-from mlgo_corpus.store.regularfile import MAX_LIST_BYTES, read_regular
-from mlgo_corpus.store.selection import corpus_digest
-from mlgo_corpus.store.wholefolder import whole_files
 
 _LONGEST_SHOWN = 60
 

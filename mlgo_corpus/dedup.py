@@ -8,19 +8,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mlgo_corpus.builds.objects import Reason
+from mlgo_corpus.compilers.limits import check_count
+from mlgo_corpus.corpus.assemble import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
+from mlgo_corpus.corpus.duplicates import Duplicate, find_equal, find_near
+from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.modules import STATUS_OK, STATUS_SKIPPED, ModuleRow
 from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.corpus.scan import iter_rows, iter_tables
+from mlgo_corpus.corpus.split.components import MIN_INSTRUCTIONS
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import printable
-from mlgo_corpus.run.functionindex import read_corpus_functions
-from mlgo_corpus.run.limits import check_count
-from mlgo_corpus.store.components import MIN_INSTRUCTIONS
-from mlgo_corpus.store.corpus import Corpus
-from mlgo_corpus.store.duplicates import Duplicate, find_equal, find_near
-from mlgo_corpus.store.modulescan import iter_rows, iter_tables
-from mlgo_corpus.store.moduletable import STATUS_OK, STATUS_SKIPPED, ModuleRow
-from mlgo_corpus.store.newcorpus import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
-from mlgo_corpus.store.objects import Reason
+from mlgo_corpus.runs.functions.run import read_corpus_functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def dedup_corpus(
         corpus: its folder, or the URL of a packed one; it is not changed.
         output: a corpus without them; by default none is made.
         near: also drop modules of whose instructions at least this share is in functions that a kept module has, too,
-            by their bodies (see `mlgo_corpus.formats.functionhash`).
+            by their bodies (see `mlgo_corpus.formats.bitcode.functions`).
         ignore_commands: modules are the same if their bitcode is, whatever their commands.
         min_instructions: functions of fewer are not compared for ``near``: unrelated modules have them, too.
         placing: how files come to ``output``, see `Placing`.

@@ -1,7 +1,8 @@
 """The doctor stage: what is installed, what each verb lacks, and what to do about it.
 
 Nothing is told from a version or a file's name: what the package needs is imported, folders are written to, and
-compilers are tried (`mlgo_corpus.run.probe`). Of extras it is only told whether they are there: ray takes seconds.
+compilers are tried (`mlgo_corpus.compilers.probe`). Of extras it is only told whether they are there: ray takes
+seconds.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mlgo_corpus import __version__
+from mlgo_corpus.compilers.find import built_toolchains, cache_folder
 from mlgo_corpus.engine.choice import available_cpus
+from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.run.toolchain import built_toolchains, cache_folder
-from mlgo_corpus.store.scratch import scratch_folder
 
 if TYPE_CHECKING:  # trying compilers needs numpy, which may be what is broken
-    from mlgo_corpus.run.probe import Toolchain
+    from mlgo_corpus.compilers.probe import Toolchain
 
 NO_COMPILER: Final = "install clang, or pip install 'mlgo-corpus[zig]', or name one with --compiler"
 
@@ -138,7 +139,7 @@ def diagnose(compiler: str | None = None, *, cache: Path | None = None) -> Diagn
     if broken:
         verbs: tuple[Finding, ...] = (Finding(Group.VERB, "all verbs", State.BROKEN, f"without {', '.join(broken)}"),)
     else:
-        from mlgo_corpus.run.probe import probe_toolchains
+        from mlgo_corpus.compilers.probe import probe_toolchains
 
         toolchains = probe_toolchains(compiler, built=built_toolchains(folder), cache=folder, jobs=available_cpus())
         verbs = _verbs(toolchains, packages)
@@ -164,8 +165,8 @@ def _machine(cache: Path) -> tuple[Finding, ...]:
 
 def _walls() -> Finding:
     """Say what keeps compilers that run on corpora of others from the rest of this machine."""
-    from mlgo_corpus.run.launcher import SINCE_TCP
-    from mlgo_corpus.run.walls import can_launch, standing
+    from mlgo_corpus.compilers.launcher import SINCE_TCP
+    from mlgo_corpus.compilers.walls import can_launch, standing
 
     name = "walls around compilers"
     if not can_launch():
@@ -269,7 +270,7 @@ def _needs(package: Finding) -> str:
 
 def _compiler_verbs(working: Sequence[Toolchain]) -> tuple[Finding, ...]:
     """Say of each verb that runs a compiler which one it finds, or what none of them has."""
-    from mlgo_corpus.formats.tasks import EVICTION, INLINING, PRIORITY
+    from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY
 
     wants: tuple[tuple[str, str, list[Toolchain], str], ...] = (
         ("build", "embeds bitcode", [one for one in working if one.embeds_bitcode], NO_COMPILER),

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mlgo_corpus.dataset.logs import open_log
+from mlgo_corpus.dataset.observations import KEY_COLUMNS, ObservationBuilder, column_names, cut_rows
 from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.formats.logblocks import BlockReader, Contexts, Rows
-from mlgo_corpus.formats.magnitudes import Bin, Magnitudes
-from mlgo_corpus.formats.tensorspec import TensorSpec
-from mlgo_corpus.formats.traininglog import LogHeader, Writable
-from mlgo_corpus.store.logfiles import open_log
-from mlgo_corpus.store.observations import KEY_COLUMNS, ObservationBuilder, column_names, cut_rows
+from mlgo_corpus.formats.logs.blocks import BlockReader, Contexts, Rows
+from mlgo_corpus.formats.logs.events import LogHeader, Writable
+from mlgo_corpus.formats.logs.magnitudes import Bin, Magnitudes
+from mlgo_corpus.formats.logs.tensors import TensorSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,7 +76,7 @@ class Selection:
         return self._reader.offset
 
     def __iter__(self) -> Iterator[Rows | Contexts]:
-        """Yield blocks as `mlgo_corpus.formats.logblocks.BlockReader` does; a block is valid until the next one."""
+        """Yield blocks as `mlgo_corpus.formats.logs.blocks.BlockReader` does; a block is valid until the next one."""
         try:
             yield from self._selected()
         except FormatError as error:
@@ -373,7 +373,7 @@ class ColumnStatistics:
         min, max, mean: of the others; None if there are none.
         distinct: how many different values there are, NaN being one; None if more than `DISTINCT_LIMIT`.
         zeros: how many elements are 0.
-        spread: how many there are of each sign and power of two, see `mlgo_corpus.formats.magnitudes`.
+        spread: how many there are of each sign and power of two, see `mlgo_corpus.formats.logs.magnitudes`.
     """
 
     name: str

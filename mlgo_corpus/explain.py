@@ -11,17 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mlgo_corpus.builds.objects import Embedded, Reason, SectionNames, Tally, describe_file, read_object
+from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.errors import FormatError, UsageError, WorkerError
+from mlgo_corpus.files.regular import read_file
 from mlgo_corpus.files.text import os_reason, printable
-from mlgo_corpus.formats.bitcode import ModuleHeader, read_module_header
-from mlgo_corpus.formats.cmdline import decode_options, split_options
-from mlgo_corpus.formats.objfile import parse_objfile
-from mlgo_corpus.store.extraction import status_of
-from mlgo_corpus.store.moduletable import STATUS_OK
-from mlgo_corpus.store.objects import Embedded, Reason, SectionNames, Tally, describe_file, read_object
-from mlgo_corpus.store.regularfile import read_file
+from mlgo_corpus.formats.bitcode.headers import ModuleHeader, read_module_header
+from mlgo_corpus.formats.commands.embedded import decode_options, split_options
+from mlgo_corpus.formats.objects.objfile import parse_objfile
+from mlgo_corpus.runs.extract.module import status_of
 
 _SECONDS = 120.0
 

@@ -1,7 +1,7 @@
 """The export stage: a dataset's decisions in the files that trainers read.
 
-Those are ml-compiler-opt's: TFRecords of SequenceExamples (`mlgo_corpus.formats.tfrecord`,
-`mlgo_corpus.formats.sequenceexample`), written without TensorFlow.
+Those are ml-compiler-opt's: TFRecords of SequenceExamples (`mlgo_corpus.formats.records.tfrecord`,
+`mlgo_corpus.formats.records.sequenceexample`), written without TensorFlow.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus import __version__
+from mlgo_corpus.compilers.limits import check_count
+from mlgo_corpus.dataset.folder import DatasetPaths
+from mlgo_corpus.dataset.rows import DatasetRows, named_columns
+from mlgo_corpus.dataset.sequences import REWARD_NAME, RewardRule, SequenceCounts, append_file
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.folder import check_file, finish_moves, recover, replaces_own, whole_files, whole_folder
 from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.formats.sequenceexample import SequenceExample, parse_sequence_example
-from mlgo_corpus.formats.tasks import INLINING, task_name
-from mlgo_corpus.formats.tfrecord import read_records
-from mlgo_corpus.run.exporting import make_shares, write_shares
-from mlgo_corpus.run.limits import check_count
-from mlgo_corpus.run.publishing import chosen_rows, output_here
-from mlgo_corpus.store.dataset import DatasetPaths
-from mlgo_corpus.store.datasetrows import DatasetRows, named_columns
-from mlgo_corpus.store.sequences import REWARD_NAME, RewardRule, SequenceCounts, append_file
-from mlgo_corpus.store.wholefolder import check_file, finish_moves, recover, replaces_own, whole_files, whole_folder
+from mlgo_corpus.formats.logs.tasks import INLINING, task_name
+from mlgo_corpus.formats.records.sequenceexample import SequenceExample, parse_sequence_example
+from mlgo_corpus.formats.records.tfrecord import read_records
+from mlgo_corpus.runs.datasets.export import make_shares, write_shares
+from mlgo_corpus.runs.datasets.publish import chosen_rows, output_here
 
 MIN_STEPS: Final = 3
 """Sequences of fewer steps are dropped by ml-compiler-opt's readers (``data_reader.py``)."""

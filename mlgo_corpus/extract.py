@@ -1,7 +1,7 @@
 """The extract stage: from what a build left on disk to a corpus.
 
-What is asked for is checked here, before anything is written; `mlgo_corpus.run.extraction` does the work; what came of
-it is put into words here.
+What is asked for is checked here, before anything is written; `mlgo_corpus.runs.extract.run` does the work; what came
+of it is put into words here.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import TypeVar
 
 from mlgo_corpus import __version__
+from mlgo_corpus.builds.inputs import BuildObject, InputType, iter_build_objects, iter_thinlto_local
+from mlgo_corpus.builds.objects import Reason, SectionNames
+from mlgo_corpus.compilers.limits import check_count
+from mlgo_corpus.corpus.folder import UNSPECIFIED_OVERRIDE
 from mlgo_corpus.engine.choice import HERE, EngineChoice
 from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.formats.linkline import override_from_link_line
-from mlgo_corpus.run.extraction import ExtractionRun, ExtractReport, digest_of
-from mlgo_corpus.run.limits import check_count
-from mlgo_corpus.store.build import BuildObject, InputType, iter_build_objects, iter_thinlto_local
-from mlgo_corpus.store.corpus import UNSPECIFIED_OVERRIDE
-from mlgo_corpus.store.extraction import Settings
-from mlgo_corpus.store.journal import open_journal
-from mlgo_corpus.store.objects import Reason, SectionNames
+from mlgo_corpus.formats.commands.linkline import override_from_link_line
+from mlgo_corpus.runs.extract.journal import open_journal
+from mlgo_corpus.runs.extract.module import Settings
+from mlgo_corpus.runs.extract.run import ExtractionRun, ExtractReport, digest_of
 
 __all__ = ["ExtractReport", "extract_corpus"]
 

@@ -16,28 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus import __version__
+from mlgo_corpus.compilers.choose import choose_optimiser, compiler_identity
+from mlgo_corpus.compilers.confinement import try_walls
+from mlgo_corpus.compilers.find import built_toolchains, cache_folder
+from mlgo_corpus.compilers.limits import check_count, check_timeout
+from mlgo_corpus.compilers.probe import Toolchain
+from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK
 from mlgo_corpus.corpus.open import open_corpus
-from mlgo_corpus.engine.choice import HERE, EngineChoice, Lost, available_cpus
-from mlgo_corpus.engine.map import resumed_map
-from mlgo_corpus.errors import MlgoCorpusError, UsageError
-from mlgo_corpus.files.atomic import write_atomically
-from mlgo_corpus.files.text import counted, os_reason
-from mlgo_corpus.formats.cc1edit import edit_command
-from mlgo_corpus.formats.pipeline import POST_INLINING, SNAPSHOTS
-from mlgo_corpus.run.choice import choose_optimiser, compiler_identity
-from mlgo_corpus.run.confinement import try_walls
-from mlgo_corpus.run.limits import check_count, check_timeout
-from mlgo_corpus.run.probe import Toolchain
-from mlgo_corpus.run.publishing import to_urls
-from mlgo_corpus.run.sizing import SizedModule, SizingItem, SizingSettings, read_sized, size_module
-from mlgo_corpus.run.snapshot import SnapshotSettings
-from mlgo_corpus.run.toolchain import built_toolchains, cache_folder
-from mlgo_corpus.store.corpus import Corpus
-from mlgo_corpus.store.dataset import DatasetFolder, DatasetPaths, refuse_difference
-from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK
-from mlgo_corpus.store.selection import corpus_digest, newest_producer, select_modules
-from mlgo_corpus.store.sizescard import sizes_card
-from mlgo_corpus.store.sizestable import (
+from mlgo_corpus.corpus.select import corpus_digest, newest_producer, select_modules
+from mlgo_corpus.corpus.split.sides import SIDES, assign_sides, check_fractions, expected_leakage
+from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths, refuse_difference
+from mlgo_corpus.dataset.sizes.card import sizes_card
+from mlgo_corpus.dataset.sizes.table import (
     SIZES_FOLDER,
     SIZES_KIND,
     Columns,
@@ -46,8 +37,17 @@ from mlgo_corpus.store.sizestable import (
     with_split,
     write_module_sizes,
 )
-from mlgo_corpus.store.splits import SIDES, assign_sides, check_fractions, expected_leakage
-from mlgo_corpus.store.tables import BatchTable, open_parquet, read_parquet
+from mlgo_corpus.engine.choice import HERE, EngineChoice, Lost, available_cpus
+from mlgo_corpus.engine.map import resumed_map
+from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.tables import BatchTable, open_parquet, read_parquet
+from mlgo_corpus.files.text import counted, os_reason
+from mlgo_corpus.formats.commands.edit import edit_command
+from mlgo_corpus.formats.ir.pipeline import POST_INLINING, SNAPSHOTS
+from mlgo_corpus.runs.datasets.publish import to_urls
+from mlgo_corpus.runs.sizes.module import SnapshotSettings
+from mlgo_corpus.runs.sizes.rows import SizedModule, SizingItem, SizingSettings, read_sized, size_module
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -155,7 +155,7 @@ def ir2native_table(
         fractions: of train, validation and test.
         seed: of the split and of the sample.
         compiler: a clang that has an opt of the same version; by default the best one found on this machine.
-        add_flags: options to add to each command; see `mlgo_corpus.formats.cc1edit` for how they are named.
+        add_flags: options to add to each command; see `mlgo_corpus.formats.commands.edit` for how they are named.
         delete_flags: options to take out of each command.
         replace_flags: ``NAME=VALUE``: options that get another value.
         trust_corpus: the corpus is one's own: run any command, without walls and without default limits.

@@ -20,18 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mlgo_corpus import __version__
-from mlgo_corpus.engine.choice import HERE, EngineChoice
-from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.names import NameRegistry
-from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.formats.tasks import task_name
-from mlgo_corpus.formats.traininglog import LogHeader
-from mlgo_corpus.run.limits import check_count
-from mlgo_corpus.run.logconversion import ConvertedLogs, convert_logs_into, failed_row
-from mlgo_corpus.run.publishing import local_dataset, to_urls
-from mlgo_corpus.store.dataset import DatasetFolder, DatasetPaths, find_other_datasets, open_dataset, read_key
-from mlgo_corpus.store.loadedlog import ContextObservations, LogContext, TrainingLog, read_log
-from mlgo_corpus.store.logfiles import (
+from mlgo_corpus.compilers.limits import check_count
+from mlgo_corpus.corpus.modules import STATUS_OK
+from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths, find_other_datasets, open_dataset, read_key
+from mlgo_corpus.dataset.loaded import ContextObservations, LogContext, TrainingLog, read_log
+from mlgo_corpus.dataset.logs import (
     HeaderReader,
     LogFile,
     LogWriter,
@@ -40,12 +33,19 @@ from mlgo_corpus.store.logfiles import (
     module_name,
     without_compression,
 )
-from mlgo_corpus.store.logtable import LogReason, LogRow, read_log_rows
-from mlgo_corpus.store.moduletable import STATUS_OK
-from mlgo_corpus.store.parts import COMPRESSIONS, WriteOptions
-from mlgo_corpus.store.remote import is_url
-from mlgo_corpus.store.restoration import write_logs
-from mlgo_corpus.store.wholefolder import finish_moves, recover, whole_files, whole_folder
+from mlgo_corpus.dataset.logtable import LogReason, LogRow, read_log_rows
+from mlgo_corpus.dataset.restore import write_logs
+from mlgo_corpus.dataset.writer import COMPRESSIONS, WriteOptions
+from mlgo_corpus.engine.choice import HERE, EngineChoice
+from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.folder import finish_moves, recover, whole_files, whole_folder
+from mlgo_corpus.files.names import NameRegistry
+from mlgo_corpus.files.remote import is_url
+from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.formats.logs.events import LogHeader
+from mlgo_corpus.formats.logs.tasks import task_name
+from mlgo_corpus.runs.datasets.convert import ConvertedLogs, convert_logs_into, failed_row
+from mlgo_corpus.runs.datasets.publish import local_dataset, to_urls
 
 __all__ = [
     "ContextObservations",

@@ -11,7 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from mlgo_corpus import __version__
+from mlgo_corpus.builds.objects import Reason
+from mlgo_corpus.corpus.assemble import Placing, check_apart, digest_of_request, is_whole, local_output, new_corpus
+from mlgo_corpus.corpus.folder import Module, manifest_bytes, read_manifest
+from mlgo_corpus.corpus.modules import (
+    STATUS_FAILED,
+    STATUS_OK,
+    ModuleRow,
+    iter_module_rows,
+    read_module_metadata,
+    write_module_rows,
+)
+from mlgo_corpus.corpus.scan import scan_module
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.folder import whole_files
 from mlgo_corpus.files.names import (
     BITCODE_SUFFIX,
     COMMAND_SUFFIX,
@@ -24,19 +37,6 @@ from mlgo_corpus.files.names import (
     safe_module_name,
 )
 from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.store.corpus import Module, manifest_bytes, read_manifest
-from mlgo_corpus.store.modulescan import scan_module
-from mlgo_corpus.store.moduletable import (
-    STATUS_FAILED,
-    STATUS_OK,
-    ModuleRow,
-    iter_module_rows,
-    read_module_metadata,
-    write_module_rows,
-)
-from mlgo_corpus.store.newcorpus import Placing, check_apart, digest_of_request, is_whole, local_output, new_corpus
-from mlgo_corpus.store.objects import Reason
-from mlgo_corpus.store.wholefolder import whole_files
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,18 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from mlgo_corpus import __version__
+from mlgo_corpus.compilers.limits import check_count
+from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.modules import STATUS_OK, read_module_columns
 from mlgo_corpus.corpus.open import open_corpus
-from mlgo_corpus.engine.choice import Lost, available_cpus
-from mlgo_corpus.engine.map import parallel_map
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.atomic import write_atomically
-from mlgo_corpus.files.names import MODULES_NAME
-from mlgo_corpus.files.text import os_reason, printable
-from mlgo_corpus.run.limits import check_count
-from mlgo_corpus.run.publishing import MARKER, check_no_strangers, staging_folder, uploading
-from mlgo_corpus.store.corpus import Corpus
-from mlgo_corpus.store.moduletable import STATUS_OK, read_module_columns
-from mlgo_corpus.store.packed import (
+from mlgo_corpus.corpus.packed.card import packed_card
+from mlgo_corpus.corpus.packed.convert import (
+    PART_BYTES,
+    GroupTask,
+    PartTask,
+    write_modules,
+    write_part,
+)
+from mlgo_corpus.corpus.packed.corpus import (
     CARD_NAME,
     DATA_FOLDER,
     PACKED_FORMAT,
@@ -34,8 +35,7 @@ from mlgo_corpus.store.packed import (
     is_packed,
     read_description,
 )
-from mlgo_corpus.store.packedcard import packed_card
-from mlgo_corpus.store.packedplace import (
+from mlgo_corpus.corpus.packed.place import (
     check_apart,
     check_corpus_place,
     check_place,
@@ -48,17 +48,17 @@ from mlgo_corpus.store.packedplace import (
     manifest_of,
     other_files,
 )
-from mlgo_corpus.store.packedrows import PACKED_NAME
-from mlgo_corpus.store.packing import (
-    PART_BYTES,
-    GroupTask,
-    PartTask,
-    write_modules,
-    write_part,
-)
-from mlgo_corpus.store.remote import Place, RemotePath, parse_place
-from mlgo_corpus.store.selection import corpus_digest
-from mlgo_corpus.store.wholefolder import recover, whole_folder
+from mlgo_corpus.corpus.packed.rows import PACKED_NAME
+from mlgo_corpus.corpus.select import corpus_digest
+from mlgo_corpus.engine.choice import Lost, available_cpus
+from mlgo_corpus.engine.map import parallel_map
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.folder import recover, whole_folder
+from mlgo_corpus.files.names import MODULES_NAME
+from mlgo_corpus.files.remote import Place, RemotePath, parse_place
+from mlgo_corpus.files.text import os_reason, printable
+from mlgo_corpus.runs.datasets.publish import MARKER, check_no_strangers, staging_folder, uploading
 
 # One piece of work may take as long as a slow network needs.
 _LIMIT_S = 24 * 3600.0

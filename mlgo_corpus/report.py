@@ -11,23 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from mlgo_corpus import __version__
+from mlgo_corpus.dataset.folder import DatasetPaths
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.folder import check_file, finish_moves, whole_files
 from mlgo_corpus.files.names import MANIFEST_STEM
+from mlgo_corpus.files.remote import parse_place
 from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.run.publishing import local_dataset
-from mlgo_corpus.store.dataset import DatasetPaths
-from mlgo_corpus.store.remote import parse_place
-from mlgo_corpus.store.wholefolder import check_file, finish_moves, whole_files
+from mlgo_corpus.runs.datasets.publish import local_dataset
 from mlgo_corpus.view.blocks import Section
 from mlgo_corpus.view.comparison import compare
-from mlgo_corpus.view.corpusfacts import CorpusFacts, read_corpus_facts
-from mlgo_corpus.view.corpussection import corpus_section
-from mlgo_corpus.view.datasetfacts import DatasetFacts, read_dataset_facts
-from mlgo_corpus.view.datasetsection import dataset_section
+from mlgo_corpus.view.corpus.facts import CorpusFacts, read_corpus_facts
+from mlgo_corpus.view.corpus.section import corpus_section
+from mlgo_corpus.view.dataset.facts import DatasetFacts, read_dataset_facts
+from mlgo_corpus.view.dataset.section import dataset_section
 from mlgo_corpus.view.inputs import Kind, find_kind
 from mlgo_corpus.view.page import Page, check_libraries, render
-from mlgo_corpus.view.sizesfacts import SizesFacts, read_sizes_facts
-from mlgo_corpus.view.sizessection import sizes_section
+from mlgo_corpus.view.sizes.facts import SizesFacts, read_sizes_facts
+from mlgo_corpus.view.sizes.section import sizes_section
 from mlgo_corpus.view.words import plain, shown
 
 _NAMED = 4

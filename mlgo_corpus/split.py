@@ -12,14 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus import __version__
+from mlgo_corpus.compilers.limits import check_count
+from mlgo_corpus.corpus.assemble import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
+from mlgo_corpus.corpus.folder import Corpus, manifest_bytes
+from mlgo_corpus.corpus.modules import (
+    STATUS_OK,
+    ModuleRow,
+    read_module_columns,
+    read_module_metadata,
+    rewrite_column,
+    write_module_rows,
+)
 from mlgo_corpus.corpus.open import open_corpus
-from mlgo_corpus.engine.choice import available_cpus
-from mlgo_corpus.errors import MlgoCorpusError, UsageError
-from mlgo_corpus.files.names import MANIFEST_STEM, MODULES_NAME
-from mlgo_corpus.files.text import os_reason, printable
-from mlgo_corpus.run.functionindex import read_corpus_functions
-from mlgo_corpus.run.limits import check_count
-from mlgo_corpus.store.components import (
+from mlgo_corpus.corpus.scan import iter_rows
+from mlgo_corpus.corpus.split.components import (
     MIN_INSTRUCTIONS,
     Leakage,
     connected_components,
@@ -28,21 +34,15 @@ from mlgo_corpus.store.components import (
     find_sharing,
     measure_leakage,
 )
-from mlgo_corpus.store.corpus import Corpus, manifest_bytes
-from mlgo_corpus.store.modulescan import iter_rows
-from mlgo_corpus.store.moduletable import (
-    STATUS_OK,
-    ModuleRow,
-    read_module_columns,
-    read_module_metadata,
-    rewrite_column,
-    write_module_rows,
-)
-from mlgo_corpus.store.newcorpus import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
-from mlgo_corpus.store.regularfile import MAX_LIST_BYTES, read_regular
-from mlgo_corpus.store.splitfiles import side_manifest
-from mlgo_corpus.store.splits import SIDES, check_fractions
-from mlgo_corpus.store.wholefolder import whole_files
+from mlgo_corpus.corpus.split.files import side_manifest
+from mlgo_corpus.corpus.split.sides import SIDES, check_fractions
+from mlgo_corpus.engine.choice import available_cpus
+from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.files.folder import whole_files
+from mlgo_corpus.files.names import MANIFEST_STEM, MODULES_NAME
+from mlgo_corpus.files.regular import MAX_LIST_BYTES, read_regular
+from mlgo_corpus.files.text import os_reason, printable
+from mlgo_corpus.runs.functions.run import read_corpus_functions
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlgo_corpus.compilers.limits import check_count
+from mlgo_corpus.corpus.groups import COLUMN_OF, GROUPS, UNKNOWN, digest_keys, group_labels, integers, is_again
+from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.corpus.scan import iter_tables
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.names import MODULES_NAME
-from mlgo_corpus.run.limits import check_count
-from mlgo_corpus.store.grouping import COLUMN_OF, GROUPS, UNKNOWN, digest_keys, group_labels, integers, is_again
-from mlgo_corpus.store.modulescan import iter_tables
-from mlgo_corpus.store.moduletable import STATUS_OK
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlgo_corpus.compilers.find import BUILT_NAME, built_toolchains, cache_folder
+from mlgo_corpus.compilers.probe import Toolchain, probe_compiler, probe_toolchains
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.run.probe import Toolchain, probe_compiler, probe_toolchains
-from mlgo_corpus.run.toolchain import BUILT_NAME, built_toolchains, cache_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def build_toolchain(
         UsageError: something is missing, or not as it has to be; nothing was put into ``output``.
         ToolError: a compiler, a linker or apt failed.
     """
-    from mlgo_corpus.run.devmode.build import build_devmode
+    from mlgo_corpus.compilers.devmode.build import build_devmode
 
     folder = cache_folder() if cache is None else cache
     made = build_devmode(
@@ -123,7 +123,7 @@ def _remember(cache: Path, toolchain: Path) -> None:
 
 
 def _forget(cache: Path) -> None:
-    from mlgo_corpus.run.probe import CACHE_NAME
+    from mlgo_corpus.compilers.probe import CACHE_NAME
 
     try:
         (cache / CACHE_NAME).unlink(missing_ok=True)

@@ -9,25 +9,25 @@ from pathlib import Path
 from typing import Final
 
 from mlgo_corpus import __version__
+from mlgo_corpus.compilers.choose import WAYS, choose_compiler, compiler_identity
+from mlgo_corpus.compilers.find import built_toolchains, cache_folder
+from mlgo_corpus.compilers.limits import check_count, check_memory_limit, check_timeout
+from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.corpus.select import corpus_digest, newest_producer, select_modules
+from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths, refuse_difference
+from mlgo_corpus.dataset.tracetable import (
+    read_trace_rows,
+)
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.formats.cc1edit import edit_command
-from mlgo_corpus.formats.tasks import INLINING, TASKS, Task
-from mlgo_corpus.run.choice import WAYS, choose_compiler, compiler_identity
-from mlgo_corpus.run.limits import check_count, check_memory_limit, check_timeout
-from mlgo_corpus.run.policies import policy_digest, try_policy
-from mlgo_corpus.run.publishing import to_urls
-from mlgo_corpus.run.toolchain import built_toolchains, cache_folder
-from mlgo_corpus.run.traces import Trace, TraceReport
-from mlgo_corpus.run.tracing import TraceSettings, clashing_copies
-from mlgo_corpus.store.corpus import Corpus
-from mlgo_corpus.store.dataset import DatasetFolder, DatasetPaths, refuse_difference
-from mlgo_corpus.store.selection import corpus_digest, newest_producer, select_modules
-from mlgo_corpus.store.tracetable import (
-    read_trace_rows,
-)
+from mlgo_corpus.formats.commands.edit import edit_command
+from mlgo_corpus.formats.logs.tasks import INLINING, TASKS, Task
+from mlgo_corpus.policies.policy import policy_digest, try_policy
+from mlgo_corpus.runs.datasets.publish import to_urls
+from mlgo_corpus.runs.trace.module import TraceSettings, clashing_copies
+from mlgo_corpus.runs.trace.run import Trace, TraceReport
 
 BASELINES_FOLDER: Final = "baselines"
 
@@ -71,10 +71,10 @@ def trace_corpus(
         output: the dataset's folder, or an ``s3://`` or ``gs://`` URL: then it is made in the cache, and uploaded.
         task: ``inlining``, ``regalloc-eviction`` or ``regalloc-priority``.
         via: ``training-log``, ``interactive``, or ``auto``: what the compiler can do.
-        policy: who decides: see `mlgo_corpus.run.policies.make_policy`.
+        policy: who decides: see `mlgo_corpus.policies.policy.make_policy`.
         compiler: a clang; by default the best one found on this machine.
         seed: of random policies and of the sample.
-        add_flags: options to add to each command; see `mlgo_corpus.formats.cc1edit` for how they are named.
+        add_flags: options to add to each command; see `mlgo_corpus.formats.commands.edit` for how they are named.
         delete_flags: options to take out of each command.
         replace_flags: ``NAME=VALUE``: options that get another value.
         trust_corpus: the corpus is one's own: run any command, without walls and without default limits.

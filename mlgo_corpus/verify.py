@@ -11,22 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus import __version__
+from mlgo_corpus.builds.objects import SectionNames
+from mlgo_corpus.compilers.find import cache_folder
+from mlgo_corpus.compilers.limits import check_count, check_memory_limit, check_timeout
+from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK, read_module_metadata
 from mlgo_corpus.corpus.open import open_corpus
-from mlgo_corpus.engine.choice import HERE, EngineChoice, Lost, available_cpus
-from mlgo_corpus.engine.map import parallel_map
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.names import CERTIFICATE_NAME, MODULES_NAME
-from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.run.certification import RebuildReport, certify, rebuild_compilers
-from mlgo_corpus.run.limits import check_count, check_memory_limit, check_timeout
-from mlgo_corpus.run.rebuilding import RebuildSettings
-from mlgo_corpus.run.toolchain import cache_folder
-from mlgo_corpus.store.corpus import Corpus
-from mlgo_corpus.store.moduletable import STATUS_FAILED, STATUS_OK, read_module_metadata
-from mlgo_corpus.store.objects import SectionNames
-from mlgo_corpus.store.selection import corpus_digest, select_modules
-from mlgo_corpus.store.splitfiles import names_a_side
-from mlgo_corpus.store.verification import (
+from mlgo_corpus.corpus.select import corpus_digest, select_modules
+from mlgo_corpus.corpus.split.files import names_a_side
+from mlgo_corpus.corpus.verify import (
     STATUS_WARNING,
     Check,
     ModuleLookup,
@@ -38,6 +31,13 @@ from mlgo_corpus.store.verification import (
     problem_row,
     write_verify_rows,
 )
+from mlgo_corpus.engine.choice import HERE, EngineChoice, Lost, available_cpus
+from mlgo_corpus.engine.map import parallel_map
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.names import CERTIFICATE_NAME, MODULES_NAME
+from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.runs.rebuild.module import RebuildSettings
+from mlgo_corpus.runs.rebuild.run import RebuildReport, certify, rebuild_compilers
 
 # Reading and hashing a module takes milliseconds; a file system may hang.
 _LIMIT_S = 600.0

@@ -19,18 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus import __version__
+from mlgo_corpus.compilers.limits import check_count
+from mlgo_corpus.dataset.rows import DatasetRows, named_columns
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.folder import recover, replaces_own, whole_folder
+from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.formats.tasks import EVICTION, INLINING, PRIORITY, task_name
-from mlgo_corpus.formats.tensorspec import shown
-from mlgo_corpus.run.limits import check_count
-from mlgo_corpus.run.publishing import chosen_rows, output_here
-from mlgo_corpus.run.vocabularies import Column, find_quantiles
-from mlgo_corpus.store.datasetrows import DatasetRows, named_columns
-from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES, read_regular
-from mlgo_corpus.store.wholefolder import recover, replaces_own, whole_folder
+from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, task_name
+from mlgo_corpus.formats.logs.tensors import shown
+from mlgo_corpus.runs.datasets.publish import chosen_rows, output_here
+from mlgo_corpus.runs.datasets.vocabularies import Column, find_quantiles
 
 BUCKETS: Final = 1000
 """How many quantiles ml-compiler-opt's ``generate_vocab.py`` makes unless it is told otherwise."""

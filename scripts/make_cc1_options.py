@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the tables of options that a replay knows: formats/cc1table.py (clang -cc1) and formats/llvmtable.py (-mllvm).
+"""Write the tables of options that a replay knows: cc1table.py (clang -cc1) and llvmtable.py (-mllvm).
 
     python scripts/make_cc1_options.py SOURCE...
 
@@ -337,7 +337,7 @@ def main() -> None:
     """Read the sources, write the tables."""
     parser = argparse.ArgumentParser(description="Write the tables of options that a replay knows.")
     parser.add_argument("sources", nargs="+", type=Path)
-    parser.add_argument("--folder", type=Path, default=Path("mlgo_corpus/formats"))
+    parser.add_argument("--folder", type=Path, default=Path("mlgo_corpus/formats/commands"))
     arguments = parser.parse_args()
     headers = {_title(source): read_header(source) for source in arguments.sources if source.suffix == ".inc"}
     versions = dict(headers)

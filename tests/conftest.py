@@ -19,7 +19,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from mlgo_corpus.run.walls import close_launchers
+from mlgo_corpus.compilers.walls import close_launchers
 
 # What makes a stock clang embed the bitcode and the command in the object.
 EMBED = ("-Xclang", "-fembed-bitcode=all")

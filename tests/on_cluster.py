@@ -21,7 +21,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from mlgo_corpus import SharedWorkers
-from mlgo_corpus.run.process import run_tool
+from mlgo_corpus.compilers.process import run_tool
 
 STORE = 100 << 20
 

@@ -58,7 +58,7 @@ def worker_processes() -> list[int]:
         try:
             if entry.name.isdecimal() and os.readlink(entry / "ns/net") == mine:
                 words = (entry / "cmdline").read_bytes()
-                if b"mlgo_corpus.run.worker" in words or raywork.NAP in words:
+                if b"mlgo_corpus.engine.worker" in words or raywork.NAP in words:
                     found.append(int(entry.name))
         except OSError:
             continue
@@ -147,7 +147,7 @@ def strike(made: Cluster, kind: str, chance: random.Random) -> None:
         try:
             if entry.name.isdecimal() and os.readlink(entry / "ns/net") == mine:
                 words = (entry / "cmdline").read_bytes()
-                if words.startswith(b"ray::_Actor") if kind == "actor" else b"mlgo_corpus.run.worker" in words:
+                if words.startswith(b"ray::_Actor") if kind == "actor" else b"mlgo_corpus.engine.worker" in words:
                     found.append(int(entry.name))
         except OSError:
             continue

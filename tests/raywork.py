@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from mlgo_corpus.run.process import tied_to_us
+from mlgo_corpus.compilers.process import tied_to_us
 
 NAP = b"86399"
 """What a program is called with that stands for a compiler; it sleeps so many seconds."""

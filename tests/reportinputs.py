@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mlgo_corpus.store.sizestable import ModuleSizes, write_module_sizes
-from mlgo_corpus.store.tracetable import TraceRow, reward, write_trace_rows
+from mlgo_corpus.dataset.sizes.table import ModuleSizes, write_module_sizes
+from mlgo_corpus.dataset.tracetable import TraceRow, reward, write_trace_rows
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'`{{7*7}}\u202e\u2028&amp;"
 """A name that ends scripts, attributes and templates, and turns text around."""

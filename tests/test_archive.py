@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError
-from mlgo_corpus.formats.archive import MAGIC, THIN_MAGIC, Member, is_archive, iter_members
+from mlgo_corpus.formats.objects.archive import MAGIC, THIN_MAGIC, Member, is_archive, iter_members
 
 File = tuple[str, bytes]
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlgo_corpus.store import arrays
+from mlgo_corpus.files import arrays
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=9)
 LISTS = pa.list_(pa.field("element", pa.string()))
@@ -77,7 +77,7 @@ def test_text_that_is_none_is_refused() -> None:
 def test_no_table_of_ours_imports_pandas() -> None:
     code = (
         "import sys, tempfile, pathlib\n"
-        "from mlgo_corpus.store.tracetable import TraceRow, write_trace_rows, read_trace_rows\n"
+        "from mlgo_corpus.dataset.tracetable import TraceRow, write_trace_rows, read_trace_rows\n"
         "path = pathlib.Path(tempfile.mkdtemp(), 'm')\n"
         "write_trace_rows(path, [TraceRow('a', 'ok', 'ok', '', argv=('x',), reward=0.5, faithful=True)], {'key': 1})\n"
         "assert read_trace_rows(path)[0].argv == ('x',)\n"

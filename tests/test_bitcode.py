@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlgo_corpus.errors import FormatError, TruncatedError
-from mlgo_corpus.formats.bitcode import (
+from mlgo_corpus.formats.bitcode.headers import (
     MAGIC,
     WRAPPER_MAGIC,
     Extent,

@@ -16,8 +16,8 @@ from conftest import EMBED, Llvm, run_checked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlgo_corpus.builds.inputs import BuildObject, InputType, iter_build_objects, iter_thinlto_local
 from mlgo_corpus.errors import FormatError, UsageError
-from mlgo_corpus.store.build import BuildObject, InputType, iter_build_objects, iter_thinlto_local
 
 ELF = b"\x7fELF\2\1\1" + bytes(9)
 

@@ -20,8 +20,8 @@ import pytest
 from conftest import DATA, EMBED, Llvm, run_checked
 
 from mlgo_corpus import Corpus
-from mlgo_corpus.formats.buildfiles import parse_compile_commands
-from mlgo_corpus.run.toolchain import find_zig
+from mlgo_corpus.compilers.find import find_zig
+from mlgo_corpus.formats.commands.buildfiles import parse_compile_commands
 
 PACKAGE_ROOT = str(Path(__file__).parents[1])
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlgo_corpus.errors import FormatError
-from mlgo_corpus.formats.buildfiles import (
+from mlgo_corpus.formats.commands.buildfiles import (
     CompileCommand,
     InputType,
     LinkInput,

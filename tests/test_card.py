@@ -21,13 +21,13 @@ from test_logs import KINDS, real_logs
 from test_tracetable import header_of, trace
 
 from mlgo_corpus import LogWriter, TensorSpec, convert_logs
+from mlgo_corpus.dataset.card import dataset_card
+from mlgo_corpus.dataset.folder import DatasetFolder
+from mlgo_corpus.dataset.logs import find_logs
+from mlgo_corpus.dataset.tracetable import TRACE_KIND, TraceReason, TraceRow
 from mlgo_corpus.files.markdown import documented_columns, markdown_code, markdown_text
-from mlgo_corpus.formats.features import describe
-from mlgo_corpus.formats.traininglog import LogHeader
-from mlgo_corpus.store.card import dataset_card
-from mlgo_corpus.store.dataset import DatasetFolder
-from mlgo_corpus.store.logfiles import find_logs
-from mlgo_corpus.store.tracetable import TRACE_KIND, TraceReason, TraceRow
+from mlgo_corpus.formats.logs.events import LogHeader
+from mlgo_corpus.formats.logs.meanings import describe
 
 ABOUT = {
     "tool": "mlgo-corpus",

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.formats import llvmtable
-from mlgo_corpus.formats.cc1edit import edit_command
-from mlgo_corpus.formats.cc1options import join_cc1, llvm_options, parse_cc1
-from mlgo_corpus.formats.cc1table import FLAG, JOINED, JOINED_AND_SEPARATE, JOINED_OR_SEPARATE, SEPARATE
+from mlgo_corpus.formats.commands import llvmtable
+from mlgo_corpus.formats.commands.cc1table import FLAG, JOINED, JOINED_AND_SEPARATE, JOINED_OR_SEPARATE, SEPARATE
+from mlgo_corpus.formats.commands.edit import edit_command
+from mlgo_corpus.formats.commands.options import join_cc1, llvm_options, parse_cc1
 
 SPELLINGS = FLAG | SEPARATE | JOINED | JOINED_OR_SEPARATE | JOINED_AND_SEPARATE
 # Words that are options, look like some, or are anything else.

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from conftest import Llvm
 
+from mlgo_corpus.compilers import choose as choice
+from mlgo_corpus.compilers.choose import choose_compiler, choose_for_build, compiler_identity, ways_of
+from mlgo_corpus.compilers.find import Candidate
+from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.formats.tasks import TASKS
-from mlgo_corpus.run import choice
-from mlgo_corpus.run.choice import choose_compiler, choose_for_build, compiler_identity, ways_of
-from mlgo_corpus.run.probe import Toolchain
-from mlgo_corpus.run.toolchain import Candidate
+from mlgo_corpus.formats.logs.tasks import TASKS
 
 INLINING, EVICTION, PRIORITY = TASKS
 NAMES = tuple(task.name for task in TASKS)

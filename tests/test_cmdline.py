@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlgo_corpus.formats.cmdline import (
+from mlgo_corpus.formats.commands.embedded import (
     CommandFacts,
     decode_options,
     read_facts,

@@ -15,8 +15,8 @@ from handmade import COMMAND, bitcode, corpus, files, manifest, put, row, rows, 
 from test_cli import mlgo
 
 from mlgo_corpus import Corpus, combine_corpora, combine_in_place, corpus_stats, extract_corpus
+from mlgo_corpus.corpus.folder import UNSPECIFIED_OVERRIDE
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.store.corpus import UNSPECIFIED_OVERRIDE
 
 
 def upstream_manifest(root: Path) -> bytes:

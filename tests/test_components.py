@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlgo_corpus.store.components import (
+from mlgo_corpus.corpus.split.components import (
     connected_components,
     divide,
     find_limit,

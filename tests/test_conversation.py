@@ -12,14 +12,14 @@ import pytest
 from fake_compiler import HEADER, context, observation
 
 from mlgo_corpus import read_log
+from mlgo_corpus.compilers.failures import RunFailure
+from mlgo_corpus.compilers.session import InteractiveSession
+from mlgo_corpus.dataset.tracetable import TraceReason
 from mlgo_corpus.errors import FormatError, UsageError
-from mlgo_corpus.formats.tasks import TASKS
-from mlgo_corpus.formats.tensorspec import TensorSpec
-from mlgo_corpus.formats.traininglog import LogHeader, parse_header
-from mlgo_corpus.run.conversation import converse, decision_check, repair_of
-from mlgo_corpus.run.failures import RunFailure
-from mlgo_corpus.run.interactive import InteractiveSession
-from mlgo_corpus.store.tracetable import TraceReason
+from mlgo_corpus.formats.logs.events import LogHeader, parse_header
+from mlgo_corpus.formats.logs.tasks import TASKS
+from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.policies.conversation import converse, decision_check, repair_of
 
 FAKE = Path(__file__).parent / "fake_compiler.py"
 INLINING, EVICTION, PRIORITY = TASKS

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlgo_corpus import Corpus
+from mlgo_corpus.corpus.folder import Module, remove_module_files, write_manifest
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.files.names import NameRegistry, numbered_name, safe_module_name
-from mlgo_corpus.store.corpus import Module, remove_module_files, write_manifest
 
 
 @pytest.mark.parametrize(

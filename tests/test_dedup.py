@@ -13,8 +13,8 @@ from conftest import EMBED, Llvm, unpack
 from test_cli import mlgo
 
 from mlgo_corpus import Corpus, dedup_corpus, extract_corpus
+from mlgo_corpus.corpus.duplicates import Duplicate
 from mlgo_corpus.errors import CorpusError, UsageError
-from mlgo_corpus.store.duplicates import Duplicate
 
 PART = "int part(const int *a, int n) { int s = 0; for (int i = 0; i < n; i++) s += a[i] * i; return s; }\n"
 SOURCES = {

@@ -17,11 +17,11 @@ import pytest
 from mlgo_corpus.cli import demo as demo_module
 from mlgo_corpus.cli.demo import shorten_command
 from mlgo_corpus.cli.main import app
+from mlgo_corpus.compilers.find import find_zig
+from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.run import demobuild
-from mlgo_corpus.run.demobuild import COMMANDS_NAME, STATE_NAME, DemoBuild, build_demo_objects
-from mlgo_corpus.run.toolchain import find_zig
-from mlgo_corpus.store.corpus import Corpus
+from mlgo_corpus.runs.build import demo as demobuild
+from mlgo_corpus.runs.build.demo import COMMANDS_NAME, STATE_NAME, DemoBuild, build_demo_objects
 
 needs_zig = pytest.mark.skipif(
     find_zig() is None and os.environ.get("CI") != "true",

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
+from mlgo_corpus.compilers.devmode import apt, build, compilation, installed, sources
+from mlgo_corpus.compilers.devmode.build import PHASES, DevmodeBuild, build_devmode
+from mlgo_corpus.compilers.devmode.probe import probe_tools
+from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.errors import FormatError, ToolError, UsageError
 from mlgo_corpus.extract import extract_corpus
 from mlgo_corpus.files.lock import locked
-from mlgo_corpus.formats.tasks import TASKS, Task, for_clang
-from mlgo_corpus.run.devmode import apt, build, compilation, installed, sources
-from mlgo_corpus.run.devmode.build import PHASES, DevmodeBuild, build_devmode
-from mlgo_corpus.run.devmode.probe import probe_tools
-from mlgo_corpus.store.corpus import Corpus
+from mlgo_corpus.formats.logs.tasks import TASKS, Task, for_clang
 from tests.conftest import DATA, Llvm, unpack
 
 CONDITION = "#ifdef LLVM_HAVE_TFLITE\n"

@@ -38,17 +38,17 @@ from docpages import (
 )
 
 from mlgo_corpus import read_log
+from mlgo_corpus.builds.objects import Reason
+from mlgo_corpus.corpus.certificate import Outcome
+from mlgo_corpus.corpus.originals import OriginalReason
+from mlgo_corpus.corpus.verify import VerifyReason
+from mlgo_corpus.dataset.logtable import LogReason
+from mlgo_corpus.dataset.sizes.snapshot import SnapshotReason
+from mlgo_corpus.dataset.sizes.table import IR2NATIVE_COLUMNS, PROPERTIES
+from mlgo_corpus.dataset.tracetable import TraceReason
 from mlgo_corpus.engine.choice import available_cpus
-from mlgo_corpus.formats.symbols import LabelStatus
-from mlgo_corpus.store.certificate import Outcome
-from mlgo_corpus.store.extraction import status_of
-from mlgo_corpus.store.logtable import LogReason
-from mlgo_corpus.store.objects import Reason
-from mlgo_corpus.store.originals import OriginalReason
-from mlgo_corpus.store.sizestable import IR2NATIVE_COLUMNS, PROPERTIES
-from mlgo_corpus.store.snapshots import SnapshotReason
-from mlgo_corpus.store.tracetable import TraceReason
-from mlgo_corpus.store.verification import VerifyReason
+from mlgo_corpus.formats.objects.symbols import LabelStatus
+from mlgo_corpus.runs.extract.module import status_of
 
 # Blocks that do not run here, by their page and first line, and why not. Their commands are parsed all the same.
 NOT_RUN: dict[tuple[str, str], str] = {

@@ -17,9 +17,9 @@ import pytest
 from conftest import Llvm
 
 from mlgo_corpus import __version__
+from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.doctor import Diagnosis, Finding, Group, State, diagnose
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.run.probe import Toolchain
 
 PACKAGE_ROOT = str(Path(__file__).parents[1])
 
@@ -34,11 +34,11 @@ def mlgo(*arguments: str, env: Mapping[str, str] = {}, setting: str = "") -> sub
 
 @pytest.fixture
 def nothing_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlgo_corpus.run.probe.probe_toolchains", lambda *_, **__: ())
+    monkeypatch.setattr("mlgo_corpus.compilers.probe.probe_toolchains", lambda *_, **__: ())
 
 
 def found_compilers(monkeypatch: pytest.MonkeyPatch, *toolchains: Toolchain) -> None:
-    monkeypatch.setattr("mlgo_corpus.run.probe.probe_toolchains", lambda *_, **__: toolchains)
+    monkeypatch.setattr("mlgo_corpus.compilers.probe.probe_toolchains", lambda *_, **__: toolchains)
 
 
 def named(diagnosis: Diagnosis) -> dict[str, Finding]:

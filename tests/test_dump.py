@@ -20,10 +20,10 @@ from typer.testing import CliRunner, Result
 
 from mlgo_corpus import LogWriter, TensorSpec, dump, read_log
 from mlgo_corpus.cli.main import app
+from mlgo_corpus.dataset.observations import column_names
 from mlgo_corpus.dump import DISTINCT_LIMIT, log_statistics, open_selection, write_json, write_text
-from mlgo_corpus.formats.logblocks import Rows
-from mlgo_corpus.formats.tensorspec import ELEMENT_TYPES
-from mlgo_corpus.store.observations import column_names
+from mlgo_corpus.formats.logs.blocks import Rows
+from mlgo_corpus.formats.logs.tensors import ELEMENT_TYPES
 
 PACKAGE_ROOT = str(Path(__file__).parents[1])
 LOGS = Path(__file__).parent / "data" / "training-logs"

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlgo_corpus.store.duplicates import Duplicate, find_equal, find_near
-from mlgo_corpus.store.functiontable import FunctionColumns
+from mlgo_corpus.corpus.duplicates import Duplicate, find_equal, find_near
+from mlgo_corpus.corpus.functions import FunctionColumns
 
 MODULES = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 20)), max_size=6), min_size=1, max_size=9)
 

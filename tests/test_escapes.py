@@ -13,8 +13,8 @@ from conftest import EMBED, Llvm, run_checked
 from fuzz.cc1_canaries import find_compilers, fly
 
 from mlgo_corpus import extract_corpus, ir2native_table, pack_corpus, trace_corpus, verify_corpus
+from mlgo_corpus.corpus.folder import write_manifest
 from mlgo_corpus.errors import MlgoCorpusError
-from mlgo_corpus.store.corpus import write_manifest
 
 COMMAND = ("-cc1", "-triple", "x86_64-pc-linux-gnu", "-emit-obj", "-Oz")
 # Where a compiler takes -main-file-name for a value, what follows are options.

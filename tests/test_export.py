@@ -31,14 +31,15 @@ from test_restoration import rewrite
 from test_tfrecord import plain_record
 
 from mlgo_corpus import TensorSpec, convert_logs, export_tfrecord, read_tfrecord
+from mlgo_corpus.dataset import rows as datasetrows
+from mlgo_corpus.dataset import sequences
+from mlgo_corpus.dataset.folder import DatasetPaths, read_key
+from mlgo_corpus.dataset.logtable import read_log_rows
+from mlgo_corpus.dataset.tracetable import TraceRow, write_trace_rows
 from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
-from mlgo_corpus.formats.tfrecord import encode_record, read_records
-from mlgo_corpus.formats.traininglog import Context, LogHeader, LogReader, Observation
-from mlgo_corpus.run import exporting
-from mlgo_corpus.store import datasetrows, sequences
-from mlgo_corpus.store.dataset import DatasetPaths, read_key
-from mlgo_corpus.store.logtable import read_log_rows
-from mlgo_corpus.store.tracetable import TraceRow, write_trace_rows
+from mlgo_corpus.formats.logs.events import Context, LogHeader, LogReader, Observation
+from mlgo_corpus.formats.records.tfrecord import encode_record, read_records
+from mlgo_corpus.runs.datasets import export as exporting
 
 # The plain implementation
 

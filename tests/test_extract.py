@@ -485,7 +485,7 @@ def test_what_another_version_made_is_read_again(build: Path, tmp_path: Path, mo
     corpus = tmp_path / "corpus"
     extract_corpus([build], corpus)
     before = files(corpus)
-    monkeypatch.setattr("mlgo_corpus.run.extraction.__version__", "99")
+    monkeypatch.setattr("mlgo_corpus.runs.extract.run.__version__", "99")
     assert extract_corpus([build], corpus).unchanged == 0
     assert {name: data for name, data in files(corpus).items() if name != "modules.parquet"} == {
         name: data for name, data in before.items() if name != "modules.parquet"

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from test_extract import SOURCES, dump_section, files, reasons, rows
 
 from mlgo_corpus import Corpus, extract_corpus
+from mlgo_corpus.builds.objects import Reason, SectionNames, Tally, read_object
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
-from mlgo_corpus.formats import objfile
-from mlgo_corpus.store.objects import Reason, SectionNames, Tally, read_object
+from mlgo_corpus.formats.objects import objfile
 
 Compile = Callable[..., Path]
 

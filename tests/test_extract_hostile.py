@@ -24,10 +24,10 @@ from test_extract_incremental import ar, put, real_objects, sections
 from test_objfile import elf_file
 
 from mlgo_corpus import Corpus, extract_corpus
+from mlgo_corpus.builds.objects import Embedded
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.files.names import NameRegistry
-from mlgo_corpus.store import extraction
-from mlgo_corpus.store.objects import Embedded
+from mlgo_corpus.runs.extract import module as extraction
 
 Compile = Callable[..., Path]
 

@@ -21,11 +21,11 @@ from test_extract_bad_input import as_nobody
 from test_objfile import elf_file
 
 from mlgo_corpus import ExtractReport, extract_corpus
-from mlgo_corpus.formats.objfile import parse_objfile
-from mlgo_corpus.run.extraction import ExtractionRun
-from mlgo_corpus.store import extraction
-from mlgo_corpus.store.journal import Journal
-from mlgo_corpus.store.objects import Embedded
+from mlgo_corpus.builds.objects import Embedded
+from mlgo_corpus.formats.objects.objfile import parse_objfile
+from mlgo_corpus.runs.extract import module as extraction
+from mlgo_corpus.runs.extract.journal import Journal
+from mlgo_corpus.runs.extract.run import ExtractionRun
 
 # Each file that a test writes is younger than the one before, whatever the clock's grain.
 _TICKS = count(1_700_000_000_000_000_000, 1_000_000_000)

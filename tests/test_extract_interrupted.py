@@ -13,8 +13,8 @@ from test_extract import files
 from test_extract_incremental import check, killed_at, put, real_objects, tree
 
 from mlgo_corpus import extract_corpus
-from mlgo_corpus.run.extraction import ExtractionRun
-from mlgo_corpus.store.journal import Journal
+from mlgo_corpus.runs.extract.journal import Journal
+from mlgo_corpus.runs.extract.run import ExtractionRun
 
 
 def test_a_duplicate_that_was_kept_for_a_moment(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ import errno
 
 import pytest
 
+from mlgo_corpus.compilers.failures import RunFailure, classify, without_quotes
+from mlgo_corpus.dataset.tracetable import TraceReason
 from mlgo_corpus.errors import ProtocolError, ToolError, Usage
-from mlgo_corpus.run.failures import RunFailure, classify, without_quotes
-from mlgo_corpus.store.tracetable import TraceReason
 
 VERSIONS = "(Producer: 'LLVM{}' Reader: 'LLVM {}')"
 

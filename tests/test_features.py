@@ -14,9 +14,9 @@ from conftest import Llvm
 from test_logs import KINDS, real_logs
 
 from mlgo_corpus import TensorSpec, read_log
-from mlgo_corpus.formats.features import MEANINGS, describe
-from mlgo_corpus.formats.tasks import task_name
-from mlgo_corpus.formats.traininglog import LogHeader, parse_header
+from mlgo_corpus.formats.logs.events import LogHeader, parse_header
+from mlgo_corpus.formats.logs.meanings import MEANINGS, describe
+from mlgo_corpus.formats.logs.tasks import task_name
 
 # What only comes with special options, so that no header at hand has it.
 ON_REQUEST = {

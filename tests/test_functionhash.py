@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from test_bitcode import ARRAY, BLOB, CHAR6, FIXED, MODULE, STRTAB, VBR, VERSION, BitWriter
 
 from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError
-from mlgo_corpus.formats.functionhash import DefinedFunction, count_functions, read_functions
-from mlgo_corpus.formats.functionhashbits import ENTER, Block, iter_records, iter_top_level
-from mlgo_corpus.formats.objfile import parse_objfile
+from mlgo_corpus.formats.bitcode.functions import DefinedFunction, count_functions, read_functions
+from mlgo_corpus.formats.bitcode.records import ENTER, Block, iter_records, iter_top_level
+from mlgo_corpus.formats.objects.objfile import parse_objfile
 
 BLOCKINFO, CONSTANTS, FUNCTIONS, TYPES, SYMTAB = 0, 11, 12, 17, 25
 GLOBALVAR, FUNCTION = 7, 8

@@ -12,8 +12,8 @@ import pytest
 from conftest import Llvm, run_checked
 from test_functionhash import real
 
-from mlgo_corpus.formats.functionhash import DefinedFunction, count_functions, read_functions
-from mlgo_corpus.formats.irtext import ENCODING, IDENTIFIER, Function, body_digest, opcodes, parse_module
+from mlgo_corpus.formats.bitcode.functions import DefinedFunction, count_functions, read_functions
+from mlgo_corpus.formats.ir.text import ENCODING, IDENTIFIER, Function, body_digest, opcodes, parse_module
 
 Compile = Callable[..., Path]
 

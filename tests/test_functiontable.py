@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from mlgo_corpus.errors import CorpusError
-from mlgo_corpus.store import functiontable
-from mlgo_corpus.store.functiontable import (
+from mlgo_corpus.corpus import functions as functiontable
+from mlgo_corpus.corpus.functions import (
     FunctionTableWriter,
     ModuleFunctions,
     iter_known,
     read_function_columns,
     read_function_metadata,
 )
+from mlgo_corpus.errors import CorpusError
 
 
 def functions(module: str, *rows: tuple[str, str, int, int]) -> ModuleFunctions:

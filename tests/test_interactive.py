@@ -18,11 +18,12 @@ import pytest
 from conftest import Llvm
 from fake_compiler import HEADER, context, observation
 
+from mlgo_corpus.compilers import process
+from mlgo_corpus.compilers import session as interactive
+from mlgo_corpus.compilers.session import InteractiveSession, LiveObservation, encode_advice, temporary_channel
 from mlgo_corpus.errors import ProtocolError, ToolError, Usage, UsageError
-from mlgo_corpus.formats.tensorspec import TensorSpec
-from mlgo_corpus.formats.traininglog import LogHeader
-from mlgo_corpus.run import interactive, process
-from mlgo_corpus.run.interactive import InteractiveSession, LiveObservation, encode_advice, temporary_channel
+from mlgo_corpus.formats.logs.events import LogHeader
+from mlgo_corpus.formats.logs.tensors import TensorSpec
 
 FAKE = Path(__file__).parent / "fake_compiler.py"
 

@@ -13,7 +13,7 @@ import pytest
 from test_cli import PACKAGE_ROOT
 
 from mlgo_corpus import LogWriter, TensorSpec, convert_logs, make_corpus
-from mlgo_corpus.run.probe import PROBE_DATA
+from mlgo_corpus.compilers.probe import PROBE_DATA
 
 COMMAND = ("-cc1", "-O2")
 

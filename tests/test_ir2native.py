@@ -29,15 +29,10 @@ from test_cli import PACKAGE_ROOT
 from test_trace_interrupted import Tool, all_end
 
 from mlgo_corpus import Corpus, extract_corpus, ir2native
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.formats.replay import neutralise, replay_command
-from mlgo_corpus.ir2native import SizesReport, ir2native_table
-from mlgo_corpus.logs import convert_logs
-from mlgo_corpus.run import choice
-from mlgo_corpus.run.choice import choose_optimiser
-from mlgo_corpus.run.probe import Toolchain
-from mlgo_corpus.run.sizing import SizedModule, SizingItem, SizingSettings
-from mlgo_corpus.store.sizestable import (
+from mlgo_corpus.compilers import choose as choice
+from mlgo_corpus.compilers.choose import choose_optimiser
+from mlgo_corpus.compilers.probe import Toolchain
+from mlgo_corpus.dataset.sizes.table import (
     IR2NATIVE_COLUMNS,
     PROPERTIES,
     VECTOR,
@@ -47,6 +42,11 @@ from mlgo_corpus.store.sizestable import (
     read_module_sizes,
     write_module_sizes,
 )
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.formats.commands.replay import neutralise, replay_command
+from mlgo_corpus.ir2native import SizesReport, ir2native_table
+from mlgo_corpus.logs import convert_logs
+from mlgo_corpus.runs.sizes.rows import SizedModule, SizingItem, SizingSettings
 
 REFERENCE = DATA / "ir2native"
 MODULE_TIMES = ["cpu_s", "replay_cpu_s"]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlgo_corpus.errors import FormatError
-from mlgo_corpus.formats.irfeatures import (
+from mlgo_corpus.formats.ir.features import (
     IR2NATIVE_NAMES,
     OPCODES,
     PAIRS,
@@ -21,7 +21,7 @@ from mlgo_corpus.formats.irfeatures import (
     parse_properties,
     snake_case,
 )
-from mlgo_corpus.formats.irtext import body_digest, control_flow, opcodes, parse_attributes, parse_module, unquote
+from mlgo_corpus.formats.ir.text import body_digest, control_flow, opcodes, parse_attributes, parse_module, unquote
 
 TEXT = r"""; ModuleID = 'a.bc'
 source_filename = "a.c"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlgo_corpus.errors import FormatError, UnsupportedError
-from mlgo_corpus.formats.linkline import override_from_link_line
+from mlgo_corpus.formats.commands.linkline import override_from_link_line
 
 TRIPLE = "x86_64-pc-linux-gnu"
 O2 = ("-O2", "-vectorize-loops", "-vectorize-slp")

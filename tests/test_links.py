@@ -21,8 +21,8 @@ from mlgo_corpus import (
     unpack_corpus,
     verify_corpus,
 )
+from mlgo_corpus.corpus.assemble import Placing
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError
-from mlgo_corpus.store.newcorpus import Placing
 
 SECRET = b"-cc1\0root:x:0:0:root\0"
 OUT = "a link leads out of the corpus"

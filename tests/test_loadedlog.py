@@ -12,8 +12,8 @@ from test_logs import KINDS, LOGS, column_bytes, header_of, observations_of, pla
 
 from mlgo_corpus import LogWriter, TensorSpec, convert_logs, read_log
 from mlgo_corpus.errors import FormatError, TruncatedError
-from mlgo_corpus.formats.tensorspec import ELEMENT_TYPES
-from mlgo_corpus.formats.traininglog import Context, Observation
+from mlgo_corpus.formats.logs.events import Context, Observation
+from mlgo_corpus.formats.logs.tensors import ELEMENT_TYPES
 
 LARGE = LOGS / "regalloc-eviction.lvm.log"
 
@@ -119,7 +119,7 @@ def test_observations_before_the_first_context(tmp_path: Path) -> None:
 
 def test_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = read_log(LARGE)
-    monkeypatch.setattr("mlgo_corpus.store.loadedlog._BATCH_BYTES", 20_000)
+    monkeypatch.setattr("mlgo_corpus.dataset.loaded._BATCH_BYTES", 20_000)
     cut = read_log(LARGE)
     assert cut.to_arrow().column(0).num_chunks > 10
     for index in range(3, len(whole.to_arrow().columns)):

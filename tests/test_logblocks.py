@@ -34,10 +34,11 @@ from test_traininglog import (
 )
 
 from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError
-from mlgo_corpus.formats import logblocks, traininglog
-from mlgo_corpus.formats.logblocks import WINDOW_BYTES, BlockReader, BlockWriter, Contexts, Rows, Source, Window
-from mlgo_corpus.formats.tensorspec import MAX_TENSOR_BYTES, TensorSpec
-from mlgo_corpus.formats.traininglog import Context, LogHeader, LogReader, Observation, encode_context
+from mlgo_corpus.formats.logs import blocks as logblocks
+from mlgo_corpus.formats.logs import events as traininglog
+from mlgo_corpus.formats.logs.blocks import WINDOW_BYTES, BlockReader, BlockWriter, Contexts, Rows, Source, Window
+from mlgo_corpus.formats.logs.events import Context, LogHeader, LogReader, Observation, encode_context
+from mlgo_corpus.formats.logs.tensors import MAX_TENSOR_BYTES, TensorSpec
 
 Block = Rows | Contexts
 

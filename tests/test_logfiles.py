@@ -290,7 +290,7 @@ def test_a_large_log_from_a_pipe_that_turns_out_to_be_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Much of it has been written by then; there is no second look."""
-    monkeypatch.setattr("mlgo_corpus.store.parts.ROW_GROUP_BYTES", 50_000)
+    monkeypatch.setattr("mlgo_corpus.dataset.writer.ROW_GROUP_BYTES", 50_000)
     data = LARGE.read_bytes() + b"junk\n"
     with standard_input(data), pytest.raises(UsageError, match="byte 563108: expected an event in JSON, found 'junk"):
         convert_logs("-", tmp_path / name, jobs=3)

@@ -24,9 +24,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlgo_corpus import LogWriter, TensorSpec, __version__, convert_logs, restore_logs
+from mlgo_corpus.dataset.logtable import LogRow
 from mlgo_corpus.errors import FormatError, TruncatedError, UsageError
-from mlgo_corpus.formats.tensorspec import ELEMENT_TYPES
-from mlgo_corpus.formats.traininglog import (
+from mlgo_corpus.formats.logs.events import (
     Context,
     LogHeader,
     LogReader,
@@ -34,7 +34,7 @@ from mlgo_corpus.formats.traininglog import (
     encode_context,
     parse_header,
 )
-from mlgo_corpus.store.logtable import LogRow
+from mlgo_corpus.formats.logs.tensors import ELEMENT_TYPES
 
 LOGS = DATA / "training-logs"
 KINDS = ("inlining", "regalloc-eviction", "regalloc-priority")
@@ -372,10 +372,10 @@ def check_conversion(folder: Path, logs: dict[str, bytes], header: LogHeader, li
     for name, data in logs.items():
         (source / name).write_bytes(data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mlgo_corpus.store.parts.ROW_GROUP_BYTES", limits.group_bytes)
-        patch.setattr("mlgo_corpus.store.restoration.ROW_GROUP_BYTES", limits.group_bytes)
-        patch.setattr("mlgo_corpus.store.parts._MAX_CONTEXTS", limits.max_contexts)
-        patch.setattr("mlgo_corpus.run.logconversion.TASK_BYTES", limits.task_bytes)
+        patch.setattr("mlgo_corpus.dataset.writer.ROW_GROUP_BYTES", limits.group_bytes)
+        patch.setattr("mlgo_corpus.dataset.restore.ROW_GROUP_BYTES", limits.group_bytes)
+        patch.setattr("mlgo_corpus.dataset.writer._MAX_CONTEXTS", limits.max_contexts)
+        patch.setattr("mlgo_corpus.runs.datasets.convert.TASK_BYTES", limits.task_bytes)
         patch.setattr("mlgo_corpus.engine.pool._may_fork", lambda: True)
         if all(row["status"] == "failed" for row in expected.modules):
             with pytest.raises(UsageError):
@@ -622,7 +622,7 @@ def copies(folder: Path, count: int) -> list[Path]:
 
 
 def test_the_files_do_not_depend_on_the_number_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlgo_corpus.run.logconversion.TASK_BYTES", 300_000)
+    monkeypatch.setattr("mlgo_corpus.runs.datasets.convert.TASK_BYTES", 300_000)
     logs = copies(tmp_path / "logs", 60)
     datasets = []
     for jobs in (1, 4):
@@ -640,7 +640,7 @@ def test_progress_adds_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     logs = copies(tmp_path / "logs", 12)
     total = sum(path.stat().st_size for path in logs)
     for task_bytes in (1 << 30, 100_000):
-        monkeypatch.setattr("mlgo_corpus.run.logconversion.TASK_BYTES", task_bytes)
+        monkeypatch.setattr("mlgo_corpus.runs.datasets.convert.TASK_BYTES", task_bytes)
         told: list[tuple[int, int]] = []
         convert_logs(logs, tmp_path / f"{task_bytes}", progress=lambda done, of, told=told: told.append((done, of)))
         assert {of for _, of in told} == {total}

@@ -35,8 +35,8 @@ from test_logs import (
 
 from mlgo_corpus import LogWriter, TensorSpec, convert_logs, read_log, restore_logs
 from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError
-from mlgo_corpus.formats.logblocks import BlockReader
-from mlgo_corpus.store.tables import BatchTable
+from mlgo_corpus.files.tables import BatchTable
+from mlgo_corpus.formats.logs.blocks import BlockReader
 
 GOOD = LOGS / "regalloc-priority.ltable.log"
 OTHER = LOGS / "inlining.lapi.log"
@@ -181,7 +181,7 @@ def test_without_permission(tmp_path: Path) -> None:
 
 def failing_reads(monkeypatch: pytest.MonkeyPatch, path: Path, opening: int) -> None:
     """Let a log be unreadable when it is opened for the given time: 1 for its header, 2 to convert it."""
-    from mlgo_corpus.store import logfiles
+    from mlgo_corpus.dataset import logs as logfiles
 
     real, calls = logfiles._open_raw, count(1)
 
@@ -229,7 +229,7 @@ def test_a_log_of_which_a_bad_disk_gives_some(
 ) -> None:
     logs = [write(tmp_path / f"logs/{name}.log", GOOD.read_bytes()) for name in "abc"]
     monkeypatch.setattr(
-        "mlgo_corpus.run.logconversion.BlockReader",
+        "mlgo_corpus.runs.datasets.convert.BlockReader",
         lambda source, *more: BlockReader(
             _FailsAt(source, 10_000) if source._source.name == str(logs[1]) else source, *more
         ),
@@ -554,8 +554,8 @@ def test_options_that_cannot_be(tmp_path: Path, options: dict[str, Any], message
 def test_a_disk_that_is_full_at_some_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int, name: str, jobs: int, task_bytes: int
 ) -> None:
-    monkeypatch.setattr("mlgo_corpus.run.logconversion.TASK_BYTES", task_bytes)
-    monkeypatch.setattr("mlgo_corpus.store.parts.ROW_GROUP_BYTES", 20_000)
+    monkeypatch.setattr("mlgo_corpus.runs.datasets.convert.TASK_BYTES", task_bytes)
+    monkeypatch.setattr("mlgo_corpus.dataset.writer.ROW_GROUP_BYTES", 20_000)
     logs = copies(tmp_path / "logs", 12)
     calls = count(1)
     real = BatchTable.write

@@ -18,7 +18,7 @@ from test_cli import mlgo
 from test_logs import LOGS, real_logs
 
 from mlgo_corpus import LogWriter, TensorSpec, convert_logs, read_log
-from mlgo_corpus.formats.tensorspec import ELEMENT_TYPES
+from mlgo_corpus.formats.logs.tensors import ELEMENT_TYPES
 
 KIND = "regalloc-eviction"
 

@@ -23,8 +23,8 @@ from test_logs_bad_input import finals
 
 from mlgo_corpus import convert_logs
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
-from mlgo_corpus.run import logconversion
-from mlgo_corpus.store.tables import BatchTable
+from mlgo_corpus.files.tables import BatchTable
+from mlgo_corpus.runs.datasets import convert as logconversion
 
 TASK_BYTES = 100_000
 
@@ -32,7 +32,7 @@ TASK_BYTES = 100_000
 DRIVER = """
 import sys, time
 from mlgo_corpus.run import logconversion
-from mlgo_corpus.store.tables import BatchTable
+from mlgo_corpus.files.tables import BatchTable
 logconversion.TASK_BYTES = int(sys.argv.pop(1))
 seconds = float(sys.argv.pop(1))
 real = BatchTable.commit
@@ -48,7 +48,7 @@ main()
 @pytest.fixture
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Logs for about thirty tasks."""
-    monkeypatch.setattr("mlgo_corpus.run.logconversion.TASK_BYTES", TASK_BYTES)
+    monkeypatch.setattr("mlgo_corpus.runs.datasets.convert.TASK_BYTES", TASK_BYTES)
     monkeypatch.setattr("mlgo_corpus.engine.pool._may_fork", lambda: True)
     return copies(tmp_path / "logs", 60)
 
@@ -155,7 +155,7 @@ def dying_at(where: Any, method: str, call: int, work: Callable[[], object], *, 
 @pytest.fixture
 def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Logs for three files; everything is done in one process."""
-    monkeypatch.setattr("mlgo_corpus.store.parts.ROW_GROUP_BYTES", 50_000)
+    monkeypatch.setattr("mlgo_corpus.dataset.writer.ROW_GROUP_BYTES", 50_000)
     return copies(tmp_path / "logs", 6)
 
 
@@ -375,7 +375,7 @@ def test_a_worker_that_dies(logs: list[Path], tmp_path: Path, monkeypatch: pytes
         return real(path)
 
     monkeypatch.setattr(logconversion, "open_log", open_log)
-    monkeypatch.setattr("mlgo_corpus.run.logconversion.TASK_BYTES", 1)
+    monkeypatch.setattr("mlgo_corpus.runs.datasets.convert.TASK_BYTES", 1)
     report = convert_logs(logs, tmp_path / "out", jobs=2)
     assert report.counts == {"ok": 59, "worker_died": 1}
     (row,) = [row for row in pq.read_table(tmp_path / "out/modules.parquet").to_pylist() if row["status"] == "failed"]

@@ -8,14 +8,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from mlgo_corpus.dataset import folder as dataset_module
+from mlgo_corpus.dataset import writer as parts_module
+from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths
+from mlgo_corpus.dataset.logtable import read_log_rows
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.formats.tensorspec import TensorSpec
+from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.logs import LogWriter, convert_logs, read_log, restore_logs
-from mlgo_corpus.run import logconversion
-from mlgo_corpus.store import dataset as dataset_module
-from mlgo_corpus.store import parts as parts_module
-from mlgo_corpus.store.dataset import DatasetFolder, DatasetPaths
-from mlgo_corpus.store.logtable import read_log_rows
+from mlgo_corpus.runs.datasets import convert as logconversion
 
 SPECS = [TensorSpec("a")]
 

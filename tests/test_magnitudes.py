@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlgo_corpus.formats.magnitudes import Bin, Magnitudes, merged
+from mlgo_corpus.formats.logs.magnitudes import Bin, Magnitudes, merged
 
 
 def counted(*parts: np.ndarray) -> tuple[Bin, ...]:

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlgo_corpus import Corpus, extract_corpus
+from mlgo_corpus.corpus.folder import Module
+from mlgo_corpus.corpus.modules import ModuleRow, iter_module_rows
+from mlgo_corpus.corpus.scan import iter_rows, iter_tables, scan_module
 from mlgo_corpus.errors import CorpusError
-from mlgo_corpus.store.corpus import Module
-from mlgo_corpus.store.modulescan import iter_rows, iter_tables, scan_module
-from mlgo_corpus.store.moduletable import ModuleRow, iter_module_rows
 
 COLUMNS = ModuleRow._fields
 

@@ -14,15 +14,15 @@ from handmade import rows, table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlgo_corpus.errors import CorpusError
-from mlgo_corpus.files.text import printable
-from mlgo_corpus.store.moduletable import (
+from mlgo_corpus.corpus.modules import (
     ModuleRow,
     iter_module_rows,
     read_module_columns,
     read_module_metadata,
     write_module_rows,
 )
+from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.files.text import printable
 
 FIELDS = ModuleRow._fields
 TEXTS = st.one_of(st.none(), st.text(st.characters(codec="utf-8"), max_size=8))

@@ -26,12 +26,13 @@ from test_extract_bad_input import as_nobody
 from test_extract_incremental import in_child
 
 from mlgo_corpus import combine_corpora, make_corpus
+from mlgo_corpus.corpus import assemble as newcorpus
+from mlgo_corpus.corpus.assemble import NewCorpus, Placing, check_apart, is_whole, new_corpus
+from mlgo_corpus.corpus.folder import Corpus, Module
+from mlgo_corpus.corpus.scan import scan_module
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files import folder as wholefolder
 from mlgo_corpus.files.lock import locked
-from mlgo_corpus.store import newcorpus, wholefolder
-from mlgo_corpus.store.corpus import Corpus, Module
-from mlgo_corpus.store.modulescan import scan_module
-from mlgo_corpus.store.newcorpus import NewCorpus, Placing, check_apart, is_whole, new_corpus
 
 
 def make(output: Path, modules: Path, named: str = "r", **options: Any) -> NewCorpus:
@@ -230,7 +231,7 @@ def test_an_error_leaves_nothing(tmp_path: Path) -> None:
 @contextmanager
 def a_table_of_rows(number: int) -> Iterator[None]:
     """Let a table be written in groups of so many rows, so that there is something half-written."""
-    from mlgo_corpus.store import tables
+    from mlgo_corpus.files import tables
 
     before = tables._ROWS_PER_GROUP
     tables._ROWS_PER_GROUP = number

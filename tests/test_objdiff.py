@@ -11,8 +11,8 @@ import pytest
 from conftest import EMBED, Llvm, run_checked
 
 from mlgo_corpus.errors import FormatError, UnsupportedError
-from mlgo_corpus.formats.objdiff import Comparison, Difference, compare_objects
-from mlgo_corpus.formats.objfile import parse_objfile
+from mlgo_corpus.formats.objects.compare import Comparison, Difference, compare_objects
+from mlgo_corpus.formats.objects.objfile import parse_objfile
 
 SOURCE = """
 static int counter; extern int other(int);

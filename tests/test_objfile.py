@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError
-from mlgo_corpus.formats.objfile import (
+from mlgo_corpus.formats.objects.objfile import (
     Container,
     FatSlice,
     ObjectSizes,

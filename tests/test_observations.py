@@ -18,11 +18,8 @@ from hypothesis import strategies as st
 from test_tensorspec import TYPES
 from test_traininglog import LARGEST, LOGS, headers, make_log, plain_events, spec
 
-from mlgo_corpus.formats.logblocks import BlockReader, Contexts, Rows
-from mlgo_corpus.formats.tensorspec import MAX_TENSOR_BYTES, TensorSpec
-from mlgo_corpus.formats.traininglog import Context, LogHeader, Observation
-from mlgo_corpus.store import observations
-from mlgo_corpus.store.observations import (
+from mlgo_corpus.dataset import observations
+from mlgo_corpus.dataset.observations import (
     KEY_COLUMNS,
     ObservationBuilder,
     column_names,
@@ -31,6 +28,9 @@ from mlgo_corpus.store.observations import (
     observation_schema,
     rows_of_batch,
 )
+from mlgo_corpus.formats.logs.blocks import BlockReader, Contexts, Rows
+from mlgo_corpus.formats.logs.events import Context, LogHeader, Observation
+from mlgo_corpus.formats.logs.tensors import MAX_TENSOR_BYTES, TensorSpec
 
 # Every type as a single element and as many, in an order that makes groups of one, two and three columns.
 EVERYTHING = LogHeader(

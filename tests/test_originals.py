@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from handmade import bitcode
 
-from mlgo_corpus.store.objects import SectionNames
-from mlgo_corpus.store.originals import NoOriginal, find_original
+from mlgo_corpus.builds.objects import SectionNames
+from mlgo_corpus.corpus.originals import NoOriginal, find_original
 
 OUTSIDE = "it is said to be outside of the build's folders; --build-dir names another one"
 

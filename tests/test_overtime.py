@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mlgo_corpus.run.overtime import Overtime, end_after
+from mlgo_corpus.policies.overtime import Overtime, end_after
 
 
 def spin() -> None:

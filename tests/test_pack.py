@@ -27,16 +27,18 @@ from test_cli import mlgo
 from test_extract_incremental import in_child
 
 from mlgo_corpus import Corpus, extract_corpus, pack_corpus, unpack_corpus
+from mlgo_corpus.compilers.probe import PROBE_DATA
+from mlgo_corpus.corpus.folder import write_manifest
+from mlgo_corpus.corpus.packed import convert as packing
+from mlgo_corpus.corpus.packed import rows as packedrows
+from mlgo_corpus.corpus.packed.corpus import PackedCorpus
+from mlgo_corpus.corpus.packed.rows import METADATA_COLUMNS, cut_command, join_command
+from mlgo_corpus.corpus.scan import scan_module
+from mlgo_corpus.corpus.select import corpus_digest, newest_producer, select_modules
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files import folder as wholefolder
 from mlgo_corpus.files.names import safe_module_name
 from mlgo_corpus.files.text import printable
-from mlgo_corpus.run.probe import PROBE_DATA
-from mlgo_corpus.store import packedrows, packing, wholefolder
-from mlgo_corpus.store.corpus import write_manifest
-from mlgo_corpus.store.modulescan import scan_module
-from mlgo_corpus.store.packed import PackedCorpus
-from mlgo_corpus.store.packedrows import METADATA_COLUMNS, cut_command, join_command
-from mlgo_corpus.store.selection import corpus_digest, newest_producer, select_modules
 
 Files = dict[str, bytes]
 MANIFEST = "corpus_description.json"

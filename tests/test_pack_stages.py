@@ -12,9 +12,9 @@ from conftest import DATA, Llvm
 from test_trace import files, lua_corpus
 
 from mlgo_corpus import Corpus, ir2native_table, pack_corpus, trace_corpus
-from mlgo_corpus.store import packing
-from mlgo_corpus.store.corpus import write_manifest
-from mlgo_corpus.store.dataset import DatasetFolder
+from mlgo_corpus.corpus.folder import write_manifest
+from mlgo_corpus.corpus.packed import convert as packing
+from mlgo_corpus.dataset.folder import DatasetFolder
 
 SEVEN = r"/(lapi|lctype|linit|ltable|lvm|lzio|lua)\.o$"
 TIMES = ("wall_s", "cpu_s", "max_rss_bytes", "baseline_wall_s", "baseline_cpu_s", "baseline_max_rss_bytes")

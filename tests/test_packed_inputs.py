@@ -29,13 +29,13 @@ from mlgo_corpus import (
     unpack_corpus,
     verify_corpus,
 )
+from mlgo_corpus.compilers.find import cache_folder
+from mlgo_corpus.corpus.assemble import check_apart
+from mlgo_corpus.corpus.packed import convert as packing
+from mlgo_corpus.corpus.scan import iter_rows
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.run import functionindex
-from mlgo_corpus.run.toolchain import cache_folder
-from mlgo_corpus.store import packing
-from mlgo_corpus.store.modulescan import iter_rows
-from mlgo_corpus.store.newcorpus import check_apart
-from mlgo_corpus.store.remote import RemotePath
+from mlgo_corpus.files.remote import RemotePath
+from mlgo_corpus.runs.functions import run as functionindex
 
 Pair = tuple[Path, Path]
 # Of a report, what may differ: where things are, and the time it took.
@@ -179,7 +179,7 @@ def test_stats_reads_no_bitcode(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> 
     def refuse(*_: Any) -> None:
         raise AssertionError("read")
 
-    monkeypatch.setattr("mlgo_corpus.store.packed.read_content", refuse)
+    monkeypatch.setattr("mlgo_corpus.corpus.packed.corpus.read_content", refuse)
     assert same_report(corpus_stats(pair[1]), expected, "from_table")
 
 

@@ -21,9 +21,9 @@ from typer.testing import CliRunner, Result
 
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.errors import CorpusError, FormatError
-from mlgo_corpus.store.parquetfile import texts_of
-from mlgo_corpus.store.parquetpages import read_chunks, read_cost
-from mlgo_corpus.store.tables import open_parquet
+from mlgo_corpus.files.pages import read_chunks, read_cost
+from mlgo_corpus.files.parquet import texts_of
+from mlgo_corpus.files.tables import open_parquet
 
 VERBS = ("stats", "verify", "pack", "report", "combine", "split", "dedup")
 
@@ -144,8 +144,8 @@ def refusal(path: Path, **options: Any) -> str:
 
 
 def test_what_expands_beyond_reason_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlgo_corpus.store.parquetfile.LARGEST_TEXT", 1 << 16)
-    monkeypatch.setattr("mlgo_corpus.store.parquetfile.ALWAYS_BYTES", 1 << 20)
+    monkeypatch.setattr("mlgo_corpus.files.parquet.LARGEST_TEXT", 1 << 16)
+    monkeypatch.setattr("mlgo_corpus.files.parquet.ALWAYS_BYTES", 1 << 20)
     path = tmp_path / "t.parquet"
     write(path, pa.table({"name": shared("y" * ((1 << 16) + 1), 3)}), store_schema=False)
     assert refusal(path) == "column 'name': expected at most 65536 bytes of text in a row, found 65537"
@@ -171,7 +171,7 @@ def test_what_expands_beyond_reason_is_refused(tmp_path: Path, monkeypatch: pyte
 
 
 def test_rows_that_share_a_value_are_decoded_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlgo_corpus.store.parquetfile._DECODED_BYTES", 1 << 20)
+    monkeypatch.setattr("mlgo_corpus.files.parquet._DECODED_BYTES", 1 << 20)
     path = tmp_path / "t.parquet"
     names = pa.DictionaryArray.from_arrays(pa.array([0] * 100 + [1] * 100, pa.int32()), pa.array(["a", "y" * 100_000]))
     write(path, pa.table({"name": names, "words": pa.ListArray.from_arrays(range(201), names)}), store_schema=False)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlgo_corpus.errors import FormatError, UnsupportedError
-from mlgo_corpus.formats.pipeline import (
+from mlgo_corpus.formats.ir.pipeline import (
     AFTER,
     BEFORE,
     PRE_INLINING,

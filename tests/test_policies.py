@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.formats.tasks import TASKS, Task
-from mlgo_corpus.formats.tensorspec import TensorSpec
-from mlgo_corpus.formats.traininglog import LogHeader
-from mlgo_corpus.run.policies import (
+from mlgo_corpus.formats.logs.events import LogHeader
+from mlgo_corpus.formats.logs.tasks import TASKS, Task
+from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.policies.policy import (
     Policy,
     check_features,
     checked_policy,

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from mlgo_corpus.compilers import process
+from mlgo_corpus.compilers.process import STDERR_TAIL, Child, run_tool, tied_to_us
 from mlgo_corpus.errors import ToolError, Usage, UsageError
-from mlgo_corpus.run import process
-from mlgo_corpus.run.process import STDERR_TAIL, Child, run_tool, tied_to_us
 
 
 def python(source: str) -> tuple[str, ...]:
@@ -421,7 +421,7 @@ def test_a_child_ends_with_us_however_we_end(tmp_path: Path) -> None:
     )
     runner = (
         f"import sys; sys.path[:0] = {[str(Path(process.__file__).parents[2]), *sys.path]!r};"
-        f"from mlgo_corpus.run.process import run_tool; run_tool({python(stubborn)!r}, timeout=600)"
+        f"from mlgo_corpus.compilers.process import run_tool; run_tool({python(stubborn)!r}, timeout=600)"
     )
     ours = subprocess.Popen(python(runner), start_new_session=True)
     try:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from mlgo_corpus.store import quantiles as module
-from mlgo_corpus.store.quantiles import Quantiles, Tally, quantiles
+from mlgo_corpus.files import quantiles as module
+from mlgo_corpus.files.quantiles import Quantiles, Tally, quantiles
 
 Numbers = np.ndarray[Any, Any]
 

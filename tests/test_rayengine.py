@@ -26,10 +26,11 @@ from typer.testing import CliRunner
 
 from mlgo_corpus import extract_corpus, pack_corpus
 from mlgo_corpus.cli.main import app
+from mlgo_corpus.engine import cluster as raycluster
+from mlgo_corpus.engine import ray as rayengine
 from mlgo_corpus.engine.choice import EngineChoice
 from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.run import raycluster, rayengine
 
 TESTS = Path(__file__).parent
 NAMESPACE = ("unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "-")
@@ -50,7 +51,7 @@ class Small:
 HELD = """
 import time
 from pathlib import Path
-from mlgo_corpus.run.policies import DefaultPolicy
+from mlgo_corpus.policies.policy import DefaultPolicy
 
 class Held(DefaultPolicy):
     def reset(self, header, module):

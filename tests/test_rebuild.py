@@ -19,12 +19,12 @@ from typer.testing import CliRunner
 
 from mlgo_corpus import VerifyReport, extract_corpus, verify_corpus
 from mlgo_corpus.cli.main import app
+from mlgo_corpus.corpus.certificate import RebuildRow
+from mlgo_corpus.corpus.folder import Module
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.formats.replay import embedding_options, verbatim_command
-from mlgo_corpus.run.certification import RebuildReport
-from mlgo_corpus.run.rebuilding import RebuildCompiler, RebuildItem, RebuildSettings, pick_compiler, rebuild_module
-from mlgo_corpus.store.certificate import RebuildRow
-from mlgo_corpus.store.corpus import Module
+from mlgo_corpus.formats.commands.replay import embedding_options, verbatim_command
+from mlgo_corpus.runs.rebuild.module import RebuildCompiler, RebuildItem, RebuildSettings, pick_compiler, rebuild_module
+from mlgo_corpus.runs.rebuild.run import RebuildReport
 
 ROOT = Path(__file__).parents[1]
 C_SOURCE = """

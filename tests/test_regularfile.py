@@ -12,9 +12,9 @@ import pytest
 from handmade import bitcode, corpus, row, table
 from test_parquetfile import VERBS, run
 
-from mlgo_corpus.store.certificate import CertificateJournal
-from mlgo_corpus.store.dataset import DatasetPaths, is_dataset
-from mlgo_corpus.store.regularfile import MAX_LIST_BYTES, read_regular
+from mlgo_corpus.corpus.certificate import CertificateJournal
+from mlgo_corpus.dataset.folder import DatasetPaths, is_dataset
+from mlgo_corpus.files.regular import MAX_LIST_BYTES, read_regular
 
 KINDS = {
     "fifo": "not a file",

@@ -42,9 +42,9 @@ from mlgo_corpus import (
     verify_corpus,
 )
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.run import publishing
-from mlgo_corpus.store import remote
-from mlgo_corpus.store.remote import RemotePath, parse_place
+from mlgo_corpus.files import remote
+from mlgo_corpus.files.remote import RemotePath, parse_place
+from mlgo_corpus.runs.datasets import publish as publishing
 
 FEW = r"/(lctype|linit|lzio)\.o$"
 LOG = LOGS / "regalloc-priority.ltable.log"
@@ -218,8 +218,8 @@ KILLED = """
 import itertools, os, signal
 from mlgo_corpus import pack_corpus
 from mlgo_corpus.engine import pool as engine
-from mlgo_corpus.store.packing import write_part
-from mlgo_corpus.store.remote import RemotePath
+from mlgo_corpus.corpus.packed.convert import write_part
+from mlgo_corpus.files.remote import RemotePath
 import mlgo_corpus.pack
 calls = itertools.count(1)
 real = RemotePath.upload

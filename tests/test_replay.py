@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from test_cc1options import COMMANDS, WORDS
 
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.formats.cc1options import join_cc1, parse_cc1
-from mlgo_corpus.formats.cc1table import JOINED, JOINED_OR_SEPARATE, SEPARATE, SHADOWED
-from mlgo_corpus.formats.cmdline import decode_options, split_options
-from mlgo_corpus.formats.replay import neutralise, refused_options, replay_command, required_files
+from mlgo_corpus.formats.commands.cc1table import JOINED, JOINED_OR_SEPARATE, SEPARATE, SHADOWED
+from mlgo_corpus.formats.commands.embedded import decode_options, split_options
+from mlgo_corpus.formats.commands.options import join_cc1, parse_cc1
+from mlgo_corpus.formats.commands.replay import neutralise, refused_options, replay_command, required_files
 
 VALUES_IN_WORD = JOINED | JOINED_OR_SEPARATE
 PLAIN = (

@@ -25,8 +25,8 @@ from typer.testing import CliRunner, Result
 
 from mlgo_corpus import ReportSummary, convert_logs, pack_corpus, report_page, view
 from mlgo_corpus.cli.main import app
+from mlgo_corpus.corpus.certificate import RebuildRow, write_certificate
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.store.certificate import RebuildRow, write_certificate
 
 MODULES = {"a/x.o": 900, "a/y.o": 1000, "b/z.o": 1500}
 

@@ -14,8 +14,8 @@ import pytest
 from test_logs import LOGS, beside, data_of, parts_of, real_logs, tree
 
 from mlgo_corpus import LogWriter, TensorSpec, convert_logs, restore_logs
+from mlgo_corpus.dataset.writer import contexts_schema
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.store.parts import contexts_schema
 
 Rows = list[dict[str, Any]]
 KIND = "regalloc-priority"

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from test_cli import PACKAGE_ROOT
 
-from mlgo_corpus.store import scratch
-from mlgo_corpus.store.scratch import SCRATCH_PREFIX, scratch_folder
+from mlgo_corpus.files import scratch
+from mlgo_corpus.files.scratch import SCRATCH_PREFIX, scratch_folder
 
 HOLDER = """
 import sys
-from mlgo_corpus.store.scratch import scratch_folder
+from mlgo_corpus.files.scratch import scratch_folder
 with scratch_folder() as folder:
     (folder / "probe").mkdir()
     print(folder, flush=True)

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlgo_corpus import Corpus
+from mlgo_corpus.compilers.probe import PROBE_DATA
+from mlgo_corpus.corpus.folder import write_manifest
+from mlgo_corpus.corpus.select import corpus_digest, draw_sample, newest_producer, select_modules
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.run.probe import PROBE_DATA
-from mlgo_corpus.store.corpus import write_manifest
-from mlgo_corpus.store.selection import corpus_digest, draw_sample, newest_producer, select_modules
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_the_newest_producer(tmp_path: Path) -> None:
 )
 def test_producers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, producer: str | None, major: int | None) -> None:
     """Apple counts in another way: its numbers do not say which LLVM it was."""
-    monkeypatch.setattr("mlgo_corpus.store.corpus.read_producer", lambda _: producer)
+    monkeypatch.setattr("mlgo_corpus.corpus.folder.read_producer", lambda _: producer)
     assert newest_producer(make_corpus(tmp_path, ["a"]), ["a"]) == major
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from mlgo_corpus.errors import FormatError, TruncatedError
-from mlgo_corpus.formats.sequenceexample import (
+from mlgo_corpus.formats.records.sequenceexample import (
     SequenceExample,
     encode_floats,
     encode_integers,

@@ -16,8 +16,8 @@ from conftest import Llvm, unpack
 from loopback_only import run_alone
 
 from mlgo_corpus import SharedWorkers, extract_corpus
+from mlgo_corpus.engine.shared.host import CANCELLED, RAISED, RESULT, TOLD, UNKNOWN, Host, Reply
 from mlgo_corpus.errors import ConstructorError, HostDiedError, UnknownWorkerError, UsageError, WorkerError
-from mlgo_corpus.run.sharedhost import CANCELLED, RAISED, RESULT, TOLD, UNKNOWN, Host, Reply
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlgo_corpus.errors import FormatError, TruncatedError
-from mlgo_corpus.formats.shimrecord import CompileRecord, parse_compile_record
+from mlgo_corpus.formats.commands.shimrecord import CompileRecord, parse_compile_record
 
 # What a program can be given: any bytes but NUL.
 WORD = st.binary(max_size=12).map(lambda data: data.replace(b"\0", b"").decode("utf-8", "surrogateescape"))

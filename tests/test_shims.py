@@ -17,10 +17,10 @@ from conftest import EMBED, Llvm, run_checked
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mlgo_corpus.compilers.choose import choose_for_build
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.formats.shimrecord import CompileRecord, parse_compile_record
-from mlgo_corpus.run.choice import choose_for_build
-from mlgo_corpus.run.shims import Drivers, build_environment, compiler_in, drivers_of, make_shims, run_build
+from mlgo_corpus.formats.commands.shimrecord import CompileRecord, parse_compile_record
+from mlgo_corpus.runs.build.shims import Drivers, build_environment, compiler_in, drivers_of, make_shims, run_build
 
 # Says what it was given, and does what a word asks for.
 STAND_IN = """#!/bin/sh

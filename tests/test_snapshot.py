@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from conftest import DATA, EMBED, Llvm, run_checked, unpack
 
+from mlgo_corpus.corpus.folder import Corpus, Module
+from mlgo_corpus.dataset.sizes.snapshot import Functions, SnapshotReason
 from mlgo_corpus.extract import extract_corpus
-from mlgo_corpus.formats.irfeatures import parse_properties
-from mlgo_corpus.formats.pipeline import PRE_INLINING
-from mlgo_corpus.formats.symbols import LabelStatus
-from mlgo_corpus.run.snapshot import SnapshotSettings, snapshot_module
-from mlgo_corpus.store.corpus import Corpus, Module
-from mlgo_corpus.store.snapshots import Functions, SnapshotReason
+from mlgo_corpus.formats.ir.features import parse_properties
+from mlgo_corpus.formats.ir.pipeline import PRE_INLINING
+from mlgo_corpus.formats.objects.symbols import LabelStatus
+from mlgo_corpus.runs.sizes.module import SnapshotSettings, snapshot_module
 
 VECTORS = np.load(DATA / "ir2native" / "llvm19_features.npz")
 NAMES = json.loads((DATA / "ir2native" / "llvm19_functions.json").read_text())
@@ -175,7 +175,7 @@ def test_a_module_in_several_parts_has_the_same_costs(
 ) -> None:
     module = extracted(compile_c(llvm, CODE, "-O2", "-std=c++20", *EMBED, name="a.cpp"), llvm)
     once = snapshot_module(settings_of(llvm), module).functions
-    monkeypatch.setattr("mlgo_corpus.formats.costtext._WORK_PER_MODULE", 1)
+    monkeypatch.setattr("mlgo_corpus.formats.ir.costs._WORK_PER_MODULE", 1)
     parts = snapshot_module(settings_of(llvm), module).functions
     assert once is not None
     assert parts is not None

@@ -21,9 +21,9 @@ from conftest import EMBED, Llvm, run_checked, unpack
 from test_cli import PACKAGE_ROOT, mlgo
 
 from mlgo_corpus import Corpus, combine_corpora, extract_corpus, split_corpus
+from mlgo_corpus.corpus.split.sides import SIDES
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.formats.irtext import body_digest, parse_module
-from mlgo_corpus.store.splits import SIDES
+from mlgo_corpus.formats.ir.text import body_digest, parse_module
 
 # A line of a body that is an instruction, and neither of debug information nor within a switch.
 INSTRUCTION = re.compile(r"^  (?! |\]|#dbg|call void @llvm\.dbg\.|tail call void @llvm\.dbg\.)\S", re.MULTILINE)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlgo_corpus.corpus.split.sides import SIDES, assign_sides, check_fractions, expected_leakage, parse_fractions
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.store.splits import SIDES, assign_sides, check_fractions, expected_leakage, parse_fractions
 
 DIGESTS = st.lists(st.integers(0, 2**64 - 1), max_size=60).map(lambda numbers: np.array(numbers, np.uint64))
 SEEDS = st.integers(-(2**70), 2**70)

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from test_cli import mlgo
 
 from mlgo_corpus import corpus_stats, extract_corpus
+from mlgo_corpus.corpus.groups import GROUPS
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.stats import CorpusStats
-from mlgo_corpus.store.grouping import GROUPS
 
 FIELD_OF = {"opt-level": "opt_level", "triple": "target_triple", "producer": "producer"}
 

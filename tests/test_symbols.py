@@ -14,9 +14,9 @@ from conftest import Llvm, run_checked
 
 from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError
 from mlgo_corpus.explain import explain_file
-from mlgo_corpus.formats.objdiff import compare_objects
-from mlgo_corpus.formats.objfile import measure_object, parse_objfile
-from mlgo_corpus.formats.symbols import (
+from mlgo_corpus.formats.objects.compare import compare_objects
+from mlgo_corpus.formats.objects.objfile import measure_object, parse_objfile
+from mlgo_corpus.formats.objects.symbols import (
     GLOBAL,
     LOCAL,
     WEAK,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlgo_corpus.errors import FormatError
-from mlgo_corpus.formats.tensorspec import (
+from mlgo_corpus.formats.logs.tensors import (
     ELEMENT_TYPES,
     MAX_DIMENSIONS,
     MAX_TENSOR_BYTES,

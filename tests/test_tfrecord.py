@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlgo_corpus.errors import FormatError, TruncatedError
-from mlgo_corpus.formats.tfrecord import (
+from mlgo_corpus.formats.records.tfrecord import (
     FRAME_BYTES,
     encode_record,
     extend_crc,

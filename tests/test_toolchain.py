@@ -21,10 +21,8 @@ from typer.testing import CliRunner
 
 from mlgo_corpus.cli.console import print_json
 from mlgo_corpus.cli.main import app
-from mlgo_corpus.errors import UsageError
-from mlgo_corpus.run import probe
-from mlgo_corpus.run.probe import PROBE_DATA, Toolchain, _any_advice, probe_compiler, probe_toolchains
-from mlgo_corpus.run.toolchain import (
+from mlgo_corpus.compilers import probe
+from mlgo_corpus.compilers.find import (
     COMPILER_VARIABLE,
     Candidate,
     cache_folder,
@@ -32,6 +30,8 @@ from mlgo_corpus.run.toolchain import (
     find_zig,
     named_compiler,
 )
+from mlgo_corpus.compilers.probe import PROBE_DATA, Toolchain, _any_advice, probe_compiler, probe_toolchains
+from mlgo_corpus.errors import UsageError
 from mlgo_corpus.toolchain import list_toolchains
 
 ALL = ("inlining", "regalloc-eviction", "regalloc-priority")
@@ -52,8 +52,8 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.setenv("MLGO_CORPUS_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv(COMPILER_VARIABLE, raising=False)
-    monkeypatch.setattr("mlgo_corpus.run.toolchain._USUAL_FOLDERS", ())
-    monkeypatch.setattr("mlgo_corpus.run.toolchain.find_zig", lambda: None)
+    monkeypatch.setattr("mlgo_corpus.compilers.find._USUAL_FOLDERS", ())
+    monkeypatch.setattr("mlgo_corpus.compilers.find.find_zig", lambda: None)
     return folder
 
 
@@ -171,7 +171,7 @@ def test_the_cache_is_where_it_is_said_to_be(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_every_sample_is_of_the_llvm_that_its_name_says() -> None:
-    from mlgo_corpus.formats.bitcode import read_module_header
+    from mlgo_corpus.formats.bitcode.headers import read_module_header
 
     samples = sorted(PROBE_DATA.glob("llvm-*.bc"))
     assert [path.stem for path in samples] == [f"llvm-{version}" for version in range(17, 23)]

@@ -25,12 +25,12 @@ from conftest import DATA, EMBED, Llvm, run_checked, unpack
 from test_extract import SOURCES
 
 from mlgo_corpus import Corpus, extract_corpus, read_log, restore_logs
+from mlgo_corpus.compilers.session import InteractiveSession
+from mlgo_corpus.corpus.folder import write_manifest
+from mlgo_corpus.dataset.tracetable import TraceRow, read_trace_rows
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
-from mlgo_corpus.run.interactive import InteractiveSession
-from mlgo_corpus.run.policies import import_from_here
-from mlgo_corpus.run.traces import TraceReport
-from mlgo_corpus.store.corpus import write_manifest
-from mlgo_corpus.store.tracetable import TraceRow, read_trace_rows
+from mlgo_corpus.policies.policy import import_from_here
+from mlgo_corpus.runs.trace.run import TraceReport
 from mlgo_corpus.trace import trace_corpus
 
 TASKS = ("inlining", "regalloc-eviction", "regalloc-priority")

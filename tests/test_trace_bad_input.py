@@ -24,12 +24,14 @@ from fake_clang import MAGIC
 from test_interactive import alive, children
 
 from mlgo_corpus import extract_corpus
+from mlgo_corpus.compilers import confinement
+from mlgo_corpus.compilers.probe import probe_compiler
+from mlgo_corpus.corpus.folder import write_manifest
+from mlgo_corpus.dataset.tracetable import TraceRow, read_trace_rows
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.run import confinement, traces, tracing
-from mlgo_corpus.run.probe import probe_compiler
-from mlgo_corpus.run.traces import TraceReport
-from mlgo_corpus.store.corpus import write_manifest
-from mlgo_corpus.store.tracetable import TraceRow, read_trace_rows
+from mlgo_corpus.runs.trace import module as tracing
+from mlgo_corpus.runs.trace import run as traces
+from mlgo_corpus.runs.trace.run import TraceReport
 from mlgo_corpus.trace import trace_corpus
 
 FAKE = Path(__file__).parent / "fake_clang.py"
@@ -744,7 +746,7 @@ def test_a_disk_that_is_full_once(tmp_path: Path, fake: Path, monkeypatch: pytes
     monkeypatch.setenv("FAKE_CLANG_STATE", str(tmp_path))
     make_corpus(tmp_path / "corpus", {name: module() for name in "abcdef"})
     calls = tmp_path / "calls"
-    target = f"mlgo_corpus.run.tracing.{name}"
+    target = f"mlgo_corpus.runs.trace.module.{name}"
 
     def full(*args: Any, **options: Any) -> Any:
         with calls.open("a") as file:

@@ -19,7 +19,7 @@ from test_trace_bad_input import FAKE, cache_of, make_corpus, module, plain, tra
 
 from mlgo_corpus import extract_corpus
 from mlgo_corpus.cli.main import app
-from mlgo_corpus.run.probe import probe_compiler
+from mlgo_corpus.compilers.probe import probe_compiler
 
 NOISY = """\
 import os

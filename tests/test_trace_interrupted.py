@@ -36,11 +36,12 @@ from test_trace_bad_input import (
 )
 
 from mlgo_corpus import extract_corpus
+from mlgo_corpus.compilers.probe import probe_compiler
+from mlgo_corpus.dataset.folder import DatasetFolder
+from mlgo_corpus.dataset.tracetable import read_trace_rows
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
-from mlgo_corpus.run import logconversion, tracing
-from mlgo_corpus.run.probe import probe_compiler
-from mlgo_corpus.store.dataset import DatasetFolder
-from mlgo_corpus.store.tracetable import read_trace_rows
+from mlgo_corpus.runs.datasets import convert as logconversion
+from mlgo_corpus.runs.trace import module as tracing
 from mlgo_corpus.trace import trace_corpus
 
 __all__ = ["fake", "nothing_is_left"]  # fixtures

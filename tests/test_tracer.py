@@ -11,8 +11,8 @@ import pytest
 from conftest import Llvm, unpack
 
 from mlgo_corpus import Tracer, extract_corpus, read_log, trace_corpus
+from mlgo_corpus.dataset.tracetable import TraceRow, read_trace_rows
 from mlgo_corpus.errors import CorpusError, UsageError
-from mlgo_corpus.store.tracetable import TraceRow, read_trace_rows
 
 NAMES = ("lua/lapi.o", "lua/lctype.o", "lua/ltable.o")
 TIMES = ("wall_s", "cpu_s", "max_rss_bytes", "baseline_wall_s", "baseline_cpu_s", "baseline_max_rss_bytes")

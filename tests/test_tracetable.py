@@ -16,17 +16,11 @@ import pytest
 from test_logs import data_of, real_logs, tree
 
 from mlgo_corpus import convert_logs, restore_logs
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.markdown import documented_columns
-from mlgo_corpus.formats.traininglog import LogHeader, parse_header
-from mlgo_corpus.run.logconversion import convert_logs_into
-from mlgo_corpus.store import logtable, tracetable
-from mlgo_corpus.store.dataset import DatasetFolder, open_dataset, read_key
-from mlgo_corpus.store.logfiles import HeaderReader, LogFile, find_logs
-from mlgo_corpus.store.logtable import LogReason, LogRow, read_log_rows
-from mlgo_corpus.store.parts import WriteOptions
-from mlgo_corpus.store.tables import Kind
-from mlgo_corpus.store.tracetable import (
+from mlgo_corpus.dataset import logtable, tracetable
+from mlgo_corpus.dataset.folder import DatasetFolder, open_dataset, read_key
+from mlgo_corpus.dataset.logs import HeaderReader, LogFile, find_logs
+from mlgo_corpus.dataset.logtable import LogReason, LogRow, read_log_rows
+from mlgo_corpus.dataset.tracetable import (
     KINDS,
     TRACE_KIND,
     TraceReason,
@@ -37,6 +31,12 @@ from mlgo_corpus.store.tracetable import (
     stderr_tail,
     write_trace_rows,
 )
+from mlgo_corpus.dataset.writer import WriteOptions
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.markdown import documented_columns
+from mlgo_corpus.files.tables import Kind
+from mlgo_corpus.formats.logs.events import LogHeader, parse_header
+from mlgo_corpus.runs.datasets.convert import convert_logs_into
 
 METADATA = {"tool": "mlgo-corpus", "version": "0", "key": {"a": 1}}
 

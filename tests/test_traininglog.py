@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlgo_corpus.errors import FormatError, TruncatedError
-from mlgo_corpus.formats import traininglog
-from mlgo_corpus.formats.tensorspec import ELEMENT_TYPES, MAX_TENSOR_BYTES, TensorSpec
-from mlgo_corpus.formats.traininglog import (
+from mlgo_corpus.formats.logs import events as traininglog
+from mlgo_corpus.formats.logs.events import (
     MAX_HEADER_BYTES,
     MAX_LINE_BYTES,
     Context,
@@ -30,6 +29,7 @@ from mlgo_corpus.formats.traininglog import (
     parse_header,
     read_header,
 )
+from mlgo_corpus.formats.logs.tensors import ELEMENT_TYPES, MAX_TENSOR_BYTES, TensorSpec
 
 LOGS = sorted((DATA / "training-logs").glob("*.log"))
 by_name = pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)

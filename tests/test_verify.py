@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 
 from mlgo_corpus import VerifyReport, extract_corpus, pack_corpus, verify_corpus
 from mlgo_corpus.cli.main import app
+from mlgo_corpus.corpus.folder import Module, write_manifest
+from mlgo_corpus.corpus.verify import Check, VerifyReason, check_module, check_options, status_of
 from mlgo_corpus.errors import CorpusError, UsageError
-from mlgo_corpus.formats.replay import refused_options
-from mlgo_corpus.store.corpus import Module, write_manifest
-from mlgo_corpus.store.verification import Check, VerifyReason, check_module, check_options, status_of
+from mlgo_corpus.formats.commands.replay import refused_options
 
 MODULES = 34
 

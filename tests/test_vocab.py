@@ -17,8 +17,8 @@ from test_logs import KINDS
 
 from mlgo_corpus import TensorSpec, convert_logs, export_tfrecord, read_tfrecord, read_vocabulary, write_vocabulary
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.formats.traininglog import LogReader, Observation
-from mlgo_corpus.store import quantiles
+from mlgo_corpus.files import quantiles
+from mlgo_corpus.formats.logs.events import LogReader, Observation
 from mlgo_corpus.vocab import SKIPPED
 
 

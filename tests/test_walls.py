@@ -16,16 +16,17 @@ import pytest
 from conftest import Llvm
 from test_process import alive, dies, wait_for_pid
 
+from mlgo_corpus.compilers import command as modulecommand
+from mlgo_corpus.compilers import confinement
+from mlgo_corpus.compilers.confinement import confine, machine_share
+from mlgo_corpus.compilers.process import Child, ToolResult, run_tool
+from mlgo_corpus.compilers.walls import Walls, _idle, can_launch, close_launchers, standing, walls_around
+from mlgo_corpus.corpus.folder import write_manifest
+from mlgo_corpus.dataset.tracetable import TraceRow, read_trace_rows
 from mlgo_corpus.errors import ToolError
 from mlgo_corpus.files.names import MANIFEST_NAME
-from mlgo_corpus.formats import replay
+from mlgo_corpus.formats.commands import replay
 from mlgo_corpus.ir2native import ir2native_table
-from mlgo_corpus.run import confinement, modulecommand
-from mlgo_corpus.run.confinement import confine, machine_share
-from mlgo_corpus.run.process import Child, ToolResult, run_tool
-from mlgo_corpus.run.walls import Walls, _idle, can_launch, close_launchers, standing, walls_around
-from mlgo_corpus.store.corpus import write_manifest
-from mlgo_corpus.store.tracetable import TraceRow, read_trace_rows
 from mlgo_corpus.trace import trace_corpus
 from mlgo_corpus.verify import verify_corpus
 
@@ -207,8 +208,8 @@ def test_a_process_that_is_killed_leaves_neither_launcher_nor_program(folder: Pa
     source = f"""
 import sys
 from pathlib import Path
-from mlgo_corpus.run.process import run_tool
-from mlgo_corpus.run.walls import walls_around
+from mlgo_corpus.compilers.process import run_tool
+from mlgo_corpus.compilers.walls import walls_around
 walls = walls_around({PYTHON!r}).reading([{str(folder)!r}, sys.base_prefix])
 argv = ({PYTHON!r}, "-I", "-S", "-c", {DAEMON + "time.sleep(600)"!r})
 run_tool(argv, cwd=Path({str(folder)!r}), timeout=600, walls=walls)

@@ -12,7 +12,7 @@ from conftest import run_checked
 from handmade import files, put
 
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
-from mlgo_corpus.store.wholefolder import check_file, find_stranger, finish_moves, recover, whole_files, whole_folder
+from mlgo_corpus.files.folder import check_file, find_stranger, finish_moves, recover, whole_files, whole_folder
 
 
 def listing(folder: Path) -> list[str]:

@@ -13,23 +13,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 
+from mlgo_corpus.corpus import certificate, originals
+from mlgo_corpus.corpus import functions as functiontable
+from mlgo_corpus.corpus import modules as moduletable
+from mlgo_corpus.corpus import verify as verification
+from mlgo_corpus.corpus.packed import corpus as packed
+from mlgo_corpus.dataset import logtable, tracetable
+from mlgo_corpus.dataset.sizes import snapshot as snapshots
+from mlgo_corpus.dataset.sizes import table as sizestable
 from mlgo_corpus.files.markdown import documented_columns
-from mlgo_corpus.formats import symbols, traininglog
-from mlgo_corpus.formats.features import MEANINGS
-from mlgo_corpus.formats.tasks import EVICTION, INLINING, PRIORITY
-from mlgo_corpus.store import (
-    certificate,
-    functiontable,
-    logtable,
-    moduletable,
-    originals,
-    packed,
-    sizestable,
-    snapshots,
-    tracetable,
-    verification,
-)
-from mlgo_corpus.store.tables import Kind
+from mlgo_corpus.files.tables import Kind
+from mlgo_corpus.formats.logs import events as traininglog
+from mlgo_corpus.formats.logs.meanings import MEANINGS
+from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY
+from mlgo_corpus.formats.objects import symbols
 
 PAGE = Path(__file__).parents[1] / "formats.md"
 

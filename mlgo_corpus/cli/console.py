@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 import typer
 
+from mlgo_corpus.compilers.signals import signal_of, signals_as_interrupts
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.text import human_bytes, os_reason, visible
-from mlgo_corpus.run.signals import signal_of, signals_as_interrupts
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -23,9 +23,9 @@ from mlgo_corpus.files.text import human_bytes
 if TYPE_CHECKING:
     from mlgo_corpus.extract import ExtractReport
     from mlgo_corpus.logs import LogsReport
-    from mlgo_corpus.run.certification import RebuildReport
-    from mlgo_corpus.run.demobuild import DemoBuild
-    from mlgo_corpus.run.traces import TraceReport
+    from mlgo_corpus.runs.build.demo import DemoBuild
+    from mlgo_corpus.runs.rebuild.run import RebuildReport
+    from mlgo_corpus.runs.trace.run import TraceReport
     from mlgo_corpus.stats import CorpusStats
 
 # A module whose name says something; musl has it in every release.
@@ -62,7 +62,7 @@ def demo(
     from mlgo_corpus.engine.choice import available_cpus
     from mlgo_corpus.extract import extract_corpus
     from mlgo_corpus.logs import convert_logs
-    from mlgo_corpus.run.demobuild import build_demo_objects
+    from mlgo_corpus.runs.build.demo import build_demo_objects
     from mlgo_corpus.stats import corpus_stats
 
     jobs = jobs or available_cpus()
@@ -93,9 +93,9 @@ def demo(
 
 def _certificate(corpus: Path, build: Path, *, jobs: int, is_new: bool) -> RebuildReport | None:
     """Compile every module again with its own command, or tell what came of that before."""
+    from mlgo_corpus.compilers.find import find_zig
     from mlgo_corpus.files.names import CERTIFICATE_NAME
-    from mlgo_corpus.run.certification import read_report
-    from mlgo_corpus.run.toolchain import find_zig
+    from mlgo_corpus.runs.rebuild.run import read_report
     from mlgo_corpus.verify import verify_corpus
 
     if not is_new and (corpus / CERTIFICATE_NAME).is_file():
@@ -114,7 +114,7 @@ def _certificate(corpus: Path, build: Path, *, jobs: int, is_new: bool) -> Rebui
 
 def _trace(corpus: Path, output: Path, *, jobs: int, force: bool) -> TraceReport:
     """Ask the compiler from pip for its inlining decisions on all modules."""
-    from mlgo_corpus.run.toolchain import find_zig
+    from mlgo_corpus.compilers.find import find_zig
     from mlgo_corpus.trace import trace_corpus
 
     with progress_bar("tracing") as progress:

@@ -153,7 +153,7 @@ def _size(log: str) -> int:
 
 
 def _show_statistics(log: str, task: str | None, found: LogStatistics) -> None:
-    from mlgo_corpus.formats.magnitudes import merged
+    from mlgo_corpus.formats.logs.magnitudes import merged
 
     console, header = out(), found.header
     facts = [counted(found.observations, "observation"), counted(found.contexts, "context")]

@@ -29,8 +29,8 @@ def explain(
     json_output: JsonOutput = False,
 ) -> None:
     """Say what one file holds, what it lacks for a corpus, and what to do about it."""
+    from mlgo_corpus.builds.objects import SectionNames
     from mlgo_corpus.explain import explain_file
-    from mlgo_corpus.store.objects import SectionNames
 
     found = explain_file(file, names=SectionNames.of(bitcode_section, cmd_section))
     if json_output:

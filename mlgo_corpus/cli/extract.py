@@ -135,10 +135,10 @@ def extract(
 
 def show_report(report: ExtractReport) -> None:
     """Print what an extraction did, and what to do about it."""
+    from mlgo_corpus.builds.objects import Reason
+    from mlgo_corpus.corpus.modules import STATUS_FAILED
     from mlgo_corpus.files.text import printable
-    from mlgo_corpus.store.extraction import status_of
-    from mlgo_corpus.store.moduletable import STATUS_FAILED
-    from mlgo_corpus.store.objects import Reason
+    from mlgo_corpus.runs.extract.module import status_of
 
     console = out()
     again = f", {report.unchanged} of them unchanged" if report.unchanged else ""
@@ -179,8 +179,8 @@ def _split(option: str, text: str | None) -> list[str] | None:
 
 
 def _link_command(path: Path | None) -> tuple[str, ...] | None:
-    from mlgo_corpus.formats.buildfiles import parse_response_file
-    from mlgo_corpus.store.regularfile import read_file
+    from mlgo_corpus.files.regular import read_file
+    from mlgo_corpus.formats.commands.buildfiles import parse_response_file
 
     if path is None:
         return None

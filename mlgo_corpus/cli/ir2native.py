@@ -97,9 +97,9 @@ def ir2native(
     For supervised models of native size, such as LLVM's IR2Native. Every module's own command decides the pipeline;
     the run that gives the features goes on to the object that gives the sizes. Needs opt besides clang.
     """
+    from mlgo_corpus.corpus.split.sides import parse_fractions
+    from mlgo_corpus.dataset.sizes.table import Columns, describe_columns
     from mlgo_corpus.ir2native import ir2native_table
-    from mlgo_corpus.store.sizestable import Columns, describe_columns
-    from mlgo_corpus.store.splits import parse_fractions
 
     columns = Columns.of(features, vector=vector)
     if describe:
@@ -186,8 +186,8 @@ def show_report(report: SizesReport) -> None:
 
 def example_query(report: SizesReport) -> str:
     """Give a query over the table that can be run as it stands."""
-    from mlgo_corpus.store.dataset import rows_pattern
-    from mlgo_corpus.store.sizestable import SIZES_FOLDER
+    from mlgo_corpus.dataset.folder import rows_pattern
+    from mlgo_corpus.dataset.sizes.table import SIZES_FOLDER
 
     files = rows_pattern(report.output, SIZES_FOLDER).replace("'", "''")
     return f"SELECT function, native_size FROM '{files}' ORDER BY native_size DESC LIMIT 10"  # noqa: S608 - shown

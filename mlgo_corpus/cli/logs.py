@@ -189,7 +189,7 @@ def _show(report: LogsReport, hints: Iterable[str]) -> None:
 
 def example_query(report: LogsReport) -> str:
     """Give a query that DuckDB can run on a dataset as it lies there."""
-    from mlgo_corpus.store.dataset import rows_pattern
+    from mlgo_corpus.dataset.folder import rows_pattern
 
     files = rows_pattern(report.output).replace("'", "''")
     return f"SELECT module, count(*) FROM '{files}' GROUP BY module ORDER BY 2 DESC"  # noqa: S608 - shown, not run

@@ -43,7 +43,7 @@ JsonOutput = Annotated[bool, typer.Option("--json", help="Print the result as on
 
 def complete_compiler(incomplete: str) -> list[str]:
     """List the compilers whose names or paths begin so, for a shell that completes ``--compiler``; none is run."""
-    from mlgo_corpus.run.toolchain import find_compilers, short_name
+    from mlgo_corpus.compilers.find import find_compilers, short_name
 
     found = [candidate.words[0] for candidate in find_compilers() if candidate.origin != "ziglang"]
     words = dict.fromkeys((*(short_name(path) for path in found), *found))

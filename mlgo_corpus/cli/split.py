@@ -54,8 +54,8 @@ def split(
     them. Writes corpus_description.train.json and so on into the corpus, each of them a corpus for every verb, and the
     column split of modules.parquet.
     """
+    from mlgo_corpus.corpus.split.sides import parse_fractions
     from mlgo_corpus.split import split_corpus
-    from mlgo_corpus.store.splits import parse_fractions
 
     with progress_bar("reading functions") as progress:
         report = split_corpus(

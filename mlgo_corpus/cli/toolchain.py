@@ -16,7 +16,7 @@ from mlgo_corpus.cli.options import JsonOutput, compiler_option, jobs_option
 from mlgo_corpus.files.text import visible
 
 if TYPE_CHECKING:
-    from mlgo_corpus.run.probe import Toolchain
+    from mlgo_corpus.compilers.probe import Toolchain
     from mlgo_corpus.toolchain import BuildReport
 
 # The table's other columns, and a short path.
@@ -98,7 +98,7 @@ def command_of(toolchain: Toolchain) -> str:
 
 
 def _tasks(names: Sequence[str]) -> str:
-    from mlgo_corpus.formats.tasks import TASKS
+    from mlgo_corpus.formats.logs.tasks import TASKS
 
     if len(names) == len(TASKS):
         return "all"

@@ -33,7 +33,7 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import counted, visible
 
 if TYPE_CHECKING:
-    from mlgo_corpus.run.traces import TraceReport
+    from mlgo_corpus.runs.trace.run import TraceReport
 
 
 class TaskName(StrEnum):
@@ -53,7 +53,7 @@ class Via(StrEnum):
 
 
 def _complete_policy(incomplete: str) -> list[str]:
-    from mlgo_corpus.run.policies import NAMES
+    from mlgo_corpus.policies.policy import NAMES
 
     names = dict.fromkeys(name.replace(":P", ":0.5") for names in NAMES.values() for name in names)
     return [name for name in names if name.startswith(incomplete)]
@@ -128,7 +128,7 @@ def trace(
     clang, see 'toolchain build') or made by a policy (live, by any clang since LLVM 17). Run it again after an
     interruption: it goes on.
     """
-    from mlgo_corpus.run.policies import import_from_here
+    from mlgo_corpus.policies.policy import import_from_here
     from mlgo_corpus.trace import trace_corpus
 
     if verify_default and policy != "default":

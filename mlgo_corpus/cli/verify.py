@@ -30,7 +30,7 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import counted, human_bytes
 
 if TYPE_CHECKING:
-    from mlgo_corpus.run.certification import RebuildReport
+    from mlgo_corpus.runs.rebuild.run import RebuildReport
     from mlgo_corpus.verify import VerifyReport
 
 # A rate says something only of what took a while.
@@ -128,7 +128,7 @@ def verify(
 
 def show_report(report: VerifyReport) -> None:
     """Print what was found."""
-    from mlgo_corpus.store.verification import VerifyReason, status_of
+    from mlgo_corpus.corpus.verify import VerifyReason, status_of
 
     console = out()
     compared = "" if report.has_table else ", without a table to compare them with"

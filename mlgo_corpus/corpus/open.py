@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mlgo_corpus.corpus.folder import Corpus, read_manifest
+from mlgo_corpus.corpus.links import check_inside
+from mlgo_corpus.corpus.packed.corpus import PackedCorpus, is_packed
+from mlgo_corpus.corpus.packed.rows import PACKED_NAME
 from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.files.folder import finish_moves
 from mlgo_corpus.files.names import MANIFEST_NAME, MANIFEST_STEM, MODULES_NAME, TABLE_NAMES
-from mlgo_corpus.store.corpus import Corpus, read_manifest
-from mlgo_corpus.store.links import check_inside
-from mlgo_corpus.store.packed import PackedCorpus, is_packed
-from mlgo_corpus.store.packedrows import PACKED_NAME
-from mlgo_corpus.store.remote import RemotePath, parse_place
-from mlgo_corpus.store.wholefolder import finish_moves
+from mlgo_corpus.files.remote import RemotePath, parse_place
 
 __all__ = ["Corpus", "open_corpus"]
 

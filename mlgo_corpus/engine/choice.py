@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.store.remote import parse_place
+from mlgo_corpus.files.remote import parse_place
 
 PathText = TypeVar("PathText", Path, str, Path | str)
 _MOST_RETRIES = 100

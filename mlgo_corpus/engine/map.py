@@ -4,7 +4,7 @@
 dies (a crash in a native library, the kernel's out-of-memory killer) or exceeds its time is replaced. The items it
 held are tried again one by one; the item that kills its worker a second time, alone, gives a `Lost` in its place.
 
-The workers are processes of this machine (`mlgo_corpus.engine.pool`), or a Ray cluster's (`mlgo_corpus.run.rayengine`):
+The workers are processes of this machine (`mlgo_corpus.engine.pool`), or a Ray cluster's (`mlgo_corpus.engine.ray`):
 an `EngineChoice` says. Results, their order and what a `Lost` says are the same.
 
 At most a few chunks per worker are under way or waiting to be yielded, so that memory does not grow with the number
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from mlgo_corpus.engine.choice import HERE, RAY, EngineChoice, Lost, available_cpus
 from mlgo_corpus.engine.pool import Pool
-from mlgo_corpus.run.tasks import CHUNKS_AHEAD, CHUNKS_AT_HAND, chunks
+from mlgo_corpus.engine.queue import CHUNKS_AHEAD, CHUNKS_AT_HAND, chunks
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -59,7 +59,7 @@ def parallel_map(
     ahead = _LONG_CHUNKS_AHEAD if long_items else CHUNKS_AHEAD
     at_hand = 1 if long_items else CHUNKS_AT_HAND
     if engine.kind == RAY:
-        from mlgo_corpus.run.rayengine import ray_map
+        from mlgo_corpus.engine.ray import ray_map
 
         chunked = chunks(items, weigh)
         yield from ray_map(function, chunked, engine, jobs, limit, at_hand=at_hand, ahead=ahead, needs=needs)

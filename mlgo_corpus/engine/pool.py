@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from mlgo_corpus.engine.choice import Lost
-from mlgo_corpus.run.tasks import CHUNKS_AHEAD, CHUNKS_AT_HAND, Queue, Task
-from mlgo_corpus.run.worker import encode_message, end_with, read_message, serve, write_message
-from mlgo_corpus.store.remote import in_use
+from mlgo_corpus.engine.queue import CHUNKS_AHEAD, CHUNKS_AT_HAND, Queue, Task
+from mlgo_corpus.engine.worker import encode_message, end_with, read_message, serve, write_message
+from mlgo_corpus.files.remote import in_use
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -187,7 +187,7 @@ def _start_worker() -> _Worker:
             return _Worker(pid, requests, replies)
         package = str(Path(__file__).parents[2])
         process = subprocess.Popen(
-            (sys.executable, "-m", "mlgo_corpus.run.worker", str(child_requests), str(child_replies), parent),
+            (sys.executable, "-m", "mlgo_corpus.engine.worker", str(child_requests), str(child_replies), parent),
             pass_fds=(child_requests, child_replies),
             stdin=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([package, *sys.path])},

@@ -136,3 +136,6 @@ def checked_name(name: str) -> str:
     except UnicodeEncodeError as error:
         raise CorpusError("this module name is not one that a file can have", name) from error
     return name
+
+
+IMPORTED_SUFFIX = ".3.import.bc"

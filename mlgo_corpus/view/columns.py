@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError
-from mlgo_corpus.store import parquetfile
-from mlgo_corpus.store.parquetfile import ParquetFile
-from mlgo_corpus.store.remote import Place
-from mlgo_corpus.store.tables import open_parquet, unreadable
+from mlgo_corpus.files import parquet as parquetfile
+from mlgo_corpus.files.parquet import ParquetFile
+from mlgo_corpus.files.remote import Place
+from mlgo_corpus.files.tables import open_parquet, unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from mlgo_corpus.view import figures, words
 from mlgo_corpus.view.aggregate import DRIFT_LIMIT, Distribution
 from mlgo_corpus.view.blocks import Block, CallOut, Figure, Heading, Headline, Section, Table
-from mlgo_corpus.view.corpusfacts import CorpusFacts
-from mlgo_corpus.view.datasetfacts import DatasetFacts
-from mlgo_corpus.view.outcomes import change_waterfall, spread_out
-from mlgo_corpus.view.sizesfacts import SizesFacts, find_names
+from mlgo_corpus.view.corpus.facts import CorpusFacts
+from mlgo_corpus.view.dataset.facts import DatasetFacts
+from mlgo_corpus.view.dataset.outcomes import change_waterfall, spread_out
+from mlgo_corpus.view.sizes.facts import SizesFacts, find_names
 
 _LARGEST: Final = 15
 _ACTIONS = 16

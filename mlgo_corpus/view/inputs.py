@@ -7,14 +7,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from mlgo_corpus.corpus.packed.corpus import is_packed
+from mlgo_corpus.dataset.folder import DATASET_NAME, PARQUET_SUFFIX, DatasetPaths
+from mlgo_corpus.dataset.sizes.table import SIZES_KIND
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.names import MANIFEST_NAME, MANIFEST_STEM
+from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
+from mlgo_corpus.files.remote import Place, RemotePath, parse_place
 from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.store.dataset import DATASET_NAME, PARQUET_SUFFIX, DatasetPaths
-from mlgo_corpus.store.packed import is_packed
-from mlgo_corpus.store.regularfile import MAX_NOTE_BYTES, read_regular
-from mlgo_corpus.store.remote import Place, RemotePath, parse_place
-from mlgo_corpus.store.sizestable import SIZES_KIND
 from mlgo_corpus.view import words
 from mlgo_corpus.view.columns import column_names_of
 

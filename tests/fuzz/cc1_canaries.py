@@ -22,8 +22,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlgo_corpus.formats import cc1table, llvmtable
-from mlgo_corpus.formats.replay import refused_options, replay_command
+from mlgo_corpus.formats.commands import cc1table, llvmtable
+from mlgo_corpus.formats.commands.replay import refused_options, replay_command
 
 SPELLINGS = sorted(
     cc1table.FLAG | cc1table.SEPARATE | cc1table.JOINED | cc1table.JOINED_OR_SEPARATE | cc1table.JOINED_AND_SEPARATE

@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fuzz.cc1_canaries import SPELLINGS, find_compilers
-from mlgo_corpus.formats.cc1options import parse_cc1
+from mlgo_corpus.formats.commands.options import parse_cc1
 
 # What makes clang answer in another way whatever else is on the line, or keeps it from telling of unknown words.
 _ANSWERS = re.compile(r"print-|help|^-+verify|^-+version|^-+[WR]|^-+v$")

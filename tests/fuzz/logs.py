@@ -15,9 +15,9 @@ from conftest import DATA
 from fake_clang import LIVE, LOGGED, observation, values
 from test_logblocks import expected_events, fast_events
 
+from mlgo_corpus.dataset.loaded import read_log
 from mlgo_corpus.errors import MlgoCorpusError
 from mlgo_corpus.logs import convert_logs, restore_logs
-from mlgo_corpus.store.loadedlog import read_log
 
 from .mutations import check_one_line, mutate
 

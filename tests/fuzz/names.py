@@ -17,8 +17,8 @@ from test_extract_incremental import database, real_objects
 from test_trace_bad_input import COMMAND, FAKE, cache_of, module
 
 from mlgo_corpus import Corpus, convert_logs, pack_corpus, trace_corpus
+from mlgo_corpus.compilers.probe import probe_compiler
 from mlgo_corpus.errors import MlgoCorpusError
-from mlgo_corpus.run.probe import probe_compiler
 
 from .mutations import check_one_line
 from .verbs import Place

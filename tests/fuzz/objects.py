@@ -20,12 +20,12 @@ from test_extract_incremental import ar, real_objects, sections
 from mlgo_corpus import extract_corpus
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.explain import explain_file
-from mlgo_corpus.formats.archive import iter_members
-from mlgo_corpus.formats.bitcode import iter_extents, read_module_header, read_producer
-from mlgo_corpus.formats.functionhash import count_functions, read_functions
-from mlgo_corpus.formats.objdiff import compare_objects
-from mlgo_corpus.formats.objfile import measure_object, parse_objfile
-from mlgo_corpus.formats.symbols import parse_symbols
+from mlgo_corpus.formats.bitcode.functions import count_functions, read_functions
+from mlgo_corpus.formats.bitcode.headers import iter_extents, read_module_header, read_producer
+from mlgo_corpus.formats.objects.archive import iter_members
+from mlgo_corpus.formats.objects.compare import compare_objects
+from mlgo_corpus.formats.objects.objfile import measure_object, parse_objfile
+from mlgo_corpus.formats.objects.symbols import parse_symbols
 
 from .mutations import check_one_line, mutate
 

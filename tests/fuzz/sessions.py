@@ -13,8 +13,8 @@ from typing import Any
 import fake_compiler
 from fake_compiler import FLOAT_HEADER, HEADER, context, observation
 
+from mlgo_corpus.compilers.session import InteractiveSession
 from mlgo_corpus.errors import ProtocolError, ToolError
-from mlgo_corpus.run.interactive import InteractiveSession
 
 from .mutations import check_one_line, mutate
 

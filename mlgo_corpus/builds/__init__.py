@@ -1,0 +1,1 @@
+"""Builds: what a build left on disk."""

@@ -1,0 +1,363 @@
+"""What shims recorded of a build: every compile, and the objects that the build itself no longer has.
+
+::
+
+    CORPUS/.mlgo-corpus/build/
+      shims/            the compilers' stand-ins (`mlgo_corpus.runs.build.shims`)
+      run/              while a build runs: a record for each compile, with a copy of its object beside it
+      left-N/           the same of a build that was ended; the next one takes it over
+      objects/ab/abcd…  objects that were deleted or changed after their compile, under the SHA-256 of their content
+      compiles.jsonl    all compiles whose objects are there, of this build and of those before
+
+A compile of an object replaces those that earlier builds made under the same path. Within one build all are kept, if
+their contents differ. What an earlier build made is remembered as long as it is there.
+
+`CompileStore.update` is the only one to write, and does so in an order that loses nothing when it is ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from mlgo_corpus.builds.inputs import BuildObject
+from mlgo_corpus.errors import FormatError, UsageError
+from mlgo_corpus.files.atomic import FileStamp, write_atomically
+from mlgo_corpus.files.names import STATE_FOLDER
+from mlgo_corpus.files.regular import MAX_LIST_BYTES, MAX_NOTE_BYTES, read_file, read_regular
+from mlgo_corpus.formats.commands.buildfiles import parse_response_file
+from mlgo_corpus.formats.commands.shimrecord import CompileRecord, parse_compile_record
+
+COMPILE_COMMANDS_NAME = "compile_commands.json"
+
+_STATE = "compiles.jsonl"
+_RUN = "run"
+_LEFT = "left-"
+_CHECKS = "checks"
+_RECORD = re.compile(r"[0-9]+-*")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_LARGEST_RECORD = 64 << 20  # Linux gives a command line a few megabytes
+
+
+@dataclass(frozen=True, slots=True)
+class Compile:
+    """One object (or program, where a command linked as well) and the compile that made it.
+
+    Attributes:
+        directory: where the compiler ran.
+        arguments: its command, the compiler itself first.
+        sources: what went into the object, as the command names it.
+        output: the object, likewise.
+        links: the object is a program.
+        order: grows with the time of the compile.
+        digest: the SHA-256 of the object; None where the compile failed.
+        stamp: of the object where the build has it, when it was last found to have that content.
+        kept: the object is in our own folder.
+    """
+
+    directory: str
+    arguments: tuple[str, ...]
+    sources: tuple[str, ...]
+    output: str
+    links: bool
+    order: int
+    digest: str | None
+    stamp: FileStamp | None = None
+    kept: bool = False
+
+    @property
+    def path(self) -> str:
+        """Where the build put the object."""
+        return os.path.normpath(os.path.join(self.directory, self.output))
+
+
+@dataclass(slots=True)
+class CompileCounts:
+    """What a build did, in numbers.
+
+    Attributes:
+        compiles: commands that compiled, without those below.
+        failed: commands that failed.
+        checks: commands by which configure and the like find out about the compiler.
+        kept: objects that only we have.
+        kept_bytes: their size.
+        gone: objects of earlier builds that are nowhere any more.
+    """
+
+    compiles: int = 0
+    failed: int = 0
+    checks: int = 0
+    kept: int = 0
+    kept_bytes: int = 0
+    gone: int = 0
+
+
+class CompileStore:
+    """The folder above. Whoever uses it holds the corpus's lock.
+
+    Args:
+        corpus: the corpus's folder.
+        force: forget all builds before.
+
+    Raises:
+        UsageError: the folder cannot be used.
+    """
+
+    def __init__(self, corpus: Path, *, force: bool = False) -> None:
+        self._corpus = corpus
+        self.folder = corpus.absolute() / STATE_FOLDER / "build"
+        if self.folder.is_symlink():
+            raise UsageError(f"{self.folder}: a symbolic link, expected a folder of the corpus's own; delete it")
+        if force:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def shims(self) -> Path:
+        """Where the shims belong."""
+        return self.folder / "shims"
+
+    @property
+    def run(self) -> Path:
+        """Where they leave records; they do as long as it exists."""
+        return self.folder / _RUN
+
+    def open_run(self) -> None:
+        """Begin to record."""
+        self.close_run()  # of a build that was ended with us
+        self.run.mkdir(parents=True)
+
+    def close_run(self) -> None:
+        """End it."""
+        if self.run.is_dir():
+            numbers = [int(path.name.removeprefix(_LEFT)) for path in self._left()]
+            self.run.rename(self.folder / f"{_LEFT}{max(numbers, default=0) + 1}")
+
+    def _left(self) -> list[Path]:
+        found = [path for path in self.folder.glob(f"{_LEFT}*") if path.name.removeprefix(_LEFT).isdigit()]
+        return sorted(found, key=lambda path: int(path.name.removeprefix(_LEFT)))
+
+    def update(
+        self, program_of: Callable[[str], tuple[str, ...]], *, keep_checks: bool = False
+    ) -> tuple[tuple[Compile, ...], CompileCounts]:
+        """Take over what was recorded, and give all compiles whose objects are there, and those that failed.
+
+        Args:
+            program_of: gives the words that run the ``c`` or the ``c++`` driver.
+            keep_checks: also take what looks like a check of the compiler.
+        """
+        counts = CompileCounts()
+        known = {(one.path, one.digest): one for one in self._load()}
+        folders = self._left()
+        taken: list[Path] = []
+        copies: dict[str, Path] = {}
+        for folder in folders:
+            with suppress(OSError):
+                counts.checks += (folder / _CHECKS).stat().st_size
+            new = list(self._read_run(folder, program_of, counts, copies, keep_checks=keep_checks))
+            made = {one.path for one in new if one.digest is not None}
+            known = {key: one for key, one in known.items() if key[0] not in made and one.digest is not None}
+            known |= {(one.path, one.digest): one for one in sorted(new, key=lambda one: one.order)}
+            known = {key: one for key, one in known.items() if one.digest is not None or one.path not in made}
+            taken.append(folder)
+        compiles = self._settle(known.values(), copies, counts)
+        lines = (json.dumps(_as_json(one), separators=(",", ":")) + "\n" for one in compiles)
+        if taken or (self.folder / _STATE).exists():
+            write_atomically(self.folder / _STATE, "".join(lines).encode())
+        for folder in taken:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._sweep({one.digest for one in compiles if one.kept})
+        return compiles, counts
+
+    def write_compile_commands(self, compiles: Iterable[Compile]) -> Path:
+        """Write the compilation database beside the manifest."""
+        made = {one.path for one in compiles if one.digest is not None}
+        entries = [
+            {"directory": one.directory, "arguments": one.arguments, "file": source, "output": one.output}
+            for one in compiles
+            if one.digest is not None or one.path not in made
+            for source in one.sources
+        ]
+        path = self._corpus / COMPILE_COMMANDS_NAME
+        write_atomically(path, json.dumps(entries, indent=1).encode() + b"\n")
+        return path
+
+    def iter_objects(self, compiles: Iterable[Compile], build_dir: str) -> Iterator[BuildObject]:
+        """Give the objects, each where its content is; those of programs last, as their modules may come again."""
+        folder = build_dir.rstrip("/") + "/"
+        for one in compiles:
+            if one.digest is not None:
+                path = str(self._kept_path(one.digest)) if one.kept else one.path
+                yield BuildObject(path, one.path.removeprefix(folder), one.directory)
+
+    def _kept_path(self, digest: str) -> Path:
+        return self.folder / "objects" / digest[:2] / digest
+
+    def _read_run(
+        self,
+        folder: Path,
+        program_of: Callable[[str], tuple[str, ...]],
+        counts: CompileCounts,
+        copies: dict[str, Path],
+        *,
+        keep_checks: bool,
+    ) -> Iterator[Compile]:
+        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+            if not _RECORD.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
+                continue
+            status = entry.stat(follow_symlinks=False)
+            try:
+                if status.st_size > _LARGEST_RECORD:
+                    raise FormatError("a record beyond reason")
+                record = parse_compile_record(read_regular(Path(entry.path), _LARGEST_RECORD))
+            except FormatError:  # a compile that was ended, and its make with it
+                counts.failed += 1
+                continue
+            made = list(self._of_record(record, entry.path, status.st_mtime_ns, program_of, copies))
+            if not keep_checks and made and all(map(_looks_like_check, made)):
+                counts.checks += 1
+                continue
+            counts.compiles += 1
+            counts.failed += record.status != 0
+            yield from made
+
+    def _of_record(
+        self,
+        record: CompileRecord,
+        path: str,
+        order: int,
+        program_of: Callable[[str], tuple[str, ...]],
+        copies: dict[str, Path],
+    ) -> Iterator[Compile]:
+        words: dict[str, tuple[str, ...]] = {}
+        for word, number in record.responses:
+            with suppress(OSError):
+                words[word] = parse_response_file(read_regular(Path(f"{path}.{number}"), MAX_NOTE_BYTES))
+        directory = os.path.realpath(record.directory)
+        arguments = (*program_of(record.driver), *record.expanded(words))
+        for index, (output, number) in enumerate(record.objects):
+            digest = None
+            if record.status == 0:
+                if not number:  # the compiler wrote no file of that name
+                    continue
+                copy = Path(f"{path}.{number}")
+                try:
+                    digest = sha256(read_file(str(copy))).hexdigest()
+                except OSError:
+                    continue
+                copies.setdefault(digest, copy)
+            several = len(record.objects) == len(record.sources)
+            sources = record.sources[index : index + 1] if several else record.sources
+            yield Compile(directory, arguments, sources, output, record.links, order, digest)
+
+    def _settle(self, known: Iterable[Compile], copies: dict[str, Path], counts: CompileCounts) -> tuple[Compile, ...]:
+        """Find out who has each object, and keep those that the build has no longer."""
+        settled: list[Compile] = []
+        for one in known:
+            if one.digest is None:
+                settled.append(one)
+                continue
+            stamp = FileStamp.of(one.path)
+            found = one.digest if stamp is not None and stamp == one.stamp else _digest_of(one.path)
+            if found == one.digest:
+                settled.append(replace(one, stamp=stamp, kept=False))
+            elif one.digest in copies or self._kept_path(one.digest).is_file():
+                self._keep(one.digest, copies.get(one.digest))
+                counts.kept += 1
+                counts.kept_bytes += self._kept_path(one.digest).stat().st_size
+                settled.append(replace(one, stamp=None, kept=True))
+            elif found is not None:  # changed since the build that made it, and all there is
+                settled.append(replace(one, digest=found, stamp=stamp))
+            else:
+                counts.gone += 1
+        # Of the contents that one path had, the last comes first and gets the plain name.
+        return tuple(sorted(settled, key=lambda one: (one.links, os.fsencode(one.path), -one.order)))
+
+    def _keep(self, digest: str, copy: Path | None) -> None:
+        path = self._kept_path(digest)
+        if not path.is_file() and copy is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(copy, path)  # not moved: until the state is written, the record must still find it
+            except OSError:  # a file system without links
+                temporary = path.with_suffix(".tmp")
+                shutil.copyfile(copy, temporary)
+                temporary.replace(path)
+
+    def _sweep(self, wanted: set[str | None]) -> None:
+        """Delete kept objects that no compile refers to."""
+        for path in self.folder.glob("objects/*/*"):
+            if path.name not in wanted:
+                path.unlink(missing_ok=True)
+                with suppress(OSError):
+                    path.parent.rmdir()
+
+    def _load(self) -> Iterator[Compile]:
+        try:
+            lines = read_regular(self.folder / _STATE, MAX_LIST_BYTES).splitlines()
+        except FileNotFoundError:
+            return
+        for line in lines:
+            with suppress(ValueError, KeyError, TypeError, RecursionError):
+                yield _parse(json.loads(line))
+
+
+def _looks_like_check(one: Compile) -> bool:
+    """Tell whether somebody tried the compiler: source and object are deleted, from a folder that is still there."""
+    if os.path.lexists(one.path) or not one.sources:
+        return False
+    for source in one.sources:
+        path = os.path.join(one.directory, source)
+        if os.path.lexists(path) or not os.path.isdir(os.path.dirname(path)):
+            return False
+    return True
+
+
+def _digest_of(path: str) -> str | None:
+    """Give the digest of a regular file; None where there is none, or it cannot be read."""
+    try:
+        return sha256(read_file(path)).hexdigest()
+    except (OSError, ValueError):
+        return None
+
+
+def _as_json(one: Compile) -> dict[str, Any]:
+    stamp = None if one.stamp is None else (one.stamp.size, one.stamp.mtime_ns)
+    return {
+        "directory": one.directory,
+        "arguments": one.arguments,
+        "sources": one.sources,
+        "output": one.output,
+        "links": one.links,
+        "order": one.order,
+        "digest": one.digest,
+        "stamp": stamp,
+    }
+
+
+def _parse(record: dict[str, Any]) -> Compile:
+    """Read a line of the state.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is none.
+    """
+    digest, stamp = record["digest"], record["stamp"]
+    if digest is not None and not _DIGEST.fullmatch(digest):
+        raise ValueError(digest)
+    return Compile(
+        directory=str(record["directory"]),
+        arguments=tuple(map(str, record["arguments"])),
+        sources=tuple(map(str, record["sources"])),
+        output=str(record["output"]),
+        links=bool(record["links"]),
+        order=int(record["order"]),
+        digest=digest,
+        stamp=None if stamp is None else FileStamp(int(stamp[0]), int(stamp[1])),
+    )

@@ -1,0 +1,1 @@
+"""Compilers: finding, probing, choosing and running them."""

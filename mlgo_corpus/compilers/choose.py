@@ -1,0 +1,237 @@
+"""Which compiler a stage runs, and by which way a trace sees the decisions."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from mlgo_corpus.compilers.find import (
+    COMPILER_VARIABLE,
+    Candidate,
+    Compiler,
+    find_compilers,
+    identify,
+    named_compiler,
+    one_line,
+)
+from mlgo_corpus.compilers.probe import Toolchain, probe_compiler, probe_toolchains
+from mlgo_corpus.errors import ToolError, UsageError
+from mlgo_corpus.files.scratch import scratch_folder
+from mlgo_corpus.formats.logs.tasks import INLINING, Task
+
+TRAINING_LOG: Final = "training-log"
+INTERACTIVE: Final = "interactive"
+AUTO = "auto"
+# The LLVM to install where nothing speaks for another.
+_USUAL = 22
+WAYS = (AUTO, TRAINING_LOG, INTERACTIVE)
+
+
+def ways_of(toolchain: Toolchain, task: Task, policy: str) -> tuple[str, ...]:
+    """List the ways by which a compiler can show this task's decisions under this policy, the better first.
+
+    A training log holds what LLVM's own heuristic decides: no other policy. A live session does not tell that
+    heuristic's decision but for inlining.
+    """
+    ways = []
+    if policy == "default" and task.name in toolchain.training_logs:
+        ways.append(TRAINING_LOG)
+    if task.name in toolchain.interactive and (policy != "default" or task.name == INLINING):
+        ways.append(INTERACTIVE)
+    return tuple(ways)
+
+
+def user_compiler(named: str | None, *, cache: Path | None = None) -> tuple[Toolchain, str] | None:
+    """Look at the compiler that the user wants: ``named``, else the one that `COMPILER_VARIABLE` names.
+
+    Gives it with the words that errors about it begin with, or None where the user leaves the choice to us.
+
+    Raises:
+        UsageError: there is no such program, or it is no clang that works.
+    """
+    if named is not None:
+        return probe_compiler(named, cache=cache), f"--compiler {named}"
+    if named := os.environ.get(COMPILER_VARIABLE):
+        return probe_compiler(named, cache=cache), f"{COMPILER_VARIABLE}={named}"
+    return None
+
+
+def choose_compiler(
+    named: str | None,
+    task: Task,
+    policy: str,
+    via: str,
+    *,
+    producer: int | None,
+    built: Sequence[Path] = (),
+    cache: Path | None = None,
+    jobs: int = 1,
+) -> tuple[Toolchain, str]:
+    """Choose a compiler that can show the decisions, and the way.
+
+    Args:
+        named: the compiler that the user wants, or None for `COMPILER_VARIABLE`'s, else the best one found.
+        task: whose decisions.
+        policy: who decides.
+        via: a way, or `AUTO`.
+        producer: the major version of the LLVM that made the corpus, where it is known.
+        built: folders of toolchains that this package built.
+        cache: where it is known what compilers can do.
+        jobs: how many compilers to look at side by side.
+
+    Raises:
+        UsageError: there is none; the message says what would help.
+    """
+    if (wanted := user_compiler(named, cache=cache)) is not None:
+        toolchain, where = wanted
+        ways = _wanted(ways_of(toolchain, task, policy), via)
+        if not ways:
+            raise UsageError(f"{where}: {_cannot(task, policy, via)}")
+        return toolchain, ways[0]
+    found = [one for one in probe_toolchains(built=built, cache=cache, jobs=jobs) if one.problem is None]
+    able = list(_iter_able(found, task, policy, via))
+    if not able:
+        raise UsageError(f"no compiler found for this: {_cannot(task, policy, via)}; see 'mlgo-corpus toolchain list'")
+    readers = [pair for pair in able if producer is None or _reads(pair[0], producer)]
+    if not readers:
+        versions = sorted({version for toolchain, _ in able for version in toolchain.reads_bitcode})
+        raise UsageError(
+            f"the corpus is made by LLVM {producer}, and the compilers that can show its decisions read only "
+            f"bitcode of {', '.join(map(str, versions))}: name a newer one with --compiler"
+        )
+    # The way counts first, then the corpus's own version, then the order in which they were found.
+    return min(readers, key=lambda pair: (pair[1] != TRAINING_LOG, pair[0].major != producer))
+
+
+def _reads(toolchain: Toolchain, producer: int) -> bool:
+    """Tell whether a compiler reads an LLVM's bitcode: it does if it is not older, or where that was tried."""
+    return producer <= (toolchain.major or 0) or producer in toolchain.reads_bitcode
+
+
+def _iter_able(found: Sequence[Toolchain], task: Task, policy: str, via: str) -> Iterator[tuple[Toolchain, str]]:
+    for toolchain in found:
+        ways = _wanted(ways_of(toolchain, task, policy), via)
+        if ways:
+            yield toolchain, ways[0]
+
+
+def _wanted(ways: Sequence[str], via: str) -> tuple[str, ...]:
+    return tuple(way for way in ways if via in (AUTO, way))
+
+
+def _cannot(task: Task, policy: str, via: str) -> str:
+    if policy != "default" and via == TRAINING_LOG:
+        return f"a training log shows the default policy's decisions, not those of {policy!r}: --via interactive"
+    if via == TRAINING_LOG:
+        return f"training logs of {task.name} need a compiler made by 'mlgo-corpus toolchain build'"
+    if policy == "default" and task.name != INLINING:
+        return (
+            f"{task.name} by the default policy needs a compiler made by 'mlgo-corpus toolchain build'; "
+            "with any other, name a --policy: first, random or module:attribute"
+        )
+    return f"{task.name} needs a clang of LLVM 17 or newer"
+
+
+def choose_optimiser(
+    named: str | None,
+    *,
+    producer: int | None,
+    built: Sequence[Path] = (),
+    cache: Path | None = None,
+    jobs: int = 1,
+) -> Toolchain:
+    """Choose a clang that has an opt of the same version, and that reads the corpus's bitcode.
+
+    Args:
+        named: the compiler that the user wants, or None for `COMPILER_VARIABLE`'s, else the best one found.
+        producer: the major version of the LLVM that made the corpus, where it is known.
+        built: folders of toolchains that this package built.
+        cache: where it is known what compilers can do.
+        jobs: how many compilers to look at side by side.
+
+    Raises:
+        UsageError: there is none; the message says what would help.
+    """
+    if (wanted := user_compiler(named, cache=cache)) is not None:
+        toolchain, where = wanted
+        if toolchain.opt is None:
+            raise UsageError(
+                f"{where}: there is no opt of LLVM {toolchain.version} for it: install clang-{toolchain.major} and "
+                f"llvm-{toolchain.major}, and name that clang"
+            )
+        return toolchain
+    found = [one for one in probe_toolchains(built=built, cache=cache, jobs=jobs) if one.problem is None]
+    able = [one for one in found if one.opt is not None]
+    if not able:
+        major = producer or next((one.major for one in found), _USUAL)
+        raise UsageError(
+            f"no clang found that has an opt of its version: install clang-{major} and llvm-{major} (zig's clang, from "
+            "pip, comes without)"
+        )
+    readers = [one for one in able if producer is None or _reads(one, producer)]
+    if not readers:
+        versions = ", ".join(sorted({str(one.major) for one in able}))
+        raise UsageError(
+            f"the corpus is made by LLVM {producer}, and opt is here only for {versions}: install llvm-{producer} and "
+            f"clang-{producer}"
+        )
+    return min(readers, key=lambda one: (one.major != producer, one.origin == "built"))
+
+
+def compiler_identity(toolchain: Toolchain) -> str:
+    """Tell a compiler from every other one, wherever it lies: by what it says of itself, and by its bytes."""
+    digest = sha256()
+    digest.update((toolchain.vendor or "").encode("utf-8", "replace"))
+    if toolchain.binary is not None:
+        with toolchain.binary.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+# Where package managers keep an LLVM of one version.
+_VERSIONED_FOLDER = re.compile(r"/llvm[-@]?(\d+)/bin$")
+
+
+def choose_for_build(named: str | None, cc: str | None = None) -> Compiler:
+    """Choose the clang that a build is to be made with. All since LLVM 4 embed bitcode, so none is tried.
+
+    Args:
+        named: the compiler that the user wants, or None.
+        cc: what the environment's CC names, if that is a clang; asked where nothing else is named.
+
+    Raises:
+        UsageError: there is none, or the one that is named cannot be used.
+    """
+    by_variable = os.environ.get(COMPILER_VARIABLE) or None
+    with scratch_folder() as scratch:
+        (scratch / "probe.c").touch()  # which `identify` asks about
+        folder = scratch / "folder"
+        folder.mkdir()
+        for wanted, origin in ((named, "option"), (by_variable, "environment"), (cc, "CC")):
+            if wanted is not None:
+                try:
+                    return identify(named_compiler(wanted, origin), folder)
+                except (ToolError, UsageError) as error:
+                    where = "--compiler" if origin == "option" else COMPILER_VARIABLE if origin != "CC" else origin
+                    raise UsageError(f"{where} {wanted}: {one_line(error)}") from None
+        # A plain clang is the one that is meant; else the newest. zig's is another compiler around it.
+        found = sorted(find_compilers(), key=_as_for_builds)
+        for candidate in found:
+            with suppress(ToolError, UsageError):
+                return identify(candidate, folder)
+    raise UsageError("no clang found: install one (pip install ziglang does), or name it with --compiler")
+
+
+def _as_for_builds(candidate: Candidate) -> tuple[bool, bool, bool, int]:
+    folder, name = os.path.split(candidate.words[0])
+    version = name.partition("-")[2]
+    is_meant = folder in os.get_exec_path()
+    if not version and not is_meant and (kept := _VERSIONED_FOLDER.search(folder)):  # /usr/lib/llvm-22/bin/clang
+        version = kept[1]
+    return candidate.origin != "PATH", not is_meant, version != "", -int(version) if version.isdigit() else 0

@@ -1,0 +1,134 @@
+"""Why a run failed, in a closed vocabulary: from errors and from what compilers say."""
+
+from __future__ import annotations
+
+import errno
+import re
+import signal
+from collections.abc import Sequence
+
+from mlgo_corpus.compilers.process import STDERR_TAIL
+from mlgo_corpus.dataset.sizes.snapshot import SnapshotReason
+from mlgo_corpus.dataset.tracetable import ESCAPES, TraceReason
+from mlgo_corpus.errors import ProtocolError, ToolError
+from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.formats.commands.replay import required_files
+
+# What may be otherwise the next time: a machine may have been out of memory, or busy.
+_MAY_PASS = frozenset({TraceReason.SIGNAL, TraceReason.TIMEOUT, TraceReason.PROTOCOL_ERROR})
+
+# What clang 17 to 22 say (lib/Bitcode/Reader, lib/Support/CommandLine.cpp, clang/lib/Frontend).
+_MESSAGES = (
+    (re.compile(r"No space left on device|Disk quota exceeded"), TraceReason.DISK_FULL),
+    (re.compile(r"Unknown command line argument|unknown argument|unknown target CPU"), TraceReason.UNKNOWN_OPTION),
+    (re.compile(r"Unknown attribute kind|Incompatible epoch|Unsupported version"), TraceReason.NEWER_BITCODE),
+    (
+        re.compile(
+            r"file doesn't start with bitcode header|Invalid bitcode|Malformed|Unexpected end|Expected a single module"
+            r"|expected top-level entity|Corrupted|can't (?:skip|enter)|Invalid (?:record|value|abbrev)"
+            r"|Invalid (?:encoding|metadata)|Abbrev record|invalid LLVM IR input|Broken module found|Unknown bitcode"
+        ),
+        TraceReason.UNREADABLE_BITCODE,
+    ),
+)
+# What the bitcode's reader adds to most errors: damage and what is new look alike to it, but for this.
+_VERSIONS = re.compile(r"\(Producer: 'LLVM(\d+)\.[^']*' Reader: 'LLVM (\d+)\.")
+# "terminate called without" is of a program that cannot even make the exception that says so. The lines from "failed to
+# map" on are what glibc's and musl's loaders say of a limit that does not hold the program (glibc's elf/dl-load.c).
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|bad_alloc|[Cc]annot allocate|terminate called without|failed to map segment|cannot map zero-fill"
+    r"|cannot change memory protections|failed to allocate memory|error while loading shared libraries: .*cannot create"
+    r"|cannot make segment writable|Error loading shared library .*: Out of memory"
+)
+_LONGEST = 300
+# Where a message is about a place in a file, in clang's ways to say so (-fdiagnostics-format=), or in a macro of an
+# assembler's, whose arguments may come from a file; a place in the module's own assembly is none of them.
+_PLACE_IN_A_FILE = re.compile(
+    r"^(?:In file i|I)ncluded from "
+    r"|^(?!<inline asm>:|<unknown>:).*?\S"
+    r"(?:\(\d+(?:,\d+)?\)|:\d+(?::\d+)?(?::(?:\{[-\d:]+\})+)?| \+\d+(?::\d+)?)\s*:?\s*"
+    r"(?:fatal )?(?:error|warning|note|remark)\b"
+    r"|\"artifactLocation\"",
+    re.MULTILINE,
+)
+_NOT_KEPT = "error: (the message quotes a file of this machine and is not kept; --trust-corpus keeps it)"
+
+
+def without_quotes(stderr: str, command: Sequence[str], *, trusted: bool) -> str:
+    """Return what a compiler said, without what it may have read from a file of this machine.
+
+    Rows are published, and the corpus may be anybody's: its commands name files (a list, a profile) of which LLVM
+    quotes the line that it does not understand, and a module's assembly may include any file. ThinLTO's indexes are not
+    quoted.
+
+    Args:
+        stderr: what it wrote.
+        command: its cc1 options.
+        trusted: whether the corpus is trusted: then all is kept.
+    """
+    if trusted or not stderr:
+        return stderr
+    names_files = any(not option.startswith("-fthinlto-index") for option, _ in required_files(command))
+    # Of more than is kept of a flood, the place that the end is about may be missing.
+    if names_files or "-fno-show-source-location" in command or len(stderr.encode()) >= STDERR_TAIL:
+        return _NOT_KEPT
+    text = ESCAPES.sub("", stderr)
+    place = _PLACE_IN_A_FILE.search(text)
+    return stderr if place is None else text[: text.rfind("\n", 0, place.start()) + 1] + _NOT_KEPT
+
+
+class RunFailure(Exception):  # noqa: N818 - it becomes a row, not an error
+    """A run came to nothing, for this reason; ``may_pass`` if it may do better the next time."""
+
+    def __init__(self, reason: TraceReason | SnapshotReason, detail: str, *, may_pass: bool | None = None) -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = " ".join(detail.split())
+        self.may_pass = reason in _MAY_PASS if may_pass is None else may_pass
+
+
+def classify(
+    error: ToolError | ProtocolError | OSError,
+    *,
+    limited: bool = False,
+    timeout: float | None = None,
+    kept: str | None = None,
+) -> tuple[TraceReason, str]:
+    """Give the reason that fits an error, and one line on it.
+
+    Args:
+        error: what a compile ended with, or what the system refused.
+        limited: whether the compile had a limit on its memory.
+        timeout: the seconds it had.
+        kept: what of its stderr may be quoted (`without_quotes`); by default all.
+    """
+    if isinstance(error, OSError):
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        where = f"{error.filename}: " if error.filename else ""
+        return (TraceReason.DISK_FULL if full else TraceReason.MISSING_FILE), where + os_reason(error)
+    said = _said(error.stderr)
+    shown = said if kept is None else _said(kept)
+    if isinstance(error, ProtocolError):
+        return TraceReason.PROTOCOL_ERROR, error.message
+    if error.returncode is None:
+        return TraceReason.TIMEOUT, "not done" if timeout is None else f"not done after {timeout:g} seconds"
+    if limited and _OUT_OF_MEMORY.search(error.stderr):
+        return TraceReason.MEMORY_LIMIT, shown
+    if error.returncode == -signal.SIGXFSZ:
+        return TraceReason.SIGNAL, "the compiler wrote more into one file than it may"
+    if error.returncode < 0:
+        return TraceReason.SIGNAL, f"{error.outcome}: {shown}" if shown else error.outcome
+    if versions := _VERSIONS.search(said):
+        newer = int(versions[1]) > int(versions[2])
+        return TraceReason.NEWER_BITCODE if newer else TraceReason.UNREADABLE_BITCODE, shown
+    for pattern, reason in _MESSAGES:
+        if pattern.search(said):
+            return reason, shown
+    return TraceReason.COMPILER_ERROR, shown or error.outcome
+
+
+def _said(stderr: str) -> str:
+    """Find the line that says what is wrong."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if "error:" in line or "LLVM ERROR" in line or "Unknown command line" in line]
+    return (errors or lines or [""])[0 if errors else -1][:_LONGEST]

@@ -1,0 +1,402 @@
+"""Find out what a compiler can do, by letting it do it on a dozen lines of C.
+
+A version number does not tell. Whether a clang writes training logs depends on how it was built; whether it embeds
+bitcode, on the driver in front; which bitcode it reads, on what is in it. So each ability is tried: logs and live
+sessions have to hold at least one decision of the task, and an object its module and command.
+
+Bitcode is tried with the same lines compiled by each LLVM from 17 to 22, before any optimisation
+(``data/probe/llvm-N.bc``: the clang of the ziglang releases 0.12.1, 0.13.0, 0.14.1, 0.15.2 and 0.16.0, and Debian's
+clang 22, each with ``-target x86_64-linux-musl -O2 -Xclang -disable-llvm-passes -emit-llvm``). LLVM reads what older
+ones wrote; of newer ones it reads what holds nothing that it does not know.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import signal
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from mlgo_corpus import __version__
+from mlgo_corpus.builds.objects import Reason, SectionNames, Tally, read_object
+from mlgo_corpus.compilers.find import (
+    Candidate,
+    Compiler,
+    find_beside,
+    find_compilers,
+    identify,
+    named_compiler,
+    one_line,
+)
+from mlgo_corpus.compilers.process import ToolResult, run_tool
+from mlgo_corpus.compilers.session import InteractiveSession
+from mlgo_corpus.errors import FormatError, MlgoCorpusError, ToolError, UsageError
+from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
+from mlgo_corpus.files.scratch import scratch_folder
+from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.formats.logs.events import LogReader, Observation
+from mlgo_corpus.formats.logs.tasks import TASKS, Task, for_clang
+
+PROBE_DATA: Final = Path(__file__).parents[1] / "data" / "probe"
+"""The dozen lines, and what each LLVM makes of them."""
+
+PROBE_TIMEOUT_S: Final = 20.0
+"""Each try takes some 50 ms."""
+
+SCRATCH_BYTES: Final = 1 << 20
+"""All tries of a compiler together write half of that."""
+
+CACHE_NAME: Final = "probes.json"
+
+_SAMPLE_OPTIONS: Final = ("-triple", "x86_64-unknown-linux-musl", "-emit-obj", "-O2", "-w")
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """A compiler and what it can do.
+
+    Attributes:
+        driver: the words that run it as a build does; ``python -m ziglang cc`` for zig's.
+        origin: how it was found: ``option``, ``environment``, ``built``, ``PATH`` or ``ziglang``.
+        binary: the file that compiles, behind wrappers; None where that is not known.
+        cc1: the words to put before ``-cc1``.
+        version: LLVM's, such as ``19.1.7``.
+        vendor: the line that says so.
+        embeds_bitcode: whether ``-Xclang -fembed-bitcode=all`` puts module and command into an object.
+        training_logs: the names of the tasks whose training logs it writes.
+        interactive: the names of the tasks whose decisions a live session makes.
+        reads_bitcode: the major versions of LLVM whose bitcode it reads.
+        opt: the ``opt`` of the same version, where there is one; ``llc`` and ``llvm_config`` likewise.
+        lacks: for each ability that it has not, what it said.
+        problem: why it cannot be used at all, or None.
+    """
+
+    driver: tuple[str, ...]
+    origin: str
+    binary: Path | None = None
+    cc1: tuple[str, ...] = ()
+    version: str | None = None
+    vendor: str | None = None
+    embeds_bitcode: bool = False
+    training_logs: tuple[str, ...] = ()
+    interactive: tuple[str, ...] = ()
+    reads_bitcode: tuple[int, ...] = ()
+    opt: Path | None = None
+    llc: Path | None = None
+    llvm_config: Path | None = None
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    problem: str | None = None
+
+    @property
+    def major(self) -> int | None:
+        """The first number of the version."""
+        return None if self.version is None else int(self.version.partition(".")[0])
+
+    def as_json(self) -> dict[str, Any]:
+        """Give what ``--json`` prints of it."""
+        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
+
+
+def probe_toolchains(
+    named: str | None = None,
+    *,
+    built: Iterable[Path] = (),
+    cache: Path | None = None,
+    jobs: int = 1,
+    timeout: float = PROBE_TIMEOUT_S,
+) -> tuple[Toolchain, ...]:
+    """Find compilers and what each can do, in the order of `find_compilers`, each binary once.
+
+    Args:
+        named: a compiler to look at first.
+        built: folders of toolchains that this package built.
+        cache: the folder that keeps what was found out; None to find out anew.
+        jobs: how many to look at side by side.
+        timeout: seconds for each try; after one that takes longer, the compiler is not tried any more.
+
+    Raises:
+        UsageError: a compiler that is named is not there.
+    """
+    candidates = find_compilers(named, built=built)
+    with scratch_folder() as scratch, ThreadPoolExecutor(jobs) as pool:
+        prober = _Prober(scratch, ProbeCache.load(cache), timeout)
+        try:
+            found = list(pool.map(prober.identified, range(len(candidates)), candidates))
+            unique: dict[tuple[str, ...], Compiler | Toolchain] = {}
+            for one in found:
+                unique.setdefault((os.path.realpath(one.binary), *one.cc1[1:]) if one.binary else one.driver, one)
+            toolchains = tuple(pool.map(prober.probed, range(len(unique)), unique.values()))
+        except BaseException:  # Ctrl-C: the pool waits for its threads, and they for compilers
+            prober.stop.set()
+            raise
+    prober.cache.save(cache)
+    return toolchains
+
+
+def probe_compiler(named: str, *, cache: Path | None = None, timeout: float = PROBE_TIMEOUT_S) -> Toolchain:
+    """Find out what one compiler can do.
+
+    Raises:
+        UsageError: it is not there, or cannot be used.
+    """
+    first = named_compiler(named, "option")
+    with scratch_folder() as scratch:
+        prober = _Prober(scratch, ProbeCache.load(cache), timeout)
+        toolchain = prober.probed(0, prober.identified(0, first))
+    prober.cache.save(cache)
+    if toolchain.problem is not None:
+        raise UsageError(f"{named}: {toolchain.problem}")
+    return toolchain
+
+
+class _Prober:
+    """Looks at compilers, each in a folder of its own beside ``probe.c``."""
+
+    def __init__(self, scratch: Path, cache: ProbeCache, timeout: float) -> None:
+        self.scratch = scratch
+        self.cache = cache
+        self.timeout = timeout
+        self.stop = threading.Event()
+        shutil.copy(PROBE_DATA / "probe.c", scratch / "probe.c")
+
+    def identified(self, index: int, candidate: Candidate) -> Compiler | Toolchain:
+        folder = self.scratch / f"identify-{index}"
+        folder.mkdir()
+        try:
+            return identify(candidate, folder, timeout=self.timeout, stop=self.stop)
+        except MlgoCorpusError as error:
+            return Toolchain(candidate.words, candidate.origin, problem=one_line(error))
+
+    def probed(self, index: int, compiler: Compiler | Toolchain) -> Toolchain:
+        if isinstance(compiler, Toolchain):
+            return compiler
+        folder = self.scratch / f"probe-{index}"
+        folder.mkdir()
+        toolchain = Toolchain(
+            driver=compiler.driver,
+            origin=compiler.origin,
+            binary=compiler.binary,
+            cc1=compiler.cc1,
+            version=compiler.version,
+            vendor=compiler.vendor,
+        )
+        key = _identity(compiler)
+        known = self.cache.get(key)
+        if known is None:
+            try:
+                known = _Abilities(compiler, folder, self.timeout, self.stop).all()
+            except MlgoCorpusError as error:
+                return replace(toolchain, problem=one_line(error))
+            self.cache.put(key, known)
+        return replace(
+            toolchain,
+            embeds_bitcode=known["embeds_bitcode"],
+            training_logs=tuple(known["training_logs"]),
+            interactive=tuple(known["interactive"]),
+            reads_bitcode=tuple(known["reads_bitcode"]),
+            lacks=known["lacks"],
+            opt=_path(known["opt"]),
+            llc=_path(known["llc"]),
+            llvm_config=_path(known["llvm_config"]),
+        )
+
+
+class _Abilities:
+    """Tries what one compiler can do; a try that hangs or is killed raises; one that fails leaves why in ``lacks``.
+
+    Once another thread sets ``stop``, the try that runs is ended, and raises, too.
+    """
+
+    def __init__(self, compiler: Compiler, folder: Path, timeout: float, stop: threading.Event) -> None:
+        self.compiler = compiler
+        self.folder = folder
+        self.timeout = timeout
+        self.stop = stop
+        self.lacks: dict[str, str] = {}
+
+    def all(self) -> dict[str, Any]:
+        # If the compiler cannot compile a dozen lines of C, what it says is its problem; no more is tried.
+        self._compile()
+        abilities = {
+            "embeds_bitcode": self._try("embedding", self._embed),
+            "training_logs": [task.name for task in TASKS if self._try(f"{task.name} log", self._log, task)],
+            "interactive": [task.name for task in TASKS if self._try(f"{task.name} session", self._converse, task)],
+            "reads_bitcode": [
+                version for version, path in _samples() if self._try(f"LLVM {version} bitcode", self._read, path)
+            ],
+            **{name.replace("-", "_"): _plain(self._beside(name)) for name in ("opt", "llc", "llvm-config")},
+            "lacks": self.lacks,
+        }
+        if self.lacks:
+            self._check_space()
+        return abilities
+
+    def _check_space(self) -> None:
+        """Refuse to believe in what is lacking where the disk is full, for it would be kept."""
+        try:
+            (self.folder / "space").write_bytes(bytes(SCRATCH_BYTES))
+        except OSError as error:
+            raise UsageError(f"{self.folder.parents[1]}: {os_reason(error)}") from error
+        finally:
+            (self.folder / "space").unlink(missing_ok=True)
+
+    def _try(self, what: str, ability: Any, *arguments: Any) -> bool:
+        try:
+            ability(*arguments)
+        except ToolError as error:
+            # What hung, was stopped, or was killed (where memory is short, by the system) has not said that it cannot.
+            if error.returncode in (None, -signal.SIGTERM, -signal.SIGKILL):
+                raise
+            self.lacks[what] = one_line(error)
+        except (FormatError, MlgoCorpusError, OSError) as error:
+            self.lacks[what] = one_line(error)
+        else:
+            return True
+        return False
+
+    def _compile(self, *options: str, words: Sequence[str] | None = None) -> None:
+        argv = (*self.compiler.cc1, *(self.compiler.compile_words if words is None else words), *options)
+        self._run(*argv)
+
+    def _run(self, *argv: str) -> ToolResult:
+        return run_tool(argv, cwd=self.folder, timeout=self.timeout, stop=self.stop)
+
+    def _embed(self) -> None:
+        """Build as a user would, through the driver and whatever stands before it."""
+        flags = ("-O2", "-c", "-Xclang", "-fembed-bitcode=all", "../probe.c", "-o", "embedded.o")
+        self._run(*self.compiler.driver, *flags)
+        data = (self.folder / "embedded.o").read_bytes()
+        found = list(read_object(data, Tally(), names=SectionNames(), open_member=lambda _: b""))
+        if len(found) != 1 or found[0].reason is not Reason.OK or not found[0].bitcode or not found[0].command:
+            raise FormatError(found[0].detail or f"no bitcode in the object ({found[0].reason})")
+
+    def _log(self, task: Task) -> None:
+        log = self.folder / f"{task.name}.log"
+        self._compile(*for_clang(task.log_options(log.name)))
+        with log.open("rb") as file:
+            if not any(isinstance(event, Observation) for event in LogReader(file)):
+                raise FormatError("a log without observations")
+
+    def _converse(self, task: Task) -> None:
+        base = self.folder / f"{task.name}.channel"
+        options = for_clang(task.channel_options(str(base)))
+        argv = (*self.compiler.cc1, *self.compiler.compile_words, *options)
+        decisions = 0
+        with InteractiveSession(argv, base, timeout=self.timeout, cwd=self.folder, stop=self.stop) as session:
+            for observation in session:
+                session.advise(_any_advice(observation.record))
+                decisions += 1
+        if not decisions:
+            raise FormatError("it asked for no decision")
+
+    def _read(self, sample: Path) -> None:
+        """Compile a module to an object: an LLVM may parse what another wrote, and fail on it later."""
+        self._compile(words=("-cc1", *_SAMPLE_OPTIONS, "-o", "sample.o", "-x", "ir", str(sample)))
+
+    def _beside(self, name: str) -> Path | None:
+        path = find_beside(self.compiler, name)
+        if path is None:
+            return None
+        with suppress(ToolError):
+            if self.compiler.version in self._run(str(path), "--version").stdout.decode(errors="replace"):
+                return path
+        return None
+
+
+def _any_advice(record: Any) -> int:
+    """Advise what is always allowed: the default, else the first choice that the mask leaves, else 0."""
+    names = record.dtype.names
+    if "inlining_default" in names:
+        return int(any(record["inlining_default"].ravel().tolist()))
+    if "mask" in names:
+        mask = record["mask"].ravel().tolist()
+        return next((index for index, allowed in enumerate(mask) if allowed), 0)
+    return 0
+
+
+def _samples() -> list[tuple[int, Path]]:
+    return sorted((int(path.stem.partition("-")[2]), path) for path in PROBE_DATA.glob("llvm-*.bc"))
+
+
+class ProbeCache:
+    """What was found out, by the identity of binary, driver and of this package; one JSON file."""
+
+    def __init__(self, known: dict[str, Any]) -> None:
+        self._known = known
+        self._changed = False
+
+    @classmethod
+    def load(cls, folder: Path | None) -> ProbeCache:
+        """Read it, or begin a new one where there is none that can be read."""
+        known: Any = None
+        if folder is not None:
+            with suppress(OSError, ValueError, RecursionError):
+                known = json.loads(read_regular(folder / CACHE_NAME, MAX_NOTE_BYTES))
+        return cls(known if isinstance(known, dict) else {})
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """Give what is known, or None."""
+        found = self._known.get(key)
+        return found if _is_whole(found) else None
+
+    def put(self, key: str, abilities: dict[str, Any]) -> None:
+        """Keep what was found out."""
+        self._known[key] = abilities
+        self._changed = True
+
+    def save(self, folder: Path | None) -> None:
+        """Write it. Where that is not possible, the next call finds out again."""
+        if folder is not None and self._changed:
+            with suppress(OSError):
+                folder.mkdir(parents=True, exist_ok=True)
+                write_atomically(folder / CACHE_NAME, json.dumps(self._known, indent=1).encode())
+
+
+_PROGRAMS: Final = ("opt", "llc", "llvm_config")
+
+
+def _is_whole(found: Any) -> bool:
+    """Tell whether this is what `_Abilities` gives, after a way through JSON."""
+    return (
+        isinstance(found, dict)
+        and isinstance(found.get("embeds_bitcode"), bool)
+        and all(_are(str, found.get(name)) for name in ("training_logs", "interactive"))
+        and _are(int, found.get("reads_bitcode"))
+        and isinstance(found.get("lacks"), dict)
+        and all(isinstance(found.get(name, 0), str | None) for name in _PROGRAMS)
+    )
+
+
+def _are(kind: type, items: Any) -> bool:
+    return isinstance(items, list) and all(isinstance(item, kind) for item in items)
+
+
+def _identity(compiler: Compiler) -> str:
+    """Identify what was probed: the binary, the driver before it, the programs beside it, and this package."""
+    parts: list[Any] = [__version__, platform.machine(), compiler.driver, compiler.cc1]
+    beside = (find_beside(compiler, name) for name in ("opt", "llc", "llvm-config"))
+    for path in (Path(compiler.driver[0]), compiler.binary, *beside):
+        with suppress(OSError):
+            status = os.stat(path) if path is not None else None
+            parts.append(None if status is None else (str(path), status.st_size, status.st_mtime_ns))
+    for _, sample in _samples():
+        parts.append(sample.stat().st_size)
+    return sha256(repr(parts).encode()).hexdigest()[:24]
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,185 @@
+"""The rebuild certificate: whether each module of a corpus, compiled again, is the object it was extracted from.
+
+============================  =========================================================================
+column                        meaning
+============================  =========================================================================
+``module``                    the module's name
+``outcome``                   a word of `Outcome`
+``reason``                    why it fails or has no object; ``ok`` if it was compared
+``detail``                    one line for a person
+``section``                   the first section that is different: of ``differs``, the first that makes the code so
+``offset``                    bytes into that section; null where the section is only in one of the objects
+``source``                    the object's path relative to the build
+``member``                    what the object is inside that file
+``producer``                  what made the bitcode
+``compiler``                  what compiled it again
+``same_version``              whether both are of the same LLVM, in all three numbers
+``object_sha256``             hex digest of the build's object
+``rebuilt_sha256``            hex digest of the rebuilt one; the same if every byte is
+``object_text_size``          bytes of the object's code and read-only data, as llvm-size prints ``text``
+``rebuilt_text_size``         likewise, of the rebuilt one
+``exit_code``                 the compiler's; null if it did not exit by itself
+``signal``                    the number of the signal that ended it
+``stderr_tail``               the end of what it wrote to stderr
+``wall_s``                    seconds it took
+``cpu_s``                     seconds of processor time
+``argv``                      the command that was run
+============================  =========================================================================
+
+Rows are kept in a journal beside the file as they are made, so that an interrupted run goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
+
+from mlgo_corpus.files.lock import lock_descriptor
+from mlgo_corpus.files.regular import MAX_NOTE_BYTES
+from mlgo_corpus.files.tables import Kind, read_columns, write_table
+from mlgo_corpus.files.text import storable
+
+CERTIFICATE_KIND: Final = "rebuild"
+
+
+class Outcome(StrEnum):
+    """What came of compiling a module again.
+
+    Attributes:
+        IDENTICAL: the same object: every byte (``rebuilt_sha256`` is ``object_sha256``), or every section, relocation
+            and symbol but for the embedded bitcode and command.
+        CODE_IDENTICAL: the executable sections are the same, and what relocates them; something else is not.
+        DIFFERS: the code is different.
+        FAILS: there is no rebuilt object.
+        NO_OBJECT: it was compiled, and there is nothing to compare the object with.
+    """
+
+    IDENTICAL = "identical"
+    CODE_IDENTICAL = "code_identical"
+    DIFFERS = "differs"
+    FAILS = "fails"
+    NO_OBJECT = "no_object"
+
+
+BAD: Final = frozenset({Outcome.DIFFERS.value, Outcome.FAILS.value})
+"""What makes a certificate a bad one."""
+
+
+class RebuildRow(NamedTuple):
+    """One row; fields as the module's docstring describes them, in the file's order."""
+
+    module: str
+    outcome: str
+    reason: str
+    detail: str = ""
+    section: str | None = None
+    offset: int | None = None
+    source: str | None = None
+    member: str | None = None
+    producer: str | None = None
+    compiler: str | None = None
+    same_version: bool | None = None
+    object_sha256: str | None = None
+    rebuilt_sha256: str | None = None
+    object_text_size: int | None = None
+    rebuilt_text_size: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    stderr_tail: str | None = None
+    wall_s: float | None = None
+    cpu_s: float | None = None
+    argv: tuple[str, ...] | None = None
+
+
+_KINDS: Final[Mapping[str, Kind]] = {
+    **dict.fromkeys(
+        ("offset", "object_text_size", "rebuilt_text_size", "exit_code", "signal"),
+        Kind.INTEGER,
+    ),
+    **dict.fromkeys(("wall_s", "cpu_s"), Kind.FLOAT),
+    "same_version": Kind.BOOLEAN,
+    "argv": Kind.TEXTS,
+}
+
+
+class CertificateJournal:
+    """The rows of a certificate under way, in ``.NAME.jsonl`` beside it: a key, then a row on each line.
+
+    Those of an interrupted run with the same key are taken over, but for failures, which may be over by now. A torn
+    last line does not count.
+
+    Raises:
+        UsageError: another run makes the same certificate.
+        OSError: it cannot be written.
+    """
+
+    def __init__(self, path: Path, key: Mapping[str, Any]) -> None:
+        self._path = path.with_name(f".{path.name}.jsonl")
+        if os.path.lexists(self._path) and not stat.S_ISREG(os.lstat(self._path).st_mode):
+            self._path.unlink()
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        self._file: IO[bytes] = os.fdopen(os.open(self._path, flags, 0o666), "a+b")
+        try:
+            lock_descriptor(self._file.fileno(), f"{path}: another mlgo-corpus is making it")
+        except BaseException:
+            self._file.close()
+            raise
+        header = json.dumps(key, sort_keys=True).encode() + b"\n"
+        self.known = self._load(header)
+        self._file.truncate(0)
+        self._file.write(header)
+        for row in self.known.values():
+            self._file.write(_line(row))
+        self._file.flush()
+
+    def _load(self, header: bytes) -> dict[str, RebuildRow]:
+        known: dict[str, RebuildRow] = {}
+        self._file.seek(0)
+        if self._file.readline(len(header)) != header:
+            return known
+        for line in iter(partial(self._file.readline, MAX_NOTE_BYTES), b""):
+            with suppress(ValueError, TypeError, RecursionError):
+                row = RebuildRow(*json.loads(line))
+                if row.outcome in (Outcome.IDENTICAL, Outcome.CODE_IDENTICAL):
+                    known[row.module] = row._replace(argv=None if row.argv is None else tuple(row.argv))
+        return known
+
+    def add(self, row: RebuildRow) -> None:
+        """Keep a row."""
+        self._file.write(_line(row))
+        self._file.flush()
+
+    def finish(self) -> None:
+        """Forget it all: the certificate is whole."""
+        self._path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let go of it; what is in it stays."""
+        self._file.close()
+
+
+def _line(row: RebuildRow) -> bytes:
+    return json.dumps(row).encode() + b"\n"
+
+
+def write_certificate(path: Path, rows: Iterable[RebuildRow], about: Mapping[str, Any]) -> None:
+    """Write the rows as they come; the file has its name when it is whole. ``about`` is read when all are there."""
+    write_table(path, RebuildRow._fields, _KINDS, ([storable(value) for value in row] for row in rows), about)
+
+
+def read_certificate(path: Path) -> Iterator[RebuildRow]:
+    """Give the rows of a certificate.
+
+    Raises:
+        CorpusError: it is none.
+    """
+    required = ("module", "outcome", "reason", "detail")
+    columns = read_columns(path, RebuildRow._fields, _KINDS, what="rebuilt modules", required=required)
+    return map(RebuildRow._make, zip(*columns.values(), strict=True))

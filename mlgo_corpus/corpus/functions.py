@@ -1,0 +1,228 @@
+"""``functions.parquet`` of a corpus: one row per function that a module defines, modules in the manifest's order.
+
+==================  =========================================================================================
+column              meaning
+==================  =========================================================================================
+``module``          the module's name
+``bitcode_sha256``  hex digest of the bitcode that was read: a module that changes is read again
+``function``        the function's name in the module
+``linkage``         LLVM's word: ``external``, ``internal``, ``linkonce_odr``, …
+``instructions``    instructions in its body, without those of debug information
+``body_hash``       64 bits that equal bodies share whatever things are called, see `formats.functionhash`
+==================  =========================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.files import arrays
+from mlgo_corpus.files.parquet import texts_of
+from mlgo_corpus.files.remote import Place
+from mlgo_corpus.files.tables import METADATA_KEY, BatchTable, open_parquet, read_metadata, unreadable
+from mlgo_corpus.files.text import printable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ROWS_PER_GROUP = 1 << 17
+
+
+class ModuleFunctions(NamedTuple):
+    """The functions of one module, column by column; small to pickle.
+
+    Attributes:
+        module: its name.
+        bitcode_sha256: of its bitcode.
+        names: of its functions.
+        linkages: likewise.
+        instructions: of shape (n,).
+        hashes: of shape (n,).
+        problem: why there are none, for a module that cannot be read; else empty.
+    """
+
+    module: str
+    bitcode_sha256: str
+    names: tuple[str, ...] = ()
+    linkages: tuple[str, ...] = ()
+    instructions: NDArray[np.int32] = np.zeros(0, np.int32)
+    hashes: NDArray[np.uint64] = np.zeros(0, np.uint64)
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionColumns:
+    """What is needed of all functions of a corpus to compare its modules.
+
+    Attributes:
+        modules: of shape (n,): each function's module, as its number in the manifest; ascending.
+        hashes: of shape (n,): its body's hash.
+        instructions: of shape (n,).
+    """
+
+    modules: NDArray[np.int32]
+    hashes: NDArray[np.uint64]
+    instructions: NDArray[np.int32]
+
+    def of_at_least(self, instructions: int) -> FunctionColumns:
+        """Give the functions that have so many instructions."""
+        kept = self.instructions >= instructions
+        return FunctionColumns(self.modules[kept], self.hashes[kept], self.instructions[kept])
+
+
+def function_schema(about: dict[str, Any] | None = None) -> pa.Schema:
+    """Give the table's schema; ``about`` goes into its metadata."""
+    import pyarrow as pa
+
+    label = pa.dictionary(pa.int32(), pa.string())
+    fields = [
+        ("module", label),
+        ("bitcode_sha256", label),
+        ("function", pa.string()),
+        ("linkage", label),
+        ("instructions", pa.int32()),
+        ("body_hash", pa.uint64()),
+    ]
+    return pa.schema(fields, metadata=None if about is None else {METADATA_KEY: json.dumps(about, sort_keys=True)})
+
+
+class FunctionTableWriter:
+    """Writes modules' functions to a file that has its name when it is whole."""
+
+    def __init__(self, path: Path) -> None:
+        self._table = BatchTable(path, function_schema())
+        self._waiting: list[ModuleFunctions] = []
+        self._rows = 0
+
+    def append(self, made: ModuleFunctions) -> None:
+        """Add a module's functions; now and then this writes a row group."""
+        if made.names:
+            self._waiting.append(made)
+            self._rows += len(made.names)
+            if self._rows >= _ROWS_PER_GROUP:
+                self._flush()
+
+    def commit(self, about: dict[str, Any]) -> None:
+        """Write what is left, and what the table was made from, and give the file its name."""
+        self._flush()
+        self._table.say({METADATA_KEY: json.dumps(about, sort_keys=True)})
+        self._table.commit()
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        self._table.abandon()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if not self._waiting:
+            return
+        schema = function_schema()
+        counts = [len(made.names) for made in self._waiting]
+
+        def labels(values: Sequence[str], repeats: Sequence[int]) -> pa.Array:
+            known: dict[str, int] = {}
+            codes = np.array([known.setdefault(value, len(known)) for value in values], np.int32)
+            return pa.DictionaryArray.from_arrays(
+                arrays.numbers(pa.int32(), np.repeat(codes, repeats)), arrays.texts(pa.string(), list(known))
+            )
+
+        each = [1] * self._rows
+        columns = [
+            labels([printable(made.module) for made in self._waiting], counts),
+            labels([made.bitcode_sha256 for made in self._waiting], counts),
+            arrays.texts(pa.string(), [printable(name) for made in self._waiting for name in made.names]),
+            labels([word for made in self._waiting for word in made.linkages], each),
+            arrays.numbers(pa.int32(), np.concatenate([made.instructions for made in self._waiting])),
+            arrays.numbers(pa.uint64(), np.concatenate([made.hashes for made in self._waiting])),
+        ]
+        self._table.write(pa.RecordBatch.from_arrays(columns, schema=schema))
+        self._waiting.clear()
+        self._rows = 0
+
+
+def read_function_metadata(path: Place) -> dict[str, Any]:
+    """Give what a table says of its making; empty where there is none, or none that can be read."""
+    try:
+        return read_metadata(path)
+    except CorpusError:
+        return {}
+
+
+def iter_known(path: Place) -> Iterator[ModuleFunctions]:
+    """Give what a table holds, module by module, in its order.
+
+    Raises:
+        CorpusError: it is damaged.
+    """
+    try:
+        with open_parquet(path) as file:
+            for number in range(file.metadata.num_row_groups):
+                yield from _modules_of(file.read_row_group(number))
+    except CorpusError:
+        raise
+    except Exception as error:
+        raise unreadable(path, error) from error
+
+
+def _modules_of(group: pa.Table) -> Iterator[ModuleFunctions]:
+    if not group.num_rows:
+        return
+    columns = [texts_of(group[name]) for name in ("module", "bitcode_sha256", "function", "linkage")]
+    instructions = group["instructions"].to_numpy()
+    hashes = group["body_hash"].to_numpy()
+    names = np.array(columns[0], object)
+    starts = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), len(names)]
+    for start, stop in pairwise(starts):
+        yield ModuleFunctions(
+            columns[0][start],
+            columns[1][start],
+            tuple(columns[2][start:stop]),
+            tuple(columns[3][start:stop]),
+            instructions[start:stop].astype(np.int32),
+            hashes[start:stop].astype(np.uint64),
+        )
+
+
+def read_function_columns(path: Place, names: Sequence[str]) -> FunctionColumns:
+    """Read what comparing takes of the functions of these modules, which are numbered in this order.
+
+    Raises:
+        CorpusError: the table is damaged.
+    """
+    number_of = {printable(name): number for number, name in enumerate(names)}
+    parts: list[tuple[NDArray[np.int32], NDArray[np.uint64], NDArray[np.int32]]] = []
+    try:
+        with open_parquet(path) as file:
+            for batch in file.iter_batches(columns=["module", "body_hash", "instructions"]):
+                labels = batch.column("module")
+                own = np.array([number_of.get(name, -1) for name in labels.dictionary.to_pylist()], np.int32)
+                modules = own[labels.indices.to_numpy(zero_copy_only=False)]
+                kept = modules >= 0
+                parts.append(
+                    (
+                        modules[kept],
+                        batch.column("body_hash").to_numpy()[kept],
+                        batch.column("instructions").to_numpy()[kept],
+                    )
+                )
+    except CorpusError:
+        raise
+    except Exception as error:
+        raise unreadable(path, error) from error
+    if not parts:
+        return FunctionColumns(np.zeros(0, np.int32), np.zeros(0, np.uint64), np.zeros(0, np.int32))
+    modules, hashes, instructions = (np.concatenate(column) for column in zip(*parts, strict=True))
+    if len(modules) and (np.diff(modules) < 0).any():
+        order = np.argsort(modules, kind="stable")
+        modules, hashes, instructions = modules[order], hashes[order], instructions[order]
+    return FunctionColumns(modules, hashes, instructions)

@@ -1,0 +1,193 @@
+"""``modules.parquet``: one row per input object or member, also for those that were left out.
+
+========================  ===========================================================================
+column                    meaning
+========================  ===========================================================================
+``module``                the module's name in the corpus; for a row left out, the one it would have had
+``source``                the object's path, relative to the build
+``member``                archive member, fat slice or main file inside a linked binary; null if none
+``status``                ``ok`` (in the corpus), ``skipped`` or ``failed``
+``reason``                a word of `mlgo_corpus.builds.objects.Reason`
+``detail``                one line for a person
+``bitcode_bytes``         bytes of bitcode, also of modules left out; null where none was found
+``cmd_bytes``             bytes of the embedded command; null where there is none
+``bitcode_sha256``        hex digest of the bitcode; null unless the module was read whole
+``cmd_sha256``            hex digest of the command
+``cmd_origin``            ``embedded``, ``override`` (the corpus's) or ``none``
+``target_triple``         from the command, else from the bitcode
+``producer``              from the bitcode's identification block, such as ``LLVM19.1.7``
+``ir_stage``              ``pre-opt`` or ``post-opt``
+``opt_level``             ``0`` to ``3``, ``s`` or ``z``
+``main_file_name``        the command's ``-main-file-name``
+``duplicate_of``          the module kept instead of this one
+``functions``             functions that the module defines; null where its bitcode does not say without being read
+``split``                 ``train``, ``validation`` or ``test``; null until ``mlgo-corpus split`` says so
+========================  ===========================================================================
+
+A million rows are an ordinary corpus's: they are read as columns, and changed a row group at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.files import arrays
+from mlgo_corpus.files.atomic import create_file
+from mlgo_corpus.files.remote import Place
+from mlgo_corpus.files.tables import METADATA_KEY, Kind, RowTable, fill, open_parquet, read_metadata, unreadable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+STATUS_OK = "ok"
+STATUS_SKIPPED = "skipped"
+STATUS_FAILED = "failed"
+
+
+class ModuleRow(NamedTuple):
+    """One row; fields as the module's docstring describes them, in the file's order."""
+
+    module: str
+    source: str
+    member: str | None
+    status: str
+    reason: str
+    detail: str
+    bitcode_bytes: int | None = None
+    cmd_bytes: int | None = None
+    bitcode_sha256: str | None = None
+    cmd_sha256: str | None = None
+    cmd_origin: str | None = None
+    target_triple: str | None = None
+    producer: str | None = None
+    ir_stage: str | None = None
+    opt_level: str | None = None
+    main_file_name: str | None = None
+    duplicate_of: str | None = None
+    functions: int | None = None
+    split: str | None = None
+
+
+INTEGER_FIELDS = frozenset({"bitcode_bytes", "cmd_bytes", "functions"})
+REQUIRED_FIELDS = frozenset({"module", "source", "status", "reason", "detail"})
+
+
+class ModuleTableWriter(RowTable):
+    """Writes rows to a Parquet file that appears under its name only when it is whole."""
+
+    def __init__(self, path: Path, temporary: Path) -> None:
+        super().__init__(path, temporary, ModuleRow._fields, dict.fromkeys(INTEGER_FIELDS, Kind.INTEGER))
+
+
+def read_module_columns(path: Place, columns: Sequence[str] = ModuleRow._fields) -> pa.Table:
+    """Read columns of a ``modules.parquet``; one that an older file has not is all null.
+
+    Raises:
+        CorpusError: it is missing, damaged, or no such table.
+    """
+    import pyarrow as pa
+
+    return pa.concat_tables(iter_module_tables(path, columns)) if columns else pa.table({})
+
+
+def iter_module_rows(path: Place) -> Iterator[ModuleRow]:
+    """Give the rows of a ``modules.parquet`` one by one, in bounded memory.
+
+    Raises:
+        CorpusError: it is missing, damaged, or no such table.
+    """
+    for group in iter_module_tables(path, ModuleRow._fields):
+        yield from map(ModuleRow._make, zip(*(column.to_pylist() for column in group.columns), strict=True))
+
+
+def read_module_metadata(path: Place) -> dict[str, Any]:
+    """Read what a ``modules.parquet`` says of its making; empty where it says nothing.
+
+    Raises:
+        CorpusError: it is missing or damaged.
+    """
+    return read_metadata(path)
+
+
+def rewrite_column(
+    path: Path,
+    target: Path,
+    column: str,
+    give: Callable[[pa.Table], Sequence[str | None]],
+    metadata: Mapping[str, Any],
+) -> None:
+    """Write a ``modules.parquet`` anew in which a column of text has other values.
+
+    Args:
+        path: the table.
+        target: the new one, another file.
+        column: the column's name.
+        give: the values, for some of the rows with all their columns.
+        metadata: what the table says of its making from now on.
+
+    Raises:
+        CorpusError: it is missing, damaged, or no such table.
+        OSError: it cannot be written.
+    """
+    import pyarrow.parquet as pq
+
+    names = ModuleRow._fields
+    with create_file(target) as file:
+        writer = None
+        for group in iter_module_tables(path, names):
+            values = arrays.texts(group.schema.field(column).type, give(group))
+            group = group.set_column(names.index(column), column, values)
+            if writer is None:  # without a stored Arrow schema, as `RowTable` does
+                writer = pq.ParquetWriter(file, group.schema, compression="zstd", store_schema=False)
+            writer.write_table(group)
+        if writer is not None:
+            writer.add_key_value_metadata({METADATA_KEY: json.dumps(metadata, sort_keys=True)})
+            writer.close()
+
+
+def write_module_rows(path: Path, temporary: Path, rows: Iterable[ModuleRow], metadata: Mapping[str, Any]) -> None:
+    """Write a ``modules.parquet`` that has its name when it is whole.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    fill(ModuleTableWriter(path, temporary), rows, metadata)
+
+
+def iter_module_tables(path: Place, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Give a ``modules.parquet`` some thousands of rows at a time; at least one table, which may be empty.
+
+    Raises:
+        CorpusError: it is missing, damaged, or no such table.
+    """
+    import pyarrow as pa
+
+    try:
+        with open_parquet(path) as file:
+            there = [name for name in columns if name in file.schema_arrow.names]
+            if lacking := sorted(_REQUIRED_COLUMNS & set(columns) - set(there)):
+                raise CorpusError(f"{path}: expected a table of modules, found none: it has no column {lacking[0]!r}")
+            batches = file.iter_batches(columns=there or ["module"], batch_size=_ROWS_AT_A_TIME, expand=True)
+            for batch in chain([next(batches, None)], batches):
+                made = []
+                for name in columns:
+                    kind = pa.int64() if name in INTEGER_FIELDS else pa.string()
+                    found = batch is not None and name in there
+                    made.append(batch.column(name).cast(kind) if found else pa.nulls(len(batch or ()), kind))
+                yield pa.Table.from_arrays(made, names=list(columns))
+    except CorpusError:
+        raise
+    except FileNotFoundError as error:
+        raise CorpusError(f"{path}: there is no such table") from error
+    except Exception as error:
+        raise unreadable(path, error) from error
+
+
+# As many as `RowTable` puts into a row group.
+_ROWS_AT_A_TIME = 4096
+_REQUIRED_COLUMNS = frozenset({"module", "status"})

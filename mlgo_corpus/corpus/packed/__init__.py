@@ -1,0 +1,1 @@
+"""Packed corpora: modules as rows of Parquet files."""

@@ -1,0 +1,400 @@
+"""A packed corpus: the folder of a corpus whose modules are rows of Parquet files, not files of their own.
+
+::
+
+    packed/
+      corpus_description.json   the corpus's manifest, byte for byte; those of the sides of a split, too
+      data/part-00000.parquet   one row per module, in the manifest's order (`packedrows.packed_schema`)
+      modules.parquet           the corpus's own table, also of what was left out, where it has one
+      functions.parquet         the same
+      README.md                 what it is, for people and for Hugging Face ``datasets``
+      corpus.json               what the files hold; written last: where it is, the packed corpus is whole
+
+========================  ===========================================================================
+column                    meaning
+========================  ===========================================================================
+``module``                the module's name in the corpus
+``bitcode``               its bitcode; null if there is none, and then ``problem`` says why
+``command``               its cc1 options; null if it has no command of its own
+``command_bytes``         the file of its command where that is not ``command`` with a NUL after each option
+``thinlto_index``         its ThinLTO index; null if it has none
+``problem``               why a file of the module could not be packed; null if all is there
+``bitcode_bytes``         bytes of bitcode
+``cmd_bytes``             bytes of the command's file
+``bitcode_mtime_ns``      when the files were changed, in a corpus that no digest of its own tells from others
+``command_mtime_ns``      the same of the command
+========================  ===========================================================================
+
+The other columns are those of ``modules.parquet`` (`mlgo_corpus.corpus.modules`).
+
+A row group holds a few megabytes of bitcode (`packedrows.ROW_GROUP_BYTES`), or one module that is larger. A reader that
+takes the modules in order decodes each once; ``corpus.json`` says how many rows each has, so that a module's place is
+known without looking into the files. Nothing read here is taken on trust: names, numbers and sizes are checked.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from mlgo_corpus.corpus.folder import Corpus, Module, read_manifest
+from mlgo_corpus.corpus.links import check_inside
+from mlgo_corpus.corpus.packed.rows import (
+    MISSING,
+    PACKED_NAME,
+    GroupReader,
+    join_command,
+    missing_file,
+    read_content,
+    value_of,
+)
+from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.files.atomic import create_file, file_stamp
+from mlgo_corpus.files.names import BITCODE_SUFFIX, COMMAND_SUFFIX, MANIFEST_NAME, THINLTO_INDEX_SUFFIX, checked_name
+from mlgo_corpus.files.regular import MAX_LIST_BYTES, read_regular
+from mlgo_corpus.files.remote import Place, RemotePath
+from mlgo_corpus.files.text import os_reason, printable
+
+PACKED_KIND: Final = "packed-corpus"
+PACKED_FORMAT: Final = 1
+DATA_FOLDER: Final = "data"
+CARD_NAME: Final = "README.md"
+
+_FILE_NAME = re.compile(rf"{DATA_FOLDER}/part-[0-9]{{5,}}\.parquet")
+
+
+def is_packed(place: Place) -> bool:
+    """Tell whether this is the folder of a packed corpus, whole or damaged.
+
+    Raises:
+        CorpusError: nothing can be told of what is behind a URL.
+    """
+    try:
+        said = json.loads(read_regular(place / PACKED_NAME, MAX_LIST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(said, dict) and said.get("kind") == PACKED_KIND
+
+
+@dataclass(frozen=True, slots=True)
+class PackedFile:
+    """One file of rows: its name in the folder, its bytes, and how many rows each of its row groups has."""
+
+    name: str
+    size: int
+    row_groups: tuple[int, ...]
+
+
+def read_description(place: Place) -> dict[str, Any]:
+    """Read ``corpus.json``; ``files`` are `PackedFile`.
+
+    Raises:
+        CorpusError: it is missing, or not one.
+    """
+    path = place / PACKED_NAME
+    try:
+        said = json.loads(read_regular(path, MAX_LIST_BYTES))
+    except FileNotFoundError as error:
+        raise CorpusError(f"{place}: not a packed corpus: it has no {PACKED_NAME}") from error
+    except OSError as error:
+        raise CorpusError(f"{path}: {os_reason(error)}") from error
+    except (ValueError, RecursionError) as error:
+        raise CorpusError(f"{path}: not JSON: {error}") from error
+    if not isinstance(said, dict) or said.get("kind") != PACKED_KIND:
+        raise CorpusError(f"{path}: not of a packed corpus")
+    if said.get("format") != PACKED_FORMAT:
+        raise CorpusError(f"{path}: expected format {PACKED_FORMAT}, found {str(said.get('format'))[:20]}")
+    files = said.get("files")
+    try:
+        if not isinstance(files, list):
+            raise TypeError
+        said["files"] = tuple(
+            PackedFile(_file_name(item["name"]), _count(item["bytes"]), tuple(map(_count, item["row_groups"])))
+            for item in files
+        )
+        if not all(isinstance(said.get(key), bool) for key in ("stamped",)):
+            raise TypeError
+        if not isinstance(said.get("corpus_digest"), str | None):
+            raise TypeError
+        said["others"] = {_other_name(item["name"]): str(item["sha256"]) for item in said["others"]}
+    except (TypeError, KeyError, ValueError):
+        raise CorpusError(f"{path}: expected files, their rows and a digest, found something else") from None
+    return said
+
+
+def _file_name(name: Any) -> str:
+    if not isinstance(name, str) or not _FILE_NAME.fullmatch(name):
+        raise ValueError(name)
+    return name
+
+
+def _other_name(name: Any) -> str:
+    if not isinstance(name, str) or "/" in name or "\0" in name or name in ("", ".", "..") or not name.isprintable():
+        raise ValueError(name)
+    return name
+
+
+def _count(number: Any) -> int:
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << 62:
+        raise ValueError(number)
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlace:
+    """Where a module is: the file, the row group, how many rows that has, and which of them it is."""
+
+    file: Place
+    group: int
+    rows: int
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackedModule(Module):
+    """One module of a packed corpus, which reads its row when it is asked; it pickles small.
+
+    Attributes:
+        root: the folder that its files would be in; for one behind a URL, see ``shown``.
+        place: its row; None if there is none.
+        shown: the corpus's path or URL.
+    """
+
+    place: RowPlace | None = None
+    shown: str = ""
+
+    @property
+    def packed(self) -> bool:
+        """Whether the module is a row of a packed corpus: it is."""
+        return True
+
+    @property
+    def location(self) -> str:
+        """The corpus's absolute path, or its URL."""
+        return self.shown
+
+    def bitcode(self) -> bytes:
+        """Read the bitcode.
+
+        Raises:
+            CorpusError: there is none, or it cannot be read.
+        """
+        data, problem = self._values("bitcode", "problem")
+        if data is None:
+            raise self._lacks(self.name + BITCODE_SUFFIX, problem, problem)
+        return bytes(data)
+
+    def own_command(self) -> bytes:
+        """Read the module's own command, byte for byte as it lay in its file.
+
+        Raises:
+            CorpusError: there is none, or it cannot be read.
+        """
+        command = self._own_command()
+        if command is None:
+            raise self._lacks(self.name + COMMAND_SUFFIX, *self._values("problem"))
+        return command
+
+    def thinlto_index(self) -> bytes:
+        """Read the module's ThinLTO index, which may be empty.
+
+        Raises:
+            CorpusError: there is none, or it cannot be read.
+        """
+        data, problem = self._values("thinlto_index", "problem")
+        if data is None:
+            raise self._lacks(self.name + THINLTO_INDEX_SUFFIX, problem)
+        return bytes(data)
+
+    def is_missing(self) -> bool:
+        """Return True if what the module lacks was not there when the corpus was packed, and not only unreadable."""
+        try:
+            self.bitcode()
+            if self.has_thinlto:
+                self.thinlto_index()
+        except CorpusError as error:
+            return isinstance(error.__cause__, FileNotFoundError) or self.place is None
+        return False
+
+    def on_disk(self, folder: Path) -> Module:
+        """Write the module's files into ``folder``, under the names that they have in a corpus.
+
+        Raises:
+            CorpusError: it has no bitcode, or its row cannot be read.
+            OSError: a file cannot be written.
+        """
+        module = Module(folder, self.name, self.has_thinlto, self.override, linked=True)  # of ours
+        path = module.bitcode_path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files: list[tuple[Path, Any]] = [(path, self.bitcode()), (module.command_path, self._own_command())]
+        if module.thinlto_index_path is not None:
+            files.append((module.thinlto_index_path, self._values("thinlto_index")[0]))
+        for path, data in files:
+            if data is not None:
+                with create_file(path) as file:
+                    file.write(data)
+        return module
+
+    def _lacks(self, file: str, problem: str | None, otherwise: str | None = None) -> CorpusError:
+        """Say why a file is not there; what is wrong with the module may be wrong with another of its files.
+
+        The error's cause is that of `Module`, where the file was not there when the corpus was packed.
+        """
+        said = missing_file(file)
+        if problem is not None and problem.startswith(printable(said).removesuffix(MISSING)):
+            otherwise = problem
+        error = CorpusError(otherwise or said, self.name)
+        if error.message.endswith(MISSING):
+            error.__cause__ = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return error
+
+    def _own_command(self) -> bytes | None:
+        return join_command(*self._values("command", "command_bytes"))
+
+    def _values(self, *columns: str) -> tuple[Any, ...]:
+        if self.place is None:
+            raise CorpusError("is not in the packed corpus", self.name)
+        try:
+            group = read_content(self.place.file, self.place.group, self.place.rows)
+        except CorpusError as error:
+            raise CorpusError(str(error), self.name) from error
+        row = self.place.row
+        if group["module"][row].as_py() != printable(self.name):
+            raise CorpusError(f"{self.place.file}: another module is in its row", self.name)
+        checked_name(self.name)
+        return tuple(value_of(group[column], row) for column in columns)
+
+
+class PackedCorpus(Corpus):
+    """A packed corpus opened for reading: all that `Corpus` is, with modules that are rows.
+
+    Args:
+        place: the folder.
+        manifest_name: which of the manifests: of all modules, or of one side of a split.
+
+    Attributes:
+        description: what ``corpus.json`` says.
+
+    Raises:
+        CorpusError: it is damaged.
+    """
+
+    packed: ClassVar[bool] = True
+
+    def __init__(self, place: Place, manifest_name: str = MANIFEST_NAME) -> None:
+        self.description = read_description(place)
+        if isinstance(place, Path):
+            check_inside(place, *self.description["others"], *(file.name for file in self.description["files"]))
+        manifest = read_manifest(place / manifest_name)
+        # Of what is behind a URL only the name means something; there is nothing at this path.
+        super().__init__(
+            Path("/", place.scheme, *place.key.split("/")) if isinstance(place, RemotePath) else place, manifest
+        )
+        self.location = str(place)
+        self.place = place
+        all_names = self.names if manifest_name == MANIFEST_NAME else read_manifest(place / MANIFEST_NAME)["modules"]
+        self.files: tuple[PackedFile, ...] = self.description["files"]
+        # Where each row group begins, counted over all files.
+        sizes = [rows for file in self.files for rows in file.row_groups]
+        self._starts = [0, *accumulate(sizes)]
+        self._groups = [
+            (path, number)
+            for path, count in ((place / file.name, len(file.row_groups)) for file in self.files)
+            for number in range(count)
+        ]
+        self._positions = {name: number for number, name in enumerate(dict.fromkeys(all_names))}
+        if self._starts[-1] != len(self._positions):
+            raise CorpusError(
+                f"{place}: its files contradict each other: {PACKED_NAME} tells of {self._starts[-1]} modules, "
+                f"{MANIFEST_NAME} of {len(self._positions)}"
+            )
+        absolute = str(place) if isinstance(place, RemotePath) else str(place.absolute())
+        self._shown = absolute
+
+    def on_this_machine(self) -> tuple[Path, ...]:
+        """Give the folder, unless it is behind a URL."""
+        return () if isinstance(self.place, RemotePath) else super().on_this_machine()
+
+    def about(self) -> dict[str, Any]:
+        """Return what ``corpus.json`` says."""
+        return dict(self.description)
+
+    def recorded_digests(self) -> dict[str, str]:
+        """Return the SHA-256 of the manifests and tables that were packed, by their names."""
+        return dict(self.description["others"])
+
+    def _module(self, name: str) -> PackedModule:
+        position = self._positions.get(name)
+        place = None
+        if position is not None:
+            group = bisect_right(self._starts, position) - 1
+            file, number = self._groups[group]
+            first = self._starts[group]
+            place = RowPlace(file, number, self._starts[group + 1] - first, position - first)
+        override = self.global_command_override
+        return PackedModule(self.path, name, self.has_thinlto, override, place=place, shown=self._shown)
+
+    def sizes(self, names: Sequence[str]) -> dict[str, int]:
+        """Give the bytes of some modules' bitcode; 0 for one that is not there."""
+        return {
+            name: size or 0 for name, (size,) in zip(names, self.iter_values(names, ["bitcode_bytes"]), strict=True)
+        }
+
+    def iter_producers(self, names: Sequence[str]) -> Iterator[str | None]:
+        """Tell which LLVM made each of some modules."""
+        return (producer for (producer,) in self.iter_values(names, ["producer"]))
+
+    def own_digest(self) -> str | None:
+        """Give the digest that the corpus had of its own, or None."""
+        return self.description["corpus_digest"]  # type: ignore[no-any-return]  # checked when it was read
+
+    def iter_stamps(self, names: Sequence[str]) -> Iterator[bytes]:
+        """Tell some modules' files from other files of the same names: by the sizes and times they had."""
+        missing = MISSING.encode()
+        columns = ["bitcode_bytes", "bitcode_mtime_ns", "cmd_bytes", "command_mtime_ns"]
+        for size, mtime, command_size, command_mtime in self.iter_values(names, columns):
+            if size is None or mtime is None:
+                yield missing
+            elif command_size is None or command_mtime is None:
+                yield file_stamp(size, mtime) + missing
+            else:
+                yield file_stamp(size, mtime) + file_stamp(command_size, command_mtime)
+
+    def iter_values(self, names: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """Give some columns of some modules; of a module that is not there, nulls.
+
+        Raises:
+            CorpusError: a file is damaged.
+        """
+        nulls = (None,) * len(columns)
+        last = -1
+        values: list[tuple[Any, ...]] = []
+        groups = GroupReader(columns)
+        try:
+            for name in names:
+                position = self._positions.get(name)
+                if position is None:
+                    yield nulls
+                    continue
+                group = bisect_right(self._starts, position) - 1
+                if group != last:
+                    file, number = self._groups[group]
+                    rows = self._starts[group + 1] - self._starts[group]
+                    table = groups.read(file, number, rows)
+                    last, values = group, list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+                yield values[position - self._starts[group]]
+        finally:
+            groups.close()
+
+
+def command_files(module: str) -> tuple[str, str, str]:
+    """Name the files of a module: bitcode, command and index."""
+    return module + BITCODE_SUFFIX, module + COMMAND_SUFFIX, module + THINLTO_INDEX_SUFFIX

@@ -1,0 +1,178 @@
+"""Where a packed corpus, or the folder of one, is to be: what is there, what is in the way, what else goes along."""
+
+from __future__ import annotations
+
+import shutil
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.links import check_inside
+from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.corpus.packed.corpus import (
+    CARD_NAME,
+    PackedCorpus,
+    command_files,
+    is_packed,
+    read_description,
+)
+from mlgo_corpus.corpus.packed.rows import PACKED_NAME
+from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.files.folder import find_stranger
+from mlgo_corpus.files.names import MANIFEST_NAME, MANIFEST_STEM, STATE_FOLDER, TABLE_NAMES
+from mlgo_corpus.files.regular import open_regular
+from mlgo_corpus.files.remote import Place, RemotePath, parse_place
+from mlgo_corpus.files.text import os_reason
+
+
+def manifest_of(corpus: Corpus, named: Path | str) -> Path:
+    """Give the manifest that was opened: the folder's, or the one that was named."""
+    place = parse_place(named)
+    is_file = isinstance(place, Path) and place.name.startswith(MANIFEST_STEM) and place.is_file()
+    return corpus.path / (place.name if is_file else MANIFEST_NAME)
+
+
+def other_files(folder: Path, manifest: Path) -> dict[str, Path]:
+    """Give the corpus's files that are not of modules: names in the packed folder, and where they are.
+
+    Of one side of a split, the others' manifests name what is not there.
+    """
+    found = {MANIFEST_NAME: manifest}
+    if manifest.name == MANIFEST_NAME:
+        found |= {path.name: path for path in sorted(folder.glob(f"{MANIFEST_STEM}*.json")) if path.is_file()}
+    found |= {name: folder / name for name in TABLE_NAMES if (folder / name).is_file()}
+    check_inside(folder, *(path.name for path in found.values()))
+    return {name: path for name, path in found.items() if name.isprintable()}
+
+
+def file_digest(path: Place) -> str:
+    """Give the SHA-256 of a file's bytes.
+
+    Raises:
+        CorpusError: it cannot be read.
+    """
+    digest = sha256()
+    try:
+        if isinstance(path, RemotePath):
+            digest.update(path.read_bytes())
+        else:
+            with open_regular(path) as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+    except OSError as error:
+        raise CorpusError(f"{path}: {os_reason(error)}") from error
+    return digest.hexdigest()
+
+
+def copy_others(packed: PackedCorpus, folder: Path) -> None:
+    """Copy the files that are not of modules.
+
+    Raises:
+        CorpusError: one is missing, or not what it was.
+        OSError: one cannot be written.
+    """
+    others = packed.description["others"]
+    if MANIFEST_NAME not in others:
+        raise CorpusError(f"{packed.location}: {PACKED_NAME} tells of no {MANIFEST_NAME}")
+    for name, digest in others.items():
+        path = packed.place / name
+        try:
+            if isinstance(path, RemotePath):
+                path.download(folder / name)
+            else:
+                shutil.copyfile(path, folder / name)
+        except FileNotFoundError as error:
+            raise CorpusError(f"{path}: is missing; the packed corpus is not whole") from error
+        if file_digest(folder / name) != digest:
+            raise CorpusError(f"{path}: is not what was packed: its SHA-256 is another")
+
+
+def check_apart(output: Path, source: Path) -> None:
+    """Refuse to write into what is read, or around it."""
+    try:
+        one, other = output.resolve(), source.resolve()
+    except (OSError, RuntimeError) as error:
+        raise UsageError(f"{output}: {os_reason(error)}") from error
+    if one.is_relative_to(other) or other.is_relative_to(one):
+        raise UsageError(f"{output}: is in the way of {source}; name another folder")
+
+
+def has_files(place: Place, about: dict[str, Any]) -> bool:
+    """Tell whether the files of a packed corpus are there, each with the bytes it had."""
+    wanted = {file.name: file.size for file in about["files"]}
+    others = (*about["others"], CARD_NAME)
+    if isinstance(place, RemotePath):
+        there = place.files()
+        return all(there.get(name) == size for name, size in wanted.items()) and all(name in there for name in others)
+    try:
+        sizes = all((place / name).stat().st_size == size for name, size in wanted.items())
+    except OSError:
+        return False
+    return sizes and all((place / name).is_file() for name in others)
+
+
+def check_place(output: Path, there: dict[str, Any] | None) -> None:
+    """See to it that nobody's files are where a packed corpus is to be; its own may be replaced."""
+    if there is not None:
+        stranger = find_stranger(output, known_files(there))
+        if stranger is not None:
+            raise UsageError(f"{output}: holds {stranger}, which is not of the packed corpus; name another folder")
+        return
+    _check_empty(output, "packed corpus")
+
+
+def is_still(output: Path, there: dict[str, Any] | None) -> bool:
+    """Tell whether there is a packed corpus that may be replaced, which is the one that was seen before.
+
+    Raises:
+        UsageError: something else is there.
+    """
+    if (read_description(output) if is_packed(output) else None) != there:
+        raise UsageError(f"{output}: another mlgo-corpus has just made it")
+    check_place(output, there)
+    return there is not None
+
+
+def known_files(about: dict[str, Any]) -> frozenset[str]:
+    """Name all files of a packed corpus."""
+    return frozenset({PACKED_NAME, CARD_NAME, *about["others"], *(file.name for file in about["files"])})
+
+
+def _check_empty(output: Path, what: str) -> None:
+    try:
+        held = next(iter(sorted(path.name for path in output.iterdir())), None) if output.exists() else None
+    except NotADirectoryError:
+        raise UsageError(f"{output}: a file is in the place of the folder") from None
+    except OSError as error:
+        raise UsageError(f"{output}: {os_reason(error)}") from error
+    if held is not None:
+        raise UsageError(f"{output}: is not empty, and not a {what}: it holds {held}; name another folder")
+
+
+def is_unpacked(output: Path, others: dict[str, str]) -> bool:
+    """Tell whether a folder is this corpus: a folder gets its name when all is in it."""
+    try:
+        return all(file_digest(output / name) == digest for name, digest in others.items())
+    except CorpusError:
+        return False
+
+
+def check_corpus_place(output: Path, *, force: bool) -> bool:
+    """Tell whether there is a corpus that may be replaced.
+
+    Raises:
+        UsageError: something else is there.
+    """
+    if not (output / MANIFEST_NAME).is_file():
+        _check_empty(output, "corpus")
+        return False
+    if not force:
+        raise UsageError(f"{output}: another corpus; --force replaces it")
+    old = open_corpus(output)
+    known = {path for name in old.names for path in command_files(name)}
+    others = [path.name for path in output.glob(f"{MANIFEST_STEM}*.json")]
+    known |= {MANIFEST_NAME, *TABLE_NAMES, *others}
+    if (stranger := find_stranger(output, frozenset(known), below=frozenset({STATE_FOLDER}))) is not None:
+        raise UsageError(f"{output}: holds {stranger}, which is not of the corpus; name another folder")
+    return True

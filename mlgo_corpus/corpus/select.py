@@ -1,0 +1,144 @@
+"""Which modules of a corpus to work on (all, some by name, a sample of all sizes), and what tells them from others."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Sequence
+from hashlib import sha256
+from itertools import repeat
+from pathlib import Path
+
+from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.text import os_reason
+
+# A sample is drawn from so many layers of modules of like size.
+_LAYERS = 10
+# A corpus is mostly of one LLVM; so many modules tell which.
+_PRODUCERS = 20
+
+
+def select_modules(
+    corpus: Corpus,
+    *,
+    name_regex: str | None = None,
+    modules_file: Path | None = None,
+    sample: str | None = None,
+    seed: int = 0,
+) -> tuple[str, ...]:
+    """Give the names of the modules that are chosen, in the corpus's order.
+
+    Args:
+        corpus: where they are.
+        name_regex: a pattern that is found in the name.
+        modules_file: a text file with a name on each line, or a manifest, see `read_names`.
+        sample: how many of those: a number, or a fraction such as ``0.1`` or ``10%``.
+        seed: of the sample.
+
+    Raises:
+        UsageError: an option is not what it has to be, a name is not in the corpus, or nothing is left.
+    """
+    names: Sequence[str] = list(dict.fromkeys(corpus.names))  # a manifest may name a module twice
+    if modules_file is not None:
+        wanted = frozenset(listed := read_names(modules_file))
+        there = frozenset(names)
+        if unknown := [name for name in listed if name not in there]:
+            more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
+            raise UsageError(f"--modules-file {modules_file}: {unknown[0]} is not in the corpus{more}")
+        names = [name for name in names if name in wanted]
+    if name_regex is not None:
+        try:
+            pattern = re.compile(name_regex)
+        except re.error as error:
+            raise UsageError(f"--module-filter {name_regex}: not a regular expression: {error}") from error
+        names = [name for name in names if pattern.search(name)]
+    if sample is not None:
+        names = draw_sample(corpus.sizes(names), _count(sample, len(names)), seed)
+    if not names:
+        raise UsageError(
+            f"{corpus.location}: no module is left" if len(corpus) else f"{corpus.location}: has no modules"
+        )
+    return tuple(names)
+
+
+def draw_sample(sizes: dict[str, int], count: int, seed: int) -> list[str]:
+    """Draw so many names, from each layer of like sizes its share; the result is in the order of ``sizes``."""
+    generator = random.Random(seed)  # noqa: S311 - a sample, no secret
+    by_size = sorted(sizes, key=lambda name: (sizes[name], name))
+    layers = min(_LAYERS, count) or 1
+    chosen: set[str] = set()
+    for layer in range(layers):
+        first, last = (len(by_size) * at // layers for at in (layer, layer + 1))
+        share = count * (layer + 1) // layers - count * layer // layers
+        chosen.update(generator.sample(by_size[first:last], min(share, last - first)))
+    # Rounding may leave a layer smaller than its share.
+    rest = [name for name in by_size if name not in chosen]
+    chosen.update(generator.sample(rest, min(len(rest), count - len(chosen))))
+    return [name for name in sizes if name in chosen]
+
+
+def _count(sample: str, total: int) -> int:
+    try:
+        if sample.endswith("%"):
+            fraction = float(sample[:-1]) / 100
+        elif "." in sample:
+            fraction = float(sample)
+        else:
+            number = int(sample)
+            if number < 1:
+                raise ValueError
+            return min(number, total)
+        if not 0 < fraction <= 1:
+            raise ValueError
+    except ValueError:
+        raise UsageError(f"--sample {sample}: expected a number of modules, or a fraction such as 0.1 or 10%") from None
+    return min(total, max(1, round(fraction * total)))
+
+
+def read_names(path: Path) -> list[str]:
+    """Read a file of names, one on each line; empty lines and those that begin with ``#`` do not count.
+
+    It may also be the manifest of a corpus, or of one side of its split: a file whose name ends in ``.json``.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise UsageError(f"--modules-file {path}: {os_reason(error)}") from error
+    if path.suffix == ".json":
+        try:
+            modules = json.loads(text)["modules"]
+            if not all(isinstance(name, str) for name in modules):
+                raise TypeError
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise UsageError(f"--modules-file {path}: neither names, one a line, nor a corpus's manifest") from None
+        return list(modules)
+    lines = text.split("\n")
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def newest_producer(corpus: Corpus, names: Sequence[str]) -> int | None:
+    """Tell which LLVM made a corpus: the newest one among some modules; None where it is not LLVM's own numbers."""
+    step = max(1, len(names) // _PRODUCERS)
+    producers = corpus.iter_producers(names[::step][:_PRODUCERS])
+    found = [int(match[1]) for producer in producers if (match := re.match(r"LLVM(\d+)\.", producer or ""))]
+    return max(found, default=None)
+
+
+def corpus_digest(corpus: Corpus, names: Sequence[str]) -> str:
+    """Tell the chosen modules from any others: by the corpus's own digest, else by the files' sizes and times.
+
+    It is the same for a corpus and for what `mlgo_corpus.pack` makes of it.
+    """
+    digest = sha256()
+    own = corpus.own_digest()
+    digest.update(repr((own, corpus.has_thinlto, corpus.global_command_override)).encode("utf-8", "replace"))
+    stamps = repeat(b"") if own is not None else corpus.iter_stamps(names)
+    for name, stamp in zip(names, stamps, strict=False):
+        digest.update(name.encode("utf-8", "surrogatepass") + b"\0")
+        digest.update(stamp)
+    return digest.hexdigest()

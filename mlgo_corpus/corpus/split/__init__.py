@@ -1,0 +1,1 @@
+"""Splits: train, validation and test."""

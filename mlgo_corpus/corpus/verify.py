@@ -1,0 +1,505 @@
+"""Whether a corpus is what it says it is: the checks of one module, and of the folder around the modules.
+
+One row is one module, or one of the corpus's own files where something is wrong with that:
+
+============================  =========================================================================
+column                        meaning
+============================  =========================================================================
+``module``                    the module's name; a file's name where the row is about one
+``status``                    ``ok``, ``warning`` (it can be used, but not by everybody) or ``failed``
+``reason``                    a word of `VerifyReason`: the worst of what was found
+``detail``                    one line for a person, with all that was found
+``producer``                  what made the bitcode, such as ``LLVM19.1.7``; null where it does not say
+``readable_by``               the least LLVM, by its major version, that is sure to read it: newer ones do, too
+``bitcode_bytes``             bytes of bitcode found
+``cmd_bytes``                 bytes of the command found
+============================  =========================================================================
+
+What ``modules.parquet`` says of a module is what its files are compared with. A corpus of LLVM's mlgo-utils or of
+ml-compiler-opt has no such table, and is checked for what can be told from its files alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from mlgo_corpus.corpus.folder import UNSPECIFIED_OVERRIDE, Corpus, Module, read_manifest
+from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK, ModuleRow, iter_module_rows
+from mlgo_corpus.corpus.packed.place import file_digest
+from mlgo_corpus.errors import CorpusError, FormatError, TruncatedError
+from mlgo_corpus.files.names import (
+    BITCODE_SUFFIX,
+    MANIFEST_NAME,
+    MANIFEST_STEM,
+    MODULES_NAME,
+    STATE_FOLDER,
+    THINLTO_INDEX_SUFFIX,
+    checked_name,
+)
+from mlgo_corpus.files.remote import Place, RemotePath
+from mlgo_corpus.files.tables import Kind, write_table
+from mlgo_corpus.files.text import printable
+from mlgo_corpus.formats.bitcode.headers import is_bitcode, iter_extents, read_producer
+from mlgo_corpus.formats.buffer import Buffer
+from mlgo_corpus.formats.commands.embedded import decode_options, split_options
+from mlgo_corpus.formats.commands.replay import refused_options
+from mlgo_corpus.formats.objects.objfile import describe_head
+
+STATUS_WARNING: Final = "warning"
+
+_PRODUCER = re.compile(r"LLVM(\d+)\.")
+_LONGEST_OPTION = 200
+
+
+class VerifyReason(StrEnum):
+    """What is wrong, from the worst to the least; the closed vocabulary.
+
+    Attributes:
+        NAME_LEAVES_CORPUS: the manifest's name leads out of the folder, or no file can have it.
+        MISSING_BITCODE: there is no such file.
+        UNREADABLE: a file is there and cannot be read, or is no file.
+        WRONG_SIZE: the bitcode or the command is not as long as the table says.
+        WRONG_HASH: it is as long, but not the same.
+        NOT_BITCODE: the file holds something else.
+        TRUNCATED: the bitcode ends too early.
+        MALFORMED: the bitcode breaks its format, or is more than one module.
+        MISSING_COMMAND: there is no command's file.
+        COMMAND_EMPTY: it is empty.
+        COMMAND_NOT_CC1: its first word is not ``-cc1``.
+        MISSING_THINLTO_INDEX: a ThinLTO corpus, and the module has no index.
+        BAD_THINLTO_INDEX: the index is not bitcode, or damaged.
+        LISTED_TWICE: the manifest names the module again.
+        UNKNOWN_MODULE: the manifest of one side of a split names what the corpus's manifest does not.
+        DAMAGED_MANIFEST: that manifest cannot be read, or is not what was packed.
+        DAMAGED_TABLE: ``modules.parquet`` cannot be read, or a table is not what was packed.
+        WORKER_DIED: checking the module killed its worker, or took too long.
+        REFUSED_OPTION: the command could do more than compile: it is run only with ``--trust-corpus``.
+        NO_COMMAND: the build embedded none, and the corpus has none for all modules.
+        NOT_IN_TABLE: ``modules.parquet`` does not tell of the module.
+        NOT_IN_MANIFEST: the table says that the module is in the corpus, and the manifest does not.
+        UNLISTED_FILE: bitcode lies in the folder that no manifest names.
+        OK: nothing.
+    """
+
+    NAME_LEAVES_CORPUS = "name_leaves_corpus"
+    MISSING_BITCODE = "missing_bitcode"
+    UNREADABLE = "unreadable"
+    WRONG_SIZE = "wrong_size"
+    WRONG_HASH = "wrong_hash"
+    NOT_BITCODE = "not_bitcode"
+    TRUNCATED = "truncated"
+    MALFORMED = "malformed"
+    MISSING_COMMAND = "missing_command"
+    COMMAND_EMPTY = "command_empty"
+    COMMAND_NOT_CC1 = "command_not_cc1"
+    MISSING_THINLTO_INDEX = "missing_thinlto_index"
+    BAD_THINLTO_INDEX = "bad_thinlto_index"
+    LISTED_TWICE = "listed_twice"
+    UNKNOWN_MODULE = "unknown_module"
+    DAMAGED_MANIFEST = "damaged_manifest"
+    DAMAGED_TABLE = "damaged_table"
+    WORKER_DIED = "worker_died"
+    REFUSED_OPTION = "refused_option"
+    NO_COMMAND = "no_command"
+    NOT_IN_TABLE = "not_in_table"
+    NOT_IN_MANIFEST = "not_in_manifest"
+    UNLISTED_FILE = "unlisted_file"
+    OK = "ok"
+
+
+_ORDER = {reason: place for place, reason in enumerate(VerifyReason)}
+
+
+def status_of(reason: VerifyReason) -> str:
+    """Give the status that goes with a reason."""
+    if reason is VerifyReason.OK:
+        return STATUS_OK
+    return STATUS_FAILED if _ORDER[reason] < _ORDER[VerifyReason.REFUSED_OPTION] else STATUS_WARNING
+
+
+class VerifyRow(NamedTuple):
+    """One row; fields as the module's docstring describes them, in the file's order."""
+
+    module: str
+    status: str
+    reason: str
+    detail: str
+    producer: str | None = None
+    readable_by: int | None = None
+    bitcode_bytes: int | None = None
+    cmd_bytes: int | None = None
+
+
+_KINDS: Final[Mapping[str, Kind]] = dict.fromkeys(("readable_by", "bitcode_bytes", "cmd_bytes"), Kind.INTEGER)
+
+
+class Expected(NamedTuple):
+    """What the corpus's table says of a module's files; None for what it does not say."""
+
+    bitcode_bytes: int | None
+    bitcode_sha256: str | None
+    cmd_bytes: int | None
+    cmd_sha256: str | None
+    has_command: bool
+
+    @classmethod
+    def of(cls, row: ModuleRow) -> Expected:
+        """Take it from a row."""
+        has_command = row.cmd_sha256 is not None or row.cmd_bytes is not None
+        return cls(row.bitcode_bytes, row.bitcode_sha256, row.cmd_bytes, row.cmd_sha256, has_command)
+
+
+class Check(NamedTuple):
+    """One module to check: what is known of it, and whether the corpus has a table that should know."""
+
+    module: Module
+    expected: Expected | None
+    has_table: bool
+
+
+Problem = tuple[VerifyReason, str]
+
+
+def check_module(check: Check) -> VerifyRow:
+    """Check one module's files. What is wrong with them is told in the row, never raised."""
+    module, expected, has_table = check
+    try:
+        checked_name(module.name)
+    except CorpusError as error:
+        return problem_row(module.name, VerifyReason.NAME_LEAVES_CORPUS, error.message)
+    problems: list[Problem] = []
+    if has_table and expected is None:
+        problems.append((VerifyReason.NOT_IN_TABLE, f"{MODULES_NAME} has no row of it"))
+    producer = bitcode_bytes = None
+    try:
+        data = module.bitcode()
+    except CorpusError as error:
+        problems.append((_unread(error, VerifyReason.MISSING_BITCODE), error.message))
+    else:
+        bitcode_bytes = len(data)
+        if expected is not None:
+            problems += _compare("bitcode", data, expected.bitcode_bytes, expected.bitcode_sha256)
+        producer, damage = _check_bitcode(data)
+        problems += damage
+    cmd_bytes, wrong = _check_command(module, expected)
+    problems += wrong
+    problems += _check_thinlto_index(module)
+    reason = min((reason for reason, _ in problems), key=_ORDER.__getitem__, default=VerifyReason.OK)
+    return VerifyRow(
+        module=printable(module.name),
+        status=status_of(reason),
+        reason=reason.value,
+        detail=_one_line("; ".join(detail for _, detail in problems)),
+        producer=None if producer is None else printable(producer),
+        readable_by=major_of(producer),
+        bitcode_bytes=bitcode_bytes,
+        cmd_bytes=cmd_bytes,
+    )
+
+
+def problem_row(name: str, reason: VerifyReason, detail: str) -> VerifyRow:
+    """Give the row of something of which nothing else is known."""
+    return VerifyRow(_one_line(name), status_of(reason), reason.value, _one_line(detail))
+
+
+def major_of(producer: str | None) -> int | None:
+    """Give the major version of the LLVM that wrote a module: this one and newer ones read it.
+
+    None for what has its own numbers, such as Apple's.
+    """
+    match = _PRODUCER.match(producer or "")
+    return None if match is None else int(match[1])
+
+
+def _one_line(text: str) -> str:
+    return printable(" ".join(text.split("\n")))
+
+
+def _unread(error: CorpusError, missing: VerifyReason) -> VerifyReason:
+    return missing if isinstance(error.__cause__, FileNotFoundError) else VerifyReason.UNREADABLE
+
+
+def _compare(what: str, data: bytes, size: int | None, digest: str | None) -> Iterator[Problem]:
+    if size is not None and size != len(data):
+        yield VerifyReason.WRONG_SIZE, f"{what}: expected {size} bytes, found {len(data)}"
+    elif digest is not None and sha256(data).hexdigest() != digest:
+        yield VerifyReason.WRONG_HASH, f"{what}: as long as it was, but its sha256 is not {digest[:16]}..."
+
+
+def _check_bitcode(data: bytes) -> tuple[str | None, list[Problem]]:
+    """Read the producer, and walk the blocks to the file's end."""
+    if not is_bitcode(data):
+        return None, [(VerifyReason.NOT_BITCODE, f"expected bitcode, found {describe_head(data)}")]
+    producer = None
+    try:
+        producer = read_producer(data)
+        problem = _walk(data)
+    except FormatError as error:
+        return producer, [_damage(error)]
+    return producer, [] if problem is None else [(VerifyReason.MALFORMED, problem)]
+
+
+def _walk(data: Buffer) -> str | None:
+    """Walk bitcode's blocks; say so if there is more or less than one module.
+
+    Raises:
+        FormatError: it is damaged.
+    """
+    extents = list(iter_extents(data))
+    if len(extents) != 1:
+        return f"expected one module, found {len(extents)}"
+    end = extents[0].stop
+    return None if end == len(data) else f"byte {end}: {len(data) - end} bytes follow the module"
+
+
+def _damage(error: FormatError) -> Problem:
+    reason = VerifyReason.TRUNCATED if isinstance(error, TruncatedError) else VerifyReason.MALFORMED
+    return reason, str(error.at(None))
+
+
+def _check_command(module: Module, expected: Expected | None) -> tuple[int | None, list[Problem]]:
+    overridden = module.override is not None
+    known_to_have_none = expected is not None and not expected.has_command
+    try:
+        command = module.own_command()
+    except CorpusError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            if known_to_have_none and not overridden:
+                detail = "the build embedded no command, and the corpus has none for all modules"
+                return None, [(VerifyReason.NO_COMMAND, detail)]
+            if overridden and (expected is None or known_to_have_none):
+                return None, []
+        return None, [(_unread(error, VerifyReason.MISSING_COMMAND), error.message)]
+    problems: list[Problem] = []
+    if expected is not None and expected.has_command:
+        problems += _compare("command", command, expected.cmd_bytes, expected.cmd_sha256)
+    if not overridden:  # else nobody runs it
+        problems += check_options(decode_options(split_options(command)))
+    return len(command), problems
+
+
+def check_options(options: tuple[str, ...]) -> list[Problem]:
+    """Check a command: that there is one, that it is cc1's, and that a replay would not refuse it."""
+    if not any(options):
+        return [(VerifyReason.COMMAND_EMPTY, "the command is empty")]
+    if options[0] != "-cc1":
+        detail = f"expected -cc1 as the command's first word, found {options[0][:_LONGEST_OPTION]!r}"
+        return [(VerifyReason.COMMAND_NOT_CC1, detail)]
+    if (refused := _first_refused(_without_names(options))) is not None:
+        text, why = refused
+        return [(VerifyReason.REFUSED_OPTION, f"{text[:_LONGEST_OPTION]}: {why}; --trust-corpus runs it")]
+    return []
+
+
+# What is another file's name in each command of a build, and never a reason to refuse one.
+_NAMING = frozenset({"-main-file-name", "-dependency-file", "-MT", "-MQ", "-coverage-notes-file", "-dumpdir"})
+
+
+def _without_names(options: tuple[str, ...]) -> tuple[str, ...]:
+    """Make the commands of a build equal, of which then one is looked at.
+
+    A word that begins with a dash stays: it may be an option, where what is before it is another option's value.
+    """
+    return tuple(
+        "" if before in _NAMING and word[:1] not in ("-", "@") and word else word
+        for before, word in zip(("", *options), options, strict=False)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _first_refused(options: tuple[str, ...]) -> tuple[str, str] | None:
+    return next(iter(refused_options(options)), None)
+
+
+def _check_thinlto_index(module: Module) -> list[Problem]:
+    path = module.thinlto_index_path
+    if path is None:
+        return []
+    try:
+        data = module.thinlto_index()
+    except CorpusError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return [(VerifyReason.MISSING_THINLTO_INDEX, f"cannot read {path.name}: there is no such file")]
+        return [(VerifyReason.UNREADABLE, error.message)]
+    if not data:  # how build systems say: compile without importing
+        return []
+    if not is_bitcode(data):
+        return [(VerifyReason.BAD_THINLTO_INDEX, f"{path.name}: expected an index, found {describe_head(data)}")]
+    try:
+        problem = _walk(data)
+    except FormatError as error:
+        problem = str(error.at(None))
+    return [] if problem is None else [(VerifyReason.BAD_THINLTO_INDEX, f"{path.name}: {problem}")]
+
+
+# --- what the table says
+
+
+class ModuleLookup:
+    """A corpus's table, asked for one module after another in the manifest's order, which is most often its own.
+
+    Attributes:
+        exists: whether there is a table that can be read.
+        damage: why not, where there is one that cannot.
+    """
+
+    def __init__(self, corpus: Corpus) -> None:
+        path = corpus.place / MODULES_NAME
+        self.exists = path.is_file()
+        self.damage: str | None = None
+        self._rows = iter_module_rows(path) if self.exists else iter(())
+        self._wanted = frozenset(map(printable, corpus.names))
+        self._waiting: dict[str, ModuleRow] = {}
+        self._others: list[str] = []
+
+    def find(self, name: str) -> ModuleRow | None:
+        """Give the row of a module of the manifest; None where there is none."""
+        name = printable(name)
+        if (waiting := self._waiting.pop(name, None)) is not None:
+            return waiting
+        for row in self._iter_ok():
+            if row.module == name:
+                return row
+            if row.module in self._wanted:
+                self._waiting[row.module] = row
+            else:
+                self._others.append(row.module)
+        return None
+
+    def others(self) -> Iterator[str]:
+        """Give the modules that are in the corpus by the table, and not by the manifest."""
+        yield from self._others
+        yield from (row.module for row in self._iter_ok() if row.module not in self._wanted)
+
+    def _iter_ok(self) -> Iterator[ModuleRow]:
+        if self.damage is not None:
+            return
+        try:
+            for row in self._rows:
+                if row.status == STATUS_OK:
+                    yield row
+        except CorpusError as error:
+            self.exists = False
+            self.damage = str(error)
+
+
+def iter_checks(corpus: Corpus, names: Sequence[str], lookup: ModuleLookup) -> Iterator[Check]:
+    """Give what is to be checked of the modules."""
+    for name, packed in zip(names, _iter_recorded(corpus, names), strict=True):
+        row = lookup.find(name)
+        yield Check(corpus[name], packed if row is None else Expected.of(row), lookup.exists)
+
+
+def _iter_recorded(corpus: Corpus, names: Sequence[str]) -> Iterator[Expected | None]:
+    """Give what the rows of a packed corpus say of modules' files; None of a module where there is no such thing."""
+    columns = ("bitcode_bytes", "bitcode_sha256", "cmd_bytes", "cmd_sha256")
+    for values in corpus.iter_values(names, columns):
+        # Whether the build embedded a command is not told: the folder would not tell it either.
+        has_command = values[3] is not None or corpus.global_command_override is None
+        yield None if values[1] is None else Expected(values[0], values[1], values[2], values[3], has_command)
+
+
+# --- the folder
+
+
+def iter_folder_rows(corpus: Corpus, lookup: ModuleLookup, *, whole: bool) -> Iterator[VerifyRow]:
+    """Give a row for all that is wrong with a corpus besides its modules, once these have been looked up.
+
+    Args:
+        corpus: what was checked.
+        lookup: its table.
+        whole: whether its own manifest was opened, and not that of one side of a split.
+    """
+    if lookup.damage is not None:
+        yield problem_row(MODULES_NAME, VerifyReason.DAMAGED_TABLE, lookup.damage)
+    else:
+        yield from _check_others(corpus)
+    if (override := corpus.global_command_override) is not None:
+        yield from _check_override(override)
+    if not whole:
+        return
+    for name in lookup.others():
+        detail = f"{MODULES_NAME} says that it is in the corpus, {MANIFEST_NAME} does not"
+        yield problem_row(name, VerifyReason.NOT_IN_MANIFEST, detail)
+    known = frozenset(corpus.names)
+    listed = set(known)
+    for path in _side_manifests(corpus.place):
+        try:
+            names = read_manifest(path)["modules"]
+        except CorpusError as error:
+            yield problem_row(path.name, VerifyReason.DAMAGED_MANIFEST, str(error))
+            continue
+        listed.update(names)
+        for name in names:
+            if name not in known:
+                detail = f"{path.name} names it, {MANIFEST_NAME} does not"
+                yield problem_row(name, VerifyReason.UNKNOWN_MODULE, detail)
+    if isinstance(corpus.place, Path):
+        for name in iter_bitcode_files(corpus.place):
+            if name.removesuffix(BITCODE_SUFFIX) not in listed:
+                yield problem_row(name, VerifyReason.UNLISTED_FILE, "bitcode that no manifest names")
+
+
+def _check_others(corpus: Corpus) -> Iterator[VerifyRow]:
+    """Compare the manifests and tables of a packed corpus with what was packed."""
+    for name, digest in corpus.recorded_digests().items():
+        is_manifest = name.startswith(MANIFEST_STEM)
+        reason = VerifyReason.DAMAGED_MANIFEST if is_manifest else VerifyReason.DAMAGED_TABLE
+        try:
+            found = file_digest(corpus.place / name)
+        except CorpusError as error:
+            yield problem_row(name, reason, str(error))
+            continue
+        if found != digest:
+            yield problem_row(name, reason, "is not what was packed: its SHA-256 is another")
+
+
+def _side_manifests(place: Place) -> list[Place]:
+    names = place.files() if isinstance(place, RemotePath) else (path.name for path in place.glob(f"{MANIFEST_STEM}*"))
+    return [
+        place / name
+        for name in sorted(names)
+        if name != MANIFEST_NAME and "/" not in name and name.startswith(MANIFEST_STEM) and name.endswith(".json")
+    ]
+
+
+def _check_override(override: tuple[str, ...]) -> Iterator[VerifyRow]:
+    if override == UNSPECIFIED_OVERRIDE or not override:
+        detail = "global_command_override leaves the modules' command to be filled in"
+        yield problem_row(MANIFEST_NAME, VerifyReason.NO_COMMAND, detail)
+        return
+    options = override if override[0] == "-cc1" else ("-cc1", *override)
+    for reason, detail in check_options(options):
+        yield problem_row(MANIFEST_NAME, reason, f"global_command_override: {detail}")
+
+
+def iter_bitcode_files(root: Path) -> Iterator[str]:
+    """Give the paths of a folder's bitcode files, without ThinLTO indexes; links are not entered."""
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if not (folder == os.fspath(root) and name == STATE_FOLDER))
+        for file in sorted(files):
+            if file.endswith(BITCODE_SUFFIX) and not file.endswith(THINLTO_INDEX_SUFFIX):
+                yield os.path.relpath(os.path.join(folder, file), root)
+
+
+# --- the file
+
+
+def write_verify_rows(
+    path: Path, rows: Iterable[VerifyRow], metadata: Mapping[str, Any], seen: Callable[[VerifyRow], None]
+) -> None:
+    """Write rows as they come, each of which ``seen`` is told; the file has its name when it is whole."""
+
+    def told() -> Iterator[VerifyRow]:
+        for row in rows:
+            seen(row)
+            yield row
+
+    write_table(path, VerifyRow._fields, _KINDS, told(), metadata)

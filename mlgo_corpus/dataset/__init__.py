@@ -1,0 +1,1 @@
+"""Datasets: decisions and sizes as Parquet."""

@@ -1,0 +1,446 @@
+"""A dataset on disk, and how it comes to be there all at once.
+
+::
+
+    dataset/
+      observations/part-00000.parquet ...   one row per observation (`mlgo_corpus.dataset.observations`)
+      contexts.parquet                      one row per context of a log, also of those without observations
+      modules.parquet                       one row per log, also of those that could not be read
+      README.md                             the dataset's card (`mlgo_corpus.dataset.card`)
+      dataset.json                          what the dataset is and how it was made; written last
+      .mlgo-corpus/                         work under way; gone when the dataset is whole
+
+Or, where the output is called ``NAME.parquet``: that file with the observations, and ``NAME.contexts.parquet`` and
+``NAME.modules.parquet`` beside it.
+
+All files are made in the work folder. When they are whole, a list of where they go is written, and they are moved
+(`mlgo_corpus.files.moves`); if that is interrupted, the list says what is left to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.lock import open_locked
+from mlgo_corpus.files.moves import Move, checked_moves, list_moves, make_moves
+from mlgo_corpus.files.names import STATE_FOLDER
+from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
+from mlgo_corpus.files.remote import Place
+from mlgo_corpus.files.tables import METADATA_KEY, open_parquet
+from mlgo_corpus.files.text import os_reason
+
+OBSERVATIONS_FOLDER: Final = "observations"
+DATASET_NAME: Final = "dataset.json"
+PARQUET_SUFFIX: Final = ".parquet"
+_CONTEXTS_NAME = "contexts.parquet"
+_MODULES_NAME = "modules.parquet"
+_CARD_NAME = "README.md"
+_KEY_NAME = "key.json"
+_MOVES_NAME = "moves.json"
+_LOCK_NAME = "lock"
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetPaths:
+    """Where the files of a dataset are: in a folder, or beside a single file of observations.
+
+    Attributes:
+        root: the folder, or the single file.
+        single: whether it is a single file.
+        rows: the folder of the files of rows.
+        has_contexts: whether there is a table of contexts.
+    """
+
+    root: Path
+    single: bool
+    rows: str = OBSERVATIONS_FOLDER
+    has_contexts: bool = True
+
+    @classmethod
+    def of(cls, output: Path, rows: str = OBSERVATIONS_FOLDER) -> DatasetPaths:
+        """Tell by the name: a single file is called ``*.parquet``, unless that is a folder.
+
+        Raises:
+            UsageError: the path cannot be looked at.
+        """
+        try:
+            is_folder = stat.S_ISDIR(os.stat(output).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            is_folder = False
+        except OSError as error:
+            raise UsageError(f"{output}: {os_reason(error)}") from error
+        return cls(output, output.suffix == PARQUET_SUFFIX and not is_folder, rows, rows == OBSERVATIONS_FOLDER)
+
+    @property
+    def folder(self) -> Path:
+        """The folder that everything is in."""
+        return self.root.parent if self.single else self.root
+
+    @property
+    def contexts(self) -> Path:
+        """The table of contexts."""
+        return self._beside(_CONTEXTS_NAME)
+
+    @property
+    def modules(self) -> Path:
+        """The table of logs."""
+        return self._beside(_MODULES_NAME)
+
+    @property
+    def card(self) -> Path:
+        """What the dataset is, for people; a single file has none."""
+        return self.root / _CARD_NAME
+
+    @property
+    def work(self) -> Path:
+        """The folder for work under way."""
+        return self.folder / (f".{self.root.name}{STATE_FOLDER}" if self.single else STATE_FOLDER)
+
+    @property
+    def whole(self) -> Path:
+        """The file that is moved to its place last: where it is, the dataset is whole."""
+        return self.root if self.single else self.root / DATASET_NAME
+
+    def part(self, number: int, count: int = 1) -> Path:
+        """Give where the observations' file of this number, of ``count``, goes: sorted by name, they are in order."""
+        if self.single:
+            return self.root
+        digits = max(5, len(str(count - 1)))
+        return self.root / self.rows / f"part-{number:0{digits}d}{PARQUET_SUFFIX}"
+
+    def parts(self) -> tuple[Path, ...]:
+        """List the observations' files in their order."""
+        if self.single:
+            return (self.root,)
+        return tuple(sorted((self.root / self.rows).glob(f"part-*{PARQUET_SUFFIX}")))
+
+    def _beside(self, name: str) -> Path:
+        return self.root.with_suffix(f".{name}") if self.single else self.root / name
+
+
+def rows_pattern(output: Path | str, rows: str = OBSERVATIONS_FOLDER) -> str:
+    """Name a dataset's files of rows for a query, also where the dataset is behind a URL."""
+    single = DatasetPaths.of(output).single if isinstance(output, Path) else output.endswith(PARQUET_SUFFIX)
+    return str(output) if single else f"{output}/{rows}/*{PARQUET_SUFFIX}"
+
+
+class DatasetFolder:
+    """A dataset in the making. From `begin` to `close` it is locked.
+
+    Attributes:
+        paths: where its files go.
+        key: what it is made of.
+        is_whole: whether it is there already, made from the same inputs with the same options.
+
+    Raises:
+        UsageError: something else is there, or somebody else makes it.
+        MlgoCorpusError: what an interrupted run was about to finish cannot be finished.
+    """
+
+    def __init__(self, output: Path, key: Mapping[str, Any], *, force: bool, rows: str = OBSERVATIONS_FOLDER) -> None:
+        self.paths = paths = DatasetPaths.of(output, rows)
+        self.key = json.loads(json.dumps(key))
+        self._force = force
+        self._lock: int | None = None
+        self._made: tuple[Path, ...] = ()
+        if not paths.single and output.exists() and not output.is_dir():
+            raise UsageError(f"{output}: a file is in the place of the dataset's folder")
+        for folder in (paths.work, output / rows):
+            if folder.is_symlink():
+                raise UsageError(f"{folder}: a symbolic link, expected a folder of the dataset's own; delete it")
+        if (paths.work / _MOVES_NAME).exists():
+            self._acquire()
+            try:
+                self._move()
+            finally:
+                self.close()
+        there = is_dataset(paths)
+        self._seen = read_key(paths) if there else None
+        if isinstance(self._seen, dict) and _has_functions(self._seen) != _has_functions(self.key):
+            raise UsageError(f"{output}: {_made_by(self._seen)}: other tables than these; name another output")
+        same = there and self._seen == self.key
+        self.is_whole = same and not force and _has_all(paths)
+        if self.is_whole:
+            self._sweep()
+        elif not there:
+            self._check_place()
+        elif not same and not force:
+            raise UsageError(f"{output}: made from other inputs or with other options; --force replaces it")
+
+    @property
+    def token(self) -> str:
+        """A short name of the key, for files in the work folder: another key's never get in their way."""
+        return sha256(json.dumps(self.key, sort_keys=True).encode()).hexdigest()[:8]
+
+    def begin(self) -> None:
+        """Make the work folder; what an interrupted run of the same key left stays there, folders too.
+
+        Once begun, it may be called again, and then does nothing.
+
+        Raises:
+            UsageError: it cannot be made, or somebody else is at it.
+        """
+        if self._lock is not None:
+            return
+        work = self.paths.work
+        was_there = work.is_dir()
+        missing = [folder for folder in (self.paths.folder, *self.paths.folder.parents) if not folder.exists()]
+        self._made = (self.paths.root,) if was_there and not self.paths.single else tuple(missing)
+        try:
+            work.mkdir(parents=True, exist_ok=True)
+            self._acquire()
+            if not self._force and is_dataset(self.paths) and read_key(self.paths) != self._seen:
+                self.close()
+                raise UsageError(f"{self.paths.root}: another run has just made it; --force replaces it")
+            if self._force or _read_json(work / _KEY_NAME) != self.key:
+                for path in work.iterdir():
+                    if path.name != _LOCK_NAME:
+                        _remove(path)
+            write_atomically(work / _KEY_NAME, json.dumps(self.key).encode())
+        except OSError as error:
+            self.close()
+            raise UsageError(f"{error.filename or work}: cannot write there: {os_reason(error)}") from error
+
+    def result_of(self, task: str) -> Any:
+        """Give what `keep_result` kept of a task of an interrupted run with the same key, or None."""
+        return _read_json(self.paths.work / f"{task}.json")
+
+    def finish(self, moves: Sequence[tuple[Path, Path]]) -> None:
+        """Move files from the work folder to their places, in this order, and be done.
+
+        What another dataset left in these places goes.
+
+        Raises:
+            MlgoCorpusError: a file cannot be moved; the next run goes on with it.
+        """
+        paths = self.paths
+        # What says that all is whole must not while others are moved, and rows of another dataset must not stay.
+        kept = {place for _, place in moves}
+        old = (paths.whole, *(() if paths.single else (path for path in paths.parts() if path not in kept)))
+        listed: list[Move] = [(None, str(path.relative_to(paths.folder))) for path in old]
+        listed += [
+            (str(source.relative_to(paths.work)), str(place.relative_to(paths.folder))) for source, place in moves
+        ]
+        write_atomically(paths.work / _MOVES_NAME, list_moves(listed))
+        self._move()
+
+    def discard(self) -> None:
+        """Take away the work that was begun, and the folders that were made for it."""
+        if self._lock is None:
+            return
+        shutil.rmtree(self.paths.work, ignore_errors=True)
+        for folder in self._made:
+            try:
+                folder.rmdir()
+            except OSError:
+                return
+
+    def close(self) -> None:
+        """Let go of the lock."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _acquire(self) -> None:
+        busy = f"{self.paths.root}: another mlgo-corpus is writing this dataset"
+        self._lock = open_locked(self.paths.work / _LOCK_NAME, busy)
+
+    def _sweep(self) -> None:
+        """Take away what was left when a run was interrupted at its very end."""
+        if self.paths.work.is_dir():
+            with contextlib.suppress(UsageError, OSError):  # somebody is at it, or we may not
+                self._acquire()
+                shutil.rmtree(self.paths.work, ignore_errors=True)
+            self.close()
+
+    def _check_place(self) -> None:
+        """See to it that nobody's files are where a new dataset is to be."""
+        paths = self.paths
+        if paths.single:
+            mine = (paths.contexts, paths.modules) if paths.has_contexts else (paths.modules,)
+            others = [path for path in mine if path.exists()]
+            if others and not self._force and read_key(paths) is None:
+                raise UsageError(f"{others[0]}: is in the way, and not ours; --force replaces it")
+        elif paths.root.is_dir():
+            try:
+                names = [name for name in sorted(os.listdir(paths.root)) if name != STATE_FOLDER]
+            except OSError as error:
+                raise UsageError(f"{paths.root}: {os_reason(error)}") from error
+            if names:
+                raise UsageError(
+                    f"{paths.root}: is not empty, and not a dataset: it holds {names[0]}; name another folder"
+                )
+
+    def _move(self) -> None:
+        """Make the moves that are listed."""
+        paths = self.paths
+        moves = checked_moves(_read_json(paths.work / _MOVES_NAME))
+        if moves is None:
+            raise UsageError(f"{paths.work / _MOVES_NAME}: not what we wrote; delete {paths.work}")
+        try:
+            make_moves(moves, paths.work, paths.folder)
+        except OSError as error:
+            raise MlgoCorpusError(f"cannot write {error.filename or paths.root}: {os_reason(error)}") from error
+        shutil.rmtree(paths.work, ignore_errors=True)
+
+
+def read_key(paths: DatasetPaths) -> Any:
+    """Give what a dataset was made of, as its maker said it; None where it does not say so."""
+    return parquet_key(paths.modules)
+
+
+def parquet_key(path: Place) -> Any:
+    """Give what a table says that its dataset was made of; None where it does not say so."""
+    import pyarrow as pa
+
+    try:
+        with open_parquet(path) as file:
+            return json.loads(file.metadata.metadata[METADATA_KEY.encode()])["key"]
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def is_dataset(paths: DatasetPaths) -> bool:
+    """Tell whether a dataset is there that is said to be whole."""
+    return paths.whole.exists() if paths.single else _is_description(_read_json(paths.whole))
+
+
+def _is_description(value: Any) -> bool:
+    """Tell whether this is a ``dataset.json`` of ours."""
+    return isinstance(value, dict) and value.get("tool") == "mlgo-corpus"
+
+
+def _has_all(paths: DatasetPaths) -> bool:
+    """Tell whether the files of a dataset that is said to be whole are there."""
+    files = [paths.contexts, paths.modules] if paths.has_contexts else [paths.modules]
+    if not paths.single:
+        files.append(paths.card)
+        try:
+            files += [paths.root / item["name"] for item in _read_json(paths.whole)["files"]]
+        except (TypeError, KeyError):
+            return False
+    return all(path.is_file() for path in files)
+
+
+def keep_result(work: Path, task: str, result: Any) -> None:
+    """Say in the work folder that a task is done, and with what result."""
+    write_atomically(work / f"{task}.json", json.dumps(result).encode())
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, a link, or a folder with all that is in it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(read_regular(path, MAX_NOTE_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _has_functions(key: Mapping[str, Any]) -> bool:
+    """Tell by its key whether a dataset is a table of functions."""
+    return "snapshot" in key
+
+
+def _made_by(key: Mapping[str, Any]) -> str:
+    """Say by its key how a dataset was made."""
+    if _has_functions(key):
+        return "made by ir2native"
+    return "made by a trace" if "task" in key else "made from training logs"
+
+
+def refuse_difference(paths: DatasetPaths, key: Mapping[str, Any]) -> None:
+    """Refuse to go on with, or to replace, what was made otherwise by a run of compilers; say what is different.
+
+    Raises:
+        UsageError: it was.
+    """
+    output = paths.root
+    before = read_key(paths) if is_dataset(paths) else None
+    what = "begun" if before is None else "made"
+    if before is None:
+        before = _read_json(paths.work / _KEY_NAME)
+    now = json.loads(json.dumps(key))
+    if before is None or before == now:
+        return
+    how, wanted = _made_by(before if isinstance(before, dict) else {}), _made_by(now)
+    if how != wanted:
+        force = "" if "ir2native" in how + wanted else ", or add --force"
+        raise UsageError(
+            f"{output}: {what} {how.removeprefix('made ')}, not {wanted.removeprefix('made ')}; name another "
+            f"{'file' if paths.single else 'folder'}{force}"
+        )
+    differences = [
+        f"{name.replace('_', ' ')} was {_shown(before.get(name))}, is {_shown(now.get(name))}"
+        for name in now
+        if before.get(name) != now.get(name)
+    ]
+    raise UsageError(f"{output}: {what} in another way: {'; '.join(differences)}; --force starts over")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{value.get('version')} ({str(value.get('sha256'))[:8]})"
+    text = str(value)
+    return text[:8] if re.fullmatch(r"[0-9a-f]{64}", text) else repr(value)
+
+
+def find_other_datasets(folder: Path, names: frozenset[str]) -> tuple[Path, ...]:
+    """List the datasets in a folder of datasets but those of these names.
+
+    Raises:
+        UsageError: the folder is a dataset itself, or something else is in it.
+    """
+    if is_dataset(DatasetPaths(folder, single=False)):
+        raise UsageError(f"{folder}: is a dataset, made without --group-by-header; name another folder")
+    try:
+        children = sorted(folder.iterdir()) if folder.is_dir() else []
+    except OSError as error:
+        raise UsageError(f"{folder}: {os_reason(error)}") from error
+    others = []
+    for child in children:
+        if child.name in names or child.name.startswith("."):
+            continue
+        if child.is_symlink() or not is_dataset(DatasetPaths(child, single=False)):
+            raise UsageError(f"{folder}: holds {child.name}, which is no dataset; name another folder")
+        others.append(child)
+    return tuple(others)
+
+
+def open_dataset(path: Path | str) -> DatasetPaths:
+    """Find the files of a dataset that is there.
+
+    Raises:
+        CorpusError: it is none, or not whole.
+    """
+    path = Path(path)
+    paths = DatasetPaths.of(path)
+    if not path.exists():
+        raise CorpusError(f"{path}: no such file or folder")
+    if not paths.single and not is_dataset(paths):
+        groups = [child.name for child in sorted(path.iterdir()) if is_dataset(DatasetPaths(child, single=False))]
+        if groups:
+            raise CorpusError(
+                f"{path}: holds {len(groups)} datasets ({', '.join(groups)}); name one: {path / groups[0]}"
+            )
+    for needed in (paths.whole, paths.contexts, paths.modules):
+        if not needed.is_file():
+            raise CorpusError(f"{path}: not a whole dataset: it has no {needed.name}")
+    return paths

@@ -1,0 +1,1 @@
+"""The table of functions and their native sizes."""

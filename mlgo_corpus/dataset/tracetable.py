@@ -1,0 +1,263 @@
+"""``modules.parquet`` of a dataset made by running a compiler over a corpus: one row per module run.
+
+============================  =========================================================================
+column                        meaning
+============================  =========================================================================
+``module``                    the module's name in its corpus
+``status``                    ``ok`` (its decisions are in the dataset) or ``failed``
+``reason``                    a word of `TraceReason`
+``detail``                    one line for a person: what went wrong; empty if nothing did
+``exit_code``                 the compiler's exit code; null if it did not exit by itself
+``signal``                    the number of the signal that ended it; null if none did
+``stderr_tail``               the end of what it wrote to stderr, at most 2 KB; null if it did not run
+``wall_s``                    seconds it took
+``cpu_s``                     seconds of processor time it took, with its children
+``max_rss_bytes``             the most memory it had at once
+``contexts``                  contexts in the dataset, also those without observations
+``observations``              observations in the dataset: its decisions
+``text_size``                 bytes of the object's code and read-only data: ``text`` as llvm-size prints it
+``code_size``                 bytes of the object's executable sections
+``object_sha256``             hex digest of the object
+``baseline_text_size``        as ``text_size``, of the object that the same compiler makes by its own heuristics
+``baseline_code_size``        as ``code_size``, of that object
+``baseline_object_sha256``    as ``object_sha256``, of that object
+``baseline_wall_s``           as ``wall_s``, of the baseline's run
+``baseline_cpu_s``            as ``cpu_s``, of the baseline's run
+``baseline_max_rss_bytes``    as ``max_rss_bytes``, of the baseline's run
+``reward``                    how much smaller the object is than the baseline's, 1 - (size + e) / (baseline + e);
+                              null of a failed run; dataset.json says of which size, and what e is
+``faithful``                  whether the object equals the baseline's, byte for byte; null of a failed run
+``argv``                      the command that was run
+``bitcode_bytes``             bytes of the module's bitcode
+``bitcode_sha256``            hex digest of the bitcode
+``log_bytes``                 bytes of the module's training log
+``dropped_bytes``             what was left out after the log's last whole event; else 0
+``header``                    the log's first line, verbatim; null if there is no log of the module in the dataset
+``separator``                 what stands between an event's key and its value in the log: ``:`` or ``: ``
+============================  =========================================================================
+
+Rows that have a header are in the order of their observations; where the others stand among them is free. What is not
+known is null, but for ``contexts`` and ``observations``, which are 0 then.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK
+from mlgo_corpus.dataset.logtable import LogRow
+from mlgo_corpus.files.tables import Kind, read_columns, share_equal, write_rows
+from mlgo_corpus.files.text import storable
+
+TRACE_KIND: Final = "trace"
+"""What ``kind`` in ``dataset.json`` says of such a dataset."""
+
+REWARD_EPSILON: Final = 0.01
+"""What ml-compiler-opt adds to both sizes (``inlining_runner.py``), in bytes: it avoids a division by 0, no more."""
+
+STDERR_BYTES: Final = 2048
+"""How much of stderr is kept: its end, where compilers say why they stop."""
+
+
+class TraceReason(StrEnum):
+    """How a module's run ended.
+
+    The first is of modules that are in the dataset, the others are failures: those before the compiler ran, how it
+    ended, what came of it, and what is not the module's fault.
+
+    Attributes:
+        OK: the run is whole, and its decisions are in the dataset; there may be none.
+        MISSING_FILE: a file of the corpus that the run needs is not there: the bitcode, the command or the index.
+        UNREADABLE_BITCODE: what should be bitcode is none, or damaged.
+        NEWER_BITCODE: the bitcode is of another LLVM than the compiler's, most often of a newer one, which it cannot
+            read (``Unknown attribute kind``, ``Invalid record``).
+        NO_COMMAND: the corpus has no command for the module, and none was given.
+        REFUSED_OPTION: the command has an option that may run other code, write files or do something else than
+            compile, or that clang 17 to 22 do not know; with a corpus that is trusted it would be run.
+        UNKNOWN_OPTION: the compiler does not know an option: the module's command is of another version, or the
+            compiler cannot do what was asked for (``Unknown command line argument``).
+        COMPILER_ERROR: the compiler ended with another error; ``stderr_tail`` has it.
+        SIGNAL: the compiler crashed, or somebody killed it; ``signal`` has the number.
+        TIMEOUT: the compiler took longer than it may, and was killed; or the policy did not decide in that time.
+        MEMORY_LIMIT: the compiler took more memory than it may.
+        PROTOCOL_ERROR: an interactive compiler did not keep to the protocol: it ended within an event, say.
+        POLICY_ERROR: the policy failed, or decided what cannot be decided.
+        NO_OBJECT: the compiler did well but left no object that can be measured.
+        NO_LOG: the compiler did well but wrote no log although it was to.
+        OTHER_HEADER: the log has other features than those of the other modules: another compiler's.
+        UNREADABLE_LOG: the log cannot be read; ``detail`` says at which byte it breaks its format.
+        DISK_FULL: what the run writes did not fit.
+        WORKER_DIED: the process that looked after the run died.
+    """
+
+    OK = "ok"
+    MISSING_FILE = "missing_file"
+    UNREADABLE_BITCODE = "unreadable_bitcode"
+    NEWER_BITCODE = "newer_bitcode"
+    NO_COMMAND = "no_command"
+    REFUSED_OPTION = "refused_option"
+    UNKNOWN_OPTION = "unknown_option"
+    COMPILER_ERROR = "compiler_error"
+    SIGNAL = "signal"
+    TIMEOUT = "timeout"
+    MEMORY_LIMIT = "memory_limit"
+    PROTOCOL_ERROR = "protocol_error"
+    POLICY_ERROR = "policy_error"
+    NO_OBJECT = "no_object"
+    NO_LOG = "no_log"
+    OTHER_HEADER = "other_header"
+    UNREADABLE_LOG = "unreadable_log"
+    DISK_FULL = "disk_full"
+    WORKER_DIED = "worker_died"
+
+
+def status_of(reason: TraceReason) -> str:
+    """Give the status that goes with a reason."""
+    return STATUS_OK if reason is TraceReason.OK else STATUS_FAILED
+
+
+class TraceRow(NamedTuple):
+    """One row; fields as the module's docstring describes them, in the file's order."""
+
+    module: str
+    status: str
+    reason: str
+    detail: str
+    exit_code: int | None = None
+    signal: int | None = None
+    stderr_tail: str | None = None
+    wall_s: float | None = None
+    cpu_s: float | None = None
+    max_rss_bytes: int | None = None
+    contexts: int = 0
+    observations: int = 0
+    text_size: int | None = None
+    code_size: int | None = None
+    object_sha256: str | None = None
+    baseline_text_size: int | None = None
+    baseline_code_size: int | None = None
+    baseline_object_sha256: str | None = None
+    baseline_wall_s: float | None = None
+    baseline_cpu_s: float | None = None
+    baseline_max_rss_bytes: int | None = None
+    reward: float | None = None
+    faithful: bool | None = None
+    argv: tuple[str, ...] | None = None
+    bitcode_bytes: int | None = None
+    bitcode_sha256: str | None = None
+    log_bytes: int | None = None
+    dropped_bytes: int | None = None
+    header: str | None = None
+    separator: str | None = None
+
+    def with_log(self, log: LogRow) -> TraceRow:
+        """Add what came of converting the module's log; a log that is not in the dataset makes the run a failure.
+
+        A run that has failed already keeps its reason. Its log must not be in the dataset.
+        """
+        if log.status == STATUS_OK:
+            return self._replace(
+                contexts=log.contexts,
+                observations=log.observations,
+                log_bytes=log.log_bytes,
+                dropped_bytes=log.dropped_bytes,
+                header=log.header,
+                separator=log.separator,
+            )
+        row = self._replace(log_bytes=log.log_bytes)
+        if self.status != STATUS_OK:
+            return row
+        return row.failed(TraceReason.UNREADABLE_LOG, f"its log is {log.reason}: {log.detail}")
+
+    def with_shared_text(self) -> TraceRow:
+        """Give the same row with one copy of what all rows repeat: commands are 200 options, the same but for a few."""
+        argv = None if self.argv is None else tuple(map(sys.intern, self.argv))
+        return self._replace(argv=argv, header=None if self.header is None else sys.intern(self.header))
+
+    def failed(self, reason: TraceReason, detail: str) -> TraceRow:
+        """Make a failure of it: what a dataset tells only of runs that are in it goes."""
+        return self._replace(
+            status=status_of(reason),
+            reason=reason.value,
+            detail=detail,
+            contexts=0,
+            observations=0,
+            reward=None,
+            faithful=None,
+        )
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    **dict.fromkeys(
+        (
+            "exit_code", "signal", "max_rss_bytes", "contexts", "observations", "text_size", "code_size",
+            "baseline_text_size", "baseline_code_size", "baseline_max_rss_bytes", "bitcode_bytes", "log_bytes",
+            "dropped_bytes",
+        ),
+        Kind.INTEGER,
+    ),
+    **dict.fromkeys(("wall_s", "cpu_s", "baseline_wall_s", "baseline_cpu_s", "reward"), Kind.FLOAT),
+    "faithful": Kind.BOOLEAN,
+    "argv": Kind.TEXTS,
+    "module": Kind.LABEL,
+}  # fmt: skip
+"""The columns that hold something else than text."""
+
+_REQUIRED = frozenset({"module", "status", "reason", "detail", "contexts", "observations"})
+
+
+def reward(size: int | None, baseline: int | None, *, epsilon: float = REWARD_EPSILON) -> float | None:
+    """Say how much smaller an object is than the baseline's: 0.1 for a tenth, less than 0 if it is larger.
+
+    It is ml-compiler-opt's ``1 - (size + epsilon) / (baseline + epsilon)``; None if one of the sizes is not known.
+
+    Raises:
+        ValueError: a size is less than 0, or there would be a division by 0.
+    """
+    if size is None or baseline is None:
+        return None
+    if size < 0 or baseline < 0 or epsilon < 0 or baseline + epsilon == 0:
+        raise ValueError(f"no reward for a size of {size}, a baseline of {baseline} and an epsilon of {epsilon}")
+    return 1.0 - (size + epsilon) / (baseline + epsilon)
+
+
+# Escape sequences that colour a terminal's text or move its cursor, and what else does not print.
+ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def stderr_tail(data: bytes) -> str:
+    r"""Give the end of what a program wrote to stderr, as text that can be stored and shown.
+
+    Colours are taken out; what is no text or does not print, but for newlines and tabs, is written as ``\xNN``.
+    """
+    end = data[-STDERR_BYTES:]
+    if len(data) > STDERR_BYTES:
+        end = end.lstrip(bytes(range(0x80, 0xC0)))  # the rest of a character that was cut
+    text = ESCAPES.sub("", end.decode("utf-8", "backslashreplace").replace("\r\n", "\n"))
+    text = _UNPRINTABLE.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    return text.encode()[-STDERR_BYTES:].decode("utf-8", "ignore")  # what is escaped is up to four times as long
+
+
+def write_trace_rows(path: Path, rows: Iterable[TraceRow], metadata: Mapping[str, Any]) -> None:
+    """Write the table; ``metadata`` goes into its schema as JSON, and has to name the dataset's ``key``.
+
+    Text that is not Unicode, of names and of commands, is made so (`printable`).
+    """
+    write_rows(path, TraceRow._fields, KINDS, ([storable(value) for value in row] for row in rows), metadata)
+
+
+def read_trace_rows(path: Path) -> tuple[TraceRow, ...]:
+    """Read the table.
+
+    Raises:
+        CorpusError: it is none.
+    """
+    columns = read_columns(path, TraceRow._fields, KINDS, what="traces", required=_REQUIRED)
+    columns["header"] = share_equal(columns["header"])
+    return tuple(TraceRow._make(values).with_shared_text() for values in zip(*columns.values(), strict=True))

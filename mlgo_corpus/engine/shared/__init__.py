@@ -1,0 +1,1 @@
+"""Worker objects on a cluster, shared by several experiments."""

@@ -1,0 +1,490 @@
+"""A process that hosts many objects for many drivers: the host's side of `mlgo_corpus.engine.shared.workers`.
+
+A driver opens a session, by which its objects and calls are told from those of others, and renews it every second or
+so. One that is silent for a lease is dead: what it waits for is forgotten and its objects are freed. A host that no
+driver has a session with ends itself after as long again.
+
+Calls are run by as many threads as the host has slots. Threads are enough, because what takes the time is compilers,
+which are processes. Those threads live as long as the host does, and compilers are tied to the thread that starts them
+(`mlgo_corpus.compilers.process.tied_to_us`), so that none outlives a host.
+
+While calls wait, those go first whose driver says that it waits for the longest time, on all hosts alike. Equal shares
+would be worse for everybody: two experiments that begin to compile at the same time would be done at the same time,
+and then train at the same time, while the hosts idle. One after the other, the first trains while the second compiles,
+and so they go on. That a driver is not done for a long time is its own affair: see `mlgo_corpus.engine.shared.workers`.
+
+There is nothing of Ray in `Host`, which can be used within one process; `HostActor` is what Ray makes a process of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import pickle
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, NamedTuple
+
+# What a reply is: a pickled result, a pickled exception, the text of one that cannot be pickled, or no answer, because
+# there is no such object, or the call was cancelled before it began.
+RESULT: Final = "result"
+RAISED: Final = "raised"
+TOLD: Final = "told"
+UNKNOWN: Final = "unknown"
+CANCELLED: Final = "cancelled"
+
+# The sessions that ran out, of which a host can still say so.
+_REMEMBERED = 1000
+
+
+class Reply(NamedTuple):
+    """What a host answers.
+
+    ``body`` is pickled, ``text`` tells of an error, ``seconds`` is how long the call took its slot, and ``others`` the
+    weight of the calls of other drivers, running and waiting.
+    """
+
+    kind: str
+    body: bytes
+    text: str
+    others: float
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """What a host is doing.
+
+    Attributes:
+        name: the host's name.
+        node: the machine's address.
+        pid: its process there.
+        alive: whether it answers; if not, the figures are its last.
+        slots: the calls that it runs at a time.
+        drivers: those that are attached to it.
+        objects: the worker objects that it holds.
+        running: the calls that it runs.
+        waiting: those that wait for a slot; what waits at a driver, because the host has enough, is not among them.
+        up_s: the seconds since it began.
+        busy_s: the seconds that its slots were taken, summed over them.
+        cpu_s: the CPU seconds of the host and of all its compilers that have ended.
+    """
+
+    name: str
+    node: str
+    pid: int
+    alive: bool
+    slots: int
+    drivers: int
+    objects: int
+    running: int
+    waiting: int
+    up_s: float
+    busy_s: float
+    cpu_s: float
+
+
+@dataclass(slots=True, eq=False)
+class _Object:
+    """A worker object; it is freed when it is released and its last running call is over."""
+
+    instance: Any
+    weight: float
+    running: int = 0
+    released: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A call that waits or runs, or a constructor: that has no ``target``."""
+
+    session: str
+    number: int
+    target: _Object | None
+    weight: float
+    since: float
+    run: Callable[[], Any]
+    future: Future[Reply] = field(default_factory=Future)
+
+
+@dataclass(slots=True, eq=False)
+class _Session:
+    """What a driver has here."""
+
+    seen: float
+    objects: dict[str, _Object] = field(default_factory=dict)
+    waiting: deque[_Call] = field(default_factory=deque)
+    weight: float = 0.0  # of the calls that run and wait
+    last: int = 0  # the highest number of its calls that came
+    refused: set[int] = field(default_factory=set)  # calls that were taken back before they came
+    lapsed: bool = False  # whether it is back after it was taken for dead
+
+
+class Host:
+    """Many objects, their calls, and threads to run these.
+
+    Args:
+        name: what errors call this host.
+        slots: the calls to run at a time.
+        lease: the seconds after which a driver that is silent is dead.
+        dumps: pickles results and exceptions.
+        end: ends this process when nobody needs it any more; by default it goes on.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        slots: int,
+        lease: float,
+        *,
+        dumps: Callable[[Any], bytes] = pickle.dumps,
+        end: Callable[[], object] | None = None,
+    ) -> None:
+        self.name = name
+        self.slots = slots
+        self.lease = lease
+        self._dumps = dumps
+        self._end = end
+        self._begin = self._left = time.monotonic()
+        self._busy = 0.0
+        self._counted = self._begin
+        self._sessions: dict[str, _Session] = {}
+        self._expired: dict[str, None] = {}
+        self._running: set[_Call] = set()
+        self._changed = threading.Condition()
+        self._closed = False
+        for target in (*[self._serve] * slots, self._watch):
+            threading.Thread(target=target, name=f"{name}: {target.__name__}", daemon=True).start()
+
+    def renew(self, session: str) -> float:
+        """Begin or prolong a driver's session; give the weight of the other drivers' calls."""
+        with self._changed:
+            self._session(session)
+            return self._others(session)
+
+    def close_session(self, session: str) -> int:
+        """Free all that a driver has here; give the number of drivers that are left."""
+        with self._changed:
+            dropped = self._drop(session)
+            left = len(self._sessions)
+        _free(dropped)
+        return left
+
+    def create(self, session: str, object_id: str, factory: bytes, weight: float) -> Future[Reply]:
+        """Make an object of a pickled ``(callable, args, kwargs)``; the result is None.
+
+        That takes no slot: an experiment can begin while another one has all of them.
+        """
+
+        def construct() -> None:
+            make, args, kwargs = pickle.loads(factory)  # noqa: S301 - whoever may use the cluster may run code on it
+            made = _Object(make(*args, **kwargs), weight)
+            with self._changed:
+                found = self._sessions.get(session)
+                if found is not None:
+                    found.objects[object_id] = made
+            if found is None:  # its driver is gone
+                _free([made])
+
+        with self._changed:
+            self._session(session).weight += weight
+        call = _Call(session, -1, None, weight, 0.0, construct)
+        threading.Thread(target=self._perform, args=(call,), name=f"{self.name}: create", daemon=True).start()
+        return call.future
+
+    def call(self, session: str, object_id: str, number: int, request: bytes, since: float = 0.0) -> Future[Reply]:
+        """Call an object's method, a pickled ``(name, args, kwargs)``, in a slot.
+
+        ``number`` is the driver's for the call, and ``since`` the time since which the driver waits.
+        """
+        with self._changed:
+            found = self._sessions.get(session)
+            target = None if found is None else found.objects.get(object_id)
+            if found is None or target is None:
+                return self._unknown(session, object_id)
+            found.last = max(found.last, number)
+
+            def run(target: _Object = target) -> Any:
+                method, args, kwargs = pickle.loads(request)  # noqa: S301 - as above
+                return getattr(target.instance, method)(*args, **kwargs)
+
+            call = _Call(session, number, target, target.weight, since, run)
+            self._enqueue(call)
+            if number in found.refused:
+                found.refused.remove(number)
+                self._forget(call, CANCELLED, "")
+            return call.future
+
+    def cancel(self, session: str, number: int) -> bool:
+        """Take back a call that waits, or is on its way; False if it runs or is over."""
+        with self._changed:
+            found = self._sessions.get(session)
+            if found is None:
+                return False
+            if number > found.last:
+                found.refused.add(number)
+                return True
+            call = next((call for call in found.waiting if call.number == number), None)
+            if call is not None:
+                self._forget(call, CANCELLED, "")
+            return call is not None
+
+    def release(self, session: str, object_id: str) -> Reply:
+        """Free an object, once the calls that it runs are over; those that wait are answered that it is gone."""
+        with self._changed:
+            found = self._sessions.get(session)
+            target = None if found is None else found.objects.pop(object_id, None)
+            if found is None or target is None:
+                return self._unknown(session, object_id).result()
+            for call in [call for call in found.waiting if call.target is target]:
+                self._forget(call, UNKNOWN, f"{self.name}: the worker {object_id} was released before the call began")
+            target.released = True
+            freed = [] if target.running else [target]
+        _free(freed)
+        return Reply(RESULT, self._dumps(None), "", 0.0)
+
+    def state(self) -> HostState:
+        """Tell what the host is doing."""
+        with self._changed:
+            self._count_busy()
+            used = os.times()
+            return HostState(
+                name=self.name,
+                node="",
+                pid=os.getpid(),
+                alive=True,
+                slots=self.slots,
+                drivers=len(self._sessions),
+                objects=sum(len(session.objects) for session in self._sessions.values()),
+                running=len(self._running),
+                waiting=sum(len(session.waiting) for session in self._sessions.values()),
+                up_s=time.monotonic() - self._begin,
+                busy_s=self._busy,
+                cpu_s=used.user + used.system + used.children_user + used.children_system,
+            )
+
+    def close(self) -> None:
+        """Free everything and let the threads end when their calls are over (a process of its own just ends)."""
+        with self._changed:
+            self._closed = True
+            freed = [target for session in list(self._sessions) for target in self._drop(session)]
+            self._changed.notify_all()
+        _free(freed)
+
+    # What follows wants the lock, up to `_serve`.
+
+    def _session(self, session: str) -> _Session:
+        found = self._sessions.setdefault(session, _Session(0.0))
+        found.seen = time.monotonic()
+        if session in self._expired:
+            del self._expired[session]
+            found.lapsed = True
+        return found
+
+    def _others(self, session: str) -> float:
+        return sum(other.weight for name, other in self._sessions.items() if name != session)
+
+    def _enqueue(self, call: _Call) -> None:
+        session = self._sessions[call.session]
+        session.waiting.append(call)
+        session.weight += call.weight
+        self._changed.notify()
+
+    def _unknown(self, session: str, object_id: str) -> Future[Reply]:
+        why = f"there is no worker {object_id} here: it was released, or is another driver's, or on another host"
+        if session in self._expired or (session in self._sessions and self._sessions[session].lapsed):
+            why = f"the worker {object_id} was freed, because its driver was silent for {self.lease:g} seconds"
+        done: Future[Reply] = Future()
+        done.set_result(Reply(UNKNOWN, b"", f"{self.name}: {why}", self._others(session)))
+        return done
+
+    def _forget(self, call: _Call, kind: str, text: str) -> None:
+        """Answer a call that waits instead of running it."""
+        session = self._sessions[call.session]
+        session.waiting.remove(call)
+        session.weight -= call.weight
+        call.future.set_result(Reply(kind, b"", text, self._others(call.session)))
+
+    def _drop(self, session: str) -> list[_Object]:
+        """Forget a session; give the objects to free, of which some may have calls that run."""
+        found = self._sessions.get(session)
+        if found is None:
+            return []
+        for call in list(found.waiting):
+            self._forget(call, CANCELLED, "")
+        del self._sessions[session]
+        if not self._sessions:
+            self._left = time.monotonic()
+        for target in found.objects.values():
+            target.released = True
+        return list(found.objects.values())
+
+    def _count_busy(self) -> None:
+        now = time.monotonic()
+        self._busy += len(self._running) * (now - self._counted)
+        self._counted = now
+
+    def _take(self) -> _Call | None:
+        """Give the call whose turn it is, and note that it runs."""
+        with_calls = [(session.waiting[0].since, name) for name, session in self._sessions.items() if session.waiting]
+        if not with_calls:
+            return None
+        _, name = min(with_calls)
+        call = self._sessions[name].waiting.popleft()
+        if call.target is not None:
+            call.target.running += 1
+        self._count_busy()
+        self._running.add(call)
+        return call
+
+    def _over(self, call: _Call) -> list[_Object]:
+        """Note that a call is over; give its object if it can be freed now."""
+        self._count_busy()
+        self._running.discard(call)
+        if (session := self._sessions.get(call.session)) is not None:
+            session.weight -= call.weight
+        target = call.target
+        if target is None:
+            return []
+        target.running -= 1
+        return [target] if target.released and not target.running else []
+
+    def _serve(self) -> None:
+        """Be one of the threads that run calls."""
+        while True:
+            with self._changed:
+                while (call := self._take()) is None:
+                    if self._closed:
+                        return
+                    self._changed.wait()
+            self._perform(call)
+            del call
+
+    def _perform(self, call: _Call) -> None:
+        """Run a call and answer it."""
+        begin = time.monotonic()
+        kind, body, text = self._run(call)
+        with self._changed:
+            freed = self._over(call)
+            reply = Reply(kind, body, text, self._others(call.session), time.monotonic() - begin)
+        call.target, call.run = None, lambda: None  # whoever holds the future must not hold the object
+        _free(freed)
+        call.future.set_result(reply)
+
+    def _run(self, call: _Call) -> tuple[str, bytes, str]:
+        """Run a call; whatever comes of it is in the answer."""
+        try:
+            result = call.run()
+        except BaseException as error:  # also SystemExit, which would end the thread
+            told = "".join(traceback.format_exception(type(error), error, _below_ours(error.__traceback__)))
+            traceback.clear_frames(error.__traceback__)  # they hold the object
+            return (*self._pickled_error(error.with_traceback(None)), told)
+        try:
+            return RESULT, self._dumps(result), ""
+        except Exception as error:  # whatever its __reduce__ does
+            why = f"{self.name}: the result, a {type(result).__name__}, cannot be pickled: {error}".splitlines()[0]
+            return TOLD, why.encode(), ""
+
+    def _pickled_error(self, error: BaseException) -> tuple[str, bytes]:
+        if isinstance(error, Exception):
+            with suppress(Exception):  # many an exception can be pickled, but not be made again
+                body = self._dumps(error)
+                if type(pickle.loads(body)) is type(error):  # noqa: S301 - pickled a line above
+                    return RAISED, body
+        return TOLD, f"{self.name}: {type(error).__name__}: {error}".strip().splitlines()[0].encode()
+
+    def _watch(self) -> None:
+        """Look after drivers that are silent, and end the host when it has none left."""
+        nap = self.lease / 4
+        while not self._closed:
+            time.sleep(nap)
+            now = time.monotonic()
+            freed = []
+            with self._changed:
+                for name in [name for name, session in self._sessions.items() if now - session.seen > self.lease]:
+                    freed += self._drop(name)
+                    self._expired[name] = None
+                    if len(self._expired) > _REMEMBERED:
+                        del self._expired[next(iter(self._expired))]
+                alone = not self._sessions and now - self._left > self.lease
+            _free(freed)
+            if alone and self._end is not None:
+                self._end()
+
+
+def _below_ours(frames: TracebackType | None) -> TracebackType | None:
+    """Leave out `Host._run` and what it calls: what a worker's author wants to see begins below them."""
+    for _ in range(2):
+        frames = None if frames is None else frames.tb_next
+    return frames
+
+
+def _free(objects: list[_Object]) -> None:
+    """Let go of objects that nobody can reach any more.
+
+    One that has a method ``close`` is closed first. One that still runs calls has lost its driver; if it has a method
+    ``stop``, that is called so that these end soon, and it is let go of when they have.
+    """
+    for target in objects:
+        busy = target.running > 0
+        method = getattr(target.instance, "stop" if busy else "close", None)
+        if callable(method) and not isinstance(target.instance, type):
+            with suppress(Exception):  # nobody waits for it
+                method()
+        if not busy:
+            target.instance = None
+        del method
+    if objects:
+        gc.collect()  # objects with cycles would stay until somebody makes enough others
+
+
+class HostActor:
+    """A `Host` in a process of Ray's; methods that may take long are awaited, so that the others answer meanwhile."""
+
+    def __init__(self, name: str, slots: int, lease: float) -> None:
+        from ray import cloudpickle
+
+        self._host = Host(name, slots, lease, dumps=cloudpickle.dumps, end=partial(os._exit, 0))
+
+    async def begin(self) -> tuple[int, float, str]:
+        """Give the slots, the lease, and the machine's address."""
+        import ray
+
+        return self._host.slots, self._host.lease, str(ray.util.get_node_ip_address())
+
+    async def renew(self, session: str) -> float:
+        """See `Host.renew`."""
+        return self._host.renew(session)
+
+    async def state(self) -> HostState:
+        """See `Host.state`."""
+        return self._host.state()
+
+    async def cancel(self, session: str, number: int) -> bool:
+        """See `Host.cancel`."""
+        return self._host.cancel(session, number)
+
+    async def create(self, session: str, object_id: str, factory: bytes, weight: float) -> Reply:
+        """See `Host.create`."""
+        return await asyncio.wrap_future(self._host.create(session, object_id, factory, weight))
+
+    async def call(self, session: str, object_id: str, number: int, request: bytes, since: float) -> Reply:
+        """See `Host.call`."""
+        return await asyncio.wrap_future(self._host.call(session, object_id, number, request, since))
+
+    async def release(self, session: str, object_id: str) -> Reply:
+        """See `Host.release`."""
+        return await asyncio.to_thread(self._host.release, session, object_id)
+
+    async def close_session(self, session: str) -> int:
+        """See `Host.close_session`."""
+        return await asyncio.to_thread(self._host.close_session, session)

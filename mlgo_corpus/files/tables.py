@@ -1,0 +1,366 @@
+"""Parquet files that get their names when they are whole: of record batches, and of rows."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import errno
+import json
+import os
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.files import arrays
+from mlgo_corpus.files.atomic import create_file
+from mlgo_corpus.files.folder import whole_files
+from mlgo_corpus.files.parquet import ParquetFile, texts_of
+from mlgo_corpus.files.remote import Place, RemotePath
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Value = TypeVar("Value")
+
+METADATA_KEY: Final = "mlgo_corpus"
+"""The key of a schema's metadata under which JSON says what a file is and where it comes from."""
+
+# Where Arrow's readers look for a schema that says more than Parquet's own.
+_ARROW_SCHEMA_KEY = "ARROW:schema"
+# Rows are buffered up to this many; at about a kilobyte each that bounds memory, whatever their number.
+_ROWS_PER_GROUP = 4096
+# The values that the encoder takes at a time; its default of 1024 costs a few percent.
+_VALUES_AT_A_TIME = 1 << 16
+# An encoder in a thread of its own that writes to a Python file waits for the interpreter at each write.
+_BUFFER_BYTES = 4 << 20
+
+
+@contextlib.contextmanager
+def open_parquet(path: Place, **options: Any) -> Iterator[ParquetFile]:
+    """Open a Parquet file for reading in bounded memory, with these options of ``pyarrow.parquet.ParquetFile``.
+
+    Its name may have any bytes: pyarrow would take text for a URL, and ``key=value`` in it for a column.
+
+    Only what is behind a URL is read ahead: pyarrow keeps what it has read ahead until the file is closed, so that
+    whoever iterates over a large file would have all of it in memory.
+    """
+    import pyarrow as pa
+
+    if isinstance(path, RemotePath):
+        opened = path.open()
+    else:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its other side
+            raise OSError(errno.EINVAL, "not a file", str(path))
+        opened = pa.OSFile(os.fsencode(path))
+    remote = isinstance(path, RemotePath)
+    with opened as source:
+        yield ParquetFile(str(path), source, remote=remote, pre_buffer=remote, **options)
+
+
+def unreadable(path: Place, error: Exception) -> CorpusError:
+    """Say that a Parquet file cannot be read, on one line, which Arrow's errors are not."""
+    return CorpusError(f"{path}: cannot be read: {' '.join(str(error).split())}")
+
+
+@contextlib.contextmanager
+def read_parquet(path: Path) -> Iterator[ParquetFile]:
+    """Open a Parquet file for reading, as `open_parquet` does.
+
+    Raises:
+        CorpusError: it cannot be opened, or what the block reads of it cannot be read.
+    """
+    import pyarrow as pa
+
+    try:
+        with open_parquet(path) as file:
+            yield file
+    except (pa.ArrowException, OSError, ValueError) as error:  # a ValueError: text that is not UTF-8
+        raise unreadable(path, error) from error
+
+
+def read_metadata(path: Place) -> dict[str, Any]:
+    """Read what a Parquet file of ours says of its making; empty where it says nothing.
+
+    Raises:
+        CorpusError: it is missing or damaged.
+    """
+    try:
+        with open_parquet(path) as file:
+            said = json.loads((file.metadata.metadata or {}).get(METADATA_KEY.encode(), b"{}"))
+    except CorpusError:
+        raise
+    except Exception as error:
+        raise unreadable(path, error) from error
+    return said if isinstance(said, dict) else {}
+
+
+class BatchTable:
+    """A file of record batches, each of which becomes a row group."""
+
+    def __init__(self, path: Path, schema: pa.Schema, *, compression: str = "zstd") -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self.path = path
+        # Workers of a run that was killed may go on for a moment: what they have under way is not ours.
+        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        # A dictionary makes scalar columns smaller and faster to write; tensors are slower with one.
+        scalars = [item.name for item in schema if not pa.types.is_fixed_size_list(item.type)]
+        self._file = create_file(self._temporary)
+        self._buffer: Any = pa.BufferedOutputStream(pa.PythonFile(self._file, "w"), _BUFFER_BYTES)
+        self._writer: Any = pq.ParquetWriter(
+            self._buffer, schema, compression=compression, use_dictionary=scalars, write_batch_size=_VALUES_AT_A_TIME
+        )
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add a row group."""
+        self._writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
+
+    def say(self, metadata: Mapping[str, str]) -> None:
+        """Add to the file's metadata what is known only at its end."""
+        self._writer.add_key_value_metadata(dict(metadata))
+
+    def commit(self) -> None:
+        """Write what is left, and give the file its name."""
+        self._writer.close()
+        self._buffer.close()
+        self._file.close()
+        self._writer = self._buffer = None  # their memory would stay as long as this object
+        self._temporary.replace(self.path)
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        for part in (self._writer, self._buffer):
+            if part is not None:
+                with contextlib.suppress(OSError, ValueError):  # a full disk was reported when it was met
+                    part.close()
+        with contextlib.suppress(OSError):
+            self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+
+class Kind(StrEnum):
+    """What a column of a `RowTable` holds; any of it may be null."""
+
+    TEXT = "text"
+    LABEL = "label"
+    INTEGER = "integer"
+    FLOAT = "float"
+    BOOLEAN = "boolean"
+    TEXTS = "texts"
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """What readers take the column for; a label is dictionary-encoded text, as it is in other tables."""
+        import pyarrow as pa
+
+        return pa.dictionary(pa.int32(), pa.string()) if self is Kind.LABEL else self.written_type
+
+    @property
+    def written_type(self) -> pa.DataType:
+        """What the column is written as."""
+        import pyarrow as pa
+
+        match self:
+            case Kind.INTEGER:
+                return pa.int64()
+            case Kind.FLOAT:
+                return pa.float64()
+            case Kind.BOOLEAN:
+                return pa.bool_()
+            case Kind.TEXTS:  # the element's name is Parquet's own: Arrow's, item, does not come back
+                return pa.list_(pa.field("element", pa.string()))
+        return pa.string()
+
+
+def _maker(kind: Kind) -> Callable[[Any, Sequence[Any]], Any]:
+    match kind:
+        case Kind.INTEGER | Kind.FLOAT | Kind.BOOLEAN:
+            return arrays.numbers_or_null
+        case Kind.TEXTS:
+            return arrays.lists_of_text
+    return arrays.texts
+
+
+class RowTable:
+    """A file of rows, which are tuples of text, numbers, truth values, lists of text, and nulls.
+
+    Args:
+        path: the file's name when it is whole.
+        temporary: its name until then.
+        columns: the columns' names.
+        kinds: what those of them hold that do not hold text.
+    """
+
+    def __init__(self, path: Path, temporary: Path, columns: Sequence[str], kinds: Mapping[str, Kind]) -> None:
+        self._path = path
+        self._temporary = temporary
+        self._kinds = [(name, kinds.get(name, Kind.TEXT)) for name in columns]
+        self._rows: list[Sequence[Any]] = []
+        self._writer: Any = None
+        self._file: Any = None
+
+    def append(self, row: Sequence[Any]) -> None:
+        """Add a row; now and then this writes a row group."""
+        self._rows.append(row)
+        if len(self._rows) == _ROWS_PER_GROUP:
+            self._flush()
+
+    def commit(self, metadata: Mapping[str, Any]) -> None:
+        """Write what is left and give the file its name; ``metadata`` goes into the schema as JSON."""
+        import pyarrow as pa
+
+        self._flush()
+        said = {METADATA_KEY: json.dumps(metadata, sort_keys=True)}
+        if any(kind is Kind.LABEL for _, kind in self._kinds):
+            fields = [(name, kind.arrow_type) for name, kind in self._kinds]
+            stored = pa.schema(fields, metadata=said).serialize().to_pybytes()
+            said = {**said, _ARROW_SCHEMA_KEY: base64.b64encode(stored).decode()}
+        self._writer.add_key_value_metadata(said)
+        self._writer.close()
+        self._file.close()
+        self._temporary.replace(self._path)
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError, ValueError):  # a full disk was reported when it was met
+                self._writer.close()
+            self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+    def _schema(self) -> pa.Schema:
+        import pyarrow as pa
+
+        return pa.schema([(name, kind.written_type) for name, kind in self._kinds])
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        schema = self._schema()
+        if self._writer is None:
+            # Without a stored Arrow schema, whose metadata would be fixed now and hide what commit() adds.
+            self._file = create_file(self._temporary)
+            self._writer = pq.ParquetWriter(self._file, schema, compression="zstd", store_schema=False)
+        if not self._rows:
+            return
+        columns = zip(*self._rows, strict=True)
+        made = [
+            _maker(kind)(item.type, column)
+            for column, item, (_, kind) in zip(columns, schema, self._kinds, strict=True)
+        ]
+        self._writer.write_table(pa.Table.from_arrays(made, schema=schema))
+        self._rows.clear()
+
+
+def write_rows(
+    path: Path,
+    columns: Sequence[str],
+    kinds: Mapping[str, Kind],
+    rows: Iterable[Sequence[Any]],
+    metadata: Mapping[str, Any],
+) -> None:
+    """Write a `RowTable` of ``rows``; it is there when it is whole, and where it cannot be written nothing is."""
+    fill(RowTable(path, path.with_name(f".{path.name}.tmp"), columns, kinds), rows, metadata)
+
+
+def write_table(
+    path: Path,
+    columns: Sequence[str],
+    kinds: Mapping[str, Kind],
+    rows: Iterable[Sequence[Any]],
+    metadata: Mapping[str, Any],
+) -> None:
+    """Write rows as they come to a file that may stand anywhere, see `whole_files`; ``metadata`` is read last."""
+    with whole_files(path) as files:
+        made = files.make(path)
+        fill(RowTable(made, made, columns, kinds), rows, metadata)
+
+
+def fill(table: RowTable, rows: Iterable[Sequence[Any]], metadata: Mapping[str, Any]) -> None:
+    """Write a table's rows, and commit it; ``metadata`` is read when all are there. Without all, nothing is."""
+    try:
+        for row in rows:
+            table.append(row)
+        table.commit(metadata)
+    except BaseException:
+        table.abandon()
+        raise
+
+
+def _difference(found: Sequence[tuple[str, Any]], wanted: Sequence[tuple[str, Any]]) -> str:
+    """Say in what columns, by name and type, first differ from those that are wanted."""
+    there = dict(found)
+    for name, kind in wanted:
+        if name not in there:
+            return f"there is no {name!r}"
+        if there[name] != kind:
+            return f"{name!r} is of {there[name]}, expected {kind}"
+    names = {name for name, _ in wanted}
+    strangers = [name for name, _ in found if name not in names]
+    return f"{strangers[0]!r} is none of them" if strangers else "they are in another order, or there twice"
+
+
+def read_columns(
+    path: Path,
+    columns: Sequence[str],
+    kinds: Mapping[str, Kind],
+    *,
+    what: str,
+    required: Collection[str],
+    optional: Collection[str] = (),
+    others: bool = False,
+) -> dict[str, list[Any]]:
+    """Read the columns of a `RowTable`, by name and in order; lists of text are tuples.
+
+    Args:
+        path: the file.
+        columns: the columns' names, in order.
+        kinds: what those of them hold that do not hold text.
+        what: what the table is of, for errors.
+        required: the columns without nulls, and without numbers less than 0.
+        optional: columns that need not be there; those that are not there are not in the result either.
+        others: whether there may be more columns; they are not read.
+
+    Raises:
+        CorpusError: it is no such table.
+    """
+    expected = [(name, kinds.get(name, Kind.TEXT).arrow_type) for name in columns]
+    with read_parquet(path) as file:
+        found = [(field.name, field.type) for field in file.schema_arrow]
+        absent = set(optional).difference(name for name, _ in found)
+        wanted = [item for item in expected if item[0] not in absent]
+        if [item for item in found if not others or item in wanted] != wanted:
+            difference = _difference(found, wanted)
+            raise CorpusError(f"{path}: not a table of {what}: its columns are not those of one: {difference}")
+        names = [name for name, _ in wanted]
+        values = dict(zip(names, map(texts_of, file.read(names).columns), strict=True))
+    for name in names:
+        if kinds.get(name) is Kind.TEXTS:
+            values[name] = [None if texts is None else tuple(texts) for texts in values[name]]
+    checked = [name for name in names if name in required or kinds.get(name) is Kind.TEXTS]
+    holes = (
+        number
+        for name in checked
+        for number, value in enumerate(values[name])
+        if _is_hole(value, required=name in required)
+    )
+    if (first := min(holes, default=None)) is not None:
+        raise CorpusError(f"{path}: row {first}: a value is missing, or less than 0")
+    return values
+
+
+def _is_hole(value: Any, *, required: bool) -> bool:
+    if isinstance(value, tuple):
+        return None in value
+    return required and (value is None or (isinstance(value, int) and value < 0))
+
+
+def share_equal(values: Iterable[Value]) -> list[Value]:
+    """Make one object of those that are equal: of large values that are mostly the same."""
+    known: dict[Value, Value] = {}
+    return [known.setdefault(value, value) for value in values]

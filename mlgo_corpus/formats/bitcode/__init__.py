@@ -1,0 +1,1 @@
+"""LLVM bitcode: containers, headers, and functions with their hashes."""

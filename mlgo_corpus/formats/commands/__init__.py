@@ -1,0 +1,1 @@
+"""Commands: cc1 options, edits, replay, link lines, build files."""

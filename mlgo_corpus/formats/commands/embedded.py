@@ -1,0 +1,133 @@
+"""cc1 command lines as clang embeds them: options separated by NUL bytes.
+
+What ``.llvmcmd`` holds (measured on LLVM 19 and 22): each option followed by one NUL, the first option ``-cc1``, no
+input file, no ``-o``, no ``-x``. Other tools write a NUL between options only, so a reader accepts both. An option's
+bytes are arbitrary: spaces, quotes, newlines and non-UTF-8 bytes come from ``-D`` and from file names. As text they
+are decoded with ``surrogateescape``, which loses nothing.
+
+A linker glues the sections of its inputs together. A command then begins wherever an option is ``-cc1``.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mlgo_corpus.formats.buffer import Buffer
+
+_CC1 = b"-cc1"
+_PREPROCESSED = (".i", ".ii", ".mi", ".mii")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandFacts:
+    """What one cc1 command says about its module; a field is None where the command does not say."""
+
+    main_file_name: str | None
+    target_triple: str | None
+    opt_level: str | None
+    thinlto_index: str | None
+    embeds_post_opt: bool
+
+
+def split_options(command: Buffer) -> tuple[bytes, ...]:
+    """Split one embedded command into its options, with or without a trailing NUL."""
+    data = bytes(command)
+    if not data:
+        return ()
+    return tuple((data[:-1] if data.endswith(b"\0") else data).split(b"\0"))
+
+
+def decode_options(options: Iterable[bytes]) -> tuple[str, ...]:
+    """Decode options to text that `os.fsencode` turns back into the same bytes."""
+    return tuple(option.decode("utf-8", "surrogateescape") for option in options)
+
+
+def split_commands(section: Buffer) -> tuple[tuple[int, int], ...]:
+    """Find the commands in a section that may hold several: their (start, stop) offsets.
+
+    Bytes before the first ``-cc1`` (commands of another frontend, padding) belong to no command unless they are all
+    there is. A section of NUL bytes, or an empty one, holds none.
+    """
+    data = bytes(section)
+    stop = len(data)
+    starts = []
+    if data.startswith(_CC1 + b"\0") or data == _CC1:
+        starts.append(0)
+    at = data.find(b"\0" + _CC1 + b"\0")
+    while at >= 0:
+        starts.append(at + 1)
+        at = data.find(b"\0" + _CC1 + b"\0", at + 1)
+    if not starts:
+        return ((0, stop),) if data.strip(b"\0") else ()
+    return tuple(zip(starts, [*starts[1:], stop], strict=True))
+
+
+def read_facts(options: tuple[bytes, ...]) -> CommandFacts:
+    """Read what a command says of its module. Where an option is given twice the last one counts, as in clang.
+
+    ``embeds_post_opt`` is the driver's ``-fembed-bitcode`` (without ``-Xclang … =all``): it compiles in two steps and
+    the second, whose command is the one embedded, begins from optimised bitcode: it has ``-disable-llvm-passes`` but no
+    ``-main-file-name``. A user's own ``-Xclang -disable-llvm-passes`` keeps the main file name and is not taken for it.
+    """
+    main_file = triple = level = index = None
+    no_passes = False
+    skip_value = False
+    for position, option in enumerate(options):
+        if skip_value:
+            skip_value = False
+            continue
+        if option[:1] != b"-":
+            continue
+        if option in _OPTIONS_WITH_VALUE:
+            skip_value = True
+            value = options[position + 1] if position + 1 < len(options) else None
+            if option == b"-main-file-name":
+                main_file = value
+            elif option == b"-triple":
+                triple = value
+        elif option[:2] == b"-O" and len(option) <= 6:
+            level = option[2:] or b"1"
+        elif option == b"-disable-llvm-passes":
+            no_passes = True
+        elif option.startswith(b"-fthinlto-index="):
+            index = option[len(b"-fthinlto-index=") :]
+    return CommandFacts(
+        main_file_name=_text(main_file),
+        target_triple=_text(triple),
+        opt_level=_text(level),
+        thinlto_index=_text(index),
+        embeds_post_opt=no_passes and main_file is None,
+    )
+
+
+# The options whose value is the next option and may look like one of those read above. What follows any other option
+# is either an option itself or does not begin with a dash.
+_OPTIONS_WITH_VALUE = frozenset(
+    {
+        b"-main-file-name",
+        b"-triple",
+        b"-mllvm",
+        b"-D",
+        b"-U",
+        b"-include",
+        b"-dwarf-debug-flags",
+        b"-MT",
+        b"-I",
+    }
+)
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "surrogateescape")
+
+
+def same_main_file(main_file_name: str | None, source_filename: str | None) -> bool:
+    """Tell whether a command's ``-main-file-name`` fits a module's ``source_filename``; unknown fits anything.
+
+    Of a preprocessed source the command knows the preprocessed file and the module, by its line markers, the original.
+    """
+    if main_file_name is None or source_filename is None or main_file_name.endswith(_PREPROCESSED):
+        return True
+    return os.path.basename(source_filename) == main_file_name

@@ -1,0 +1,1 @@
+"""LLVM IR as text: functions, pipelines, features, costs."""

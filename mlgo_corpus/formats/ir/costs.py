@@ -1,0 +1,205 @@
+"""A module's text, cut down to what the target's costs of its instructions depend on.
+
+``print<cost-model>`` (``lib/Analysis/CostModel.cpp``) prints each instruction by itself with its cost. For each one the
+printer numbers all unnamed values of the function anew, and, where it meets metadata or attributes of a call, all of
+the module's; and it looks at every global for its comdat. So it is quadratic: for an amalgamation of 193 000
+instructions in 2 471 functions with 4 300 globals opt takes 21 s if only values have names, and 5 s as here.
+
+Here the same costs come from several small modules without all that. In each are some of the functions, whole, and of
+everything else only what these name:
+
+- another function as its first line with ``unreachable`` for a body: so it keeps its linkage, which costs depend on;
+- a global variable with ``zeroinitializer``;
+- no metadata, no comdats, no debug information, and no attributes at calls but those that could matter.
+
+opt's ``instnamer`` names the values. The costs are the same because they are computed from opcodes, types, operands and
+users of an instruction, the function's attributes and the target (``TargetTransformInfoImplBase::getInstructionCost``),
+all of which are kept; tests compare them with those of the whole module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mlgo_corpus.formats.ir.text import DEBUG_LINES, IDENTIFIER, Function, Module
+
+PRINT_PROPERTIES: Final = "print<func-properties>"
+PRINT_COSTS: Final = "print<cost-model>"
+
+OPT_OPTIONS: Final = (
+    *("-enable-detailed-function-properties", "-cost-kind=code-size"),
+    *("-disable-verify", "-disable-output"),
+)
+"""opt's options for these modules; without metadata a module may be one that the verifier refuses."""
+
+# Instructions times globals that may be in a module: the printer looks at 200 million in a second, and opt takes
+# 20 ms to start.
+_WORK_PER_MODULE = 8_000_000
+_MOST_MODULES = 16
+
+_GLOBAL = re.compile(rf"^@({IDENTIFIER}) = (.*)$", re.MULTILINE)
+_DECLARATION = re.compile(rf"^declare (?:![\w.]+ !\d+ )*(.*@({IDENTIFIER})\(.*)$", re.MULTILINE)
+_DECLARED = re.compile(r"^declare (?:![\w.]+ !\d+ )+", re.MULTILINE)
+# The first characters of lines of types, globals, declarations, groups of attributes and the target.
+_WHOLE = frozenset("%@dat")
+_NAMED = re.compile(rf'@({IDENTIFIER})|"[^"]*"')
+_KEPT_LINES = re.compile(r"^(?:target |%|attributes #).*$", re.MULTILINE)
+_ATTACHMENTS = re.compile(r"(?:,? ![\w.]+ ![0-9]+)+(?= \{$|$)", re.MULTILINE)
+_METADATA_OPERAND = re.compile(r"\bmetadata !(?:[0-9]+|DIArgList\([^()]*\)|DIExpression\([^()]*\))")
+_COMDAT = re.compile(rf",? comdat(?:\(\${IDENTIFIER}\))?(?=[ ,]|$)")
+_VARIABLE = re.compile(r"(?:[^\"]*? )?(?:global|constant) ")
+_TRAILER = re.compile(
+    r'(?:, (?:section "[^"]*"|partition "[^"]*"|align \d+|code_model "[^"]*"|no_sanitize\w*|\w*sanitize\w*))*$'
+)
+_CALL_GROUP = re.compile(r"\) #(\d+)(?=$| \[|\n)", re.MULTILINE)
+_BRACKETS = re.compile(r'"[^"]*"|[\[\]{}()<>]')
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Attributes of calls that no target's costs look at.
+_HARMLESS = _words(
+    """
+    nounwind noreturn willreturn nocallback nofree nosync memory cold hot mustprogress noinline alwaysinline nomerge
+    builtin allockind allocsize alloc-family returns_twice convergent noduplicate speculatable nobuiltin
+    nocreateundeforpoison readnone readonly
+    """
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisRun:
+    """A module to run opt over, for properties or costs of its functions.
+
+    Attributes:
+        passes: the passes to run, for ``-passes=``.
+        text: the module.
+        properties: whether they print all functions' properties.
+        costs: the functions, by position, whose costs they print, before any others'.
+    """
+
+    passes: str
+    text: str
+    properties: bool
+    costs: tuple[int, ...]
+
+
+def analysis_runs(module: Module, *, costs: bool = True) -> Iterator[AnalysisRun]:
+    """Give modules that together tell all functions' properties and, if wanted, costs.
+
+    The first is always the one with the properties; a small module's has the costs too.
+    """
+    if not module.functions:
+        return
+    source = _Source(module)
+    everything = tuple(range(len(module.functions)))
+    lines = [function.body.count("\n") for function in module.functions]
+    count = 1 + sum(lines) * source.globals // _WORK_PER_MODULE
+    if not costs or count == 1:
+        passes = f"function(instnamer,{PRINT_PROPERTIES},{PRINT_COSTS})" if costs else f"function({PRINT_PROPERTIES})"
+        yield AnalysisRun(passes, source.whole(), properties=True, costs=everything if costs else ())
+        return
+    yield AnalysisRun(f"function({PRINT_PROPERTIES})", source.whole(), properties=True, costs=())
+    passes = f"function(instnamer,{PRINT_COSTS})"
+    share = sum(lines) / min(count, _MOST_MODULES)
+    chunk: list[int] = []
+    size = 0
+    for number, length in enumerate(lines):
+        chunk.append(number)
+        size += length
+        if size >= share:
+            yield AnalysisRun(passes, source.text(chunk), properties=False, costs=tuple(chunk))
+            chunk, size = [], 0
+    if chunk:
+        yield AnalysisRun(passes, source.text(chunk), properties=False, costs=tuple(chunk))
+
+
+class _Source:
+    """What modules are made of: text of what each name is, and the names in it."""
+
+    def __init__(self, module: Module) -> None:
+        self._functions = module.functions
+        self._preamble = module.preamble
+        self._kept = "\n".join(_KEPT_LINES.findall(module.preamble))
+        self._harmless = {group for group, names in module.attributes.items() if _HARMLESS.issuperset(names)}
+        self._texts: dict[str, str] = {}
+        for name, rest in _GLOBAL.findall(module.preamble):
+            self._texts[name] = f"@{name} = {_without_value(_COMDAT.sub('', _ATTACHMENTS.sub('', rest)))}"
+        for header, name in _DECLARATION.findall(module.preamble):
+            self._texts[name] = f"declare {_ATTACHMENTS.sub('', header)}"
+        self._headers = [_COMDAT.sub("", _ATTACHMENTS.sub("", f.header + " {")) for f in module.functions]
+        self._own = {_name_in(function): number for number, function in enumerate(module.functions)}
+        for name, number in self._own.items():
+            self._texts[name] = f"define {self._headers[number]}\n  unreachable\n}}"
+        self.globals = len(self._texts)
+
+    def text(self, numbers: Sequence[int]) -> str:
+        """Give a module with some of the functions, and what they name."""
+        parts = [f"define {self._headers[n]}\n{self._body(self._functions[n])}}}" for n in numbers]
+        chosen = set(numbers)
+        found: set[str] = set()
+        behind = []
+        new = _names(parts)
+        while new:
+            found |= new
+            texts = [self._texts[name] for name in new if name in self._texts and self._own.get(name) not in chosen]
+            behind += texts
+            new = _names(texts) - found
+        return "\n".join([self._kept, *parts, *sorted(behind), ""])
+
+    def whole(self) -> str:
+        """Give the module as it is but for metadata, comdats and attributes at calls that do not matter."""
+        own = [f"define {header}\n{self._body(f)}}}" for header, f in zip(self._headers, self._functions, strict=True)]
+        lines = (_COMDAT.sub("", line) if line[:1] == "@" else line for line in self._preamble.split("\n"))
+        preamble = _ATTACHMENTS.sub(
+            "", _DECLARED.sub("declare ", "\n".join(line for line in lines if line[:1] in _WHOLE))
+        )
+        return "\n".join([preamble, *own, ""])
+
+    def _body(self, function: Function) -> str:
+        body = _ATTACHMENTS.sub("", DEBUG_LINES.sub("", function.body))
+        if "metadata !" in body:
+            body = _METADATA_OPERAND.sub("metadata !{}", body)
+        return _CALL_GROUP.sub(lambda group: ")" if int(group[1]) in self._harmless else group[0], body)
+
+
+def _name_in(function: Function) -> str:
+    found = re.search(rf"@({IDENTIFIER})\(", function.header)
+    return found[1] if found else ""
+
+
+def _names(texts: Iterable[str]) -> set[str]:
+    return {name for text in texts for name in _NAMED.findall(text)} - {""}
+
+
+def _without_value(rest: str) -> str:
+    """Give what follows ``@name =`` without a variable's initial value; an alias stays as it is."""
+    variable = _VARIABLE.match(rest)
+    if variable is None or re.match(r"external |extern_weak ", rest):
+        return rest
+    trailer = _TRAILER.search(rest)
+    end = _type_end(rest, variable.end())
+    return f"{rest[:end]} zeroinitializer{trailer[0] if trailer else ''}"
+
+
+def _type_end(text: str, begin: int) -> int:
+    """Find where the type ends that begins there: a blank outside of brackets and quotes."""
+    depth = 0
+    place = begin
+    while place < len(text):
+        sign = text[place]
+        if sign == '"':
+            place = text.index('"', place + 1)
+        elif sign in "[{(<":
+            depth += 1
+        elif sign in "]})>":
+            depth -= 1
+        elif sign in " ," and depth == 0 and not text.startswith(" addrspace(", place):
+            return place
+        place += 1
+    return len(text)

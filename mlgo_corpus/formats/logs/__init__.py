@@ -1,0 +1,1 @@
+"""Training logs: tensors, events, blocks, and the tasks that write them."""

@@ -1,0 +1,101 @@
+"""LLVM's tasks: the decisions that it lets a model make, and the options that show or hand over those decisions.
+
+Each option is LLVM's own: ``opt`` and ``llc`` take it as it is, clang after ``-mllvm``. The options lie in
+``lib/Analysis/{DevelopmentModeInlineAdvisor,MLInlineAdvisor}.cpp`` and in
+``lib/CodeGen/{MLRegAllocEvictAdvisor,MLRegAllocPriorityAdvisor}.cpp``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from mlgo_corpus.formats.logs.events import LogHeader
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One of LLVM's tasks.
+
+    Attributes:
+        name: ``inlining``, ``regalloc-eviction`` or ``regalloc-priority``.
+        short_name: the same in a word, for tables.
+        decision: what a header calls the decision.
+        advisor: the option that chooses who decides: ``default``, ``development`` or ``release``.
+        log: the option that names a training log.
+        channel: the option that names the two FIFOs of a live session.
+        with_default: the option that adds the default policy's decision to what a live session is told.
+    """
+
+    name: str
+    short_name: str
+    decision: str
+    advisor: str
+    log: str
+    channel: str
+    with_default: str | None = None
+
+    def log_options(self, path: str) -> tuple[str, ...]:
+        """Give the options that write a training log to ``path``: only a development-mode compiler has them.
+
+        Both are needed. With the first alone such a compiler crashes; the second alone is ignored in silence.
+        """
+        return (f"{self.advisor}=development", f"{self.log}={path}")
+
+    def channel_options(self, base: str) -> tuple[str, ...]:
+        """Give the options that open a live session over ``BASE.in`` and ``BASE.out``."""
+        options = (f"{self.advisor}=release", f"{self.channel}={base}")
+        return options if self.with_default is None else (*options, self.with_default)
+
+
+INLINING: Final = "inlining"
+EVICTION: Final = "regalloc-eviction"
+PRIORITY: Final = "regalloc-priority"
+
+TASKS: Final = (
+    Task(
+        name=INLINING,
+        short_name=INLINING,
+        decision="inlining_decision",
+        advisor="-enable-ml-inliner",
+        log="-training-log",
+        channel="-inliner-interactive-channel-base",
+        with_default="-inliner-interactive-include-default",
+    ),
+    Task(
+        name=EVICTION,
+        short_name="eviction",
+        decision="index_to_evict",
+        advisor="-regalloc-enable-advisor",
+        log="-regalloc-training-log",
+        channel="-regalloc-evict-interactive-channel-base",
+    ),
+    Task(
+        name=PRIORITY,
+        short_name="priority",
+        decision="priority",
+        advisor="-regalloc-enable-priority-advisor",
+        log="-regalloc-priority-training-log",
+        channel="-regalloc-priority-interactive-channel-base",
+    ),
+)
+
+
+def find_task(header: LogHeader) -> Task | None:
+    """Tell which task a log with this header is of, by what it calls the decision; None if none of LLVM's."""
+    decisions = header.features[-1:] if header.advice is None else (header.advice,)
+    names = {spec.name for spec in decisions}
+    return next((task for task in TASKS if task.decision in names), None)
+
+
+def task_name(header: LogHeader) -> str | None:
+    """Give the name of the task that `find_task` finds, or None."""
+    task = find_task(header)
+    return None if task is None else task.name
+
+
+def for_clang(options: Iterable[str]) -> tuple[str, ...]:
+    """Give LLVM's options as clang takes them: each after ``-mllvm``."""
+    return tuple(word for option in options for word in ("-mllvm", option))

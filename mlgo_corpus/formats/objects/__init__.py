@@ -1,0 +1,1 @@
+"""Object files: sections, symbols, archives, and two of them compared."""

@@ -1,0 +1,479 @@
+"""Two objects that should be the same: whether they are, and where they first differ.
+
+The embedded bitcode and command are left out of it: what compiled the original also embedded them, and a rebuild may
+not. So are the file's own layout (offsets, string tables) and the numbers that depend on it: a relocation's symbol, a
+group's member, an address-significance entry is compared as what it stands for.
+
+**Equal** are two objects whose file headers say the same, that have the same sections in the same order (name, type,
+flags, alignment, bytes; relocations with offset, type, addend and symbol; group members) and the same symbols in the
+same order (name, binding, type, visibility, section, value, size).
+
+**Code equal** are two objects whose executable sections are the same, in name, order and bytes, and whose relocations
+are: offset, type, addend, and the name of the symbol (of a local one without the number that LLVM tells equal names
+apart by), or for a section's own symbol the name of the section. Data, read-only data, unwind tables, debug information
+and symbol tables may be different.
+
+ELF is read here (gabi, chapter 4), Mach-O and COFF by lief: of these, symbols are compared by name, section and value.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any, Final
+
+from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError
+from mlgo_corpus.formats.buffer import Buffer
+from mlgo_corpus.formats.objects.objfile import (
+    Container,
+    describe_head,
+    elf_table,
+    identify_container,
+    load_lief,
+    macho_section_name,
+    parse_objfile,
+)
+
+EMBEDDED: Final = frozenset({".llvmbc", ".llvmcmd", "__LLVM,__bitcode", "__LLVM,__cmdline"})
+"""The sections that are left out, by their usual names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first place at which two objects differ.
+
+    Attributes:
+        section: where: a section's name, ``.symtab``, or ``header`` for the file's.
+        offset: bytes into the section; None where the section is only in one of them, or said to be of another kind.
+        detail: one line for a person.
+    """
+
+    section: str
+    offset: int | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What came of comparing two objects; both are None if they are equal, ``code`` if only their code is."""
+
+    anything: Difference | None
+    code: Difference | None
+
+
+def compare_objects(original: Buffer, rebuilt: Buffer, ignored: frozenset[str] = EMBEDDED) -> Comparison:
+    """Compare two objects, but for the sections that are ignored.
+
+    Raises:
+        TruncatedError: one of them ends too early.
+        FormatError: one of them contradicts itself, or they are not of one format.
+        UnsupportedError: they are of a format that is not read.
+    """
+    first, second = _read(original, ignored), _read(rebuilt, ignored)
+    if first.header != second.header:
+        detail = f"expected {_told(first.header)}, found {_told(second.header)}"
+        return Comparison(Difference("header", None, detail), Difference("header", None, detail))
+    anything = _compare(first.parts, second.parts)
+    if anything is None:
+        anything = _compare_symbols(first.symbols, second.symbols)
+    if anything is None:
+        return Comparison(None, None)
+    return Comparison(anything, _compare(first.code(), second.code()))
+
+
+# A tuple of what a number in the file stands for; the first element is the offset of the number.
+_Reference = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A section as it is compared: ``references`` are what its bytes stand for where the bytes themselves do not count.
+
+    ``code_references`` are the same, with less said of each symbol.
+    """
+
+    name: str
+    is_code: bool
+    kind: tuple[Any, ...]
+    size: int
+    content: Buffer
+    references: tuple[_Reference, ...] = ()
+    code_references: tuple[_Reference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """An object as it is compared."""
+
+    header: tuple[Any, ...]
+    parts: tuple[_Part, ...]
+    symbols: tuple[tuple[Any, ...], ...]
+
+    def code(self) -> tuple[_Part, ...]:
+        """Give the executable sections, and what relocates them."""
+        return tuple(
+            _Part(part.name, True, part.kind[:2], part.size, part.content, part.code_references)
+            for part in self.parts
+            if part.is_code
+        )
+
+
+def _compare(first: Sequence[_Part], second: Sequence[_Part]) -> Difference | None:
+    """Find the first difference: which sections there are comes before what is in them, as they refer to each other."""
+    names = {part.name for part in second}
+    for mine, other in zip_longest(first, second):
+        if mine is None:
+            return Difference(other.name, None, "only the rebuilt object has this section")
+        if other is None or (mine.name != other.name and mine.name not in names):
+            return Difference(mine.name, None, "the rebuilt object has no such section")
+        if mine.name != other.name:
+            return Difference(other.name, None, f"this section stands where {mine.name} was")
+    for mine, other in zip(first, second, strict=True):
+        if mine.kind != other.kind:
+            detail = f"type, flags, alignment: expected {_told(mine.kind)}, found {_told(other.kind)}"
+            return Difference(mine.name, None, detail)
+        if (difference := _compare_content(mine, other)) is not None:
+            return difference
+    return None
+
+
+def _compare_content(mine: _Part, other: _Part) -> Difference | None:
+    if mine.content != other.content or mine.size != other.size:
+        offset = _first_difference(mine.content, other.content)
+        if mine.size != other.size:
+            return Difference(mine.name, offset, f"expected {mine.size} bytes, found {other.size}")
+        expected, found = (bytes(part.content[offset : offset + 8]).hex(" ") for part in (mine, other))
+        return Difference(mine.name, offset, f"expected {expected}, found {found}")
+    if mine.references != other.references:
+        for one, another in zip_longest(mine.references, other.references):
+            if one != another:
+                offset = (one or another)[0]
+                return Difference(mine.name, offset, f"expected {_told(one)}, found {_told(another)}")
+    return None
+
+
+def _compare_symbols(first: Sequence[tuple[Any, ...]], second: Sequence[tuple[Any, ...]]) -> Difference | None:
+    for number, (one, another) in enumerate(zip_longest(first, second)):
+        if one != another:
+            detail = f"symbol {number}: expected {_told(one)}, found {_told(another)}"
+            return Difference(".symtab", None, detail)
+    return None
+
+
+def _first_difference(first: Buffer, second: Buffer) -> int:
+    """Give the first offset at which two contents differ, or the shorter one's end."""
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high) // 2
+        if first[low : middle + 1] == second[low : middle + 1]:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _told(values: tuple[Any, ...] | None) -> str:
+    if values is None:
+        return "nothing"
+    return " ".join(hex(value) if isinstance(value, int) else str(value) for value in values if value != "")[:200]
+
+
+def _read(data: Buffer, ignored: frozenset[str]) -> _Object:
+    container = identify_container(data)
+    if container is Container.ELF:
+        return _ElfReader(data, ignored).read()
+    if container is Container.MACHO:
+        return _read_macho(data, ignored)
+    if container is Container.COFF:
+        return _read_coff(data, ignored)
+    raise UnsupportedError(f"expected an ELF, Mach-O or COFF object, found {describe_head(data)}", offset=0)
+
+
+# --- ELF
+
+_SHT_NULL, _SHT_SYMTAB, _SHT_STRTAB, _SHT_RELA, _SHT_NOBITS, _SHT_REL = 0, 2, 3, 4, 8, 9
+_SHT_GROUP, _SHT_SYMTAB_SHNDX, _SHT_LLVM_ADDRSIG = 17, 18, 0x6FFF4C03
+_SHF_ALLOC, _SHF_EXECINSTR, _SHF_INFO_LINK, _SHF_LINK_ORDER = 0x2, 0x4, 0x40, 0x80
+_SHN_XINDEX, _SHN_LORESERVE = 0xFFFF, 0xFF00
+_STT_SECTION = 3
+_STB_LOCAL = 0
+_EM_MIPS = 8
+# The place of a symbol whose section is not compared.
+_LEFT_OUT = "left out"
+# LLVM tells local symbols of one name apart by a number, which counts on through the whole compile.
+_NUMBERED = re.compile(r"\.\d+\Z")
+_TABLES = frozenset({_SHT_NULL, _SHT_SYMTAB, _SHT_STRTAB, _SHT_SYMTAB_SHNDX})
+# Of a symbol: its place in the format; st_name, st_info, st_other, st_shndx, st_value, st_size.
+_SYMBOL_32 = ("IIIBBH", (0, 3, 4, 5, 1, 2))
+_SYMBOL_64 = ("IBBHQQ", (0, 1, 2, 3, 4, 5))
+
+
+@dataclass(frozen=True, slots=True)
+class _Symbol:
+    """A symbol as the table has it, with its name; a section's own symbol has that of the section."""
+
+    name: str
+    st_info: int
+    st_other: int
+    place: int | str
+    st_value: int
+    st_size: int
+
+    @property
+    def short_name(self) -> str:
+        """The name, of a local symbol without its number."""
+        return _NUMBERED.sub("", self.name) if self.st_info >> 4 == _STB_LOCAL else self.name
+
+    def key(self) -> tuple[Any, ...]:
+        """Give all that is said of it."""
+        return (self.name, self.st_info, self.st_other, self.place, self.st_value, self.st_size)
+
+
+class _ElfReader:
+    """One ELF object; see this module's docstring for what is compared."""
+
+    def __init__(self, data: Buffer, ignored: frozenset[str]) -> None:
+        self._data = memoryview(data)
+        table = elf_table(data)
+        if table.linked:
+            raise UnsupportedError("expected a relocatable object, found a linked file", offset=16)
+        self._order = "<" if data[5] == 1 else ">"
+        self._wide = data[4] == 2
+        self._headers = list(table.layout.section_header.iter_unpack(table.headers))
+        e_type, e_machine, _, _, _, _, e_flags, *_ = table.layout.header.unpack_from(data)
+        self._machine = e_machine
+        self._header = (data[4], data[5], data[7], e_type, e_machine, e_flags)
+        names = self._bytes_of(table.e_shstrndx) if self._headers else b""
+        self._names = [_string(names, header[0]) for header in self._headers]
+        # What is compared, and the place of each section among those.
+        kept = [number for number in range(len(self._headers)) if self._is_kept(number, ignored)]
+        self._places = {number: place for place, number in enumerate(kept)}
+        self._symbols = self._read_symbols()
+
+    def read(self) -> _Object:
+        """Give it as it is compared."""
+        symbols = tuple(symbol.key() for symbol in self._symbols[1:] if not self._is_left_out(symbol))
+        return _Object(self._header, tuple(self._part(number) for number in self._places), symbols)
+
+    def _is_left_out(self, symbol: _Symbol) -> bool:
+        return symbol.place == _LEFT_OUT
+
+    def _is_kept(self, number: int, ignored: frozenset[str]) -> bool:
+        sh_type, sh_info = self._headers[number][1], self._headers[number][7]
+        if sh_type in _TABLES or self._names[number] in ignored:
+            return False
+        relocates = sh_type in (_SHT_REL, _SHT_RELA) and sh_info < len(self._names)
+        return not (relocates and self._names[sh_info] in ignored)
+
+    def _bytes_of(self, number: int) -> bytes:
+        return bytes(self._content(number))
+
+    def _content(self, number: int) -> memoryview:
+        if number >= len(self._headers):
+            raise FormatError(f"section {number} is named, but there are {len(self._headers)}", offset=0)
+        _, sh_type, _, _, sh_offset, sh_size, *_ = self._headers[number]
+        if sh_type == _SHT_NOBITS:
+            return memoryview(b"")
+        if sh_offset + sh_size > len(self._data):
+            raise TruncatedError(
+                f"section {number} is {sh_size} bytes at {sh_offset}, but the file ends at {len(self._data)}",
+                offset=sh_offset,
+            )
+        return self._data[sh_offset : sh_offset + sh_size]
+
+    def _read_symbols(self) -> list[_Symbol]:
+        number = next((number for number, header in enumerate(self._headers) if header[1] == _SHT_SYMTAB), None)
+        if number is None:
+            return []
+        form, order = _SYMBOL_64 if self._wide else _SYMBOL_32
+        entry = struct.Struct(self._order + form)
+        content = self._content(number)
+        if len(content) % entry.size:
+            raise FormatError(f"a symbol table of {len(content)} bytes", offset=self._headers[number][4])
+        strings = self._bytes_of(self._headers[number][6])
+        extended = self._extended_indexes(number)
+        found = []
+        for index, values in enumerate(entry.iter_unpack(content)):
+            st_name, st_info, st_other, st_shndx, st_value, st_size = (values[at] for at in order)
+            if st_shndx == _SHN_XINDEX and index < len(extended):
+                st_shndx = extended[index]
+            elif st_shndx >= _SHN_LORESERVE or st_shndx == 0:
+                found.append(_Symbol(_string(strings, st_name), st_info, st_other, f"#{st_shndx:x}", st_value, st_size))
+                continue
+            name = _string(strings, st_name)
+            if st_info & 15 == _STT_SECTION and st_shndx < len(self._names):
+                name = self._names[st_shndx]
+            place = self._places.get(st_shndx, _LEFT_OUT)
+            found.append(_Symbol(name, st_info, st_other, place, st_value, st_size))
+        return found
+
+    def _extended_indexes(self, table: int) -> tuple[int, ...]:
+        for number, header in enumerate(self._headers):
+            if header[1] == _SHT_SYMTAB_SHNDX and header[6] == table:
+                return self._words(number)
+        return ()
+
+    def _words(self, number: int) -> tuple[int, ...]:
+        content = self._content(number)
+        return struct.unpack_from(f"{self._order}{len(content) // 4}I", content)
+
+    def _part(self, number: int) -> _Part:
+        _, sh_type, sh_flags, _, _, sh_size, sh_link, sh_info, sh_addralign, sh_entsize = self._headers[number]
+        name = self._names[number]
+        executable = _SHF_ALLOC | _SHF_EXECINSTR
+        is_code = sh_flags & executable == executable
+        linked = self._places.get(sh_link) if sh_flags & _SHF_LINK_ORDER else None
+        flags = sh_flags & ~_SHF_INFO_LINK
+        kind: tuple[Any, ...] = (sh_type, flags, sh_addralign, sh_entsize, "" if linked is None else linked)
+        content = self._content(number)
+        if sh_type in (_SHT_REL, _SHT_RELA):
+            target = self._headers[sh_info] if sh_info < len(self._headers) else (0,) * 10
+            is_code = target[2] & executable == executable
+            relocations = list(self._relocations(number))
+            full = tuple((offset, r_type, addend, *symbol.key()) for offset, r_type, addend, symbol in relocations)
+            short = tuple((offset, r_type, addend, symbol.short_name) for offset, r_type, addend, symbol in relocations)
+            kind = (*kind, self._places.get(sh_info, ""))
+            return _Part(name, is_code, kind, len(full), b"", full, short)
+        if sh_type == _SHT_GROUP:
+            flag, *members = self._words(number) or (0,)
+            named: list[_Reference] = [(0, flag, self._symbol(sh_info).name)]
+            named += [(4 * at, self._places[member]) for at, member in enumerate(members, 1) if member in self._places]
+            return _Part(name, False, kind, 0, b"", tuple(named))
+        if sh_type == _SHT_LLVM_ADDRSIG:
+            taken = tuple((at, *self._symbol(index).key()) for at, index in _ulebs(content))
+            return _Part(name, False, kind, len(taken), b"", taken)
+        return _Part(name, is_code, kind, sh_size, content)
+
+    def _symbol(self, index: int) -> _Symbol:
+        if index >= len(self._symbols):
+            raise FormatError(f"symbol {index} is named, but there are {len(self._symbols)}", offset=0)
+        return self._symbols[index]
+
+    def _relocations(self, number: int) -> Iterator[tuple[int, int, int, _Symbol]]:
+        with_addend = self._headers[number][1] == _SHT_RELA
+        form = ("QQq" if with_addend else "QQ") if self._wide else ("IIi" if with_addend else "II")
+        entry = struct.Struct(self._order + form)
+        content = self._content(number)
+        if len(content) % entry.size:
+            raise FormatError(f"relocations of {len(content)} bytes", offset=self._headers[number][4])
+        shift = 32 if self._wide else 8
+        swapped = self._machine == _EM_MIPS and self._wide and self._order == "<"
+        for r_offset, r_info, *addend in entry.iter_unpack(content):
+            if swapped:  # MIPS has the symbol first, in either byte order
+                r_info = (r_info & 0xFFFF_FFFF) << 32 | r_info >> 32
+            r_type = r_info & ((1 << shift) - 1)
+            yield r_offset, r_type, addend[0] if addend else 0, self._symbol(r_info >> shift)
+
+
+def _string(table: bytes, offset: int) -> str:
+    end = table.find(b"\0", offset)
+    if end < 0:
+        if offset == 0:  # no string table
+            return ""
+        raise FormatError(f"a name is at {offset}, outside its string table", offset=0)
+    return table[offset:end].decode("utf-8", "backslashreplace")
+
+
+def _ulebs(content: Buffer) -> Iterator[tuple[int, int]]:
+    """Give the numbers of a section, each with its offset."""
+    start = value = shift = 0
+    for at, byte in enumerate(content):
+        value |= (byte & 127) << shift
+        shift += 7
+        if shift > 70:
+            raise FormatError("a number of more than 64 bits", offset=start)
+        if byte < 128:
+            yield start, value
+            start, value, shift = at + 1, 0, 0
+
+
+# --- Mach-O and COFF
+
+
+def _read_macho(data: Buffer, ignored: frozenset[str]) -> _Object:
+    stored = {(item.name, item.offset) for item in parse_objfile(data).sections}
+    lief = load_lief()
+    binary = lief.MachO.parse(bytes(data)).at(0)
+    flag = lief.MachO.Section.FLAGS.PURE_INSTRUCTIONS
+    sections = list(binary.sections)
+    names = [macho_section_name(item) for item in sections]
+    symbol_names = [_text(one.name) for one in binary.symbols]
+    parts = []
+    for item, name in zip(sections, names, strict=True):
+        if name in ignored:
+            continue
+        content = _slice(data, item.offset, item.size) if (name, item.offset) in stored else b""
+        relocations = tuple(_macho_relocations(data, item, names, symbol_names))
+        kind = (_number(item.type), item.alignment)
+        parts.append(_Part(name, bool(item.has(flag)), kind, item.size, content, relocations, relocations))
+    symbols = []
+    for one in binary.symbols:
+        name, number, value = _text(one.name), one.numberof_sections, one.value
+        if 0 < number <= len(sections):
+            if names[number - 1] in ignored or name.startswith("ltmp"):  # which stand for sections, in order
+                continue
+            symbols.append((name, names[number - 1], value - sections[number - 1].virtual_address, one.description))
+        else:
+            symbols.append((name, number, value, one.description))
+    header = (_number(binary.header.cpu_type), _number(binary.header.cpu_subtype))
+    return _Object(header, tuple(parts), tuple(symbols))
+
+
+def _macho_relocations(data: Buffer, item: Any, sections: list[str], symbols: list[str]) -> Iterator[_Reference]:
+    """Read a section's relocations (``mach-o/reloc.h``), of which lief gives some addresses from another origin."""
+    order = ">" if data[0] == 0xFE else "<"
+    for r_address, r_info in struct.iter_unpack(
+        f"{order}II", _slice(data, item.relocation_offset, 8 * item.numberof_relocations)
+    ):
+        if r_address >> 31:  # a scattered one, which has an address for a symbol
+            yield r_address, r_info
+            continue
+        r_symbolnum, rest = (r_info & 0xFFFFFF, r_info >> 24) if order == "<" else (r_info >> 8, r_info & 0xFF)
+        is_extern = rest & (0x08 if order == "<" else 0x10)
+        table = symbols if is_extern else ["", *sections]
+        yield r_address, rest, table[r_symbolnum] if r_symbolnum < len(table) else r_symbolnum
+
+
+def _read_coff(data: Buffer, ignored: frozenset[str]) -> _Object:
+    found = parse_objfile(data).sections
+    lief = load_lief()
+    binary = lief.COFF.parse(bytes(data))
+    flag = lief.PE.Section.CHARACTERISTICS.CNT_CODE
+    names = [item.name for item in found]
+    parts = []
+    for item, section in zip(binary.sections, found, strict=True):
+        if section.name in ignored:
+            continue
+        content = _slice(data, section.offset, section.size) if section.offset else b""
+        relocations = tuple(
+            (one.address, _number(one.type), "" if one.symbol is None else _text(one.symbol.name))
+            for one in item.relocations
+        )
+        is_code = bool(item.has_characteristic(flag))
+        kind = (_number(item.characteristics),)
+        parts.append(_Part(section.name, is_code, kind, section.size, content, relocations, relocations))
+    symbols = []
+    for one in binary.symbols:
+        number = one.section_idx
+        place = names[number - 1] if 0 < number <= len(names) else number
+        if place not in ignored:
+            symbols.append((_text(one.name), place, one.value))
+    return _Object((_number(binary.header.machine),), tuple(parts), tuple(symbols))
+
+
+def _number(value: Any) -> int:
+    """Give the number of one of lief's enumerators; what it has no name for is a number already."""
+    return int(getattr(value, "value", value))
+
+
+def _text(name: Any) -> str:
+    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name)
+
+
+def _slice(data: Buffer, offset: int, size: int) -> memoryview:
+    if offset + size > len(data):
+        raise TruncatedError(f"a section is {size} bytes at {offset}, the file ends at {len(data)}", offset=offset)
+    return memoryview(data)[offset : offset + size]

@@ -1,0 +1,346 @@
+"""Symbols of object files: where functions are and how many bytes they have.
+
+=======  ===========  ==========================================================================================
+format   table        a symbol's size
+=======  ===========  ==========================================================================================
+ELF      ``.symtab``  ``st_size``, which the compiler writes: without padding
+Mach-O   lief         up to the next symbol of the section, or its end: with padding
+COFF     lief         up to the next symbol of the section, or its end: with padding
+=======  ===========  ==========================================================================================
+
+ELF is read here (gabi, chapter 4, "Symbol Table"), as in `mlgo_corpus.formats.objects.objfile`. ``llvm-nm
+--print-size`` is the oracle of the tests. Sizes are of code alone: what unwinding, relocation and debugging need is
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError
+from mlgo_corpus.formats.buffer import Buffer
+from mlgo_corpus.formats.objects.objfile import (
+    Container,
+    describe_head,
+    elf_table,
+    identify_container,
+    load_lief,
+    macho_section_name,
+    parse_objfile,
+)
+
+LOCAL: Final = "local"
+GLOBAL: Final = "global"
+WEAK: Final = "weak"
+
+
+class Symbol(NamedTuple):
+    """A symbol that is defined in a section.
+
+    Attributes:
+        name: as the table has it: with ``_`` before a C name in Mach-O.
+        section: the section's number in the file; two sections may have one name.
+        value: where it begins in the section.
+        size: its bytes.
+        binding: `LOCAL`, `GLOBAL` or `WEAK`.
+        is_code: whether it is a function's, as far as the format tells: COFF and Mach-O tell it of sections.
+    """
+
+    name: str
+    section: int
+    value: int
+    size: int
+    binding: str
+    is_code: bool
+
+
+def parse_symbols(data: Buffer) -> tuple[Symbol, ...]:
+    """Read the symbols that are defined in an object's sections, in the order of its table.
+
+    Sections' own symbols and files' names are left out.
+
+    Raises:
+        TruncatedError: the table reaches past the end of the data.
+        FormatError: the headers contradict themselves.
+        UnsupportedError: the data is no ELF, Mach-O or COFF object.
+    """
+    container = identify_container(data)
+    if container is Container.ELF:
+        return _elf_symbols(data)
+    if container is Container.MACHO:
+        parse_objfile(data)  # it checks that the tables are whole
+        return _macho_symbols(data)
+    if container is Container.COFF:
+        parse_objfile(data)
+        return _coff_symbols(data)
+    raise UnsupportedError(f"expected an ELF, Mach-O or COFF object, found {describe_head(data)}", offset=0)
+
+
+# --- ELF
+
+_FIELDS = {
+    1: [("name", "u4"), ("value", "u4"), ("size", "u4"), ("info", "u1"), ("other", "u1"), ("shndx", "u2")],
+    2: [("name", "u4"), ("info", "u1"), ("other", "u1"), ("shndx", "u2"), ("value", "u8"), ("size", "u8")],
+}
+_SHT_SYMTAB = 2
+_SHT_SYMTAB_SHNDX = 18
+_SHN_LORESERVE = 0xFF00
+_SHN_XINDEX = 0xFFFF
+_STT_FUNC = 2
+_STT_SECTION = 3
+_STT_FILE = 4
+_STT_GNU_IFUNC = 10
+_BINDINGS = {0: LOCAL, 1: GLOBAL, 2: WEAK, 10: GLOBAL}
+
+
+def _elf_symbols(data: Buffer) -> tuple[Symbol, ...]:
+    table = elf_table(data)
+    headers = list(table.layout.section_header.iter_unpack(table.headers))
+    number = next((n for n, header in enumerate(headers) if header[1] == _SHT_SYMTAB), None)
+    if number is None:
+        return ()
+    _, _, _, _, sh_offset, sh_size, sh_link, _, _, sh_entsize = headers[number]
+    order = "<" if data[5] == 1 else ">"
+    entry = np.dtype([(name, order + kind) for name, kind in _FIELDS[data[4]]])
+    if sh_entsize != entry.itemsize:
+        raise FormatError(
+            f"sh_entsize of the symbol table is {sh_entsize}, expected {entry.itemsize}", offset=sh_offset
+        )
+    if sh_link >= len(headers):
+        raise FormatError(f"sh_link of the symbol table is {sh_link}, of {len(headers)} sections", offset=sh_offset)
+    entries = np.frombuffer(_part(data, "symbol table", sh_offset, sh_size // entry.itemsize * entry.itemsize), entry)
+    names = bytes(_part(data, "string table", headers[sh_link][4], headers[sh_link][5]))
+    sections = entries["shndx"].astype(np.int64)
+    for header in headers:
+        if header[1] == _SHT_SYMTAB_SHNDX and header[6] == number:
+            wide = np.frombuffer(_part(data, "section indices", header[4], header[5]), order + "u4")
+            if len(wide) < len(entries):
+                raise FormatError(f"{len(wide)} section indices for {len(entries)} symbols", offset=header[4])
+            extended = sections == _SHN_XINDEX
+            sections[extended] = wide[: len(entries)][extended]
+            sections[~extended & (sections >= _SHN_LORESERVE)] = 0
+            break
+    else:
+        sections[sections >= _SHN_LORESERVE] = 0
+    kinds = entries["info"] & 15
+    chosen = np.flatnonzero((sections > 0) & (kinds != _STT_SECTION) & (kinds != _STT_FILE))
+    rows = zip(
+        entries["name"][chosen].tolist(),
+        sections[chosen].tolist(),
+        entries["value"][chosen].tolist(),
+        entries["size"][chosen].tolist(),
+        (entries["info"][chosen] >> 4).tolist(),
+        kinds[chosen].tolist(),
+        strict=True,
+    )
+    found = []
+    for at, section, value, size, binding, kind in rows:
+        end = names.find(b"\0", at)
+        if end < 0:
+            raise FormatError(f"a symbol's name is at {at}, outside the string table", offset=sh_offset)
+        name = names[at:end].decode("utf-8", "surrogateescape")
+        is_code = kind in (_STT_FUNC, _STT_GNU_IFUNC)
+        found.append(Symbol(name, section, value, size, _BINDINGS.get(binding, LOCAL), is_code))
+    return tuple(found)
+
+
+def _part(data: Buffer, what: str, offset: int, size: int) -> memoryview:
+    if offset + size > len(data):
+        raise TruncatedError(
+            f"reading the {what}, {size} bytes at {offset}, but the file ends at {len(data)}", offset=offset
+        )
+    return memoryview(data)[offset : offset + size]
+
+
+# --- Mach-O and COFF, which have no sizes
+
+_N_STAB = 0xE0
+_N_TYPE = 0x0E
+_N_SECT = 0x0E
+_N_EXT = 0x01
+_N_WEAK_DEF = 0x0080
+_IMAGE_SYM_CLASS_EXTERNAL = 2
+_IMAGE_SYM_CLASS_STATIC = 3
+_IMAGE_SYM_CLASS_WEAK_EXTERNAL = 105
+
+
+def _macho_symbols(data: Buffer) -> tuple[Symbol, ...]:
+    lief = load_lief()
+    binary = lief.MachO.parse(bytes(data)).at(0)
+    # Reading section.flags raises where one is set that lief has no name for.
+    instructions = (lief.MachO.Section.FLAGS.PURE_INSTRUCTIONS, lief.MachO.Section.FLAGS.SOME_INSTRUCTIONS)
+    ends = {}
+    code = set()
+    for number, section in enumerate(binary.sections, 1):
+        ends[number] = section.virtual_address + section.size
+        if macho_section_name(section).endswith(",__text") or any(map(section.has, instructions)):
+            code.add(number)
+    rows = []
+    for symbol in binary.symbols:
+        kind = int(symbol.raw_type)
+        section = int(symbol.numberof_sections)
+        if kind & _N_STAB or kind & _N_TYPE != _N_SECT or section not in ends:
+            continue
+        weak = int(symbol.description) & _N_WEAK_DEF
+        binding = WEAK if weak and kind & _N_EXT else GLOBAL if kind & _N_EXT else LOCAL
+        rows.append((_name(symbol), section, int(symbol.value), binding, section in code))
+    return _up_to_next(rows, ends)
+
+
+def _coff_symbols(data: Buffer) -> tuple[Symbol, ...]:
+    lief = load_lief()
+    binary = lief.COFF.parse(bytes(data))
+    flag = lief.PE.Section.CHARACTERISTICS.CNT_CODE
+    ends = {}
+    code = set()
+    names = {}
+    for number, section in enumerate(binary.sections, 1):
+        ends[number] = int(section.size)
+        names[number] = _name(section)
+        if section.has_characteristic(flag):
+            code.add(number)
+    classes = {
+        _IMAGE_SYM_CLASS_EXTERNAL: GLOBAL,
+        _IMAGE_SYM_CLASS_STATIC: LOCAL,
+        _IMAGE_SYM_CLASS_WEAK_EXTERNAL: WEAK,
+    }
+    rows = []
+    for symbol in binary.symbols:
+        section = int(symbol.section_idx)
+        binding = classes.get(int(symbol.storage_class))
+        if section not in ends or binding is None:
+            continue
+        name = _name(symbol)
+        if binding == LOCAL and name == names[section] and int(symbol.value) == 0:
+            continue  # the section's own
+        rows.append((name, section, int(symbol.value), binding, section in code))
+    return _up_to_next(rows, ends)
+
+
+def _name(item: Any) -> str:
+    """Return the name of something of lief's, which is bytes or an error where it is not UTF-8."""
+    try:
+        name = item.name
+    except UnicodeDecodeError as error:
+        name = error.object
+    return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else str(name)
+
+
+def _up_to_next(rows: Iterable[tuple[str, int, int, str, bool]], ends: Mapping[int, int]) -> tuple[Symbol, ...]:
+    rows = list(rows)
+    sizes: dict[tuple[int, int], int] = {}
+    places = sorted({(section, value) for _, section, value, _, _ in rows})
+    for (section, value), (next_section, next_value) in pairwise([*places, (0, 0)]):
+        end = next_value if next_section == section else ends[section]
+        sizes[section, value] = max(0, end - value)
+    return tuple(
+        Symbol(name, section, value, sizes[section, value], binding, is_code)
+        for name, section, value, binding, is_code in rows
+    )
+
+
+# --- functions' sizes
+
+
+class LabelStatus(StrEnum):
+    """What became of a function in the object.
+
+    Attributes:
+        OK: it has a symbol of its own; its size is known.
+        MERGED: it has a symbol at the same place as another function's: they are one (identical functions, aliases).
+            The size is that of the one.
+        ELIMINATED: it has no symbol any more: later passes removed it, or found no use for it.
+        NOT_EMITTED: its linkage is ``available_externally``: its code is in another object.
+        NO_SYMBOL: its linkage is ``private``: if it is in the object, then without a name.
+    """
+
+    OK = "ok"
+    MERGED = "merged"
+    ELIMINATED = "eliminated"
+    NOT_EMITTED = "not_emitted"
+    NO_SYMBOL = "no_symbol"
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The bytes of one function.
+
+    Attributes:
+        status: what became of it.
+        size: its bytes with those of its fragments; None where it has no symbol.
+        fragments: how many symbols were credited to it besides its own.
+    """
+
+    status: LabelStatus
+    size: int | None
+    fragments: int = 0
+
+
+# What later passes put behind a function's name for a part of it: hot-cold splitting (cold, and its number),
+# machine function splitting and basic block sections (cold, exception, __part), partial inlining's and the code
+# extractor's names, coroutines' parts.
+_FRAGMENT = re.compile(
+    r"(?:cold|eh|__part|part|unlikely|split|exit|extracted|resume|destroy|cleanup|specialized)(?:\.\d+)*(?:\.\w+)?"
+)
+
+
+def object_name(name: str, data_layout: str) -> str:
+    """Give the symbol's name of a function: Mach-O and 32-bit Windows put ``_`` before it, unless it begins with 1."""
+    if name.startswith("\1"):
+        return name[1:]
+    return f"_{name}" if re.search(r"(?:^|-)m:[ox](?:-|$)", data_layout) else name
+
+
+def label_functions(
+    names: Sequence[str], linkages: Sequence[str], symbols: Sequence[Symbol], data_layout: str = ""
+) -> tuple[Label, ...]:
+    """Find the bytes of functions in an object.
+
+    Args:
+        names: the functions', as they are in the IR.
+        linkages: as they are printed.
+        symbols: of the object, as `parse_symbols` gives them.
+        data_layout: the module's, which says how names are written.
+    """
+    wanted = {object_name(name, data_layout): number for number, name in enumerate(names)}
+    own: dict[int, Symbol] = {}
+    fragments: dict[int, list[int]] = {}
+    for symbol in symbols:
+        if symbol.name in wanted:
+            own[wanted[symbol.name]] = symbol
+        elif symbol.is_code and (number := _fragment_of(symbol.name, wanted)) is not None:
+            fragments.setdefault(number, []).append(symbol.size)
+    sharing: dict[tuple[int, int], int] = {}
+    for symbol in own.values():
+        if symbol.size:
+            sharing[symbol.section, symbol.value] = sharing.get((symbol.section, symbol.value), 0) + 1
+    labels = []
+    for number, linkage in enumerate(linkages):
+        found = own.get(number)
+        if found is None:
+            status = {
+                "available_externally": LabelStatus.NOT_EMITTED,
+                "private": LabelStatus.NO_SYMBOL,
+            }.get(linkage, LabelStatus.ELIMINATED)
+            labels.append(Label(status, None))
+            continue
+        shared = sharing.get((found.section, found.value), 0) > 1
+        more = fragments.get(number, [])
+        labels.append(Label(LabelStatus.MERGED if shared else LabelStatus.OK, found.size + sum(more), len(more)))
+    return tuple(labels)
+
+
+def _fragment_of(name: str, wanted: Mapping[str, int]) -> int | None:
+    whole, dot, _ = name.rpartition(".")
+    while dot:
+        if whole in wanted and _FRAGMENT.fullmatch(name[len(whole) + 1 :]):
+            return wanted[whole]
+        whole, dot, _ = whole.rpartition(".")
+    return None

@@ -1,0 +1,1 @@
+"""TFRecord and SequenceExample."""

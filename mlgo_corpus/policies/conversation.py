@@ -1,0 +1,159 @@
+"""What is said in a live session: the policy decides, and a log is written as a development-mode compiler would."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any, Final
+
+import numpy as np
+
+from mlgo_corpus.compilers.failures import RunFailure
+from mlgo_corpus.compilers.session import InteractiveSession
+from mlgo_corpus.dataset.tracetable import TraceReason
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.formats.logs.events import LogHeader, LogWriter, encode_context
+from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, TASKS, Task
+from mlgo_corpus.policies.policy import Policy, check_features
+
+# Until LLVM 21, MLInlineAdvisor took the place of the heuristic's decision among the features from the wrong list:
+# it overwrites `callee_basic_block_count`, and `inlining_default` stays 0. Measured on 17.0.6, 18.1.6, 19.1.7, 20.1.2
+# (wrong) and 21.1.0, 22.1.8 (right): echoing the one that holds it gives the plain compile's objects.
+MISPLACED_DEFAULT: Final = range(17, 21)
+_MISPLACED_IN = "callee_basic_block_count"
+_DEFAULT = "inlining_default"
+_DECISIONS: Final = {task.name: task.decision for task in TASKS}
+
+
+def converse(session: InteractiveSession, policy: Policy, module: str, log: Any) -> int:
+    """Let the policy decide all that the compiler asks, and write the log that a development-mode compiler would.
+
+    Returns:
+        The number of decisions.
+
+    Raises:
+        UsageError: the policy needs a feature that the compiler does not send, failed, or decided what cannot be.
+        RunFailure: the compiler asked again, with other features.
+    """
+    writer: LogWriter | None = None
+    asked: LogHeader | None = None
+    count = 0
+    context: str | None = None
+    numbers: dict[str | None, int] = {}
+    for observation in session:
+        if session.header is not asked:
+            asked, writer = _new_header(session, writer, asked, policy, module, log)
+            check = decision_check(asked)
+        if writer is None:
+            raise AssertionError("there is an observation, so there was a header")
+        for name in session.take_contexts():
+            log.write(encode_context(name))
+            context = name
+        try:
+            decision = policy.advise(observation.record)
+        except (Exception, SystemExit) as error:  # whatever somebody's policy does
+            raise UsageError(_policy_error(error)) from error
+        try:
+            advice = session.advise(decision)
+            check(observation.tensors, advice)
+        except ValueError as error:
+            raise UsageError(f"the policy decided what cannot be decided: {error}") from error
+        # A log goes on where a compiler begins anew with a second header: its numbers are the log's own.
+        number = numbers.get(context, 0)
+        numbers[context] = number + 1
+        # The writer checks what it is given; this is from a reader of the same header.
+        log.write(b'{"observation":%d}\n%b%b\n' % (number, observation.tensors, advice))
+        count += 1
+    if session.header is not None and writer is None:  # a header, and nothing to decide
+        _new_header(session, None, None, policy, module, log)
+    for name in session.take_contexts():
+        log.write(encode_context(name))
+    return count
+
+
+def _new_header(
+    session: InteractiveSession,
+    writer: LogWriter | None,
+    asked: LogHeader | None,
+    policy: Policy,
+    module: str,
+    log: Any,
+) -> tuple[LogHeader, LogWriter]:
+    """Begin the log with the first header; another one has to be the same."""
+    header = session.header
+    if header is None or header.advice is None:
+        raise AssertionError("a session's header has an advice")
+    if asked is not None and header != asked:
+        difference = asked.difference(header)
+        raise RunFailure(TraceReason.OTHER_HEADER, f"the compiler asks again, with other features: {difference}")
+    try:
+        check_features(policy, header)
+        policy.reset(header, module)
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever somebody's policy does
+        raise UsageError(_policy_error(error)) from error
+    return header, writer or LogWriter(log, LogHeader((*header.features, header.advice)))
+
+
+def decision_check(header: LogHeader) -> Callable[[bytes, bytes], None]:
+    """Give a function that raises ValueError if advice on an observation's tensors cannot be decided.
+
+    LLVM checks nothing: it takes any number but 0 for 1, and the index of a candidate that is none leads out of its
+    arrays (``MLEvictAdvisor::tryFindEvictionCandidatePosition``).
+    """
+    spec = header.advice
+    if spec is None:
+        raise AssertionError("a session's header has an advice")
+    starts = zip(header.features, _offsets(header), strict=True)
+    masks = [(start, item.dtype.itemsize, item.element_count) for item, start in starts if item.name == "mask"]
+
+    def check(tensors: bytes, advice: bytes) -> None:
+        (value, *others) = np.frombuffer(advice, spec.dtype).tolist()
+        if spec.name == _DECISIONS[INLINING]:
+            possible = value in (0, 1)
+        elif spec.name == _DECISIONS[EVICTION] and masks:
+            ((start, size, count),) = masks
+            at = start + value * size
+            possible = 0 <= value < count and any(tensors[at : at + size])
+        else:
+            possible = all(map(math.isfinite, (value, *others)))
+        if not possible:
+            raise ValueError(f"{spec.name} {value}")
+
+    return check
+
+
+def _offsets(header: LogHeader) -> list[int]:
+    return [0, *accumulate(spec.nbytes for spec in header.features)][:-1]
+
+
+def _policy_error(error: BaseException) -> str:
+    return f"the policy failed: {type(error).__name__}: {error}".splitlines()[0]
+
+
+def repair_of(task: Task, major: int, header: LogHeader) -> Callable[[bytes], bytes] | None:
+    """Give a function that puts the heuristic's decision where the header says that it is; None where it is there.
+
+    Args:
+        task: the session's task.
+        major: the major version of the LLVM that asks.
+        header: what it says that it sends.
+    """
+    if task.name != INLINING or major not in MISPLACED_DEFAULT:
+        return None
+    starts = zip(header.features, _offsets(header), strict=True)
+    places = {spec.name: slice(start, start + spec.nbytes) for spec, start in starts}
+    wrong, right = places.get(_MISPLACED_IN), places.get(_DEFAULT)
+    if wrong is None or right is None:
+        return None
+    nothing = bytes(wrong.stop - wrong.start)
+
+    def repair(tensors: bytes) -> bytes:
+        data = bytearray(tensors)
+        data[right] = data[wrong]
+        data[wrong] = nothing
+        return bytes(data)
+
+    return repair

@@ -1,0 +1,245 @@
+"""Policies: who decides in a live session, and how to name one.
+
+A policy is any object with two methods; nothing has to be inherited::
+
+    class Small:
+        features = ("cost_estimate",)  # those it needs, so that a compiler without them is refused
+
+        def reset(self, header, module):    # a session begins: its LogHeader, and the module's name
+            ...
+
+        def advise(self, observation):      # a numpy record: a field for each feature, under LLVM's name
+            return observation["cost_estimate"] < 100
+
+What it returns becomes the decision: 0 or 1 for inlining, an index into the candidates for eviction, a number for
+priority. Features that a newer compiler sends besides those a policy needs are there, and harmless: LLVM adds features
+at the end and never changes the meaning of one (llvm/docs/MLGO.rst).
+"""
+
+from __future__ import annotations
+
+import importlib
+import random
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, Protocol, runtime_checkable
+
+import numpy as np
+
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.formats.logs.events import LogHeader
+from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, Task
+from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.policies.overtime import Overtime, end_after
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """What decides; see the module's docstring."""
+
+    def reset(self, header: LogHeader, module: str) -> None:
+        """Begin with a session of a compiler whose observations have this header, on this module."""
+
+    def advise(self, observation: np.void) -> Any:
+        """Decide: a number that the header's advice can hold."""
+
+
+@dataclass(slots=True)
+class DefaultPolicy:
+    """Do what LLVM's own heuristic would: the compiler tells it with each observation."""
+
+    features: tuple[str, ...] = ("inlining_default",)
+
+    def reset(self, header: LogHeader, module: str) -> None:
+        """Nothing to do."""
+
+    def advise(self, observation: np.void) -> Any:
+        """Echo ``inlining_default``."""
+        return observation["inlining_default"]
+
+
+@dataclass(slots=True)
+class ConstantPolicy:
+    """Decide the same every time."""
+
+    value: int
+    features: tuple[str, ...] = ()
+
+    def reset(self, header: LogHeader, module: str) -> None:
+        """Nothing to do."""
+
+    def advise(self, observation: np.void) -> Any:  # noqa: ARG002 - it does not matter
+        """Give the value."""
+        return self.value
+
+
+@dataclass(slots=True)
+class FirstPolicy:
+    """Evict the first candidate that may be evicted."""
+
+    features: tuple[str, ...] = ("mask",)
+
+    def reset(self, header: LogHeader, module: str) -> None:
+        """Nothing to do."""
+
+    def advise(self, observation: np.void) -> Any:
+        """Give the index of the first candidate whose ``mask`` is not 0."""
+        return int(np.argmax(observation["mask"]))
+
+
+@dataclass(slots=True)
+class RandomPolicy:
+    """Decide at random; the same module gets the same decisions from the same seed, wherever and whenever it runs.
+
+    Inlining: 1 with the probability given. Eviction: any candidate that may be evicted. Priority: any number of
+    [0, 1).
+    """
+
+    task: str
+    probability: float
+    seed: int
+    features: tuple[str, ...] = ()
+    generator: random.Random = field(default_factory=random.Random)
+
+    def reset(self, header: LogHeader, module: str) -> None:  # noqa: ARG002 - any header will do
+        """Begin the module's own sequence."""
+        self.generator = random.Random(f"{self.seed}:{module}")  # noqa: S311 - an experiment, no secret
+
+    def advise(self, observation: np.void) -> Any:
+        """Draw."""
+        if self.task == EVICTION:
+            allowed = np.flatnonzero(observation["mask"])
+            return int(self.generator.choice(allowed)) if len(allowed) else 0
+        draw = self.generator.random()
+        return draw if self.task == PRIORITY else int(draw < self.probability)
+
+
+NAMES: Final = {
+    INLINING: ("default", "never", "always", "random:P"),
+    EVICTION: ("first", "random"),
+    PRIORITY: ("first", "random"),
+}
+"""How the policies that come with the package are called, for each task; ``P`` is a probability."""
+
+
+def make_policy(text: str, task: Task, *, seed: int = 0) -> Policy:
+    """Make the policy that ``text`` names: ``default``, ``random:0.3``, ``package.module:Attribute``, ...
+
+    Of a module, the attribute is a policy, or a class or function without arguments that makes one.
+
+    Raises:
+        UsageError: there is none of this name for this task; the message lists those that there are.
+    """
+    name, colon, rest = text.partition(":")
+    if text == "default" and task.name == INLINING:
+        return DefaultPolicy()
+    if text in ("never", "always") and task.name == INLINING:
+        return ConstantPolicy(int(text == "always"))
+    if text == "first" and task.name == EVICTION:
+        return FirstPolicy()
+    if text == "first" and task.name == PRIORITY:
+        return ConstantPolicy(0)
+    if name == "random" and (not colon or task.name == INLINING):
+        probability = _probability(rest) if colon else 0.5
+        features = ("mask",) if task.name == EVICTION else ()
+        return RandomPolicy(task.name, probability, seed, features)
+    if colon and name != "random":
+        return _import_policy(text, name, rest)
+    names = ", ".join((*NAMES[task.name], "module:attribute"))
+    why = "the compiler does not tell what its heuristic would do; " if text == "default" else ""
+    raise UsageError(f"--policy {text}: not a policy for {task.name}: {why}expected one of {names}")
+
+
+def _probability(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise UsageError(f"--policy random:{text}: expected a probability from 0 to 1")
+    return value
+
+
+def _import_policy(text: str, module: str, attribute: str) -> Policy:
+    if module.endswith(".py") or "/" in module:
+        name = module.rpartition("/")[2].removesuffix(".py")
+        raise UsageError(f"--policy {text}: expected a module, not a file: {name}:{attribute}, in the file's folder")
+
+    def find() -> Any:
+        found: Any = importlib.import_module(module)
+        for name in attribute.split("."):
+            found = getattr(found, name)
+        return found if isinstance(found, Policy) and not isinstance(found, type) else found()
+
+    return checked_policy(find, text)
+
+
+def checked_policy(make: Callable[[], Any], text: str) -> Policy:
+    """Make a policy, and look whether it is one; ``text`` is its name for errors.
+
+    Raises:
+        UsageError: it cannot be made, or is none.
+    """
+    try:
+        found = make()
+    except (Exception, SystemExit) as error:  # whatever somebody's module does
+        raise UsageError(f"--policy {text}: {type(error).__name__}: {error}".splitlines()[0]) from error
+    if isinstance(found, type) or not isinstance(found, Policy):
+        lacking = [name for name in ("reset", "advise") if not callable(getattr(found, name, None))]
+        if isinstance(found, type) or not lacking:
+            lacking = ["reset", "advise"]
+        methods = f"method{'s' if len(lacking) > 1 else ''} {' and '.join(lacking)}"
+        raise UsageError(f"--policy {text}: a {type(found).__name__} has no {methods}")
+    return found
+
+
+def try_policy(text: str, task: Task, *, seed: int, timeout: float) -> None:
+    """Make a policy before there is anything for it to do, to see that it can be made.
+
+    Raises:
+        UsageError: it cannot, or it takes longer than ``timeout`` seconds.
+    """
+    try:
+        end_after(time.monotonic() + timeout, lambda: make_policy(text, task, seed=seed))
+    except Overtime:
+        raise UsageError(f"--policy {text}: it was not made within {timeout:g} seconds") from None
+
+
+def policy_digest(text: str) -> str | None:
+    """Tell a policy ``module:attribute`` from what it was before it was edited: by its file. None for one of ours."""
+    module = sys.modules.get(text.partition(":")[0]) if ":" in text and not text.startswith("random:") else None
+    path = getattr(module, "__file__", None)
+    try:
+        return None if path is None else sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def import_from_here() -> None:
+    """Let ``module:attribute`` find modules in the current folder, as ``python -m`` does."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+
+
+def check_features(policy: Policy, header: LogHeader) -> None:
+    """Check that the compiler sends what a policy needs.
+
+    Raises:
+        UsageError: it does not; the message names the feature.
+    """
+    there = {spec.name: spec for spec in header.features}
+    needed: tuple[str | TensorSpec, ...] = tuple(getattr(policy, "features", None) or ())
+    for item in needed:
+        name = item.name if isinstance(item, TensorSpec) else str(item)
+        if name not in there:
+            raise UsageError(f"the policy needs the feature {name!r}, which this compiler does not send")
+        if isinstance(item, TensorSpec) and (item.type, item.shape) != (there[name].type, there[name].shape):
+            sent = there[name]
+            raise UsageError(
+                f"the policy needs {name!r} as {item.type}{list(item.shape)}, this compiler sends "
+                f"{sent.type}{list(sent.shape)}"
+            )

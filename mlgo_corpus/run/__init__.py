@@ -1,1 +1,0 @@
-"""Run: processes, from one compiler to a pool of workers."""

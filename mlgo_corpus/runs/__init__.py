@@ -1,0 +1,1 @@
+"""Runs: one thing done to every module, resumably."""

@@ -1,0 +1,1 @@
+"""From logs to datasets, and from datasets to other files."""

@@ -1,0 +1,288 @@
+"""An output behind a URL: it is made in a local folder, where a run that is interrupted can go on, and then uploaded.
+
+The local folder is in the cache, and is named after the URL. What says that all is whole (``dataset.json``) is deleted
+before anything else is changed behind the URL, and uploaded last; until then a marker says that it is ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, ParamSpec, TypeVar
+
+from mlgo_corpus.compilers.find import cache_folder
+from mlgo_corpus.corpus.assemble import local_output
+from mlgo_corpus.dataset.folder import DATASET_NAME, PARQUET_SUFFIX, DatasetPaths, parquet_key, read_key
+from mlgo_corpus.dataset.rows import DatasetRows, open_rows
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.lock import open_locked
+from mlgo_corpus.files.names import STATE_FOLDER
+from mlgo_corpus.files.remote import Place, RemotePath, download_all, is_url, parse_place
+from mlgo_corpus.files.scratch import scratch_folder
+from mlgo_corpus.files.text import os_reason
+
+MARKER: Final = f"{STATE_FOLDER}/uploading"
+
+_FOLDER = "uploads"
+
+Arguments = ParamSpec("Arguments")
+Report = TypeVar("Report")
+
+
+@contextlib.contextmanager
+def staging_folder(place: RemotePath, cache: Path | None) -> Iterator[Path]:
+    """Give the local folder of a URL, locked; what an interrupted run left is in it. It is the block's to remove.
+
+    Raises:
+        UsageError: it cannot be made, or another process is at it.
+    """
+    named = sha256(str(place).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    folder = (cache_folder() if cache is None else cache) / _FOLDER / named
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open_locked(folder.with_name(f"{named}.lock"), f"{place}: another mlgo-corpus is writing there")
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{error.filename or folder}: cannot write there: {os_reason(error)}") from error
+    try:
+        yield folder
+    finally:
+        os.close(lock)
+
+
+def to_urls(stage: Callable[Arguments, Report]) -> Callable[Arguments, Report]:
+    """Let a stage whose ``output`` is a dataset take a URL for it, too.
+
+    The stage has an argument ``force``; its report is a dataclass with ``output`` and ``unchanged``. An output that is
+    there already is fetched first, so that the stage can tell whether it is made in the same way.
+    """
+    signature = inspect.signature(stage)
+
+    @functools.wraps(stage)
+    def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Report:
+        bound = signature.bind(*args, **kwargs)
+        place = parse_place(bound.arguments["output"])
+
+        def run(output: Path) -> Report:
+            bound.arguments["output"] = output
+            return stage(*bound.args, **bound.kwargs)
+
+        if isinstance(place, Path):
+            return run(place)
+        given = bound.arguments
+        return _published(place, run, force=bool(given.get("force")), cache=given.get("cache"))
+
+    return wrapped
+
+
+def _published(place: RemotePath, run: Callable[[Path], Report], *, force: bool, cache: Path | None) -> Report:
+    if "/" not in place.key:
+        raise UsageError(f"{place}: expected a path in the bucket: {place}/NAME")
+    with staging_folder(place, cache) as folder:
+        local = folder / place.name
+        fetched = False
+        if _is_dataset(place):
+            # An interrupted run with --force may have left what another key made.
+            if not force and not (local.exists() and _key_of(place) == read_key(DatasetPaths.of(local)) is not None):
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                fetch_dataset(place, local)
+                fetched = True
+        else:
+            check_no_strangers(place, "dataset")
+        try:
+            report: Any = run(local)
+        except MlgoCorpusError as error:
+            if fetched:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise _renamed(error, str(local), str(place)) from error
+        if not (fetched and report.unchanged):
+            _upload(local, place)
+        shutil.rmtree(folder, ignore_errors=True)
+    changes: dict[str, Any] = {"output": str(place)}
+    if groups := getattr(report, "groups", ()):
+        changes["groups"] = tuple(dataclasses.replace(group, output=f"{place}/{group.output.name}") for group in groups)
+    made: Report = dataclasses.replace(report, **changes)
+    return made
+
+
+def _renamed(error: MlgoCorpusError, local: str, shown: str) -> MlgoCorpusError:
+    """Let an error speak of the URL."""
+    if type(error) in (UsageError, MlgoCorpusError, CorpusError) and local in str(error):
+        return type(error)(str(error).replace(local, shown))
+    return error
+
+
+@contextlib.contextmanager
+def local_dataset(named: Path | str) -> Iterator[Path]:
+    """Give a dataset on this machine: where it is, or a copy of what is behind a URL, which goes after the block.
+
+    Errors of the block that name the copy are raised as ones that name the URL.
+
+    Raises:
+        UsageError: the URL is none that is known, or there can be no copy.
+        CorpusError: there is nothing, or it cannot be read.
+    """
+    place = parse_place(named)
+    if isinstance(place, Path):
+        yield place
+        return
+    try:
+        cache = cache_folder()
+        cache.mkdir(parents=True, exist_ok=True)
+        stack = contextlib.ExitStack()
+        folder = stack.enter_context(scratch_folder(cache))
+    except OSError as error:
+        raise UsageError(f"{error.filename}: cannot write there: {os_reason(error)}") from error
+    with stack:
+        try:
+            fetch_dataset(place, folder / place.name)
+            yield folder / place.name
+        except MlgoCorpusError as error:
+            raise _renamed(error, str(folder / place.name), str(place)) from error
+
+
+@contextlib.contextmanager
+def chosen_rows(
+    named: Path | str, *, module_filter: str | None, modules_file: Path | str | None
+) -> Iterator[DatasetRows]:
+    """Open a dataset's rows, of some of its modules; what is behind a URL is here while the block lasts.
+
+    Raises:
+        UsageError: there is no such dataset, or none of its modules is chosen.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            rows = open_rows(stack.enter_context(local_dataset(named)))
+        except CorpusError as error:
+            raise UsageError(str(error)) from error
+        yield rows.select(name_regex=module_filter, modules_file=None if modules_file is None else Path(modules_file))
+
+
+def output_here(output: Path | str, what: str, instead: str) -> Path:
+    """Give the place of an output that is made on this machine only.
+
+    Raises:
+        UsageError: it is behind a URL; the message says ``what`` is not made there, and to name ``instead``.
+    """
+    text = str(output)
+    if is_url(text) and not text.lower().startswith("file:"):
+        raise UsageError(f"{text}: {what} is not made behind a URL; name {instead}")
+    return local_output(text)
+
+
+def fetch_dataset(place: RemotePath, local: Path) -> None:
+    """Get a dataset; it has its name when all of it is there.
+
+    Raises:
+        CorpusError: there is nothing, or it cannot be read.
+        UsageError: it cannot be written.
+    """
+    part = local.with_name(f".{local.name}.part")
+    try:
+        shutil.rmtree(part, ignore_errors=True)
+        if _is_single(place):
+            for name in _names_of_single(place):
+                (place.parent / name).download(part / name)
+            for name in (*_names_of_single(place),):
+                (part / name).replace(local.with_name(name))
+        else:
+            download_all(place, part)
+            part.rename(local)
+    except FileNotFoundError as error:
+        raise CorpusError(f"{place}: not a whole dataset: a file of it is missing") from error
+    except OSError as error:
+        raise UsageError(f"{error.filename or local}: cannot write there: {os_reason(error)}") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def check_no_strangers(place: RemotePath, what: str) -> None:
+    """See to it that nobody's files are where something new is to be: what an interrupted upload left may be.
+
+    Raises:
+        UsageError: there are some.
+    """
+    if _is_single(place):
+        return
+    files = place.files()
+    if files and MARKER not in files:
+        raise UsageError(f"{place}: is not empty, and not a {what}: it holds {min(files)}; name another folder")
+
+
+@contextlib.contextmanager
+def uploading(place: RemotePath, whole: tuple[str, ...], staging: Path) -> Iterator[set[str]]:
+    """Change what is behind a URL: in the block it is not whole, and afterwards it is, or what was made so far is ours.
+
+    Args:
+        place: the folder.
+        whole: the files that say that all is whole, by their names; the block leaves them in ``staging``.
+        staging: a local folder.
+
+    Yields:
+        A set for the names of all files that the block uploads; others that are there then go.
+    """
+    marker = staging / ".uploading"
+    marker.write_bytes(b"")
+    (place / MARKER).upload(marker)
+    for name in place.files():
+        if name.rpartition("/")[2] in {each.rpartition("/")[2] for each in whole}:
+            (place / name).unlink()
+    kept: set[str] = set()
+    yield kept
+    for name in place.files():
+        if name not in kept and name != MARKER:
+            (place / name).unlink()
+    for name in whole:
+        (place / name).upload(staging / name)
+    (place / MARKER).unlink()
+
+
+def _upload(local: Path, place: RemotePath) -> None:
+    try:
+        if _is_single(place):
+            place.unlink()
+            for name in _names_of_single(place, local.parent):
+                (place.parent / name).upload(local.with_name(name))
+            return
+        files = sorted(str(path.relative_to(local)) for path in local.rglob("*") if path.is_file())
+        whole = tuple(name for name in files if name.rpartition("/")[2] == DATASET_NAME)
+        with uploading(place, whole, local) as kept:
+            for name in files:
+                if name not in whole and not name.startswith("."):
+                    (place / name).upload(local / name)
+                    kept.add(name)
+    except OSError as error:
+        raise MlgoCorpusError(f"cannot read {error.filename or local}: {os_reason(error)}") from error
+
+
+def _key_of(place: RemotePath) -> Any:
+    """Give what a dataset behind a URL was made of; None where it does not say so."""
+    paths = DatasetPaths(Path(place.name), single=_is_single(place))
+    return parquet_key(place.parent / paths.modules.name if paths.single else place / paths.modules.name)
+
+
+def _is_single(place: Place) -> bool:
+    return place.name.endswith(PARQUET_SUFFIX)
+
+
+def _names_of_single(place: RemotePath, folder: Path | None = None) -> tuple[str, ...]:
+    """Name the files of a dataset that is a single file and what is beside it, that one last."""
+    paths = DatasetPaths(Path(place.name), single=True)
+    beside = [path.name for path in (paths.contexts, paths.modules)]
+    if folder is not None:
+        return (*(name for name in beside if (folder / name).is_file()), place.name)
+    return (*(name for name in beside if (place.parent / name).is_file()), place.name)
+
+
+def _is_dataset(place: RemotePath) -> bool:
+    if _is_single(place):
+        return place.is_file()
+    return any(name.rpartition("/")[2] == DATASET_NAME for name in place.files())

@@ -1,0 +1,379 @@
+"""One extraction under way: which objects must be read, workers that read them, rows collected in the inputs' order.
+
+The parent names the objects and skips those that have not changed; workers read the others and write the modules'
+files (`mlgo_corpus.runs.extract.module`); the parent collects the rows in order, so that the result is the same
+whatever the number of workers.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mlgo_corpus import __version__
+from mlgo_corpus.builds.inputs import BuildObject
+from mlgo_corpus.builds.objects import MADE_BY_CLANG, Reason
+from mlgo_corpus.corpus.folder import iter_modules_of, remove_module_files, write_manifest
+from mlgo_corpus.corpus.modules import (
+    STATUS_FAILED,
+    STATUS_OK,
+    STATUS_SKIPPED,
+    ModuleRow,
+    ModuleTableWriter,
+)
+from mlgo_corpus.corpus.split.files import Split
+from mlgo_corpus.engine.choice import HERE, EngineChoice, Lost
+from mlgo_corpus.engine.map import parallel_map
+from mlgo_corpus.files.names import (
+    MANIFEST_NAME,
+    MODULE_SUFFIXES,
+    MODULES_NAME,
+    STATE_FOLDER,
+    NameRegistry,
+    safe_module_name,
+)
+from mlgo_corpus.runs.extract.journal import Entry, Journal
+from mlgo_corpus.runs.extract.module import ObjectTask, Settings, extract_object, lost_entry
+
+# One object may take this long; only a parser that hangs or a dead network file system does.
+_OBJECT_SECONDS = 120.0
+# A chunk of work ends at this many bytes, so that large objects spread over the workers.
+_CHUNK_BYTES = 2 << 20
+_EXAMPLES = 3
+_PERMISSIONS = (Reason.UNREADABLE, Reason.MISSING_THINLTO_INDEX)
+
+
+@dataclass(slots=True)
+class ExtractReport:
+    """What an extraction did. Bytes are counted over all inputs, whether they were read again or not.
+
+    Attributes:
+        output: the corpus.
+        objects: input objects (an archive or a linked binary is one).
+        modules: modules in the corpus.
+        counts: rows by reason.
+        examples: the first few sources of each reason that is not ``ok``.
+        bitcode_bytes: in the corpus.
+        cmd_bytes: in the corpus.
+        bitcode_found: bytes met in bitcode sections, also of modules left out.
+        bitcode_explained: those of them that a row or padding accounts for; equal to ``bitcode_found``.
+        duplicates: modules with the same bitcode and command as an earlier one.
+        without_command: modules in the corpus that neither have a command nor are covered by an override.
+        failed: rows with the status ``failed``.
+        unchanged: objects not read again.
+        removed: modules of the run before that are no longer in the corpus.
+        split_removed: whether there was a split, which is gone because the corpus is another now.
+        seconds: wall time.
+        hints: what a user may want to do about the result, most important first.
+    """
+
+    output: Path
+    objects: int = 0
+    modules: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    bitcode_bytes: int = 0
+    cmd_bytes: int = 0
+    bitcode_found: int = 0
+    bitcode_explained: int = 0
+    duplicates: int = 0
+    without_command: int = 0
+    failed: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    split_removed: bool = False
+    seconds: float = 0.0
+    hints: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0: all done; 1: some objects failed, or nothing was extracted."""
+        return 1 if self.failed or not self.modules else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the report as plain values."""
+        return {**asdict(self), "output": str(self.output), "exit_code": self.exit_code}
+
+
+class _Pending(NamedTuple):
+    """An object whose rows are due: its entry, None while a worker makes it, and the entry of the run before."""
+
+    task: ObjectTask
+    entry: Entry | None
+    before: Entry | None
+
+
+class ExtractionRun:
+    """One extraction under way: the parent's side of it."""
+
+    def __init__(
+        self,
+        output: Path,
+        journal: Journal,
+        settings: Settings,
+        *,
+        dedup: bool,
+        jobs: int | None,
+        engine: EngineChoice = HERE,
+        needs: Sequence[Path] = (),
+    ) -> None:
+        self._output = output
+        # Of this run alone: a worker that outlives a killed parent finds its own gone, and can write nothing.
+        self._scratch = journal.scratch / secrets.token_hex(8)
+        self._journal = journal
+        self._settings = settings
+        self._dedup = dedup
+        self._jobs = jobs
+        self._engine = engine
+        self._needs = needs
+        self._table = ModuleTableWriter(output / MODULES_NAME, output / STATE_FOLDER / f"{MODULES_NAME}.tmp")
+        self._pending: deque[_Pending] = deque()
+        self._modules: list[str] = []
+        self._content: dict[int, str | None] = {}
+        self._digest = sha256()
+        self._counts: Counter[str] = Counter()
+        self._visited: set[str] = set()
+        self._stale: list[str] = []
+        self._lost: set[str] = set(journal.unfinished)
+        self._first_triple: str | None = None
+        self.report = ExtractReport(output)
+        self.clang_without_bitcode = 0
+        self.first_without_bitcode = ""
+        self.override: Sequence[str] | None = None
+
+    def extract(self, objects: Iterator[BuildObject], progress: Callable[[int], None]) -> None:
+        """Bring every object's modules into the corpus, and its rows into the table, in order."""
+        self._clear_scratch()
+        self._scratch.mkdir(parents=True)
+        for result in self._read(self._tasks(objects, progress), self._jobs, self._engine):
+            task, _, before = self._pending.popleft()  # the first that is due: all before it are drained
+            self._collect(self._entry(task, result), before)
+            self._drain(progress)
+        self._drain(progress)
+
+    def _read(self, tasks: Iterable[ObjectTask], jobs: int | None, engine: EngineChoice) -> Iterator[Entry | Lost]:
+        output, scratch = engine.place(self._output), engine.place(self._scratch)
+        return parallel_map(
+            partial(extract_object, str(output), str(scratch), self._settings),
+            tasks,
+            jobs=jobs,
+            limit=_OBJECT_SECONDS,
+            weigh=_share_of_chunk,
+            engine=engine,
+            needs=(scratch, *self._needs),
+        )
+
+    def _entry(self, task: ObjectTask, result: Entry | Lost) -> Entry:
+        if isinstance(result, Entry):
+            if result.stamp is None:  # given up half-way
+                self._lost.add(task.name)
+            return result
+        self._lost.add(task.name)
+        return lost_entry(task, Reason.TIMEOUT if result.timed_out else Reason.WORKER_DIED, result.detail)
+
+    def _tasks(self, objects: Iterator[BuildObject], progress: Callable[[int], None]) -> Iterator[ObjectTask]:
+        """Name each object and yield it if it must be read; what needs no reading goes straight to the pending."""
+        registry = NameRegistry()
+        for item in objects:
+            wanted = safe_module_name(item.name)
+            name = registry.claim(wanted)
+            identity = digest_of((__version__, os.path.abspath(item.path), os.path.abspath(item.directory)))[:16]
+            task = ObjectTask(item.path, name, item.source or item.name, name != wanted, item.directory, identity)
+            before = self._journal.get(name)
+            if item.problem is not None:
+                self._pending.append(_Pending(task, lost_entry(task, Reason(item.problem), item.detail), before))
+                self._drain(progress)
+            elif before is not None and before.identity == identity and self._is_current(before, item.path):
+                self.report.unchanged += 1
+                self._pending.append(_Pending(task, before, before))
+                self._drain(progress)
+            else:
+                trusted = before is not None and name not in self._journal.unfinished
+                task = task._replace(known=tuple(_digests(before)) if before is not None and trusted else ())
+                self._pending.append(_Pending(task, None, before))
+                self._journal.issue(name)
+                yield task
+
+    def _is_current(self, entry: Entry, path: str) -> bool:
+        """Tell whether an object need not be read: it is as it was, and so are the files made from it."""
+        if entry.name in self._journal.unfinished or not entry.is_current(path):
+            return False
+        for row in entry.rows:
+            if row.reason in _PERMISSIONS:  # which may change although the file does not
+                return False
+            if row.status == STATUS_OK and not self._is_whole(row):
+                return False
+        return True
+
+    def _is_whole(self, row: ModuleRow) -> bool:
+        path = os.path.join(self._output, row.module)
+        try:
+            if os.stat(path + MODULE_SUFFIXES[0]).st_size != row.bitcode_bytes:
+                return False
+            if row.cmd_bytes is not None and os.stat(path + MODULE_SUFFIXES[1]).st_size != row.cmd_bytes:
+                return False
+            return self._settings.thinlto is None or os.path.exists(path + MODULE_SUFFIXES[2])
+        except OSError:
+            return False
+
+    def _drain(self, progress: Callable[[int], None]) -> None:
+        """Collect what is due and needed no reading, and hand the journal on."""
+        while self._pending and (entry := self._pending[0].entry) is not None:
+            task, _, before = self._pending.popleft()
+            if self._dedup and self._is_no_duplicate_now(entry):
+                self.report.unchanged -= 1
+                self._journal.issue(task.name)
+                (result,) = self._read([task], 1, HERE)
+                entry = self._entry(task, result)
+            self._collect(entry, before)
+        self._journal.sync()
+        progress(self.report.objects)
+
+    def _is_no_duplicate_now(self, entry: Entry) -> bool:
+        """Tell whether a module that was left out as a copy has lost the one it was a copy of."""
+        own = set()
+        for row in entry.rows:
+            key = _content_key(row)
+            if row.reason == Reason.DUPLICATE and key not in self._content and key not in own:
+                return True
+            own.add(key)
+        return False
+
+    def _collect(self, entry: Entry, before: Entry | None) -> None:
+        rows = tuple(self._without_duplicates(row) for row in entry.rows)
+        dropped = entry.modules() - {row.module for row in rows if row.status == STATUS_OK}
+        entry = replace(entry, rows=rows, stale=tuple(sorted(dropped)))
+        if before is not None:
+            self._visited.add(entry.name)
+            self._leave_behind(before, entry.modules())
+        if entry.name not in self._lost or entry.stamp is not None:  # else it stays unfinished, until finish()
+            self._journal.add(entry)
+        report = self.report
+        report.objects += 1
+        report.bitcode_found += entry.bitcode_found
+        report.bitcode_explained += entry.padding
+        for row in rows:
+            self._table.append(row)
+            self._counts[row.reason] += 1
+            if row.reason != Reason.OK and len(shown := report.examples.setdefault(row.reason, [])) < _EXAMPLES:
+                shown.append(row.source if row.member is None else f"{row.source}({row.member})")
+            report.bitcode_explained += row.bitcode_bytes or 0
+            if row.status == STATUS_FAILED:
+                report.failed += 1
+            elif row.reason == Reason.NO_BITCODE:
+                if row.detail.endswith(MADE_BY_CLANG):
+                    self.clang_without_bitcode += 1
+                    self.first_without_bitcode = self.first_without_bitcode or row.source
+            elif row.status == STATUS_OK:
+                self._modules.append(row.module)
+                report.modules += 1
+                report.bitcode_bytes += row.bitcode_bytes or 0
+                report.cmd_bytes += row.cmd_bytes or 0
+                report.without_command += row.cmd_origin == "none"
+                self._first_triple = self._first_triple or row.target_triple
+                self._digest.update(f"{row.module}\0{row.bitcode_sha256}\0{row.cmd_sha256}\0".encode())
+
+    def _without_duplicates(self, row: ModuleRow) -> ModuleRow:
+        if row.status != STATUS_OK and row.reason != Reason.DUPLICATE:
+            return row
+        key = _content_key(row)
+        if key not in self._content:
+            self._content[key] = row.module if self._dedup else None
+            return row
+        self.report.duplicates += 1
+        kept = self._content[key]
+        if kept is None:
+            return row
+        if row.status == STATUS_OK:
+            self._stale.append(row.module)
+        return row._replace(
+            status=STATUS_SKIPPED,
+            reason=str(Reason.DUPLICATE),
+            detail=f"the same bitcode and command as {kept}",
+            duplicate_of=kept,
+        )
+
+    def finish(self, header: dict[str, Any], override: Callable[[str | None], Sequence[str] | None]) -> None:
+        """Publish the table and the manifest, then take away what is no longer in the corpus.
+
+        Args:
+            header: what decided the outcome, for the table's metadata.
+            override: gives the manifest's override for the modules' target triple.
+        """
+        self.override = override(self._first_triple)
+        split = Split.of(self._output)
+        about = {"tool": "mlgo-corpus", **header, "inputs": None, "corpus_digest": self._digest.hexdigest()}
+        self._table.commit(about)
+        write_manifest(
+            self._output / MANIFEST_NAME,
+            self._modules,
+            has_thinlto=self._settings.thinlto is not None,
+            override=self.override,
+        )
+        for name in self._journal.names():
+            if name not in self._visited and (entry := self._journal.get(name)) is not None:
+                self._leave_behind(entry, frozenset())
+        if split is not None:
+            self.report.split_removed = not split.keep(about)
+        current = set(self._modules)
+        for module in self._stale:
+            if module not in current:
+                remove_module_files(self._output, module)
+        for name in self._lost:  # a worker may have written any of its modules
+            for module in list(iter_modules_of(self._output, name)):
+                if module not in current:
+                    remove_module_files(self._output, module)
+        self._journal.commit()
+        self.report.counts = dict(self._counts.most_common())
+
+    def _leave_behind(self, before: Entry, kept: frozenset[str]) -> None:
+        """Mark the modules that an object had, and no longer has, for removal."""
+        self._stale.extend((before.modules() | frozenset(before.stale)) - kept)
+        self.report.removed += len(before.modules() - kept)
+
+    def close(self) -> None:
+        """Leave nothing half-written, however the run ended; what the journal holds lets the next one go on."""
+        self._table.abandon()
+        self._clear_scratch()
+        self._journal.close()
+
+    def _clear_scratch(self) -> None:
+        folder = self._journal.scratch
+        if folder.is_symlink() or not folder.is_dir():
+            folder.unlink(missing_ok=True)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _content_key(row: ModuleRow) -> int:
+    """Give a number that modules of equal bitcode and command share; 128 bits tell all others apart."""
+    return int((row.bitcode_sha256 or "0")[:32], 16) ^ int((row.cmd_sha256 or "0")[:32], 16)
+
+
+def _digests(entry: Entry) -> Iterator[tuple[str, str | None, str | None]]:
+    """Give the digests of what was written for an object; duplicates are written before they are taken away."""
+    return (
+        (row.module, row.bitcode_sha256, row.cmd_sha256)
+        for row in entry.rows
+        if row.status == STATUS_OK or row.reason == Reason.DUPLICATE
+    )
+
+
+def _share_of_chunk(task: ObjectTask) -> float:
+    try:
+        return os.stat(task.path).st_size / _CHUNK_BYTES
+    except (OSError, ValueError):
+        return 0.0
+
+
+def digest_of(texts: Iterable[str]) -> str:
+    """Give a hex digest of some texts, in their order."""
+    return sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,208 @@
+"""Making a corpus's table of functions: every module is read once, by workers, and again only if it changes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mlgo_corpus import __version__
+from mlgo_corpus.compilers.find import cache_folder
+from mlgo_corpus.corpus.folder import Corpus, Module
+from mlgo_corpus.corpus.functions import (
+    FunctionColumns,
+    FunctionTableWriter,
+    ModuleFunctions,
+    iter_known,
+    read_function_columns,
+    read_function_metadata,
+)
+from mlgo_corpus.corpus.select import corpus_digest
+from mlgo_corpus.engine.choice import Lost
+from mlgo_corpus.engine.map import parallel_map
+from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError
+from mlgo_corpus.files.folder import finish_moves, whole_files
+from mlgo_corpus.files.names import FUNCTIONS_NAME
+from mlgo_corpus.files.remote import Place, RemotePath
+from mlgo_corpus.files.scratch import scratch_folder
+from mlgo_corpus.files.text import os_reason, printable
+from mlgo_corpus.formats.bitcode.functions import read_functions
+
+_MODULE_SECONDS = 600.0
+# Raised when the hash of a body changes: tables of another one are made anew.
+_RULES = 1
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionIndex:
+    """A corpus's table of functions.
+
+    Attributes:
+        path: where it is; it may be behind the URL of a packed corpus.
+        read: modules that were read for it now.
+        problems: modules that cannot be read: name and why.
+    """
+
+    path: Place
+    read: int
+    problems: tuple[tuple[str, str], ...]
+
+
+def read_corpus_functions(
+    corpus: Corpus, names: Sequence[str], *, jobs: int, progress: Callable[[int, int], None] | None = None
+) -> tuple[FunctionColumns, tuple[tuple[str, str], ...]]:
+    """Read the functions of some of a corpus's modules, which are numbered in this order, and what cannot be read.
+
+    Args:
+        corpus: whose `function_index` is made where it is not there.
+        names: of its modules.
+        jobs: processes that read modules.
+        progress: is told (modules read, modules in all).
+
+    Raises:
+        MlgoCorpusError: the table of functions cannot be written, or is damaged.
+    """
+    try:
+        with function_index(corpus, jobs=jobs, progress=progress) as index:
+            return read_function_columns(index.path, names), index.problems
+    except OSError as error:
+        raise MlgoCorpusError(f"cannot write {error.filename or corpus.location}: {os_reason(error)}") from error
+
+
+@contextmanager
+def function_index(
+    corpus: Corpus, *, jobs: int, progress: Callable[[int, int], None] | None = None
+) -> Iterator[FunctionIndex]:
+    """Give a corpus's table of functions for the length of the block, and make it if it is not there.
+
+    It stays in the corpus's folder as ``functions.parquet``, and that of a packed corpus, to which nothing is added, in
+    the user's cache; where that cannot be written, it is a temporary file.
+
+    Raises:
+        OSError: it cannot be written anywhere.
+    """
+    place = corpus.path / FUNCTIONS_NAME
+    there: tuple[Place, ...] = (place,)
+    if corpus.packed:
+        place = _cached(corpus)
+        there = (corpus.place / FUNCTIONS_NAME, place)
+    finish_moves(place)
+    digest = corpus_digest(corpus, corpus.names)
+    known: Place | None = None
+    for path in there:
+        about = read_function_metadata(path)
+        if about.get("rules") == _RULES:
+            if about.get("corpus") == digest:
+                yield FunctionIndex(path, 0, tuple((name, why) for name, why in about.get("problems", ())))
+                return
+            known = path
+    with ExitStack() as stack:
+        if not os.access(place.parent, os.W_OK):
+            place = stack.enter_context(scratch_folder()) / FUNCTIONS_NAME
+        with whole_files(place) as files:
+            index = _make(corpus, files.make(place), known, digest, jobs, progress)
+        yield replace(index, path=place)
+
+
+def _cached(corpus: Corpus) -> Path:
+    """Give the place of a packed corpus's table in the user's cache, whose folder is made if it can be."""
+    where = corpus.location if isinstance(corpus.place, RemotePath) else os.path.realpath(corpus.place)
+    folder = cache_folder() / "functions"
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{sha256(os.fsencode(where)).hexdigest()[:32]}.parquet"
+
+
+def _make(
+    corpus: Corpus,
+    place: Path,
+    known: Place | None,
+    digest: str,
+    jobs: int,
+    progress: Callable[[int, int], None] | None,
+) -> FunctionIndex:
+    old = {} if known is None else _read_known(known)
+    read = 0
+    problems: list[tuple[str, str]] = []
+    table = FunctionTableWriter(place)
+    try:
+        sizes = corpus.sizes(corpus.names)
+        items = (
+            _Item(module, before.bitcode_sha256 if (before := _of(old, module)) else None, sizes[module.name])
+            for module in corpus
+        )
+        made = parallel_map(_index_module, items, jobs=jobs, limit=_MODULE_SECONDS, weigh=_share_of_chunk)
+        for done, (module, found) in enumerate(zip(corpus, made, strict=True), 1):
+            if isinstance(found, Lost):
+                problems.append((printable(module.name), found.detail))
+            elif found is None:
+                table.append(old[printable(module.name)])
+            else:
+                read += 1
+                table.append(found)
+                if found.problem:
+                    problems.append((found.module, found.problem))
+            if progress is not None:
+                progress(done, len(corpus))
+        table.commit(
+            {"tool": "mlgo-corpus", "version": __version__, "rules": _RULES, "corpus": digest, "problems": problems}
+        )
+    except BaseException:
+        table.abandon()
+        raise
+    return FunctionIndex(place, read, tuple(problems))
+
+
+def _read_known(path: Place) -> dict[str, ModuleFunctions]:
+    try:
+        return {made.module: made for made in iter_known(path)}
+    except CorpusError:  # damaged: it is made anew
+        return {}
+
+
+def _of(known: dict[str, ModuleFunctions], module: Module) -> ModuleFunctions | None:
+    return known.get(printable(module.name))
+
+
+class _Item(NamedTuple):
+    """A module to be read, the digest of the bitcode that is known already, and its bytes."""
+
+    module: Module
+    known: str | None
+    size: int
+
+
+def _index_module(item: _Item) -> ModuleFunctions | None:
+    """Read a module's functions; None if its bitcode is the one that is known."""
+    module, known, _ = item
+    name = printable(module.name)
+    try:
+        data = module.bitcode()
+    except CorpusError as error:
+        return ModuleFunctions(name, "", problem=printable(error.message))
+    digest = sha256(data).hexdigest()
+    if digest == known:
+        return None
+    try:
+        functions = read_functions(data)
+    except FormatError as error:
+        return ModuleFunctions(name, digest, problem=printable(str(error.at(None))))
+    return ModuleFunctions(
+        name,
+        digest,
+        tuple(printable(function.name) for function in functions),
+        tuple(function.linkage for function in functions),
+        np.array([function.instructions for function in functions], np.int32),
+        np.array([function.body_hash for function in functions], np.uint64),
+    )
+
+
+def _share_of_chunk(item: _Item) -> float:
+    return item.size / _CHUNK_BYTES

@@ -1,0 +1,1 @@
+"""Every module compiled again and compared with its object."""

@@ -1,0 +1,268 @@
+"""A rebuild certificate under way: the compilers, the workers, the rows in order, what they add up to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mlgo_corpus.compilers.choose import compiler_identity
+from mlgo_corpus.compilers.find import COMPILER_VARIABLE, built_toolchains
+from mlgo_corpus.compilers.probe import probe_compiler, probe_toolchains
+from mlgo_corpus.corpus.certificate import (
+    BAD,
+    CERTIFICATE_KIND,
+    CertificateJournal,
+    Outcome,
+    RebuildRow,
+    read_certificate,
+    write_certificate,
+)
+from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.verify import ModuleLookup
+from mlgo_corpus.dataset.tracetable import TraceReason
+from mlgo_corpus.engine.choice import HERE, EngineChoice, Lost
+from mlgo_corpus.engine.map import parallel_map
+from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.files.text import os_reason, printable
+from mlgo_corpus.runs.rebuild.module import RebuildCompiler, RebuildItem, RebuildSettings, rebuild_module
+
+# Of an item's time, what is not the compiler's.
+_SLACK_S = 120.0
+_PROBLEMS = 10
+
+
+@dataclass(slots=True)
+class RebuildReport:
+    """What a certificate says.
+
+    Attributes:
+        output: the certificate.
+        modules: modules in it.
+        outcomes: modules by outcome.
+        same_bytes: modules of which every byte of the object came again.
+        reasons: modules that fail, or have no object, by reason.
+        compilers: modules by what compiled them.
+        other_version: modules compiled by another LLVM than the one that made them.
+        object_text_size, rebuilt_text_size: bytes of text of the objects that were compared.
+        resumed: modules that an earlier, interrupted run had done.
+        problems: the first modules that are bad: module, outcome, detail.
+        notes: the first modules of the other outcomes that need a word: module, outcome, detail.
+        seconds: how long it took.
+    """
+
+    output: Path
+    modules: int = 0
+    outcomes: dict[str, int] = field(default_factory=dict)
+    same_bytes: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    compilers: dict[str, int] = field(default_factory=dict)
+    other_version: int = 0
+    object_text_size: int = 0
+    rebuilt_text_size: int = 0
+    resumed: int = 0
+    problems: tuple[tuple[str, str, str], ...] = ()
+    notes: tuple[tuple[str, str, str], ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def bad(self) -> int:
+        """How many modules differ or fail."""
+        return sum(self.outcomes.get(outcome, 0) for outcome in BAD)
+
+    def see(self, row: RebuildRow) -> None:
+        """Count a row."""
+        self.modules += 1
+        self.outcomes[row.outcome] = self.outcomes.get(row.outcome, 0) + 1
+        if row.outcome in (Outcome.FAILS, Outcome.NO_OBJECT):
+            self.reasons[row.reason] = self.reasons.get(row.reason, 0) + 1
+        else:
+            self.same_bytes += row.object_sha256 == row.rebuilt_sha256
+            self.object_text_size += row.object_text_size or 0
+            self.rebuilt_text_size += row.rebuilt_text_size or 0
+        if row.compiler is not None:
+            self.compilers[row.compiler] = self.compilers.get(row.compiler, 0) + 1
+            self.other_version += row.same_version is False
+        told = (row.module, row.outcome, f"{row.reason}: {row.detail}" if row.reason != "ok" else row.detail)
+        if row.outcome in BAD and len(self.problems) < _PROBLEMS:
+            self.problems += (told,)
+        elif row.outcome in (Outcome.CODE_IDENTICAL, Outcome.NO_OBJECT):
+            seen = Counter(outcome for _, outcome, _ in self.notes)
+            if not seen[row.outcome]:
+                self.notes += (told,)
+
+    def as_json(self) -> dict[str, Any]:
+        """Give the report as plain values."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**values, "output": str(self.output), "bad": self.bad}
+
+
+def read_report(path: Path) -> RebuildReport:
+    """Sum up a certificate that is there.
+
+    Raises:
+        CorpusError: it is none.
+    """
+    report = RebuildReport(path)
+    for row in read_certificate(path):
+        report.see(row)
+    report.resumed = report.modules
+    return report
+
+
+def rebuild_compilers(named: str | None, *, cache: Path, jobs: int) -> tuple[RebuildCompiler, ...]:
+    """Find the compilers that may rebuild a corpus.
+
+    Args:
+        named: the only one to take; by default what `COMPILER_VARIABLE` names, else all that are found.
+        cache: where it is known what compilers can do.
+        jobs: how many compilers to look at side by side.
+
+    Raises:
+        UsageError: there is none.
+    """
+    named = named or os.environ.get(COMPILER_VARIABLE) or None
+    if named is not None:
+        found = [probe_compiler(named, cache=cache)]
+    else:
+        found = list(probe_toolchains(built=built_toolchains(cache), cache=cache, jobs=jobs))
+        # One that we built is not the one that made a corpus, whatever its version.
+        found.sort(key=lambda one: one.origin == "built")
+    compilers = []
+    for one in found:
+        if one.problem is None and one.version is not None:
+            version = tuple(int(number) for number in one.version.split("."))
+            compilers.append(RebuildCompiler(one.cc1, version, one.vendor or "", compiler_identity(one)))
+    if not compilers:
+        raise UsageError(
+            "no clang found to rebuild with: name one with --compiler, or see 'mlgo-corpus toolchain list'"
+        )
+    return tuple(compilers)
+
+
+def certify(
+    corpus: Corpus,
+    names: Sequence[str],
+    output: Path,
+    settings: RebuildSettings,
+    about: dict[str, Any],
+    *,
+    jobs: int | None,
+    progress: Callable[[int, int, int], None] | None,
+    engine: EngineChoice = HERE,
+) -> RebuildReport:
+    """Rebuild modules, and write the certificate.
+
+    Args:
+        corpus: where they are.
+        names: which of them.
+        output: the certificate's file.
+        settings: how they are rebuilt; its work folder is made here, and removed.
+        about: what tells this certificate from another: for its metadata, and for going on with an interrupted one.
+        jobs: compilers at a time.
+        progress: is told (modules done, of them bad, modules in all).
+        engine: where the compilers run.
+
+    Raises:
+        MlgoCorpusError: the certificate cannot be written.
+    """
+    started = time.perf_counter()
+    try:
+        key = {**about, "build_dirs": [os.path.abspath(folder) for folder in settings.build_dirs]}
+        journal = CertificateJournal(output, key)
+        try:
+            _clear(settings.work)
+            settings.work.mkdir()
+            run = _Certification(corpus, names, output, settings, journal, jobs, progress, engine)
+            metadata = {**about, "kind": CERTIFICATE_KIND, "outcomes": run.report.outcomes}
+            write_certificate(output, run.rows(), metadata)
+            journal.finish()
+        finally:
+            journal.close()
+            _clear(settings.work)
+    except OSError as error:
+        what = f"cannot write {error.filename or output}: {os_reason(error)}"
+        raise MlgoCorpusError(f"{what}; what is whole is kept, and the same command goes on") from error
+    run.report.seconds = time.perf_counter() - started
+    return run.report
+
+
+def _clear(folder: Path) -> None:
+    if folder.is_symlink():
+        folder.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Certification:
+    def __init__(
+        self,
+        corpus: Corpus,
+        names: Sequence[str],
+        output: Path,
+        settings: RebuildSettings,
+        journal: CertificateJournal,
+        jobs: int | None,
+        progress: Callable[[int, int, int], None] | None,
+        engine: EngineChoice,
+    ) -> None:
+        self._corpus = corpus
+        self._names = names
+        self._settings = settings
+        self._journal = journal
+        self._jobs = jobs
+        self._progress = progress
+        self._engine = engine
+        self.report = RebuildReport(output)
+
+    def rows(self) -> Iterator[RebuildRow]:
+        """Give each module's row, in order: what is known of it already, or what comes of rebuilding it."""
+        known = self._journal.known
+        made = parallel_map(
+            partial(rebuild_module, self._settings),
+            self._items(),
+            jobs=self._jobs,
+            limit=self._settings.timeout + _SLACK_S,
+            weigh=lambda _: 1.0,
+            long_items=True,
+            engine=self._engine,
+            needs=[
+                str(self._settings.work),
+                *map(str, self._corpus.on_this_machine()),
+                *self._settings.build_dirs,
+                *(compiler.cc1[0] for compiler in self._settings.compilers),
+            ],
+        )
+        for name in self._names:
+            if (row := known.get(printable(name))) is not None:
+                self.report.resumed += 1
+            else:
+                outcome = next(made)
+                row = _lost(name, outcome) if isinstance(outcome, Lost) else outcome
+                self._journal.add(row)
+            self.report.see(row)
+            if self._progress is not None:
+                self._progress(self.report.modules, self.report.bad, len(self._names))
+            yield row
+
+    def _items(self) -> Iterator[RebuildItem]:
+        lookup = ModuleLookup(self._corpus)
+        for name in self._names:
+            row = lookup.find(name)
+            if printable(name) in self._journal.known:
+                continue
+            module = self._corpus[name]
+            if row is None:  # upstream's tools name a module after its object
+                yield RebuildItem(module, name, None, None)
+            else:
+                yield RebuildItem(module, row.source, row.member, row.bitcode_sha256)
+
+
+def _lost(name: str, outcome: Lost) -> RebuildRow:
+    reason = TraceReason.TIMEOUT if outcome.timed_out else TraceReason.WORKER_DIED
+    return RebuildRow(printable(name), Outcome.FAILS.value, reason.value, outcome.detail)

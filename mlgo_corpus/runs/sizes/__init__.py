@@ -1,0 +1,1 @@
+"""Features and native sizes of every function."""

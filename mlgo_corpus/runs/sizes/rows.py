@@ -1,0 +1,176 @@
+"""One module's rows of the table of functions, made by a worker and kept until the table is put together."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from mlgo_corpus.compilers.command import row_name
+from mlgo_corpus.corpus.folder import Module
+from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK
+from mlgo_corpus.dataset.sizes.snapshot import Functions, ModuleSnapshot, SnapshotReason
+from mlgo_corpus.dataset.sizes.table import ATTRIBUTES, IR2NATIVE_COLUMNS, VECTOR, Columns, ModuleSizes
+from mlgo_corpus.files import arrays
+from mlgo_corpus.files.atomic import create_file, write_atomically
+from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
+from mlgo_corpus.files.text import printable
+from mlgo_corpus.formats.objects.symbols import LabelStatus
+from mlgo_corpus.runs.sizes.module import SnapshotSettings, snapshot_module
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class SizingSettings:
+    """What all modules of a table have in common: how they are run, which columns, and where rows are kept."""
+
+    snapshot: SnapshotSettings
+    columns: Columns
+    work: Path
+
+
+class SizingItem(NamedTuple):
+    """One module to run, and its number among those of this table."""
+
+    number: int
+    module: Module
+
+
+class SizedModule(NamedTuple):
+    """What came of one run; ``part`` is the name of its rows' file in the work folder, None where it has none.
+
+    ``properties`` are the names of LLVM's function properties.
+    """
+
+    row: ModuleSizes
+    part: str | None
+    properties: tuple[str, ...]
+
+
+def size_module(settings: SizingSettings, item: SizingItem) -> SizedModule:
+    """Run the compiler over one module, and keep its rows in the work folder: first the rows, then what tells of them.
+
+    What goes wrong with the module is told in the row.
+
+    Raises:
+        OSError: the work folder cannot be written.
+    """
+    made = snapshot_module(settings.snapshot, item.module, work=settings.work)
+    part = None
+    if made.functions is not None and len(made.functions):
+        part = f"run-{item.number:07d}.parquet"
+        _write_part(settings, part, made)
+    properties = _property_names(made.functions)
+    sized = SizedModule(_row(made), part, properties)
+    write_atomically(settings.work / row_name(item.number), json.dumps(sized).encode())
+    return sized
+
+
+def _property_names(functions: Functions | None) -> tuple[str, ...]:
+    return () if functions is None or functions.properties is None else functions.properties.names
+
+
+def _write_part(settings: SizingSettings, name: str, made: ModuleSnapshot) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if made.functions is None:
+        raise AssertionError("there are rows")
+    batch = function_batch(made.module, made.functions, settings.columns)
+    temporary = settings.work / f".{name}.{os.getpid()}.tmp"  # a machine that was given up may be at it, too
+    with create_file(temporary) as file:
+        pq.write_table(pa.Table.from_batches([batch]), file, compression="lz4", write_statistics=False)
+    temporary.replace(settings.work / name)
+
+
+def _row(made: ModuleSnapshot) -> ModuleSizes:
+    detail = printable(made.detail)
+    if made.reason is not SnapshotReason.OK or made.functions is None:
+        return ModuleSizes(made.module, STATUS_FAILED, made.reason.value, detail, cpu_s=made.cpu_s)
+    return ModuleSizes(
+        module=made.module,
+        status=STATUS_OK,
+        reason=made.reason.value,
+        detail=detail,
+        functions=len(made.functions),
+        labelled=sum(label.size is not None for label in made.functions.labels),
+        faithful=made.faithful,
+        text_size=made.text_size,
+        code_size=made.code_size,
+        explained_size=explained_size(made.functions),
+        object_sha256=made.object_sha256,
+        cpu_s=made.cpu_s,
+        replay_cpu_s=made.replay_cpu_s,
+    )
+
+
+def function_batch(module: str, functions: Functions, columns: Columns) -> pa.RecordBatch:
+    """Make rows of a module's functions, without ``split``."""
+    import pyarrow as pa
+
+    count = len(functions)
+    made: dict[str, pa.Array] = {
+        "module": arrays.texts(pa.string(), [printable(module)] * count),
+        "function": arrays.texts(pa.string(), [printable(name) for name in functions.names]),
+    }
+    if "context" in columns.groups:
+        made |= _context(functions)
+    if "llvm" in columns.groups and functions.properties is not None:
+        values = functions.properties.values
+        for place, name in enumerate(functions.properties.names):
+            made[name] = arrays.numbers(pa.int64(), np.ascontiguousarray(values[:, place], np.int64))
+    if columns.wants_vectors and functions.ir2native is not None:
+        vectors = np.ascontiguousarray(functions.ir2native, np.int32)
+        for place, name in enumerate(IR2NATIVE_COLUMNS):
+            made[name] = arrays.numbers(pa.int32(), np.ascontiguousarray(vectors[:, place]))
+        if columns.vector:
+            elements = arrays.numbers(pa.int32(), vectors.reshape(-1))
+            made[VECTOR] = pa.FixedSizeListArray.from_arrays(elements, len(IR2NATIVE_COLUMNS))
+    labels = functions.labels
+    made["native_size"] = arrays.numbers_or_null(pa.int64(), [label.size for label in labels])
+    made["status"] = arrays.texts(pa.string(), [str(label.status) for label in labels])
+    made["fragments"] = arrays.numbers(pa.int32(), np.array([label.fragments for label in labels], np.int32))
+    made["body_digest"] = arrays.texts(pa.string(), [digest.hex() for digest in functions.digests])
+    return pa.RecordBatch.from_arrays(list(made.values()), names=list(made))
+
+
+def _context(functions: Functions) -> dict[str, Any]:
+    import pyarrow as pa
+
+    context = functions.context
+    count = len(functions)
+    made: dict[str, Any] = {
+        "linkage": arrays.texts(pa.string(), context.linkage),
+        "comdat": arrays.texts(pa.string(), [printable(name) or None for name in context.comdat]),
+        "section": arrays.texts(pa.string(), [printable(name) or None for name in context.section]),
+    }
+    for name in ATTRIBUTES:
+        made[name] = arrays.numbers_or_null(pa.bool_(), [name in attributes for attributes in context.attributes])
+    cpus = [attributes.get("target-cpu") for attributes in context.attributes]
+    return made | {
+        "target_triple": arrays.texts(pa.string(), [context.triple] * count),
+        "target_cpu": arrays.texts(pa.string(), cpus),
+        "opt_level": arrays.texts(pa.string(), [context.level] * count),
+    }
+
+
+def explained_size(functions: Functions) -> int:
+    """Give the bytes of all functions that have a size; those that are one count once."""
+    return sum(label.size or 0 for label in functions.labels if label.status == LabelStatus.OK)
+
+
+def read_sized(work: Path, number: int, module: str) -> SizedModule | None:
+    """Give what an earlier call with the same settings kept of a run that went well, or None."""
+    try:
+        row, part, properties = json.loads(read_regular(work / row_name(number), MAX_NOTE_BYTES))
+        sized = SizedModule(ModuleSizes(*row), part, tuple(properties))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+    there = part is None or (isinstance(part, str) and (work / part).is_file())
+    return sized if there and sized.row.module == module and sized.row.status == STATUS_OK else None

@@ -1,0 +1,1 @@
+"""The decisions of a compiler on every module."""

@@ -1,1 +1,0 @@
-"""Store: what lies on disk."""

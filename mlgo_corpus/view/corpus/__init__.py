@@ -1,0 +1,1 @@
+"""The part of a page on a corpus."""

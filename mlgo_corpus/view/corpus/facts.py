@@ -1,0 +1,223 @@
+"""What there is to say of a corpus, from its tables; no module of a corpus that has them is read."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.functions import read_function_columns
+from mlgo_corpus.corpus.groups import digest_keys, group_labels, integers, is_again
+from mlgo_corpus.corpus.modules import STATUS_OK
+from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.corpus.scan import iter_tables
+from mlgo_corpus.corpus.split.components import Leakage, find_sharing, measure_leakage
+from mlgo_corpus.corpus.split.sides import SIDES
+from mlgo_corpus.files.names import CERTIFICATE_NAME, FUNCTIONS_NAME
+from mlgo_corpus.files.tables import read_metadata
+from mlgo_corpus.files.text import printable
+from mlgo_corpus.view.aggregate import Distribution
+from mlgo_corpus.view.columns import LARGEST, blamed, count_texts, iter_columns, texts_of
+
+GROUPED: Final = ("opt-level", "language", "triple", "producer")
+"""What the modules of a corpus are counted by."""
+
+_COLUMNS = (
+    "reason", "bitcode_bytes", "cmd_bytes", "bitcode_sha256", "cmd_sha256", "functions", "split", "opt_level",
+    "main_file_name", "target_triple", "producer",
+)  # fmt: skip
+_EXAMPLES = 6
+# Folders are told apart down to this depth, and to so many of them: a treemap shows some tens.
+_FOLDER_DEPTH = 2
+_FOLDERS = 100_000
+# Turned by half, so that equal digests of bitcode and command do not cancel each other out.
+_HALF = np.uint64(32)
+
+
+@dataclass(slots=True)
+class Group:
+    """Modules of one label, their bytes of bitcode."""
+
+    modules: int = 0
+    size: int = 0
+
+
+@dataclass(slots=True)
+class Certificate:
+    """What compiling every module again gave.
+
+    Attributes:
+        outcomes: modules by outcome.
+        bad: the first modules that are different or failed: name, outcome, detail.
+        about: what the table says of its making.
+    """
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    bad: list[tuple[str, str, str]] = field(default_factory=list)
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class CorpusFacts:
+    """A corpus's numbers.
+
+    Attributes:
+        shown: its path or URL.
+        about: what its table says of its making, or ``corpus.json``.
+        packed: whether it is packed.
+        names: the modules.
+        sizes: of shape (modules,): bytes of bitcode.
+        keys: of shape (modules,): 64 bits of the digests of bitcode and command; 0 where that is not known.
+        functions: that modules define; None where it is known of none.
+        cmd_bytes: bytes of commands.
+        reasons: rows of the table by (reason, status).
+        left_out: bytes of bitcode of rows that are not in the corpus, by reason.
+        groups: modules by label, by what they are grouped by.
+        folders: modules by folder.
+        splits: modules by side.
+        leakage: of the sides; None where there are none, or the table of functions is not there.
+        certificate: of rebuilding, or None.
+        has_thinlto: whether modules have ThinLTO indexes.
+    """
+
+    shown: str
+    about: dict[str, Any]
+    packed: bool
+    has_thinlto: bool
+    names: list[str] = field(default_factory=list)
+    sizes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    keys: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
+    functions: int | None = None
+    cmd_bytes: int = 0
+    reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+    groups: dict[str, dict[str, Group]] = field(default_factory=lambda: {by: defaultdict(Group) for by in GROUPED})
+    folders: dict[str, Group] = field(default_factory=lambda: defaultdict(Group))
+    splits: dict[str, Group] = field(default_factory=lambda: defaultdict(Group))
+    leakage: Leakage | None = None
+    certificate: Certificate | None = None
+
+    @property
+    def again(self) -> NDArray[np.bool_]:
+        """Tell of each module whether it has the bitcode and the command of an earlier one."""
+        return np.asarray((self.keys != 0) & is_again(self.keys))
+
+    @property
+    def distribution(self) -> Distribution:
+        """The sizes' distribution."""
+        found = Distribution()
+        found.add(self.sizes)
+        return found
+
+
+def read_corpus_facts(place: str | Path) -> CorpusFacts:
+    """Read all that a page tells of a corpus.
+
+    Raises:
+        CorpusError: it is none, or a table is damaged.
+        UsageError: the URL is none that is known.
+    """
+    corpus = open_corpus(place)
+    facts = CorpusFacts(corpus.location, corpus.about(), corpus.packed, corpus.has_thinlto)
+    sizes, keys = [facts.sizes], [facts.keys]
+    sides: dict[str, str] = {}
+    for table in iter_tables(corpus, _COLUMNS):
+        _add_rows(facts, table, sizes, keys, sides)
+    facts.sizes, facts.keys = np.concatenate(sizes), np.concatenate(keys)
+    facts.leakage = _leakage(corpus, sides)
+    facts.certificate = _certificate(corpus)
+    return facts
+
+
+def _add_rows(
+    facts: CorpusFacts,
+    table: Any,
+    sizes: list[NDArray[np.int64]],
+    keys: list[NDArray[np.uint64]],
+    sides: dict[str, str],
+) -> None:
+    import pyarrow.compute as pc
+
+    reasons, statuses = (pc.fill_null(table[name], "unknown").to_pylist() for name in ("reason", "status"))
+    facts.reasons.update(zip(reasons, statuses, strict=True))
+    for reason, status, size in zip(reasons, statuses, integers(table["bitcode_bytes"], 0).tolist(), strict=True):
+        if status != STATUS_OK:
+            facts.left_out[reason] += size
+    modules = table.filter(pc.fill_null(pc.equal(table["status"], STATUS_OK), False))
+    own = np.clip(integers(modules["bitcode_bytes"], 0), 0, int(LARGEST))
+    sizes.append(own)
+    bitcode, command = digest_keys(modules["bitcode_sha256"]), digest_keys(modules["cmd_sha256"])
+    keys.append(np.where(bitcode != 0, bitcode ^ ((command << _HALF) | (command >> _HALF)), np.uint64(0)))
+    names = modules["module"].to_pylist()
+    facts.names += names
+    known = modules["functions"].drop_null()
+    if len(known):
+        facts.functions = (facts.functions or 0) + int(pc.sum(known).as_py())
+    facts.cmd_bytes += int(integers(modules["cmd_bytes"], 0).sum())
+    for by in GROUPED:
+        _add_groups(facts.groups[by], group_labels(modules, by, 1), own)
+    _add_groups(facts.folders, group_labels(modules, "folder", _FOLDER_DEPTH), own)
+    split = modules["split"].to_pylist()
+    for name, side, size in zip(names, split, own.tolist(), strict=True):
+        if side is not None:
+            sides[name] = side
+            facts.splits[side].modules += 1
+            facts.splits[side].size += size
+
+
+def _add_groups(groups: dict[str, Group], labels: Any, sizes: NDArray[np.int64]) -> None:
+    encoded = labels.combine_chunks().dictionary_encode()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    counts, totals = np.bincount(codes), np.bincount(codes, sizes)
+    for label, count, total in zip(encoded.dictionary.to_pylist(), counts.tolist(), totals.tolist(), strict=False):
+        group = groups[label if label in groups or len(groups) < _FOLDERS else "other"]
+        group.modules += count
+        group.size += int(total)
+
+
+def _leakage(corpus: Corpus, sides: dict[str, str]) -> Leakage | None:
+    """Measure what a split lets through, by the table of functions that splitting left."""
+    path = corpus.place / FUNCTIONS_NAME
+    if not sides or not path.is_file():
+        return None
+    at_least = 8
+    with suppress(TypeError, ValueError):
+        at_least = int((_split_options(corpus) or {}).get("min_instructions", at_least))
+    columns = read_function_columns(path, corpus.names).of_at_least(at_least)
+    side_of = np.array(
+        [SIDES.index(side) if (side := sides.get(printable(name), "")) in SIDES else 0 for name in corpus.names],
+        np.int8,
+    )
+    counts = np.bincount(columns.modules, minlength=len(corpus.names))
+    return measure_leakage(find_sharing(columns.modules, columns.hashes), counts, side_of)
+
+
+def _split_options(corpus: Corpus) -> dict[str, Any] | None:
+    said = corpus.about().get("split")
+    return said if isinstance(said, dict) else None
+
+
+def _certificate(corpus: Corpus) -> Certificate | None:
+    path = corpus.place / CERTIFICATE_NAME
+    if not isinstance(path, Path) or not path.is_file():
+        return None
+    found = Certificate(about=read_metadata(path))
+    with blamed(path):
+        _read_outcomes(path, found)
+    return found
+
+
+def _read_outcomes(path: Path, found: Certificate) -> None:
+    for columns in iter_columns(path, ("module", "outcome", "detail"), needed=("module", "outcome")):
+        count_texts(columns["outcome"], found.outcomes)
+        outcomes = texts_of(columns["outcome"])
+        for row, outcome in enumerate(outcomes):
+            if outcome in ("differs", "fails") and len(found.bad) < _EXAMPLES:
+                detail = columns["detail"][row].as_py() if "detail" in columns else ""
+                found.bad.append((str(columns["module"][row].as_py()), outcome, str(detail or "")))

@@ -1,0 +1,255 @@
+"""What there is to say of a dataset of decisions, read in one pass over its tables."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlgo_corpus.corpus.modules import STATUS_OK
+from mlgo_corpus.dataset.folder import DatasetPaths, read_key
+from mlgo_corpus.dataset.observations import KEY_COLUMNS, column_names
+from mlgo_corpus.errors import FormatError
+from mlgo_corpus.files.parquet import is_readable
+from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
+from mlgo_corpus.files.tables import read_metadata
+from mlgo_corpus.formats.logs.events import LogHeader, parse_header
+from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, TASKS, task_name
+from mlgo_corpus.view.aggregate import Distribution, numbers_of
+from mlgo_corpus.view.columns import blamed, floats_of, iter_ahead, iter_columns, readable, texts_of
+
+NUMBERS: Final = (
+    "observations", "contexts", "wall_s", "cpu_s", "max_rss_bytes", "text_size", "code_size", "baseline_text_size",
+    "baseline_code_size", "baseline_cpu_s", "baseline_max_rss_bytes", "reward", "faithful", "dropped_bytes",
+)  # fmt: skip
+"""The columns of numbers of a table of modules; those that are not there are NaN."""
+
+MASK: Final = "mask"
+"""The feature of evictions that says which places may be chosen."""
+
+_TEXTS = ("module", "status", "reason", "detail", "stderr_tail", "header")
+_EXAMPLES = 4
+# So many numbers are read at a time, or a row: tensors have hundreds in one. More take memory and are no faster.
+_NUMBERS_AT_A_TIME = 1 << 22
+_DEFAULT = f"{INLINING}_default"
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Failure:
+    """Modules that failed for one reason, with the first of them: name, detail, end of stderr."""
+
+    modules: int = 0
+    examples: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class DatasetFacts:
+    """A dataset's numbers.
+
+    Attributes:
+        shown: its folder, file or URL.
+        about: what ``dataset.json`` says, or the metadata of its tables; may be empty.
+        header: of its logs, or None.
+        task: LLVM's name of the task, or None.
+        names: the modules.
+        reasons: modules by (reason, status).
+        numbers: `NUMBERS`, each of shape (modules,).
+        failures: by reason.
+        observations: rows of observations.
+        features: the distribution of each column of numbers, in order; of a tensor's, of all its elements.
+        widths: the elements of each.
+        masked: columns of which only those places are counted that an eviction may choose.
+        skipped: columns that hold no numbers.
+        decision: the column of the decision, or None.
+        score: the column of the score, or None.
+        agreement: of inlining decisions: (as LLVM's heuristic, of those that say what that would do).
+    """
+
+    shown: str
+    about: dict[str, Any]
+    header: LogHeader | None = None
+    task: str | None = None
+    names: list[str] = field(default_factory=list)
+    reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
+    numbers: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    failures: dict[str, Failure] = field(default_factory=lambda: defaultdict(Failure))
+    observations: int = 0
+    features: dict[str, Distribution] = field(default_factory=dict)
+    widths: dict[str, int] = field(default_factory=dict)
+    masked: set[str] = field(default_factory=set)
+    skipped: list[str] = field(default_factory=list)
+    decision: str | None = None
+    score: str | None = None
+    agreement: tuple[int, int] = (0, 0)
+
+    @property
+    def failed(self) -> int:
+        """How many modules failed."""
+        return sum(count for (_, status), count in self.reasons.items() if status != STATUS_OK)
+
+    @property
+    def measure(self) -> str:
+        """The size that rewards are made of: ``text_size`` or ``code_size``."""
+        return "code_size" if self.about.get("measure") == "code_size" else "text_size"
+
+    @property
+    def has_sizes(self) -> bool:
+        """Whether it is known how large objects are, and how large they are by the heuristic."""
+        return bool(self.sized.any())
+
+    @property
+    def sized(self) -> NDArray[np.bool_]:
+        """Tell of each module whether it has a size and a baseline, in a run that did not fail."""
+        known = np.isfinite(self.numbers[self.measure]) & np.isfinite(self.numbers[f"baseline_{self.measure}"])
+        known &= (self.numbers[self.measure] >= 0) & (self.numbers[f"baseline_{self.measure}"] >= 0)
+        return np.asarray(known & np.isfinite(self.numbers["reward"]))
+
+
+def read_dataset_facts(path: Path, progress: Progress | None = None) -> DatasetFacts:
+    """Read all that a page tells of a dataset.
+
+    Raises:
+        CorpusError: a table is missing or damaged.
+        UsageError: the path cannot be looked at.
+    """
+    paths = DatasetPaths.of(path)
+    facts = DatasetFacts(str(path), _about(paths))
+    with blamed(paths.modules):
+        _read_modules(paths.modules, facts)
+    _find_roles(facts)
+    files = paths.parts()
+    for number, file in enumerate(files):
+        _read_observations(file, facts, progress, number, len(files))
+    return facts
+
+
+def _about(paths: DatasetPaths) -> dict[str, Any]:
+    """Give what the dataset says of itself; a single file says it in its tables."""
+    if paths.single:
+        said = read_metadata(paths.modules) if paths.modules.is_file() else {}
+        key = read_key(paths) if paths.modules.is_file() else None
+        known = {name: value for name, value in said.items() if name != "key"}
+        return {**(key if isinstance(key, dict) else {}), **known, **read_metadata(paths.root)}
+    try:
+        said = json.loads(read_regular(paths.whole, MAX_NOTE_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _read_modules(path: Path, facts: DatasetFacts) -> None:
+    parts: dict[str, list[NDArray[np.float64]]] = {name: [np.zeros(0)] for name in NUMBERS}
+    for columns in iter_columns(path, (*_TEXTS, *NUMBERS), needed=("module", "status", "reason")):
+        names = [name or "" for name in texts_of(columns["module"])]
+        facts.names += names
+        for name in NUMBERS:
+            found = floats_of(columns[name]) if name in columns else np.full(len(names), np.nan)
+            parts[name].append(found)
+        status, reason = (texts_of(columns[name]) for name in ("status", "reason"))
+        facts.reasons.update(zip((one or "" for one in reason), (one or "" for one in status), strict=True))
+        for row in (number for number, word in enumerate(status) if word != STATUS_OK):
+            _add_failure(facts.failures[reason[row] or ""], names[row], columns, row)
+        if facts.header is None and "header" in columns:
+            facts.header = _first_header(columns["header"])
+    facts.numbers = {name: np.concatenate(values) for name, values in parts.items()}
+
+
+def _add_failure(failure: Failure, name: str, columns: dict[str, Any], row: int) -> None:
+    failure.modules += 1
+    if len(failure.examples) < _EXAMPLES:
+        said = (columns[key][row].as_py() if key in columns else None for key in ("detail", "stderr_tail"))
+        detail, tail = (str(text) if text else "" for text in said)
+        failure.examples.append((name, detail, tail))
+
+
+def _first_header(column: Any) -> LogHeader | None:
+    lines = column.drop_null()
+    try:
+        return parse_header(str(lines[0].as_py()).encode("utf-8", "surrogateescape")) if len(lines) else None
+    except FormatError:  # the observations speak for themselves
+        return None
+
+
+def _find_roles(facts: DatasetFacts) -> None:
+    """Find out what is the decision and what is the score."""
+    if facts.header is None:
+        facts.task = facts.about.get("task") if isinstance(facts.about.get("task"), str) else None
+        facts.decision = next((task.decision for task in TASKS if task.name == facts.task), None)
+        return
+    header = facts.header
+    facts.task = task_name(header)
+    names = column_names(header)
+    if header.features:
+        facts.decision = names[len(header.features) - 1]
+    if header.score is not None:
+        facts.score = names[-1]
+
+
+def _read_observations(path: Path, facts: DatasetFacts, progress: Progress | None, number: int, files: int) -> None:
+    with readable(path) as file:
+        schema = file.schema_arrow
+        facts.skipped += [
+            field.name for field in schema if not is_readable(field.type) and field.name not in facts.skipped
+        ]
+        names = [name for name in schema.names if name not in (*KEY_COLUMNS, *facts.skipped)]
+        joint = [facts.decision, _DEFAULT] if {facts.decision, _DEFAULT} <= set(names) else []
+        total = file.metadata.num_rows
+        done = 0
+        for rows, columns in _iter_numbers(file, names, facts):
+            if rows and joint:
+                _add_agreement(facts, columns, joint)
+            done += rows
+            if progress is not None:
+                progress(number * 1000 + 1000 * done // max(total, 1), files * 1000)
+        facts.observations += total
+
+
+def _iter_numbers(file: Any, names: Sequence[str], facts: DatasetFacts) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Add a file's columns to their distributions, and give each batch's numbers."""
+    import pyarrow as pa
+
+    widths = {}
+    for name in names:
+        kind = file.schema_arrow.field(name).type
+        widths[name] = kind.list_size if pa.types.is_fixed_size_list(kind) else 1
+    rows = max(1, _NUMBERS_AT_A_TIME // max(1, sum(widths.values())))
+    for batch in iter_ahead(file.iter_batches(batch_size=rows, columns=list(names))):
+        found = {}
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        chosen = _places(facts, columns.get(MASK), widths.get(MASK, 1))
+        for name, column in columns.items():
+            values = numbers_of(column)
+            if values is None:
+                if name not in facts.skipped:
+                    facts.skipped.append(name)
+                continue
+            facts.widths[name] = widths[name]
+            if chosen is not None and name != MASK and len(values[0]) == len(batch) * widths[MASK] and not values[1]:
+                facts.masked.add(name)
+                values = (values[0].take(chosen), 0)
+            facts.features.setdefault(name, Distribution()).add(*values)
+            found[name] = values
+        yield len(batch), found
+
+
+def _places(facts: DatasetFacts, mask: Any, width: int) -> NDArray[np.intp] | None:
+    """Give those places of an eviction's tensors that may be chosen; in others all features are 0, and mean nothing."""
+    if facts.task != EVICTION or mask is None or width == 1:
+        return None
+    found = numbers_of(mask)
+    return None if found is None or found[1] else np.flatnonzero(found[0])
+
+
+def _add_agreement(facts: DatasetFacts, columns: dict[str, Any], joint: Sequence[str | None]) -> None:
+    (mine, nulls), (theirs, more) = (columns.get(name or "", (np.zeros(0), 1)) for name in joint)
+    if not nulls and not more and len(mine) == len(theirs):
+        same, known = facts.agreement
+        facts.agreement = (same + int((mine == theirs).sum()), known + len(mine))

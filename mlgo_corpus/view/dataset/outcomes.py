@@ -1,0 +1,266 @@
+"""What came of a dataset's decisions: sizes, rewards, time and memory, failures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlgo_corpus.corpus.modules import STATUS_OK
+from mlgo_corpus.view import figures, words
+from mlgo_corpus.view.aggregate import Distribution
+from mlgo_corpus.view.blocks import Block, CallOut, Figure, Listing, Table
+from mlgo_corpus.view.dataset.facts import DatasetFacts
+
+POINTS: Final = 600
+"""The most points that a chart shows; of more modules all that stand out, and some of the others."""
+
+_STEPS = 12
+_SLOWEST = 8
+_MANY_FAILED = 0.05
+# A module is called out that takes so many times what the median of modules takes, and at least so long.
+# So many modules are named where they are called out.
+_NAMED = 6
+_SLOW_FACTOR = 20.0
+_SLOW_SECONDS = 5.0
+
+
+def outcome_call_outs(facts: DatasetFacts) -> Iterator[CallOut]:
+    """Tell what is odd about sizes, rewards and failures."""
+    total = len(facts.names)
+    if facts.failed:
+        share = facts.failed / total
+        yield CallOut(
+            f"{words.counted(facts.failed, 'module')} of {words.count(total)} failed ({words.percent(share)}).",
+            "They are not in the table of observations. The reasons are below, with what the compiler said.",
+            grave=share > _MANY_FAILED,
+        )
+    reward = facts.numbers["reward"]
+    reward = reward[np.isfinite(reward)]
+    if len(reward) and not reward.any():
+        default = facts.about.get("policy") in (None, "default")
+        why = (
+            "That is as it should be: the default policy decides what the baseline does. To learn from rewards, trace "
+            "with a policy that does something else."
+            if default
+            else "This policy changes nothing about the objects: check that the compiler takes its decisions."
+        )
+        yield CallOut("The reward is 0 everywhere.", why, grave=not default)
+    faithful = facts.numbers["faithful"]
+    known = np.isfinite(faithful)
+    if facts.about.get("policy") == "default" and known.any() and not faithful[known].all():
+        places = np.flatnonzero(known & (faithful == 0))
+        different = len(places)
+        listed = ", ".join(words.shown(facts.names[place]) for place in places[:_NAMED])
+        more = f" and {words.count(different - _NAMED)} more" if different > _NAMED else ""
+        yield CallOut(
+            f"{words.counted(different, 'object')} of the default policy {words.be(different)} not the baseline's: "
+            f"{listed}{more}.",
+            "Recording changed what the compiler did there: do not train on these modules before you know why.",
+            grave=True,
+        )
+    slow = facts.numbers["cpu_s"]
+    slow = slow[np.isfinite(slow)]
+    if len(slow) > 1 and slow.max() > max(_SLOW_FACTOR * float(np.median(slow)), _SLOW_SECONDS):
+        yield CallOut(
+            f"One module takes {words.seconds(float(slow.max()))} of processor time, the median one "
+            f"{words.seconds(float(np.median(slow)))}.",
+            "It decides how long a run takes: start with the largest modules, or leave it out.",
+        )
+
+
+def size_blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
+    """Draw sizes against the baseline, and rewards."""
+    sized = facts.sized
+    made, base = (facts.numbers[key][sized] for key in (facts.measure, f"baseline_{facts.measure}"))
+    names = [one for one, there in zip(facts.names, sized.tolist(), strict=True) if there]
+    if not (made != base).any():
+        total = words.count(float(base.sum()))
+        yield Table(
+            "Sizes in bytes: every object is as large as the baseline's", ("of", "bytes"), (("all modules", total),)
+        )
+        return
+    yield change_waterfall(f"{name}-waterfall", names, base, made, ("the plain compile", "these decisions"))
+    reward = facts.numbers["reward"][sized]
+    found = Distribution()
+    found.add(reward)
+    histogram = found.histogram()
+    better, worse = int((reward > 0).sum()), int((reward < 0).sum())
+    alt = (
+        f"Histogram of the reward of {words.counted(len(reward), 'module')}: {words.count(better)} are smaller, "
+        f"{words.count(worse)} larger, from {words.number(found.min)} to {words.number(found.max)}."
+    )
+    yield Figure(
+        f"{name}-reward",
+        "Reward per module",
+        f"1 − size ∕ baseline: 0.1 is a tenth smaller, −1 twice as large. {words.count(better)} modules got smaller, "
+        f"{words.count(worse)} larger, {words.count(len(reward) - better - worse)} stayed the same.",
+        alt,
+        figures.of_histogram(histogram, alt, x="reward", y="modules", write=lambda value: words.number(value, 2)),
+        Table(
+            "Quantiles of the reward",
+            ("quantile", "reward"),
+            tuple(
+                (text, words.number(found.quantile(at)))
+                for text, at in (("5 %", 0.05), ("25 %", 0.25), ("50 %", 0.5), ("75 %", 0.75), ("95 %", 0.95))
+            ),
+        ),
+    )
+
+
+def change_waterfall(
+    name: str, names: list[str], before: NDArray[np.float64], after: NDArray[np.float64], sides: tuple[str, str]
+) -> Figure:
+    """Draw which modules make the whole larger or smaller.
+
+    Args:
+        name: of the figure.
+        names: of the modules.
+        before: their sizes, of shape (modules,).
+        after: likewise.
+        sides: what makes the sizes before, and after.
+    """
+    delta = after - before
+    order = np.argsort(-np.abs(delta), kind="stable")
+    shown = [at for at in order[:_STEPS].tolist() if delta[at]]
+    rest = np.delete(delta, shown)
+    steps: list[tuple[str, str, float, float, str]] = []
+    at = 0.0
+    for label, tip, change in (
+        *(
+            (
+                words.short(names[one]),
+                f"{words.shown(names[one])}: {words.signed(float(delta[one]))}",
+                float(delta[one]),
+            )
+            for one in shown
+        ),
+        (f"{words.count(int((rest < 0).sum()))} others smaller", "", float(rest[rest < 0].sum())),
+        (f"{words.count(int((rest > 0).sum()))} others larger", "", float(rest[rest > 0].sum())),
+    ):
+        if change:
+            told = tip or words.signed(change)
+            steps.append((label, told, at, at + change, figures.GOOD if change < 0 else figures.BAD))
+            at += change
+    total = float(delta.sum())
+    steps.append(("all modules", words.signed(total), 0.0, total, figures.QUIET))
+    smaller, larger = int((delta < 0).sum()), int((delta > 0).sum())
+    share = total / float(before.sum()) if before.sum() else 0.0
+    alt = (
+        f"Waterfall chart from {sides[0]} to {sides[1]}: {words.count(smaller)} modules are smaller, "
+        f"{words.count(larger)} larger, in all {words.signed(total)} bytes, {words.change(share)}."
+    )
+    rows = tuple(
+        (
+            words.shown(names[one]),
+            words.count(float(before[one])),
+            words.count(float(after[one])),
+            words.signed(float(delta[one])),
+            words.change(float(delta[one] / before[one])) if before[one] else "–",
+        )
+        for one in shown
+    )
+    total_row = (
+        "all modules",
+        words.count(float(before.sum())),
+        words.count(float(after.sum())),
+        words.signed(total),
+        words.change(share),
+    )
+    return Figure(
+        name,
+        "Where bytes are won and lost",
+        f"Each bar starts where the one above ends: green makes the whole smaller, red larger. From {sides[0]} to "
+        f"{sides[1]}, in bytes; the last bar is the total ({words.change(share)}).",
+        alt,
+        figures.waterfall(steps, alt, x="bytes, cumulative"),
+        Table(
+            f"The largest changes, from {sides[0]} to {sides[1]}",
+            ("module", "before", "after", "bytes", "change"),
+            (*rows, total_row),
+        ),
+    )
+
+
+def cost_blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
+    """Draw what compiling took, where that is known."""
+    cpu, memory = facts.numbers["cpu_s"], facts.numbers["max_rss_bytes"]
+    known = (cpu > 0) & (memory > 0)  # NaN is not
+    if not known.any():
+        return
+    places = np.flatnonzero(known)
+    kept = spread_out(places, cpu, memory)
+    base = facts.numbers["baseline_cpu_s"]
+    points = [(float(cpu[at]), float(memory[at]) / 1e6, words.shown(facts.names[at]), figures.FIRST) for at in kept]
+    slowest = places[np.argsort(-cpu[places], kind="stable")][:_SLOWEST].tolist()
+    rows = tuple(
+        (
+            words.shown(facts.names[at]),
+            words.seconds(float(cpu[at])),
+            f"{float(cpu[at] / base[at]):.1f}×" if np.isfinite(base[at]) and base[at] > 0 else "–",
+            words.size(float(memory[at])),
+            words.count(float(np.nan_to_num(facts.numbers["observations"][at]))),
+        )
+        for at in slowest
+    )
+    total, total_base = float(cpu[places].sum()), float(np.nansum(base[places]))
+    ratio = f" ({total / total_base:.1f} times the plain compile's)" if total_base else ""
+    most = words.seconds(float(cpu[places].max()))
+    alt = f"Scatter chart of time and memory of {words.counted(len(places), 'module')}; the slowest takes {most}."
+    yield Figure(
+        f"{name}-costs-chart",
+        "What compiling took",
+        f"A point is a module; both scales are logarithmic. In all {words.seconds(total)} of processor time{ratio}. "
+        "What stands alone at the upper right decides how long a run takes, and how many fit into memory side by side."
+        + (
+            ""
+            if len(kept) == len(places)
+            else f" {words.count(len(kept))} of {words.count(len(places))} modules are drawn, with all extremes."
+        ),
+        alt,
+        figures.scatter(points, alt, x="processor time in seconds", y="peak memory in MB"),
+        Table("The slowest modules", ("module", "time", "of plain", "memory", "decisions"), rows),
+    )
+
+
+def spread_out(places: NDArray[np.intp], *by: NDArray[np.float64]) -> list[int]:
+    """Choose at most `POINTS` of some places: the extremes by each measure, and others evenly between them."""
+    if len(places) <= POINTS:
+        return list(places.tolist())
+    chosen: dict[int, None] = {}
+    each = POINTS // (3 * len(by))
+    for values in by:
+        order = places[np.argsort(values[places], kind="stable")]
+        chosen.update(dict.fromkeys([*order[:each].tolist(), *order[-each:].tolist()]))
+        evenly = order[np.linspace(0, len(order) - 1, each).astype(np.intp)]
+        chosen.update(dict.fromkeys(evenly.tolist()))
+    return list(chosen)[:POINTS]
+
+
+def failure_blocks(facts: DatasetFacts) -> Iterator[Block]:
+    """List failures by reason, and what the compiler said."""
+    if not facts.failed:
+        return
+    total = max(len(facts.names), 1)
+    failed = [(reason, count) for (reason, status), count in facts.reasons.most_common() if status != STATUS_OK]
+    yield Table(
+        "Modules that failed, by reason",
+        ("reason", "modules", "share"),
+        tuple((words.shown(reason), words.count(count), words.percent(count / total)) for reason, count in failed),
+        shares=tuple(count / total for _, count in failed),
+    )
+    items = [
+        (
+            f"{words.shown(reason)}: {words.shown(module)}",
+            "\n".join(filter(None, (words.shown(detail, 400), words.shown_lines(tail)))),
+        )
+        for reason, failure in facts.failures.items()
+        for module, detail, tail in failure.examples
+    ]
+    yield Listing(
+        "What the compiler said",
+        "The end of stderr of the first modules of each reason; modules.parquet has them all.",
+        tuple(items),
+    )
