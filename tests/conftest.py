@@ -14,15 +14,23 @@ import tarfile
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import hypothesis
 import pytest
 
+from mlgo_corpus.run.signals import ASKING_TO_END
 from mlgo_corpus.run.walls import close_launchers
 
 # What makes a stock clang embed the bitcode and the command in the object.
 EMBED = ("-Xclang", "-fembed-bitcode=all")
+
+
+def ignoring(signals: str, *argv: str | Path) -> tuple[str | Path, ...]:
+    """Give the command that runs a program which ignores some signals, as one under ``nohup`` does."""
+    return ("sh", "-c", f"trap '' {signals}; exec \"$@\"", "sh", *argv)
+
 
 # What a test with this marker needs.
 _NEEDED = {"llvm": "LLVM", "ray": "Ray in a network namespace", "chromium": "Chromium and its driver"}
@@ -191,10 +199,18 @@ def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+def _pass(_number: int, _frame: FrameType | None) -> None:
+    """Handle a signal by doing nothing."""
+
+
 def pytest_configure() -> None:
     """Set what all tests share."""
     # Ctrl-C is what it is in a terminal: a shell that starts us in the background has us ignore it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # What nohup ignores is default in the programs that tests start (they inherit no handler), but does not end us.
+    for number in ASKING_TO_END:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, _pass)
     # How long an example takes says something about the machine only. The rest is as it was, also what CI sets.
     hypothesis.settings.register_profile("patient", parent=hypothesis.settings.default, deadline=None)
     hypothesis.settings.load_profile("patient")
