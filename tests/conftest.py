@@ -7,6 +7,7 @@ skipped with the reason, and with ``CI=true`` in the environment such a skip is 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -36,6 +37,13 @@ def ignoring(signals: str, *argv: str | Path) -> tuple[str | Path, ...]:
 _NEEDED = {"llvm": "LLVM", "ray": "Ray in a network namespace", "chromium": "Chromium and its driver"}
 
 LLVM_VERSIONS = (19, 22)
+# How tests are given to several processes. A Ray cluster wants the machine: those that start one do so in turn.
+_TOGETHER = dict.fromkeys(("test_rayengine", "test_sharedworkers"), "ray")
+# Their tests share nothing that is dear to make, and some take long.
+_APART = re.compile(r"/test_build_verb\.py::|/test_docs\.py::test_what_a_page_shows_runs")
+# These take longest, so that none of them is begun last.
+_FIRST = ("test_rayengine", "test_sharedworkers", "test_docs", "test_build_verb", "test_ir2native")
+
 LLVM_FIXTURES = frozenset({"llvm", "gcc", "devmode", "clang22", *(f"llvm{version}" for version in LLVM_VERSIONS)})
 
 
@@ -216,7 +224,24 @@ def pytest_configure() -> None:
     hypothesis.settings.load_profile("patient")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep a file's tests in one process, which makes what they share once; see `_TOGETHER` and `_APART`."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc] # xdist is only there where tests run
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            name = Path(path).stem
+            return nodeid if _APART.search(nodeid) else _TOGETHER.get(name, path)
+
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(_FIRST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
     for item in items:
         if LLVM_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("llvm")

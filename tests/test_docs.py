@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from html.parser import HTMLParser
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,7 +38,6 @@ from docpages import (
 
 from mlgo_corpus import read_log
 from mlgo_corpus.formats.symbols import LabelStatus
-from mlgo_corpus.run.engine import available_cpus
 from mlgo_corpus.store.certificate import Outcome
 from mlgo_corpus.store.extraction import status_of
 from mlgo_corpus.store.logtable import LogReason
@@ -107,24 +105,9 @@ def run_page(page: str, llvm: Llvm, folder: Path) -> None:
                 raise AssertionError(f"{page}:{block.line}: {error}") from None
 
 
-@pytest.fixture(scope="module")
-def runs(
-    request: pytest.FixtureRequest, llvm19: Llvm, llvm22: Llvm, gcc: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Future[None]]]:
-    """The pages that are asked for, under way side by side, the longest first: most of them wait for one process."""
-    chosen = {item.callspec.params["page"] for item in request.session.items if item.name.startswith(f"{RUNS}[")}
-    by_length = sorted(chosen, key=lambda page: sum(1 for _ in iter_blocks(page_text(page))), reverse=True)
-    with ThreadPoolExecutor(max_workers=min(4, available_cpus())) as pool:
-        yield {page: pool.submit(run_page, page, llvm22, tmp_path_factory.mktemp("page")) for page in by_length}
-        pool.shutdown(cancel_futures=True)
-
-
-RUNS = "test_what_a_page_shows_runs"
-
-
 @pytest.mark.parametrize("page", [page for page in pages() if runnable(page)])
-def test_what_a_page_shows_runs(page: str, runs: dict[str, Future[None]]) -> None:
-    runs[page].result()
+def test_what_a_page_shows_runs(page: str, llvm19: Llvm, llvm22: Llvm, gcc: str, tmp_path: Path) -> None:
+    run_page(page, llvm22, tmp_path)
 
 
 def test_blocks_that_are_not_run_are_still_there() -> None:
