@@ -2,7 +2,7 @@
 
 The stage behind ``mlgo-corpus toolchain``. A stock clang embeds bitcode and holds live sessions; only a compiler in
 development mode writes training logs, and none is distributed. `build_toolchain` makes one from the distribution's
-own static libraries (`mlgo_corpus.run.devmode`).
+own static libraries (`mlgo_corpus.compilers.devmode`).
 """
 
 from __future__ import annotations

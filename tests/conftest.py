@@ -7,6 +7,7 @@ skipped with the reason, and with ``CI=true`` in the environment such a skip is 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,20 +15,35 @@ import tarfile
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import hypothesis
 import pytest
 
 from mlgo_corpus.compilers.walls import close_launchers
+from mlgo_corpus.engine.signals import ASKING_TO_END
 
 # What makes a stock clang embed the bitcode and the command in the object.
 EMBED = ("-Xclang", "-fembed-bitcode=all")
+
+
+def ignoring(signals: str, *argv: str | Path) -> tuple[str | Path, ...]:
+    """Give the command that runs a program which ignores some signals, as one under ``nohup`` does."""
+    return ("sh", "-c", f"trap '' {signals}; exec \"$@\"", "sh", *argv)
+
 
 # What a test with this marker needs.
 _NEEDED = {"llvm": "LLVM", "ray": "Ray in a network namespace", "chromium": "Chromium and its driver"}
 
 LLVM_VERSIONS = (19, 22)
+# How tests are given to several processes. A Ray cluster wants the machine: those that start one do so in turn.
+_TOGETHER = dict.fromkeys(("test_rayengine", "test_sharedworkers"), "ray")
+# Their tests share nothing that is dear to make, and some take long.
+_APART = re.compile(r"/test_build_verb\.py::|/test_docs\.py::test_what_a_page_shows_runs")
+# These take longest, so that none of them is begun last.
+_FIRST = ("test_rayengine", "test_sharedworkers", "test_docs", "test_build_verb", "test_ir2native")
+
 LLVM_FIXTURES = frozenset({"llvm", "gcc", "devmode", "clang22", *(f"llvm{version}" for version in LLVM_VERSIONS)})
 
 
@@ -191,16 +207,41 @@ def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+def _pass(_number: int, _frame: FrameType | None) -> None:
+    """Handle a signal by doing nothing."""
+
+
 def pytest_configure() -> None:
     """Set what all tests share."""
     # Ctrl-C is what it is in a terminal: a shell that starts us in the background has us ignore it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # What nohup ignores is default in the programs that tests start (they inherit no handler), but does not end us.
+    for number in ASKING_TO_END:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, _pass)
     # How long an example takes says something about the machine only. The rest is as it was, also what CI sets.
     hypothesis.settings.register_profile("patient", parent=hypothesis.settings.default, deadline=None)
     hypothesis.settings.load_profile("patient")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep a file's tests in one process, which makes what they share once; see `_TOGETHER` and `_APART`."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc] # xdist is only there where tests run
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            name = Path(path).stem
+            return nodeid if _APART.search(nodeid) else _TOGETHER.get(name, path)
+
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: place for place, name in enumerate(_FIRST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
     for item in items:
         if LLVM_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("llvm")

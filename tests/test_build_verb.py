@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import DATA, EMBED, Llvm, run_checked
+from conftest import DATA, EMBED, Llvm, ignoring, run_checked
 
 from mlgo_corpus import Corpus
 from mlgo_corpus.compilers.find import find_zig
@@ -470,23 +470,44 @@ def test_an_interrupted_build_leaves_no_process_and_is_taken_over(
     llvm22: Llvm, work: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     write(work, {"first.c": "int first(void) { return 1; }\n"})
-    script = "cc -c first.c; echo $$ >pid; touch compiled; sleep 60; touch over"
+    script = "cc -c first.c; echo $$ >pid; touch compiled; sleep 600; touch over"
     argv = command("-o", "../corpus", "--compiler", llvm22.clang, "--", "sh", "-c", script)
     with subprocess.Popen(
         argv, cwd=work, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        end = time.monotonic() + 30
-        while not (work / "compiled").exists():
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        wait_for(work / "compiled")
         process.send_signal(number)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert said == "mlgo-corpus: interrupted; what is whole is kept, and the same command goes on from there\n"
     assert wait_for_group_to_end(int((work / "pid").read_text()))
     assert not (tmp_path / "corpus" / "corpus_description.json").exists()
     report = build_json(work, llvm22, "--", "true")
     assert (report["compiles"], report["extract"]["modules"]) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])
+def test_a_build_goes_on_after_a_signal_that_is_ignored(llvm22: Llvm, work: Path, name: str) -> None:
+    write(work, {"first.c": "int first(void) { return 1; }\n"})
+    script = "echo $$ >pid; touch began; until [ -e go ]; do sleep 0.02; done; cc -c first.c"
+    argv = command("-o", "../corpus", "--compiler", llvm22.clang, "--json", "--", "sh", "-c", script)
+    with subprocess.Popen(
+        ignoring(name, *argv), cwd=work, env=environment(), stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        wait_for(work / "began")
+        for group in (process.pid, int((work / "pid").read_text())):
+            os.killpg(group, signal.Signals[f"SIG{name}"])
+        (work / "go").touch()
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert json.loads(said)["extract"]["counts"] == {"ok": 1}
+
+
+def wait_for(path: Path) -> None:
+    end = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def test_killed_at_any_moment_the_next_build_takes_over(llvm22: Llvm, work: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import unpack
+from forked import run_cli
 
 from mlgo_corpus import __version__
 
@@ -19,8 +20,7 @@ PACKAGE_ROOT = str(Path(__file__).parents[1])
 
 def mlgo(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
-    argv = (sys.executable, "-m", "mlgo_corpus.cli.main", *map(str, arguments))
-    return subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False)
+    return run_cli(*arguments, cwd=cwd, env=env)
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from html.parser import HTMLParser
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,7 +45,6 @@ from mlgo_corpus.dataset.logtable import LogReason
 from mlgo_corpus.dataset.sizes.snapshot import SnapshotReason
 from mlgo_corpus.dataset.sizes.table import IR2NATIVE_COLUMNS, PROPERTIES
 from mlgo_corpus.dataset.tracetable import TraceReason
-from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.formats.objects.symbols import LabelStatus
 from mlgo_corpus.runs.extract.module import status_of
 
@@ -107,24 +105,9 @@ def run_page(page: str, llvm: Llvm, folder: Path) -> None:
                 raise AssertionError(f"{page}:{block.line}: {error}") from None
 
 
-@pytest.fixture(scope="module")
-def runs(
-    request: pytest.FixtureRequest, llvm19: Llvm, llvm22: Llvm, gcc: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Future[None]]]:
-    """The pages that are asked for, under way side by side, the longest first: most of them wait for one process."""
-    chosen = {item.callspec.params["page"] for item in request.session.items if item.name.startswith(f"{RUNS}[")}
-    by_length = sorted(chosen, key=lambda page: sum(1 for _ in iter_blocks(page_text(page))), reverse=True)
-    with ThreadPoolExecutor(max_workers=min(4, available_cpus())) as pool:
-        yield {page: pool.submit(run_page, page, llvm22, tmp_path_factory.mktemp("page")) for page in by_length}
-        pool.shutdown(cancel_futures=True)
-
-
-RUNS = "test_what_a_page_shows_runs"
-
-
 @pytest.mark.parametrize("page", [page for page in pages() if runnable(page)])
-def test_what_a_page_shows_runs(page: str, runs: dict[str, Future[None]]) -> None:
-    runs[page].result()
+def test_what_a_page_shows_runs(page: str, llvm19: Llvm, llvm22: Llvm, gcc: str, tmp_path: Path) -> None:
+    run_page(page, llvm22, tmp_path)
 
 
 def test_blocks_that_are_not_run_are_still_there() -> None:

@@ -516,7 +516,7 @@ def test_a_damaged_dataset_keeps_what_was_there(dataset: Path, tmp_path: Path) -
 
 def test_a_kill_leaves_nothing_under_the_name(datasets: dict[str, Path], tmp_path: Path) -> None:
     script = (
-        "import sys, time\nfrom mlgo_corpus import export_tfrecord\nfrom mlgo_corpus.store import sequences\n"
+        "import sys, time\nfrom mlgo_corpus import export_tfrecord\nfrom mlgo_corpus.dataset import sequences\n"
         "def slow(*args): print('here', flush=True); time.sleep(100)\n"
         "sequences._Writer._write_batch = slow\n"
         f"export_tfrecord({str(datasets['inlining'])!r}, 't', reward='zero', jobs=1)\n"

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from conftest import DATA, EMBED, Llvm, run_checked, unpack
+from conftest import DATA, EMBED, Llvm, ignoring, run_checked, unpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_extract import SOURCES, dump_section, files, reasons, rows
@@ -316,8 +316,9 @@ def test_folders_and_files_without_permission(lua: Path, tmp_path: Path, monkeyp
         shutil.rmtree(root)
 
 
-def start_cli(build: Path, corpus: Path) -> subprocess.Popen[str]:
+def start_cli(build: Path, corpus: Path, ignored: str = "") -> subprocess.Popen[str]:
     argv = (*CLI, "extract", str(build), "--output", str(corpus), "--jobs", "2")
+    argv = ignoring(ignored, *argv) if ignored else argv
     env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
@@ -346,17 +347,51 @@ def test_killed_at_any_moment_the_next_run_ends_the_same(many: Path, tmp_path: P
     assert files(corpus) == expected
 
 
+def stopped_while_it_runs(process: subprocess.Popen[str], corpus: Path) -> list[int]:
+    """Stop an extraction that has written something and is not done; give its worker processes."""
+    deadline = time.monotonic() + 60
+    journal = corpus / ".mlgo-corpus/extract.jsonl.new"
+    while not (journal.exists() and journal.stat().st_size > 10_000):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    process.send_signal(signal.SIGSTOP)
+    return [int(one) for one in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+def ignored_by(pid: int) -> int:
+    """Give the signals that a process ignores, the first one as the lowest bit."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("SigIgn:")).split()[1], 16)
+
+
+@pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])
+def test_a_signal_that_was_ignored_at_the_start_stays_ignored(many: Path, tmp_path: Path, name: str) -> None:
+    """Such as SIGHUP under nohup, which gets to the workers, too."""
+    corpus = tmp_path / "corpus"
+    with start_cli(many, corpus, ignored=name) as process:
+        children = stopped_while_it_runs(process, corpus)
+        number = signal.Signals[f"SIG{name}"]
+        ignored = [ignored_by(pid) >> (number - 1) & 1 for pid in (process.pid, *children)]
+        for pid in (process.pid, *children):
+            os.kill(pid, number)
+        process.send_signal(signal.SIGCONT)
+        _, err = process.communicate(timeout=60)
+    assert len(children) > 0
+    assert set(ignored) == {1}
+    assert process.returncode == 0, err
+    extract_corpus([many], tmp_path / "reference")
+    assert files(corpus) == files(tmp_path / "reference")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_says_what_is_kept_and_leaves_no_process(many: Path, tmp_path: Path, number: signal.Signals) -> None:
     corpus = tmp_path / "corpus"
     with start_cli(many, corpus) as process:
-        deadline = time.monotonic() + 30
-        journal = corpus / ".mlgo-corpus/extract.jsonl.new"
-        while not (journal.exists() and journal.stat().st_size > 10_000) and time.monotonic() < deadline:
-            time.sleep(0.005)
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        children = stopped_while_it_runs(process, corpus)
         process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        process.send_signal(signal.SIGCONT)
+        out, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert out == ""
     assert err == "mlgo-corpus: interrupted; what is whole is kept, and the same command goes on from there\n"

@@ -31,7 +31,7 @@ TASK_BYTES = 100_000
 # The command line, with many small tasks that take their time.
 DRIVER = """
 import sys, time
-from mlgo_corpus.run import logconversion
+from mlgo_corpus.runs.datasets import convert as logconversion
 from mlgo_corpus.files.tables import BatchTable
 logconversion.TASK_BYTES = int(sys.argv.pop(1))
 seconds = float(sys.argv.pop(1))

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import EMBED, Llvm, run_checked
+from conftest import EMBED, Llvm, ignoring, run_checked
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +27,7 @@ STAND_IN = """#!/bin/sh
 printf '%s\\0' "$@" >"$SEEN"
 case " $* " in
     *" -fail "*) exit 3 ;;
-    *" -wait "*) : >started; sleep 1; : >finished; exit 0 ;;
+    *" -wait "*) : >started; until [ -e go ]; do sleep 0.01; done; : >finished; exit 0 ;;
     *" -cat "*) cat; exit 0 ;;
 esac
 while [ $# -gt 0 ]; do
@@ -295,13 +295,27 @@ def test_a_shim_does_not_end_before_its_compiler(bench: Bench, number: signal.Si
     with subprocess.Popen(argv, cwd=bench.folder, env=bench.env) as process:
         wait_for(bench.folder / "started")
         process.send_signal(number)
-        assert process.wait(10) == -number
+        (bench.folder / "go").touch()
+        assert process.wait(60) == -number
+    assert (bench.folder / "finished").exists()
+    assert bench.record() is not None
+
+
+@pytest.mark.parametrize("name", ["TERM", "HUP", "INT"])
+def test_a_shim_ignores_what_was_ignored_when_it_started(bench: Bench, name: str) -> None:
+    bench.run.mkdir()
+    argv = ignoring(name, bench.shims / "cc", "-wait", "-c", "a.c")
+    with subprocess.Popen(argv, cwd=bench.folder, env=bench.env) as process:
+        wait_for(bench.folder / "started")
+        process.send_signal(signal.Signals[f"SIG{name}"])
+        (bench.folder / "go").touch()
+        assert process.wait(60) == 0
     assert (bench.folder / "finished").exists()
     assert bench.record() is not None
 
 
 def wait_for(path: Path) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not path.exists():
         assert time.monotonic() < end
         time.sleep(0.01)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mlgo_corpus.compilers.signals import ASKING_TO_END, AskedToEndError, signal_of, signals_as_interrupts
+from mlgo_corpus.engine.signals import ASKING_TO_END, AskedToEndError, signal_of, signals_as_interrupts
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 import typer
 
-from mlgo_corpus.compilers.signals import signal_of, signals_as_interrupts
+from mlgo_corpus.engine.signals import signal_of, signals_as_interrupts
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.text import human_bytes, os_reason, visible
 

@@ -17,6 +17,8 @@ import struct
 import sys
 from typing import Any
 
+from mlgo_corpus.engine.signals import ASKING_TO_END
+
 _LENGTH = struct.Struct("<Q")
 _PR_SET_PDEATHSIG = 1
 
@@ -73,10 +75,15 @@ def end_with(parent: int) -> None:
 
 
 def serve(requests: int, replies: int) -> None:
-    """Answer tasks until ``requests`` ends. Ctrl-C is the parent's business: it ends its workers itself."""
+    """Answer tasks until ``requests`` ends. Ctrl-C is the parent's business: it ends its workers itself.
+
+    What the parent ignores, as under ``nohup``, stays ignored; its handlers are not for us.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    for number in ASKING_TO_END:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     while True:
         try:
             function, items, limit = read_message(requests)

@@ -26,7 +26,7 @@ from pathlib import Path
 from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.compilers.process import run_tool
-from mlgo_corpus.compilers.signals import signal_of, signals_as_interrupts
+from mlgo_corpus.engine.signals import signal_of, signals_as_interrupts
 from mlgo_corpus.compilers.find import Compiler
 from mlgo_corpus.files.scratch import scratch_folder
 
