@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mlgo_corpus.runs.build.demo import _all_units
+from mlgo_corpus.runs.builds.demo import _all_units
 
 ROOT = Path(__file__).parents[1]
 EMBED = ("-Xclang", "-fembed-bitcode=all")

@@ -88,10 +88,9 @@ def ours(dataset: Path, output: Path, jobs: int) -> dict[str, Any]:
 
 def protobuf(dataset: Path, output: Path, rows: int) -> dict[str, Any]:
     """Export the first rows with protobuf's own encoder; only whole sequences."""
-    import tensorflow_proto as proto
-
     from mlgo_corpus.dataset.rows import column_values, open_rows
     from mlgo_corpus.formats.records.tfrecord import encode_record
+    from tests.runs.datasets import tensorflow_proto as proto
 
     opened = open_rows(dataset)
     header = opened.header

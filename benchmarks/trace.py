@@ -32,7 +32,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from mlgo_corpus import extract_corpus
-from mlgo_corpus.runs.build.demo import _all_units
+from mlgo_corpus.runs.builds.demo import _all_units
 
 ROOT = Path(__file__).parents[1]
 

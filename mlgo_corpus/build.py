@@ -19,7 +19,7 @@ from mlgo_corpus.compilers.limits import check_count
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.runs.build.shims import build_environment, compiler_in, drivers_of, make_shims, run_build
+from mlgo_corpus.runs.builds.shims import build_environment, compiler_in, drivers_of, make_shims, run_build
 from mlgo_corpus.runs.extract.journal import open_journal
 from mlgo_corpus.runs.extract.module import Settings
 from mlgo_corpus.runs.extract.run import ExtractionRun, ExtractReport, digest_of

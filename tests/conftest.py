@@ -24,6 +24,10 @@ import pytest
 from mlgo_corpus.compilers.walls import close_launchers
 from mlgo_corpus.engine.signals import ASKING_TO_END
 
+ROOT = Path(__file__).parents[1]
+PACKAGE_ROOT = str(ROOT)
+DATA = ROOT / "tests" / "data"
+
 # What makes a stock clang embed the bitcode and the command in the object.
 EMBED = ("-Xclang", "-fembed-bitcode=all")
 
@@ -38,11 +42,17 @@ _NEEDED = {"llvm": "LLVM", "ray": "Ray in a network namespace", "chromium": "Chr
 
 LLVM_VERSIONS = (19, 22)
 # How tests are given to several processes. A Ray cluster wants the machine: those that start one do so in turn.
-_TOGETHER = dict.fromkeys(("test_rayengine", "test_sharedworkers"), "ray")
+_TOGETHER = dict.fromkeys(("tests/engine/test_ray.py", "tests/engine/shared/test_workers.py"), "ray")
 # Their tests share nothing that is dear to make, and some take long.
-_APART = re.compile(r"/test_build_verb\.py::|/test_docs\.py::test_what_a_page_shows_runs")
+_APART = re.compile(r"/cli/test_build\.py::|/test_docs\.py::test_what_a_page_shows_runs")
 # These take longest, so that none of them is begun last.
-_FIRST = ("test_rayengine", "test_sharedworkers", "test_docs", "test_build_verb", "test_ir2native")
+_FIRST = (
+    "tests/engine/test_ray.py",
+    "tests/engine/shared/test_workers.py",
+    "tests/test_docs.py",
+    "tests/cli/test_build.py",
+    "tests/runs/sizes/test_ir2native.py",
+)
 
 LLVM_FIXTURES = frozenset({"llvm", "gcc", "devmode", "clang22", *(f"llvm{version}" for version in LLVM_VERSIONS)})
 
@@ -170,9 +180,6 @@ def compile_c(tmp_path: Path) -> Callable[..., Path]:
     return compile_text
 
 
-DATA = Path(__file__).parent / "data"
-
-
 def unpack(name: str, folder: Path) -> None:
     """Unpack one of the archives of ``tests/data`` into a folder."""
     with tarfile.open(DATA / f"{name}.tar.gz") as tar:
@@ -232,8 +239,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByFile(LoadScopeScheduling):  # type: ignore[misc] # xdist is only there where tests run
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.partition("::")[0]
-            name = Path(path).stem
-            return nodeid if _APART.search(nodeid) else _TOGETHER.get(name, path)
+            return nodeid if _APART.search(nodeid) else _TOGETHER.get(path, path)
 
     config.option.loadscopereorder = False
     return ByFile(config, log)
@@ -241,7 +247,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {name: place for place, name in enumerate(_FIRST)}
-    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
     for item in items:
         if LLVM_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("llvm")

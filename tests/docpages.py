@@ -29,12 +29,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer.main
-from conftest import DATA, Llvm
 
 from mlgo_corpus.cli.demo import TRAINING_LOGS
 from mlgo_corpus.cli.main import app
+from tests.conftest import DATA, ROOT, Llvm
 
-ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 LANGUAGES = {"console", "sh", "python", "pycon", "text"}
 

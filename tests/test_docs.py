@@ -18,8 +18,20 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import Llvm
-from docpages import (
+
+from mlgo_corpus import read_log
+from mlgo_corpus.builds.objects import Reason
+from mlgo_corpus.corpus.certificate import Outcome
+from mlgo_corpus.corpus.originals import OriginalReason
+from mlgo_corpus.corpus.verify import VerifyReason
+from mlgo_corpus.dataset.logtable import LogReason
+from mlgo_corpus.dataset.sizes.snapshot import SnapshotReason
+from mlgo_corpus.dataset.sizes.table import IR2NATIVE_COLUMNS, PROPERTIES
+from mlgo_corpus.dataset.tracetable import TraceReason
+from mlgo_corpus.formats.objects.symbols import LabelStatus
+from mlgo_corpus.runs.extract.module import status_of
+from tests.conftest import Llvm
+from tests.docpages import (
     DOCS,
     LANGUAGES,
     ROOT,
@@ -35,18 +47,6 @@ from docpages import (
     transcript,
     verb_options,
 )
-
-from mlgo_corpus import read_log
-from mlgo_corpus.builds.objects import Reason
-from mlgo_corpus.corpus.certificate import Outcome
-from mlgo_corpus.corpus.originals import OriginalReason
-from mlgo_corpus.corpus.verify import VerifyReason
-from mlgo_corpus.dataset.logtable import LogReason
-from mlgo_corpus.dataset.sizes.snapshot import SnapshotReason
-from mlgo_corpus.dataset.sizes.table import IR2NATIVE_COLUMNS, PROPERTIES
-from mlgo_corpus.dataset.tracetable import TraceReason
-from mlgo_corpus.formats.objects.symbols import LabelStatus
-from mlgo_corpus.runs.extract.module import status_of
 
 # Blocks that do not run here, by their page and first line, and why not. Their commands are parsed all the same.
 NOT_RUN: dict[tuple[str, str], str] = {

@@ -3,7 +3,7 @@
 ::
 
     CORPUS/.mlgo-corpus/build/
-      shims/            the compilers' stand-ins (`mlgo_corpus.runs.build.shims`)
+      shims/            the compilers' stand-ins (`mlgo_corpus.runs.builds.shims`)
       run/              while a build runs: a record for each compile, with a copy of its object beside it
       left-N/           the same of a build that was ended; the next one takes it over
       objects/ab/abcd…  objects that were deleted or changed after their compile, under the SHA-256 of their content

@@ -23,7 +23,7 @@ from mlgo_corpus.files.text import human_bytes
 if TYPE_CHECKING:
     from mlgo_corpus.extract import ExtractReport
     from mlgo_corpus.logs import LogsReport
-    from mlgo_corpus.runs.build.demo import DemoBuild
+    from mlgo_corpus.runs.builds.demo import DemoBuild
     from mlgo_corpus.runs.rebuild.run import RebuildReport
     from mlgo_corpus.runs.trace.run import TraceReport
     from mlgo_corpus.stats import CorpusStats
@@ -62,7 +62,7 @@ def demo(
     from mlgo_corpus.engine.choice import available_cpus
     from mlgo_corpus.extract import extract_corpus
     from mlgo_corpus.logs import convert_logs
-    from mlgo_corpus.runs.build.demo import build_demo_objects
+    from mlgo_corpus.runs.builds.demo import build_demo_objects
     from mlgo_corpus.stats import corpus_stats
 
     jobs = jobs or available_cpus()

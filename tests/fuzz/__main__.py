@@ -15,8 +15,6 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest does: fuzzers use what tests use
-
 from .driver import NAMES, fuzz
 
 # They run compilers by the thousand, and count no inputs.

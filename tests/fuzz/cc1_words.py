@@ -18,10 +18,8 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from fuzz.cc1_canaries import SPELLINGS, find_compilers
 from mlgo_corpus.formats.commands.options import parse_cc1
+from tests.fuzz.cc1_canaries import SPELLINGS, find_compilers
 
 # What makes clang answer in another way whatever else is on the line, or keeps it from telling of unknown words.
 _ANSWERS = re.compile(r"print-|help|^-+verify|^-+version|^-+[WR]|^-+v$")

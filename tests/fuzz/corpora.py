@@ -10,16 +10,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import handmade
 import pyarrow as pa
 import pyarrow.parquet as pq
 import vl_convert
-from conftest import DATA
-from reportinputs import function_columns, sizes
-from test_extract_incremental import real_objects
 
 from mlgo_corpus import convert_logs, extract_corpus, pack_corpus, split_corpus
 from mlgo_corpus.files.names import FUNCTIONS_NAME, MANIFEST_STEM
+from tests import handmade
+from tests.conftest import DATA
+from tests.runs.extract.test_incremental import real_objects
+from tests.view.reportinputs import function_columns, sizes
 
 from .mutations import mutate
 from .verbs import Place

@@ -11,11 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from conftest import DATA
-from handmade import put
-from test_extract_incremental import in_child, real_objects, tree
-from test_trace_bad_input import cache_of, make_corpus, module
-from test_trace_interrupted import Tool, all_end, check_same
 
 from mlgo_corpus import (
     convert_logs,
@@ -26,6 +21,11 @@ from mlgo_corpus import (
     trace_corpus,
     unpack_corpus,
 )
+from tests.conftest import DATA
+from tests.handmade import put
+from tests.runs.extract.test_incremental import in_child, real_objects, tree
+from tests.runs.trace.test_bad_input import cache_of, make_corpus, module
+from tests.runs.trace.test_interrupted import Tool, all_end, check_same
 
 from .names import fake_clang
 from .verbs import state_of

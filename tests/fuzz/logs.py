@@ -11,13 +11,12 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from conftest import DATA
-from fake_clang import LIVE, LOGGED, observation, values
-from test_logblocks import expected_events, fast_events
-
 from mlgo_corpus.dataset.loaded import read_log
 from mlgo_corpus.errors import MlgoCorpusError
 from mlgo_corpus.logs import convert_logs, restore_logs
+from tests.conftest import DATA
+from tests.fake_clang import LIVE, LOGGED, observation, values
+from tests.formats.logs.test_blocks import expected_events, fast_events
 
 from .mutations import check_one_line, mutate
 

@@ -8,17 +8,17 @@ import random
 import sys
 from pathlib import Path
 
-import handmade
 import pyarrow as pa
 import pyarrow.parquet as pq
-from conftest import DATA
-from test_archive import write_bsd, write_gnu
-from test_extract_incremental import database, real_objects
-from test_trace_bad_input import COMMAND, FAKE, cache_of, module
 
 from mlgo_corpus import Corpus, convert_logs, pack_corpus, trace_corpus
 from mlgo_corpus.compilers.probe import probe_compiler
 from mlgo_corpus.errors import MlgoCorpusError
+from tests import handmade
+from tests.conftest import DATA
+from tests.formats.objects.test_archive import write_bsd, write_gnu
+from tests.runs.extract.test_incremental import database, real_objects
+from tests.runs.trace.test_bad_input import COMMAND, FAKE, cache_of, module
 
 from .mutations import check_one_line
 from .verbs import Place

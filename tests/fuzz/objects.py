@@ -12,11 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from conftest import EMBED, Llvm
-from test_archive import write_bsd, write_gnu
-from test_extract_hostile import fat, thin
-from test_extract_incremental import ar, real_objects, sections
-
 from mlgo_corpus import extract_corpus
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.explain import explain_file
@@ -26,6 +21,10 @@ from mlgo_corpus.formats.objects.archive import iter_members
 from mlgo_corpus.formats.objects.compare import compare_objects
 from mlgo_corpus.formats.objects.objfile import measure_object, parse_objfile
 from mlgo_corpus.formats.objects.symbols import parse_symbols
+from tests.conftest import EMBED, Llvm
+from tests.formats.objects.test_archive import write_bsd, write_gnu
+from tests.runs.extract.test_hostile import fat, thin
+from tests.runs.extract.test_incremental import ar, real_objects, sections
 
 from .mutations import check_one_line, mutate
 

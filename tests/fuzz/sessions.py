@@ -10,11 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import fake_compiler
-from fake_compiler import FLOAT_HEADER, HEADER, context, observation
-
 from mlgo_corpus.compilers.session import InteractiveSession
 from mlgo_corpus.errors import ProtocolError, ToolError
+from tests import fake_compiler
+from tests.fake_compiler import FLOAT_HEADER, HEADER, context, observation
 
 from .mutations import check_one_line, mutate
 

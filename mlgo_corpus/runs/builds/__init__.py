@@ -1,0 +1,1 @@
+"""A build under way, with compilers that embed bitcode and leave records."""

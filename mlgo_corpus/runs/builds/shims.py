@@ -1,0 +1,248 @@
+"""Compilers that stand in for the real one while a build runs, and the run of that build.
+
+A folder of small shell scripts comes first on PATH, under every name by which a build may call its C or C++ compiler,
+and CC and CXX name two of them. Each runs the one clang that was chosen (``shim.sh`` says how). Outside of such a run
+they are that clang and nothing more, so that what a build remembered of them, in a CMakeCache.txt perhaps, stays good.
+
+Static libraries get llvm-ar, llvm-ranlib and llvm-nm: GNU's take an object with embedded bitcode for one of an LTO
+build where LLVM's plugin for them is installed, find no symbols in it, and the link fails.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlgo_corpus.compilers.find import Compiler
+from mlgo_corpus.compilers.process import run_tool
+from mlgo_corpus.engine.signals import signal_of, signals_as_interrupts
+from mlgo_corpus.errors import ToolError, UsageError
+from mlgo_corpus.files.scratch import scratch_folder
+from mlgo_corpus.files.text import os_reason
+
+RUN_VARIABLE = "MLGO_CORPUS_RUN"
+"""Names the folder for records to shims of any corpus: a build tree may have been configured with those of another."""
+
+INTERRUPT_GRACE_S = 10.0
+"""After Ctrl-C a build waits for its compilers and removes what is half made."""
+
+_SCRIPT = Path(__file__).with_name("shim.sh")
+_COMPILER = re.compile(
+    r"(?P<triple>[\w.]+-[\w.-]+-)?(?P<name>cc|c\+\+|gcc|g\+\+|clang|clang\+\+|c89|c99|c11|c17|CC)(?P<version>-[\d.]+)?"
+)
+_ALWAYS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "c89", "c99")
+_ARCHIVERS = {
+    "ar": ("ar", "gcc-ar", "llvm-ar"),
+    "ranlib": ("ranlib", "gcc-ranlib", "llvm-ranlib"),
+    "nm": ("nm", "gcc-nm", "llvm-nm"),
+}
+# What make and configure take for one word.
+_PLAIN_PATH = re.compile(r"[\w./+,:@%=-]+", re.ASCII)
+# Launchers that would take an object from a cache, or compile it elsewhere.
+_NO_LAUNCHERS = {"CCACHE_DISABLE": "1", "SCCACHE_RECACHE": "1", "DISTCC_HOSTS": "localhost", "ICECC": "no"}
+
+
+@dataclass(frozen=True, slots=True)
+class Drivers:
+    """The words that run the compiler, and the archivers where there are any.
+
+    Attributes:
+        c: the C compiler.
+        cxx: the C++ compiler.
+        archivers: ``ar``, ``ranlib`` and ``nm``, as far as the compiler brings its own.
+    """
+
+    c: tuple[str, ...]
+    cxx: tuple[str, ...]
+    archivers: Mapping[str, tuple[str, ...]]
+
+
+def drivers_of(compiler: Compiler) -> Drivers:
+    """Find what belongs to a clang: the C++ driver, and archivers that know bitcode."""
+    words = compiler.driver
+    program = Path(words[0])
+    if words[-1:] == ("clang",) and len(words) > 1:  # zig's, which knows the system's headers as zig cc only
+        zig = words[:-1]
+        return Drivers((*zig, "cc"), (*zig, "c++"), {name: (*zig, name) for name in ("ar", "ranlib")})
+    # Wrappers (Nix's, ccache's links) come in pairs, so the one beside the driver is meant, before the binary's.
+    beside = (program.with_name(program.name.replace("clang", "clang++", 1)), compiler.binary.with_name("clang++"))
+    cxx = next((path for path in beside if path.name != program.name and _is_program(path)), None)
+    suffix = program.name.removeprefix("clang")
+    archivers = {}
+    for name in _ARCHIVERS:
+        places = (
+            compiler.binary.with_name(f"llvm-{name}"),
+            compiler.binary.resolve().with_name(f"llvm-{name}"),
+            program.with_name(f"llvm-{name}{suffix}"),
+        )
+        if (found := next((path for path in places if _is_program(path)), None)) is not None:
+            archivers[name] = (str(found),)
+    return Drivers(
+        words, (*words, "--driver-mode=g++") if cxx is None else (str(cxx.absolute()), *words[1:]), archivers
+    )
+
+
+def compiler_in(command: str) -> tuple[list[str], int] | None:
+    """Find the word of a CC or CXX that names a compiler, behind launchers; None if there is none."""
+    with suppress(ValueError):
+        words = shlex.split(command)
+        for index, word in enumerate(words):
+            if _COMPILER.fullmatch(os.path.basename(word)):
+                return words, index
+    return None
+
+
+def make_shims(folder: Path, run_folder: Path, drivers: Drivers, *, keep_checks: bool) -> None:
+    """Write the shims into ``folder``, which is replaced; compiles are recorded in ``run_folder`` while it exists.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    shell = shutil.which("dash") or "/bin/sh"  # others need longer to start
+    script = _SCRIPT.read_text(encoding="utf-8")
+    copy = shlex.join(_copy_command())
+
+    def program(name: str, text: str) -> None:
+        path = folder / name
+        path.write_bytes(os.fsencode(f"#!{shell}\n{text}"))
+        path.chmod(0o755)
+
+    for name in _compiler_names():
+        is_cxx = name.rstrip("-.0123456789").endswith("++") or name == "CC"
+        words = shlex.join(drivers.cxx if is_cxx else drivers.c)
+        settings = (
+            f'_mlgo_compile() {{ {words} "$@"; }}',
+            f'_mlgo_become() {{ exec {words} "$@"; }}',
+            f"_mlgo_driver={'c++' if is_cxx else 'c'}",
+            f"_mlgo_shims={shlex.quote(str(folder))}",
+            f"_mlgo_run={shlex.quote(str(run_folder))}",
+            f'[ -z "${{{RUN_VARIABLE}-}}" ] || _mlgo_run=${RUN_VARIABLE}',
+            f"_mlgo_copy={shlex.quote(copy)}",
+            f"_mlgo_keep_checks={'1' if keep_checks else ''}",
+        )
+        program(name, "\n".join((*settings, script)))
+    if sys.platform != "darwin":  # whose ar has no plugins
+        for kind, archiver in drivers.archivers.items():
+            for name in _ARCHIVERS[kind]:
+                program(name, f'exec {shlex.join(archiver)} "$@"\n')
+
+
+def build_environment(folder: Path, run_folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Give the environment in which a build meets the shims.
+
+    A CC or CXX with options or a launcher keeps them. Where the folder's path would not survive as a word of a
+    makefile, they name the shim as PATH finds it.
+    """
+    made = {**environment, **_NO_LAUNCHERS, RUN_VARIABLE: str(run_folder)}
+    made["PATH"] = os.pathsep.join((str(folder), environment.get("PATH") or os.defpath))
+    for variable, name in (("CC", "clang"), ("CXX", "clang++")):
+        shim = str(folder / name) if _PLAIN_PATH.fullmatch(str(folder)) else name
+        found = compiler_in(environment.get(variable, ""))
+        if found is None:
+            made[variable] = shim
+        else:
+            words, index = found
+            made[variable] = " ".join((*words[:index], shim, *words[index + 1 :]))
+    return made
+
+
+def run_build(command: Sequence[str], environment: Mapping[str, str], *, stdout: int | None = None) -> int:
+    """Run a build to its end with our stdin, stdout (or another) and stderr, and give its exit code as a shell does.
+
+    With a terminal it stays in our process group, as it would be without us: Ctrl-C reaches all of it. Without one it
+    has a group of its own, which gets what we get, and of which nothing is left after that.
+
+    Raises:
+        UsageError: it cannot be started.
+        KeyboardInterrupt: Ctrl-C, or another signal that asks us to end; the build has ended.
+    """
+    program = shutil.which(command[0], path=environment.get("PATH"))
+    if program is None:
+        raise UsageError(f"{command[0]}: no such program; name the build's command behind --")
+    shared = _has_terminal()
+    try:
+        process = subprocess.Popen(
+            command,
+            executable=program,
+            env=dict(environment),
+            stdout=stdout,
+            process_group=None if shared else 0,
+        )
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{command[0]}: cannot be run: {os_reason(error)}") from None
+    try:
+        with signals_as_interrupts():
+            status = process.wait()
+    except BaseException as error:
+        _end(process, signal_of(error), shared=shared)
+        raise
+    return 128 - status if status < 0 else status
+
+
+def _end(process: subprocess.Popen[bytes], number: int, *, shared: bool) -> None:
+    """End a build: as we were asked to, then with more and more force. Another Ctrl-C saves the waiting."""
+
+    def send(which: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            if shared:
+                process.send_signal(which)
+            else:
+                os.killpg(process.pid, which)
+
+    try:
+        # With a terminal, its Ctrl-C has reached the build already.
+        for which in (0 if shared and number == signal.SIGINT else number, signal.SIGTERM):
+            send(which)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(INTERRUPT_GRACE_S)
+                return
+    finally:
+        send(signal.SIGKILL)
+        process.wait()
+
+
+def _has_terminal() -> bool:
+    with suppress(OSError):
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+        return True
+    return False
+
+
+def _compiler_names() -> tuple[str, ...]:
+    """List the names by which a build may call a compiler for this machine: the usual ones, and those on PATH."""
+    machine = platform.machine()
+    names = dict.fromkeys(_ALWAYS)
+    for folder in os.get_exec_path():
+        with suppress(OSError):
+            for name in os.listdir(folder or "."):
+                found = _COMPILER.fullmatch(name)
+                if found and (found["triple"] is None or found["triple"].startswith(f"{machine}-")):
+                    names[name] = None
+    return tuple(names)
+
+
+def _copy_command() -> tuple[str, ...]:
+    """Give the copying program: with sharing of blocks, where it can be asked for that."""
+    program = shutil.which("cp") or "/bin/cp"
+    sharing = (program, "-c") if sys.platform == "darwin" else (program, "--reflink=auto")
+    with scratch_folder() as folder, suppress(ToolError, OSError):
+        (folder / "a").write_bytes(b"a")
+        run_tool((*sharing, "--", str(folder / "a"), str(folder / "b")), timeout=10)
+        return sharing
+    return (program,)
+
+
+def _is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)

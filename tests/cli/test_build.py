@@ -1,0 +1,561 @@
+"""``mlgo-corpus build``: real builds, compared with the same build done by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from mlgo_corpus import Corpus
+from mlgo_corpus.compilers.find import find_zig
+from mlgo_corpus.formats.commands.buildfiles import parse_compile_commands
+from tests.conftest import DATA, EMBED, PACKAGE_ROOT, Llvm, ignoring, run_checked
+
+MAKEFILE = """\
+.PHONY: all sub
+all: prog twice.o sub
+prog: main.o libparts.a
+\t$(CC) -o $@ main.o -L. -lparts
+libparts.a: gone.o stripped.o
+\t$(AR) rcs $@ $^ && rm gone.o
+main.o: main.c
+\t$(CC) -O2 -g '-DGREETING="hello, world"' -c $< -o $@
+gone.o: gone.c
+\t$(CC) -O1 -c gone.c
+stripped.o: stripped.c
+\t$(CC) -O1 -g -c stripped.c
+\tstrip -g $@
+twice.o: twice.c
+\t$(CC) -O0 -c twice.c
+\t$(CC) -O3 -c twice.c
+sub:
+\t$(MAKE) -C sub
+"""
+SUB_MAKEFILE = """\
+all: twice.o together asm.o
+twice.o: ../twice.c
+\tgcc -O2 -c $< -o $@
+together: one.c two.cc
+\tg++ -O1 -x c one.c -x c++ two.cc -o $@
+asm.o: asm.S
+\tcc -c asm.S
+"""
+SOURCES = {
+    "Makefile": MAKEFILE,
+    "main.c": "int gone(int), stripped(int);\n"
+    "int main(int count, char **words) { return gone(count) + stripped(GREETING[0]); }\n",
+    "gone.c": "int gone(int x) { return x * 3; }\n",
+    "stripped.c": "int stripped(int x) { return x - 1; }\n",
+    "twice.c": "static int half(int x) { return x / 2; }\nint twice(int x) { return 4 * half(x); }\n",
+    "sub/Makefile": SUB_MAKEFILE,
+    "sub/one.c": "int two(int); int main(void) { return two(1); }\n",
+    "sub/two.cc": 'extern "C" int two(int x) { return x + 2; }\n',
+    "sub/asm.S": ".globl nothing\nnothing:\n",
+}
+
+
+def write(folder: Path, sources: dict[str, str]) -> None:
+    for name, text in sources.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+def command(*words: str | Path) -> tuple[str, ...]:
+    return (sys.executable, "-m", "mlgo_corpus.cli.main", "build", *map(str, words))
+
+
+def environment() -> dict[str, str]:
+    env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
+    return {
+        name: value for name, value in env.items() if name not in ("CC", "CXX", "MAKEFLAGS", "MLGO_CORPUS_COMPILER")
+    }
+
+
+def build(folder: Path, llvm: Llvm, *words: str | Path, corpus: str = "../corpus") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command("--output", corpus, "--compiler", llvm.clang, *words),
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def build_json(folder: Path, llvm: Llvm, *words: str | Path, status: int = 0) -> dict[str, Any]:
+    done = build(folder, llvm, "--json", *words)
+    assert done.returncode == status, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def rows(corpus: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pq.read_table(corpus / "modules.parquet").to_pylist()
+    return found
+
+
+def contents(corpus: Path) -> dict[str, tuple[bytes, tuple[str, ...]]]:
+    return {module.name: (module.bitcode(), module.command()) for module in Corpus.open(corpus)}
+
+
+def embedded(llvm: Llvm, item: Path, tmp_path: Path) -> bytes:
+    """What llvm-objcopy finds in an object."""
+    section = tmp_path / "section.bc"
+    run_checked(llvm.objcopy, f"--dump-section=.llvmbc={section}", item, tmp_path / "rest.o")
+    return section.read_bytes()
+
+
+def test_a_makefile_that_deletes_strips_and_overwrites(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(work, SOURCES)
+    report = build_json(work, llvm22, "--", "make", "-j4")
+    assert (report["build_exit_code"], report["compiles"], report["failed_compiles"], report["checks"]) == (0, 8, 0, 0)
+    corpus = tmp_path / "corpus"
+    found = contents(corpus)
+    assert set(found) == {
+        "main.o", "gone.o", "stripped.o", "twice.o", "twice~2.o", "sub/twice.o", "sub/together/one.c",
+        "sub/together/two.cc",
+    }  # fmt: skip
+    assert {(row["source"], row["reason"]) for row in rows(corpus) if row["status"] != "ok"} == {
+        ("sub/asm.o", "no_bitcode")
+    }
+    # Only what the build no longer has is kept: deleted, stripped, overwritten.
+    assert report["kept_objects"] == 3
+    assert len(list((corpus / ".mlgo-corpus" / "build" / "objects").glob("*/*"))) == 3
+    assert not (work / "gone.o").exists()
+
+    by_hand = {
+        "main.o": ("main.c", "-O2", "-g", '-DGREETING="hello, world"'),
+        "gone.o": ("gone.c", "-O1"),
+        "stripped.o": ("stripped.c", "-O1", "-g"),
+        "twice.o": ("twice.c", "-O3"),
+        "twice~2.o": ("twice.c", "-O0"),
+    }
+    for name, (source, *flags) in by_hand.items():
+        run_checked(llvm22.clang, *EMBED, *flags, "-c", source, "-o", tmp_path / "by-hand.o", cwd=work)
+        assert embedded(llvm22, tmp_path / "by-hand.o", tmp_path) == found[name][0], name
+    run_checked(llvm22.clang, *EMBED, "-O2", "-c", "../twice.c", "-o", tmp_path / "by-hand.o", cwd=work / "sub")
+    assert embedded(llvm22, tmp_path / "by-hand.o", tmp_path) == found["sub/twice.o"][0]
+    assert '-DGREETING="hello, world"' not in found["main.o"][1]
+    assert 'GREETING="hello, world"' in found["main.o"][1]
+
+
+def test_the_compilation_database(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(work, SOURCES)
+    report = build_json(work, llvm22, "--", "make")
+    path = work / report["compile_commands"]
+    assert path.samefile(tmp_path / "corpus" / "compile_commands.json")
+    entries = json.loads(path.read_text())
+    main = next(entry for entry in entries if entry["output"] == "main.o")
+    greeting = '-DGREETING="hello, world"'
+    assert main == {
+        "directory": str(work),
+        "arguments": [llvm22.clang, "-O2", "-g", greeting, "-c", "main.c", "-o", "main.o"],
+        "file": "main.c",
+        "output": "main.o",
+    }
+    assert sorted((entry["file"], entry["output"]) for entry in entries) == [
+        ("../twice.c", "twice.o"), ("asm.S", "asm.o"), ("gone.c", "gone.o"), ("main.c", "main.o"),
+        ("one.c", "together"), ("stripped.c", "stripped.o"), ("twice.c", "twice.o"), ("twice.c", "twice.o"),
+        ("two.cc", "together"),
+    ]  # fmt: skip
+    drivers = {entry["file"]: entry["arguments"][0] for entry in entries}
+    assert drivers["one.c"] == drivers["two.cc"] == llvm22.clangxx
+    # As other tools read it: every command makes its object again.
+    for entry, command in zip(entries, parse_compile_commands(path.read_bytes()), strict=True):
+        assert (command.problem, command.output) == (None, entry["output"])
+        (Path(entry["directory"]) / entry["output"]).unlink(missing_ok=True)
+        run_checked(*entry["arguments"], cwd=Path(entry["directory"]))
+        assert (Path(entry["directory"]) / entry["output"]).exists()
+
+
+def test_a_failed_build_gives_its_exit_code_and_what_it_compiled(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(work, {**SOURCES, "gone.c": "int gone(int x) { return y; }\n"})
+    done = build(work, llvm22, "--", "make", "-k", "-j2")
+    assert done.returncode == 2  # make's
+    assert "use of undeclared identifier 'y'" in done.stderr
+    assert "1 of them failed" in done.stdout
+    assert "hint: the build failed (exit code 2); what it compiled until then is in the corpus" in done.stderr
+    assert {"main.o", "stripped.o", "sub/twice.o"} <= set(Corpus.open(tmp_path / "corpus").names)
+    failed = [entry for entry in json.loads((tmp_path / "corpus" / "compile_commands.json").read_text())
+              if entry["output"] == "gone.o"]  # fmt: skip
+    assert [entry["arguments"][1:] for entry in failed] == [["-O1", "-c", "gone.c"]]
+
+    write(work, {"gone.c": SOURCES["gone.c"]})
+    assert build(work, llvm22, "--", "make").returncode == 0
+    assert "gone.o" in Corpus.open(tmp_path / "corpus").names
+    entries = json.loads((tmp_path / "corpus" / "compile_commands.json").read_text())
+    assert [entry["output"] for entry in entries].count("gone.o") == 1
+
+
+def test_a_partial_rebuild_brings_the_corpus_up_to_date(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(work, SOURCES)
+    build_json(work, llvm22, "--", "make")
+    before = contents(tmp_path / "corpus")
+
+    write(work, {"stripped.c": "int stripped(int x) { return x - 10; }\n"})
+    past = time.time() - 5
+    for name in ("main.o", "libparts.a", "stripped.o"):
+        os.utime(work / name, (past, past))
+    os.utime(work / "main.c", (past - 5, past - 5))
+    report = build_json(work, llvm22, "--", "make", "stripped.o")
+    assert (report["compiles"], report["extract"]["objects"]) == (1, 8)
+    after = contents(tmp_path / "corpus")
+    assert {name for name in before if before[name] != after[name]} == {"stripped.o"}
+    assert set(before) == set(after)
+
+    # The same as from nothing, and as many times as one likes.
+    fresh = tmp_path / "fresh"
+    assert build(work, llvm22, "--", "make", "-B", corpus=str(fresh)).returncode == 0
+    assert contents(fresh) == after
+    for name in ("modules.parquet", "corpus_description.json", "compile_commands.json"):
+        assert (fresh / name).read_bytes() == (tmp_path / "corpus" / name).read_bytes(), name
+
+
+def test_what_is_deleted_between_builds_leaves_the_corpus(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(work, SOURCES)
+    build_json(work, llvm22, "--", "make")
+    (work / "main.o").unlink()
+    done = build(work, llvm22, "--", "true")
+    assert done.returncode == 0
+    assert "1 object of an earlier build is nowhere any more" in done.stderr
+    assert "main.o" not in Corpus.open(tmp_path / "corpus").names
+    assert "gone.o" in Corpus.open(tmp_path / "corpus").names  # kept since its compile
+    report = build_json(work, llvm22, "--force", "--", "cc", "-c", "main.c", '-DGREETING="x"')
+    assert report["extract"]["modules"] == 1
+    assert Corpus.open(tmp_path / "corpus").names == ("main.o",)
+
+
+def test_a_build_in_a_folder_that_is_deleted_afterwards(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    script = "mkdir temporary && cd temporary && cp ../../*.c . && cc -c one.c && cc -c two.c && rm -r ../temporary"
+    write(tmp_path, {"one.c": "int one(void) { return 1; }\n", "two.c": "int two(void) { return 2; }\n"})
+    report = build_json(work, llvm22, "--", "sh", "-c", script)
+    assert (report["kept_objects"], report["checks"]) == (2, 0)
+    assert Corpus.open(tmp_path / "corpus").names == ("temporary/one.o", "temporary/two.o")
+
+
+def test_what_a_hand_made_configure_tries_is_left_out(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    script = (
+        "echo 'int main(void) { return 0; }' >ztest1.c; cc -c ztest1.c; cc ztest1.c -o ztest1; rm ztest1*; cc -c real.c"
+    )
+    write(work, {"real.c": "int real(void) { return 1; }\n"})
+    report = build_json(work, llvm22, "--", "sh", "-c", script)
+    assert (report["compiles"], report["checks"], report["extract"]["modules"]) == (1, 2, 1)
+    refused = build(work, llvm22, "--keep-checks", "--", "sh", "-c", script)
+    assert refused.returncode == 2
+    assert "was extracted without --keep-checks" in refused.stderr
+    report = build_json(work, llvm22, "--force", "--keep-checks", "--", "sh", "-c", script)
+    assert (report["compiles"], report["checks"], report["extract"]["modules"]) == (3, 0, 3)
+
+
+def unpacked_autotools(folder: Path) -> Path:
+    with tarfile.open(DATA / "autotools.tar.xz") as tar:
+        options: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        tar.extractall(folder, **options)  # noqa: S202 - the project's own archive
+    return folder / "shapes-1.0"
+
+
+def test_configure_and_libtool(llvm22: Llvm, tmp_path: Path) -> None:
+    project = unpacked_autotools(tmp_path)
+    script = "./configure -C >configure.log && make -j2 >make.log && ./shapes"
+    done = build(project, llvm22, "--", "sh", "-c", script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("4.00 3.14 8\n")
+    checks = re.search(r"(\d+) checks of the compiler left out", done.stdout)
+    assert checks is not None
+    assert int(checks[1]) > 30
+    found = contents(tmp_path / "corpus")
+    # libtool compiles what goes into a library twice.
+    assert set(found) == {"lib/.libs/square.o", "lib/.libs/circle.o", "lib/square.o", "lib/circle.o", "src/main.o"}
+
+    # What configure found out is what it finds without us, and what it makes of it is the same, byte for byte.
+    by_hand = tmp_path / "by-hand"
+    by_hand.mkdir()
+    shutil.copytree(project, by_hand, dirs_exist_ok=True)
+    tools = (f"CC={llvm22.clang}", f"CXX={llvm22.clangxx}", f"AR={llvm22.ar}", f"NM={llvm22.nm}")
+    run_checked("make", "distclean", cwd=by_hand)
+    run_checked("./configure", *tools, cwd=by_hand)
+    flags = f"-g -O2 {' '.join(EMBED)}"
+    run_checked("make", f"CFLAGS={flags}", f"CXXFLAGS={flags} -ffile-compilation-dir={project}", cwd=by_hand)
+    assert (project / "config.h").read_text() == (by_hand / "config.h").read_text()
+    for name in found:
+        ours, theirs = tmp_path / "ours.ll", tmp_path / "theirs.ll"
+        (tmp_path / "ours.bc").write_bytes(found[name][0])
+        (tmp_path / "theirs.bc").write_bytes(embedded(llvm22, by_hand / name, tmp_path))
+        for text in (ours, theirs):
+            run_checked(llvm22.dis, text.with_suffix(".bc"), "-o", text)
+        plain = [
+            re.sub(r'directory: "[^"]*"|; ModuleID.*', "", path.read_text()).replace(str(by_hand), str(project))
+            for path in (ours, theirs)
+        ]
+        assert plain[0] == plain[1], name
+
+    # Makefiles remember the shims; outside of a build those are the compiler, and in the next one they record again.
+    (project / "src" / "main.o").unlink()
+    run_checked("make", cwd=project)
+    assert "llvmbc" not in run_checked(llvm22.readelf, "-S", project / "src" / "main.o")
+    (project / "src" / "main.o").unlink()
+    again = build_json(project, llvm22, "--", "make")
+    assert again["compiles"] == 1
+    assert contents(tmp_path / "corpus") == found
+
+
+def find_tool(name: str) -> str:
+    """Find what the ``dev`` extra brings, or the system's."""
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if beside.exists() else shutil.which(name) or pytest.skip(f"{name} is not installed")
+
+
+CMAKE_LISTS = """\
+cmake_minimum_required(VERSION 3.16)
+project(shapes C CXX)
+include(CheckIncludeFile)
+include(CheckCSourceCompiles)
+check_include_file(unistd.h HAVE_UNISTD_H)
+check_c_source_compiles("int main(void) { return undeclared; }" HAVE_UNDECLARED)
+add_library(parts STATIC "lib/the square.c" lib/circle.cc)
+target_compile_definitions(parts PRIVATE "NAME=\\"a b\\"")
+add_executable(shapes main.c)
+target_link_libraries(shapes parts)
+"""
+CMAKE_SOURCES = {
+    "CMakeLists.txt": CMAKE_LISTS,
+    "lib/the square.c": "int square(int side) { return side * side + (int)sizeof(NAME); }\n",
+    "lib/circle.cc": 'extern "C" int circle(int radius) { return 3 * radius * radius; }\n',
+    "main.c": "int square(int), circle(int); int main(void) { return square(2) + circle(1) == 11 ? 0 : 1; }\n",
+}
+
+
+def without_dependencies(words: list[str]) -> list[str]:
+    rest = iter(words)
+    return [word for word in rest if word != "-MD" and (word not in ("-MT", "-MF") or not next(rest))]
+
+
+@pytest.mark.parametrize("generator", ["Unix Makefiles", "Ninja"])
+def test_cmake(llvm22: Llvm, work: Path, tmp_path: Path, generator: str) -> None:
+    cmake = find_tool("cmake")
+    program = find_tool("ninja" if generator == "Ninja" else "make")
+    write(work, CMAKE_SOURCES)
+    options = f"-DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DCMAKE_MAKE_PROGRAM='{program}'"
+    configure = f"'{cmake}' -G '{generator}' -B b {options} . && '{cmake}' --build b -j 2"
+    done = build(work, llvm22, "--", "sh", "-c", f"{configure} && b/shapes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = contents(tmp_path / "corpus")
+    parts = "b/CMakeFiles/parts.dir/lib"
+    assert sorted(found) == [f"{parts}/circle.cc.o", f"{parts}/the_square.c.o", "b/CMakeFiles/shapes.dir/main.c.o"]
+    assert " checks of the compiler left out" in done.stdout
+    # CMake's own record of its commands, without the options for dependencies, and ours.
+    theirs = {
+        (entry["directory"], entry["file"], *shlex.split(entry["command"])[1:])
+        for entry in json.loads((work / "b" / "compile_commands.json").read_text())
+    }
+    ours = {
+        (entry["directory"], entry["file"], *without_dependencies(entry["arguments"][1:]))
+        for entry in json.loads((tmp_path / "corpus" / "compile_commands.json").read_text())
+    }
+    assert ours == theirs
+
+    idle = build(work, llvm22, "--", cmake, "--build", "b")
+    assert idle.returncode == 0
+    assert "hint: the build compiled nothing that could be seen: was it up to date (clean it first)" in idle.stderr
+    assert contents(tmp_path / "corpus") == found
+
+
+def test_a_compiler_called_by_its_path_is_hinted_at(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(work, {"a.c": "int a;\n"})
+    done = build(work, llvm22, "--", llvm22.clang, "-c", "a.c")
+    assert done.returncode == 1
+    assert "does it call a compiler by its path?" in done.stderr
+    assert not (tmp_path / "corpus" / "corpus_description.json").exists()
+
+
+def test_streams_and_usage(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(work, {"a.c": "int a(void) { return 1; }\n"})
+    script = "echo to stdout; echo to stderr >&2; cat; cc -c a.c"
+    done = subprocess.run(
+        command("-o", "../corpus", "--compiler", llvm22.clang, "--json", "--", "sh", "-c", script),
+        cwd=work, env=environment(), input="through stdin\n", capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["extract"]["modules"] == 1
+    assert done.stderr == "to stdout\nto stderr\nthrough stdin\n"
+    plain = build(work, llvm22, "--", "sh", "-c", "echo to stdout; cc -c a.c")
+    assert plain.stdout.startswith("to stdout\n1 compile by ")
+    assert plain.stderr == ""
+
+
+def test_options_behind_the_command_are_its_own(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(work, {"a.c": "int a(void) { return 1; }\n"})
+    done = build(work, llvm22, "sh", "-c", 'echo "$@"; cc -c a.c', "sh", "-j8", "--force")  # without --
+    assert done.stdout.startswith("-j8 --force\n")
+
+
+def test_what_a_program_holds_once_more_is_left_out(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(work, {"a.c": "int b(void); int main(void) { return b(); }\n", "b.c": "int b(void) { return 1; }\n"})
+    report = build_json(work, llvm22, "--", "sh", "-c", "cc -c b.c && cc a.c b.o -o prog")
+    assert report["extract"]["counts"] == {"ok": 2, "duplicate": 1}
+    assert Corpus.open(tmp_path / "corpus").names == ("b.o", "prog/a.c")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--", "no-such-program"), "no-such-program: no such program; name the build's command behind --"),
+        (("--compiler", "/no/clang", "--", "true"), "--compiler /no/clang: /no/clang: no such program"),
+        (("--compiler", "/bin/true", "--", "true"), "not a clang"),
+        (("--build-dir", "missing", "--", "true"), "missing: expected the folder"),
+    ],
+)
+def test_what_cannot_be_used_is_said_before_anything_runs(work: Path, words: tuple[str, ...], message: str) -> None:
+    done = subprocess.run(
+        command("-o", "../corpus", *words), cwd=work, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (work.parent / "corpus").exists()
+
+
+def test_a_corpus_of_another_kind_is_refused_before_the_build(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "precious").write_text("x")
+    done = build(work, llvm22, "--", "touch", "ran")
+    assert done.returncode == 2
+    assert "not empty, and no corpus" in done.stderr
+    assert not (work / "ran").exists()
+
+
+def test_names_are_relative_to_the_build_folder(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(tmp_path, {"elsewhere/a.c": "int a(void) { return 1; }\n"})
+    script = "cd ../elsewhere && cc -c a.c"
+    build_json(work, llvm22, "--build-dir", "../elsewhere", "--", "sh", "-c", script)
+    assert Corpus.open(tmp_path / "corpus").names == ("a.o",)
+
+
+def wait_for_group_to_end(group: int) -> bool:
+    """What was killed stays in the table of processes until somebody has asked after it."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_build_leaves_no_process_and_is_taken_over(
+    llvm22: Llvm, work: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    write(work, {"first.c": "int first(void) { return 1; }\n"})
+    script = "cc -c first.c; echo $$ >pid; touch compiled; sleep 600; touch over"
+    argv = command("-o", "../corpus", "--compiler", llvm22.clang, "--", "sh", "-c", script)
+    with subprocess.Popen(
+        argv, cwd=work, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        wait_for(work / "compiled")
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert said == "mlgo-corpus: interrupted; what is whole is kept, and the same command goes on from there\n"
+    assert wait_for_group_to_end(int((work / "pid").read_text()))
+    assert not (tmp_path / "corpus" / "corpus_description.json").exists()
+    report = build_json(work, llvm22, "--", "true")
+    assert (report["compiles"], report["extract"]["modules"]) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])
+def test_a_build_goes_on_after_a_signal_that_is_ignored(llvm22: Llvm, work: Path, name: str) -> None:
+    write(work, {"first.c": "int first(void) { return 1; }\n"})
+    script = "echo $$ >pid; touch began; until [ -e go ]; do sleep 0.02; done; cc -c first.c"
+    argv = command("-o", "../corpus", "--compiler", llvm22.clang, "--json", "--", "sh", "-c", script)
+    with subprocess.Popen(
+        ignoring(name, *argv), cwd=work, env=environment(), stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        wait_for(work / "began")
+        for group in (process.pid, int((work / "pid").read_text())):
+            os.killpg(group, signal.Signals[f"SIG{name}"])
+        (work / "go").touch()
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert json.loads(said)["extract"]["counts"] == {"ok": 1}
+
+
+def wait_for(path: Path) -> None:
+    end = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_killed_at_any_moment_the_next_build_takes_over(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(work, {"first.c": "int first(void) { return 1; }\n"})
+    argv = command("-o", "../corpus", "--compiler", llvm22.clang, "--", "sh", "-c", "cc -c first.c; kill -9 $PPID")
+    assert subprocess.run(argv, cwd=work, env=environment(), check=False).returncode == -signal.SIGKILL
+    assert (tmp_path / "corpus" / ".mlgo-corpus" / "build" / "run").is_dir()
+    report = build_json(work, llvm22, "--", "true")
+    assert (report["compiles"], report["extract"]["modules"]) == (1, 1)
+
+
+ENTRY = {"directory": "/", "arguments": [], "sources": [], "output": "x", "links": False, "order": 1, "stamp": None}
+STATES = {
+    "garbage": b"\xff\x00 no json\n",
+    "other json": b"null\n[]\n{}\n",
+    "wrong types": json.dumps({**ENTRY, "order": "x", "digest": 5}).encode() + b"\n",
+    "a digest that is a path": json.dumps({**ENTRY, "digest": "../../etc/passwd"}).encode() + b"\n",
+    "nested absurdly": b"[" * 100_000 + b"\n",
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_state_that_is_none_is_passed_over(llvm22: Llvm, work: Path, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "corpus" / ".mlgo-corpus" / "build"
+    folder.mkdir(parents=True)
+    (folder / "compiles.jsonl").write_bytes(STATES[name])
+    write(work, {"a.c": "int a(void) { return 1; }\n"})
+    report = build_json(work, llvm22, "--", "cc", "-c", "a.c")
+    assert report["extract"]["counts"] == {"ok": 1}
+
+
+def test_a_link_in_place_of_our_folder_is_refused(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    (tmp_path / "corpus" / ".mlgo-corpus").mkdir(parents=True)
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "corpus" / ".mlgo-corpus" / "build").symlink_to(tmp_path / "precious")
+    done = build(work, llvm22, "--", "touch", "ran")
+    assert done.returncode == 2
+    assert "a symbolic link, expected a folder of the corpus's own" in done.stderr
+    assert list((tmp_path / "precious").iterdir()) == []
+
+
+def test_with_the_compiler_from_pip(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    if find_zig() is None:
+        pytest.skip("ziglang is not installed")
+    write(work, {"a.c": "int b(void); int a(void) { return b(); }\n", "b.cc": 'extern "C" int b(void) { return 1; }\n'})
+    script = "cc -O2 -c a.c && g++ -O2 -c b.cc && ar rcs libab.a a.o b.o"
+    argv = command("-o", "../corpus", "--compiler", f"{sys.executable} -m ziglang cc", "--", "sh", "-c", script)
+    done = subprocess.run(argv, cwd=work, env=environment(), capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    found = contents(tmp_path / "corpus")
+    assert set(found) == {"a.o", "b.o"}
+    (tmp_path / "a.bc").write_bytes(found["a.o"][0])
+    assert "define i32 @a()" in run_checked(llvm22.dis, tmp_path / "a.bc", "-o", "-")

@@ -1,0 +1,165 @@
+"""The command line as a user sees it: output, exit codes, and what is imported when."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mlgo_corpus import __version__
+from tests.conftest import PACKAGE_ROOT, unpack
+from tests.forked import run_cli
+
+
+def mlgo(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
+    return run_cli(*arguments, cwd=cwd, env=env)
+
+
+@pytest.fixture
+def lua(tmp_path: Path) -> Path:
+    unpack("lua-clang22", tmp_path)
+    return tmp_path / "lua"
+
+
+def test_help_names_every_verb_and_imports_nothing_heavy() -> None:
+    done = mlgo("--help")
+    assert done.returncode == 0
+    for verb in ("demo", "extract", "explain"):
+        assert f"\n  {verb} " in done.stdout
+    code = (
+        "import sys\n"
+        "from mlgo_corpus.cli.main import app\n"
+        "try:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'pyarrow', 'lief', 'numpy', 'rich', 'ray', 'ziglang'} & set(sys.modules)\n"
+        "print('heavy:', sorted(heavy))\n"
+    )
+    env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "heavy: []"
+
+
+def test_version() -> None:
+    first, second, *compilers = mlgo("--version").stdout.splitlines()
+    assert first == f"mlgo-corpus {__version__}"
+    assert second.startswith(f"Python {platform.python_version()}, numpy ")
+    assert compilers
+
+
+def test_extract_says_what_it_did(lua: Path, tmp_path: Path) -> None:
+    done = mlgo("extract", "lua", "--output", "corpus", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    count = len(list(lua.iterdir()))
+    assert lines[0].startswith(f"corpus: {count} modules from {count} objects in ")
+    assert lines[3].split() == ["ok", str(count), "ok"]
+    assert "of bitcode found, all is accounted for" in lines[4]
+    done = mlgo("extract", "lua", "--output", "corpus", cwd=tmp_path)
+    assert f"{count} modules from {count} objects, {count} of them unchanged in " in done.stdout
+
+
+def test_json_is_all_there_is_on_stdout(lua: Path, tmp_path: Path) -> None:
+    (lua / "broken.o").write_bytes(b"\x7fELF")
+    done = mlgo("extract", lua, "--output", tmp_path / "corpus", "--json")
+    assert done.returncode == 1
+    result = json.loads(done.stdout)
+    assert result["counts"] == {"ok": len(list(lua.iterdir())) - 1, "truncated": 1}
+    assert result["exit_code"] == 1
+    assert result["bitcode_found"] == result["bitcode_explained"] > 0
+    assert result["output"] == str(tmp_path / "corpus")
+
+
+def test_failures_are_counted_and_hinted_at(lua: Path, tmp_path: Path) -> None:
+    (lua / "broken.o").write_bytes(b"\x7fELF")
+    done = mlgo("extract", lua, "--output", tmp_path / "corpus")
+    assert done.returncode == 1
+    assert any(line.split() == ["truncated", "1", "failed"] for line in done.stdout.splitlines())
+    assert done.stderr == "hint: mlgo-corpus explain OBJECT says more about a single file\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "nowhere: no such file or folder"),
+        (["lua", "--cmd-filter", "("], "--cmd-filter (: not a regular expression: missing ), unterminated subpattern"),
+        (
+            ["lua", "--command-override", "'"],
+            "--command-override: cannot be split as a shell would: No closing quotation",
+        ),
+        (["lua", "--thinlto-link-command", "nowhere"], "nowhere: No such file or directory"),
+        (["lua", "--thinlto", "local"], "lua: no *.3.import.bc files; link with lld and -Wl,--save-temps=import"),
+        (["lua", "--input-type", "aquery"], "lua: expected a file (--input-type aquery), found a folder"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(lua: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+    done = mlgo("extract", *arguments, "--output", "corpus", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"mlgo-corpus: error: {message}")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_options_typer_refuses_are_exit_code_2(tmp_path: Path) -> None:
+    assert mlgo("extract", "x").returncode == 2
+    assert mlgo("extract", "x", "--output", "y", "--jobs", "0").returncode == 2
+    assert mlgo("nonsense").returncode == 2
+
+
+def test_explain_an_object(lua: Path) -> None:
+    done = mlgo("explain", "lua/lvm.o", cwd=lua.parent)
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("lua/lvm.o: ELF object, ")
+    assert ".llvmbc " in lines[1]
+    facts = dict(line.strip().split(": ", 1) for line in lines[2:-1])
+    assert {name: value.strip() for name, value in facts.items() if name not in ("bitcode", "command")} == {
+        "reason": "ok",
+        "producer": "LLVM22.1.8",
+        "triple": "x86_64-pc-linux-gnu",
+        "source": "lvm.c",
+        "opt level": "z",
+        "options": "60",
+    }
+    assert facts["command"].strip().startswith("-cc1 -triple x86_64-pc-linux-gnu ")
+    assert lines[-1] == "-> mlgo-corpus extract lua/lvm.o --output CORPUS takes it into a corpus"
+
+
+def test_explain_as_json(lua: Path) -> None:
+    result = json.loads(mlgo("explain", "lua/lvm.o", "--json", cwd=lua.parent).stdout)
+    (module,) = result["modules"]
+    assert (result["path"], result["kind"], result["size"]) == (
+        "lua/lvm.o",
+        "ELF object",
+        (lua / "lvm.o").stat().st_size,
+    )
+    assert (module["reason"], module["opt_level"], module["source_filename"]) == ("ok", "z", "lvm.c")
+
+
+def test_explain_what_is_missing(gcc: str, tmp_path: Path) -> None:
+    (tmp_path / "a.c").write_text("int f(void) { return 1; }\n")
+    subprocess.run([gcc, "-c", "a.c"], cwd=tmp_path, check=True, timeout=60)
+    done = mlgo("explain", "a.o", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "no bitcode section; made by GCC: (" in done.stdout
+    assert done.stdout.splitlines()[-1] == "-> no_bitcode: compile it with clang and -Xclang -fembed-bitcode=all"
+    done = mlgo("explain", "a.c", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "expected an ELF, Mach-O or COFF file, found text that begins 'int f(void) { return 1; '" in done.stdout
+    done = mlgo("explain", "nowhere.o", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "mlgo-corpus: error: nowhere.o: No such file or directory\n"
+
+
+def test_a_reader_that_has_enough(lua: Path, tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
+    script = f"'{sys.executable}' -m mlgo_corpus.cli.main explain '{lua}/lvm.o' --json | head -1"
+    done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "{\n"
+    assert done.stderr == ""

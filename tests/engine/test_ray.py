@@ -1,0 +1,307 @@
+"""The engine on a Ray cluster of three machines, which are this one: what it gives is what this machine gives.
+
+Ray listens on every address of a machine, so a cluster lives in a network namespace that has the loopback device only;
+the tests stay outside, and look at what `ray_scenarios` saw.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from mlgo_corpus import extract_corpus, pack_corpus
+from mlgo_corpus.cli.main import app
+from mlgo_corpus.engine import cluster as raycluster
+from mlgo_corpus.engine import ray as rayengine
+from mlgo_corpus.engine.choice import EngineChoice
+from mlgo_corpus.engine.map import parallel_map
+from mlgo_corpus.errors import UsageError
+from tests.conftest import DATA, PACKAGE_ROOT, ROOT, Llvm, unpack
+from tests.runs.trace.test_trace import files
+
+NAMESPACE = ("unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "-")
+TIMES = {
+    "trace": ("wall_s", "cpu_s", "max_rss_bytes", "baseline_wall_s", "baseline_cpu_s", "baseline_max_rss_bytes"),
+    "ir2native": ("cpu_s", "replay_cpu_s"),
+}
+SMALL = """
+class Small:
+    features = ("cost_estimate",)
+
+    def reset(self, header, module):
+        pass
+
+    def advise(self, observation):
+        return observation["cost_estimate"] < 0
+"""
+HELD = """
+import time
+from pathlib import Path
+from mlgo_corpus.policies.policy import DefaultPolicy
+
+class Held(DefaultPolicy):
+    def reset(self, header, module):
+        while module.endswith("/lvm.o") and not Path(__file__).with_name("go").exists():
+            time.sleep(0.02)
+"""
+SOME = r"/(lapi|lctype|linit|ltable|lzio|lfunc)\.o$"
+
+
+@pytest.fixture(scope="module")
+def ray_here() -> None:
+    """Ray, and a namespace to run it in."""
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("ray is not installed (pip install 'mlgo-corpus[ray]')")
+    try:
+        done = subprocess.run((*NAMESPACE, "true"), capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("unshare is not installed (util-linux)")
+    if done.returncode:
+        pytest.skip(f"no network namespace can be made here: {done.stderr.strip()}")
+
+
+@pytest.fixture
+def scenario(ray_here: None, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    def run(name: str, folder: Path = tmp_path, **env: str) -> dict[str, Any]:
+        path = PACKAGE_ROOT
+        done = subprocess.run(
+            (*NAMESPACE, sys.executable, str(ROOT / "tests" / "engine" / "ray_scenarios.py"), name, str(folder)),
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0", "NO_COLOR": "1", **env},
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-5000:]
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    return run
+
+
+def test_what_comes_is_what_this_machine_gives(scenario: Callable[..., dict[str, Any]]) -> None:
+    found = scenario("basics")
+    crashed = [*range(7), ["lost", False, "the worker process ended by SIGSEGV"]]
+    expected = {
+        "order": [2 * item for item in range(1000)],
+        "one_by_one": [2 * item for item in range(50)],
+        "crash": [*crashed, *range(8, 40)],
+        "crash_alone": [*crashed, *range(8, 12)],
+        "hang": [0, 1, 2, ["lost", True, "not done after 0.5 seconds"], 4, 5],
+        "large": [3_000_000] * 6,
+        "none": [],
+    }
+    assert {name: found[name] for name in expected} == {name: [one, one] for name, one in expected.items()}
+    assert found["by_value"] == list(range(1, 41))
+    assert found["refused"] == ["ValueError", "five"]
+    host = socket.gethostname()
+    assert sum(items for _, items in found["figures"]) > 0
+    assert {name for name, _ in found["figures"]} == {host}
+    assert found["needs"] == [
+        "UsageError",
+        f"--engine ray: no machine of the cluster can do the work; {host}: /is/not/there is not there: what a cluster "
+        "works on is on storage that all its machines share",
+    ]
+    assert (found["first"], found["running"], found["left"]) == (0, True, [])
+
+
+def test_nothing_is_lost_or_doubled_whatever_is_killed(scenario: Callable[..., dict[str, Any]]) -> None:
+    rounds = scenario("kills")["rounds"]
+    assert [kind for kind, *_ in rounds] == [("actor", "process", "machine")[number % 3] for number in range(10)]
+    assert [seen for _, *seen in rounds] == [[True, True, []]] * 10
+
+
+def test_no_compiler_outlives_its_worker(scenario: Callable[..., dict[str, Any]]) -> None:
+    found = scenario("no_compiler_is_left")
+    assert found == {"actor": [0, 1], "actor_left": False, "process": [0, 1], "process_left": False}
+
+
+def test_a_bad_machine_does_not_swallow_the_queue(scenario: Callable[..., dict[str, Any]]) -> None:
+    found = scenario("bad_machine")
+    assert found["same"]
+    assert min(found["figures"]) == 0
+    assert sum(found["figures"]) == 40
+
+
+def test_the_drivers_memory_does_not_grow(scenario: Callable[..., dict[str, Any]]) -> None:
+    kilobytes = scenario("memory")["kilobytes"]
+    assert len(kilobytes) == 10
+    assert kilobytes[-1] < kilobytes[0] + 4096
+
+
+@pytest.fixture(scope="module")
+def lua(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of objects, a corpus of them, the same one packed, and training logs."""
+    folder = tmp_path_factory.mktemp("lua")
+    unpack("lua-clang22", folder)
+    extract_corpus([folder], folder / "corpus")
+    pack_corpus(folder / "corpus", folder / "packed")
+    shutil.copytree(DATA / "training-logs", folder / "logs")
+    for number in range(1200):  # more than one task's worth
+        shutil.copy(DATA / "training-logs/inlining.lvm.log", folder / "logs" / f"again-{number:04d}.log")
+    return folder
+
+
+def test_every_verb_makes_the_same_files(scenario: Callable[..., dict[str, Any]], lua: Path, llvm22: Llvm) -> None:
+    root = next(path for path in lua.iterdir() if path.is_dir() and path.name.startswith("lua"))
+    compiler = ("--compiler", llvm22.clang)
+    commands = (
+        ("extract", root.name, "-o", "@-corpus"),
+        ("trace", "corpus", "-o", "@-trace", "--via", "interactive", "--module-filter", SOME, *compiler),
+        ("trace", "packed", "-o", "@-packed-trace", "--via", "interactive", "--module-filter", SOME, *compiler),
+        ("trace", "corpus", "-o", "@-policy", "--policy", "small:Small", "--module-filter", "/lzio", *compiler),
+        ("ir2native", "corpus", "-o", "@-sizes", "--module-filter", SOME, *compiler),
+        ("logs-to-parquet", "logs", "-o", "@-logs", "--group-by-header"),
+        ("verify", "corpus", "--rebuild", "-o", "@-rebuild.parquet", "--build-dir", ".", *compiler),
+    )
+    (lua / "commands.json").write_text(json.dumps(commands))
+    (lua / "small.py").write_text(SMALL)
+    done = scenario("verbs", lua, MLGO_CORPUS_CACHE=str(lua / "cache"))["done"]
+    for number, (verb, *_) in enumerate(commands):
+        local, ray = done[2 * number : 2 * number + 2]
+        assert local[0] == ray[0] == 0, (verb, local[2], ray[2])
+        reports = [json.loads(one[1]) for one in (local, ray)]
+        workers = reports[1].pop("workers")
+        assert sum(one["items"] for one in workers) > 0, verb
+        assert {one["host"] for one in workers} <= {socket.gethostname()}
+        assert without_times(reports[0]) == without_times(json.loads(json.dumps(reports[1]).replace("ray-", "local-")))
+    for verb, name in (("trace", "trace"), ("trace", "packed-trace"), ("trace", "policy"), ("ir2native", "sizes")):
+        ours, theirs = files(lua / f"local-{name}"), files(lua / f"ray-{name}")
+        for found in (ours, theirs):
+            del found["modules.parquet"]
+        assert ours == theirs, name
+        tables = [
+            pq.read_table(lua / f"{engine}-{name}" / "modules.parquet").drop_columns(list(TIMES[verb]))
+            for engine in ("local", "ray")
+        ]
+        assert tables[0].equals(tables[1], check_metadata=True)
+    for name in ("corpus", "logs"):
+        ours, theirs = files(lua / f"local-{name}"), files(lua / f"ray-{name}")
+        for found in (ours, theirs):
+            for state in [path for path in found if path.startswith(".mlgo-corpus")]:
+                del found[state]
+        assert ours == theirs, name
+    certificates = [pq.read_table(lua / f"{engine}-rebuild.parquet") for engine in ("local", "ray")]
+    times = [name for name in certificates[0].column_names if name.endswith(("_s", "rss_bytes"))]
+    assert certificates[0].drop_columns(times).equals(certificates[1].drop_columns(times))
+
+
+def without_times(report: Any) -> Any:
+    """Give a report without what the clock tells, at any depth."""
+    if isinstance(report, dict):
+        told = ("seconds", "slowest", "cpu_s", "replay_cpu_s")
+        return {name: without_times(value) for name, value in report.items() if name not in told}
+    return [without_times(value) for value in report] if isinstance(report, list) else report
+
+
+def test_a_driver_that_is_killed_goes_on(scenario: Callable[..., dict[str, Any]], lua: Path, llvm22: Llvm) -> None:
+    policy = ("--policy", "held:Held", "--timeout", "600")
+    command = ("trace", "corpus", "-o", "@-killed", "--via", "interactive", "--compiler", llvm22.clang, *policy)
+    (lua / "commands.json").write_text(json.dumps([command]))
+    (lua / "held.py").write_text(HELD)
+    found = scenario("driver_killed", lua, MLGO_CORPUS_CACHE=str(lua / "cache"))
+    assert "failed" not in found, found["failed"]
+    assert found["killed"] >= 4
+    assert found["left"] == []
+    code, said, errors = found["last"]
+    assert code == 0, errors
+    report = json.loads(said)
+    assert (report["modules"], report["traced"], report["faithful"]) == (34, 34, 34)
+    rows = pq.read_table(lua / "ray-killed" / "modules.parquet", columns=["module"])["module"].to_pylist()
+    assert rows == json.loads((lua / "corpus" / "corpus_description.json").read_text())["modules"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--ray-address", "here"), "--ray-address here: belongs to --engine ray"),
+        (("--engine", "ray", "--ray-address", "here"), "--ray-address here: expected HOST:PORT, as 'ray start --head'"),
+        (("--engine", "ray", "--ray-address", "127.0.0.1:1"), "no Ray cluster answers there: Connection refused"),
+        (("--engine", "ray"), "no Ray cluster runs here; 'ray start --head' starts one"),
+        (("--engine", "ray", "--retries", "101"), "--retries 101: expected at most 100"),
+    ],
+)
+def test_what_is_asked_for_wrongly_is_one_line(
+    ray_here: None, plain_terminal: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Any, said: str
+) -> None:
+    import ray._private.services as services
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    # Whatever runs beside this test is not its cluster.
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.setattr(services, "find_bootstrap_address", lambda _: None)
+    monkeypatch.setattr(services, "find_gcs_addresses", set)
+    unpack("lua-clang22", tmp_path)
+    done = CliRunner().invoke(app, ["extract", str(tmp_path), "-o", str(tmp_path / "c"), *options])
+    assert done.exit_code == 2
+    (line,) = done.stderr.splitlines()
+    assert said in line
+    assert not (tmp_path / "c" / "corpus_description.json").exists()
+
+
+@pytest.mark.parametrize(("greeting", "said"), [(b"", "timed out"), (b"SSH-2.0-OpenSSH_9\r\n", "something else does")])
+def test_who_listens_and_is_no_cluster_is_left_in_time(
+    ray_here: None, monkeypatch: pytest.MonkeyPatch, greeting: bytes, said: str
+) -> None:
+    monkeypatch.setattr(raycluster, "_CONNECT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+
+        def greet() -> None:
+            connection, _ = server.accept()
+            kept.append(connection)
+            connection.sendall(greeting)
+
+        kept: list[socket.socket] = []
+        thread = threading.Thread(target=greet)
+        thread.start()
+        with pytest.raises(UsageError, match=f"^--ray-address {address}: no Ray cluster answers there: {said}$"):
+            list(parallel_map(abs, [1], jobs=1, limit=60, engine=EngineChoice("ray", address)))
+        thread.join()
+        for connection in kept:
+            connection.close()
+
+
+def test_a_cluster_that_is_no_more_is_not_waited_for(
+    ray_here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray/ray_current_cluster").write_text("127.0.0.1:1")
+    with pytest.raises(UsageError, match=r"^--engine ray: no Ray cluster runs here; 'ray start --head' starts one"):
+        list(parallel_map(abs, [1], jobs=1, limit=60, engine=EngineChoice("ray")))
+
+
+@pytest.mark.parametrize(("workers", "sizes"), [(3, [1] * 10), (255, [1] * 10), (512, [4, 4, 2]), (100_000, [10])])
+def test_many_workers_are_handed_several_items(workers: int, sizes: list[int]) -> None:
+    groups = list(rayengine.in_groups(([item] for item in range(10)), lambda: workers))
+    assert [len(group) for group in groups] == sizes
+    assert [item for group in groups for item in group] == list(range(10))
+
+
+def test_without_ray_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match=r"^--engine ray: Ray is not installed; pip install 'mlgo-corpus\[ray\]'"):
+        list(parallel_map(abs, [1], jobs=1, limit=60, engine=EngineChoice("ray")))
+
+
+def test_an_engine_that_there_is_not_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^--engine slurm: expected one of local, ray$"):
+        EngineChoice("slurm")
+    with pytest.raises(UsageError, match=r"^--retries -1: expected at least 0$"):
+        EngineChoice(retries=-1)
