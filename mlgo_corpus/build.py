@@ -122,7 +122,7 @@ def build_corpus(
         raise UsageError("expected a build's command behind --, such as -- make -j8")
     if shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]}: no such program; name the build's command behind --")
-    check_count("--jobs", jobs)
+    check_count("jobs", jobs)
     output = Path(output)
     folder = os.path.realpath("." if build_dir is None else build_dir)
     if not os.path.isdir(folder):

@@ -93,7 +93,7 @@ def dedup_corpus(
     placing = Placing(placing)
     if near is not None and not 0 < near <= 1:
         raise UsageError(f"--near {near:g}: expected more than 0, and at most 1")
-    check_count("--min-instructions", min_instructions, least=0)
+    check_count("min_instructions", min_instructions, least=0)
     opened = open_corpus(corpus)
     if len(opened) == 0:
         raise UsageError(f"{opened.location}: has no modules")

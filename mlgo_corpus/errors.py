@@ -32,7 +32,36 @@ class MlgoCorpusError(Exception):
 
 
 class UsageError(MlgoCorpusError):
-    """The request cannot be carried out as it stands (exit code 2); nothing was written."""
+    """The request cannot be carried out as it stands (exit code 2); nothing was written.
+
+    A parameter is named as in Python; the command line shows it as its option. Within a message, parameters stand in
+    backticks: ``is there already; `force` replaces it``.
+
+    Args:
+        message: what was expected, what was found, what to do.
+        option: the parameter at fault, by its name in Python.
+        value: what that parameter was given.
+    """
+
+    def __init__(self, message: str, *, option: str | None = None, value: object = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.option = option
+        self.value = None if value is None else str(value)
+
+    def __str__(self) -> str:
+        return self.shown(self.option)
+
+    def shown(self, option: str | None) -> str:
+        """Return the error as one line, with the parameter at fault under another name."""
+        return ": ".join([*([] if option is None else [" ".join(filter(None, (option, self.value)))]), self.message])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_usage_error, (type(self), self.message, self.option, self.value))
+
+
+def _rebuild_usage_error(kind: type[UsageError], message: str, option: str | None, value: str | None) -> UsageError:
+    return kind(message, option=option, value=value)
 
 
 class FormatError(MlgoCorpusError):

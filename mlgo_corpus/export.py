@@ -137,9 +137,9 @@ def export_tfrecord(
     """
     started = time.perf_counter()
     reward = Reward(reward)
-    check_count("--min-steps", min_steps)
-    check_count("--jobs", jobs)
-    check_count("--shards", shards, most=_MOST_SHARDS)
+    check_count("min_steps", min_steps)
+    check_count("jobs", jobs)
+    check_count("shards", shards, most=_MOST_SHARDS)
     place = output_here(output, "an export", "a file or a folder")
     with chosen_rows(dataset, module_filter=module_filter, modules_file=modules_file) as rows:
         named_columns(rows.header)

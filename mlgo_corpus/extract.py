@@ -83,7 +83,7 @@ def extract_corpus(
     started = time.perf_counter()
     output = Path(output)
     paths = [Path(item) for item in _several(inputs)]
-    check_count("--jobs", jobs)
+    check_count("jobs", jobs)
     settings = Settings(
         names=SectionNames.of(bitcode_section, cmd_section),
         thinlto=_choice("--thinlto", thinlto, ("local", "distributed")),

@@ -179,7 +179,7 @@ def ir2native_table(
     started = time.perf_counter()
     output = Path(output)
     cache = cache_folder() if cache is None else cache
-    check_count("--jobs", jobs)
+    check_count("jobs", jobs)
     columns = Columns.of(features, vector=vector)
     if snapshot not in SNAPSHOTS:
         raise UsageError(f"--snapshot {snapshot}: expected one of {', '.join(SNAPSHOTS)}")

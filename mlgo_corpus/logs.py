@@ -160,8 +160,8 @@ def convert_logs(
     output = Path(output)
     if compression not in COMPRESSIONS:
         raise UsageError(f"--compression {compression}: expected {', '.join(COMPRESSIONS[:-1])} or {COMPRESSIONS[-1]}")
-    check_count("--rows-per-file", rows_per_file)
-    check_count("--jobs", jobs)
+    check_count("rows_per_file", rows_per_file)
+    check_count("jobs", jobs)
     if context_regex is not None:
         try:
             re.compile(context_regex)

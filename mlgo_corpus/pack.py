@@ -365,7 +365,7 @@ def _told_errors(place: Place) -> Iterator[None]:
 
 
 def _checked_jobs(jobs: int | None) -> int:
-    check_count("--jobs", jobs)
+    check_count("jobs", jobs)
     return jobs or available_cpus()
 
 

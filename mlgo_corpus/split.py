@@ -153,8 +153,8 @@ def split_corpus(
     wanted = check_fractions(fractions, ",".join(map(str, fractions)))
     if max_component is not None and not 0 < max_component <= 1:
         raise UsageError(f"--max-component {max_component:g}: expected more than 0, and at most 1")
-    check_count("--min-instructions", min_instructions, least=0)
-    check_count("--seed", seed, least=0)
+    check_count("min_instructions", min_instructions, least=0)
+    check_count("seed", seed, least=0)
     opened = open_corpus(corpus)
     if len(opened) == 0:
         raise UsageError(f"{opened.location}: has no modules")

@@ -107,7 +107,7 @@ def corpus_stats(corpus: Path | str, *, by: str | None = None, depth: int = 1) -
     started = time.perf_counter()
     if by is not None and by not in GROUPS:
         raise UsageError(f"--by {by}: expected one of {', '.join(GROUPS)}")
-    check_count("--depth", depth)
+    check_count("depth", depth)
     opened = open_corpus(corpus)
     tally = _Tally(by, depth)
     columns = ["reason", "bitcode_bytes", "cmd_bytes", "bitcode_sha256", "cmd_sha256", "functions", "split"]

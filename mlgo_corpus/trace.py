@@ -183,8 +183,8 @@ def _check(*, via: str, timeout: float, memory_limit: int | None, retries: int, 
         raise UsageError(f"--via {via}: expected one of {', '.join(WAYS)}")
     check_timeout(timeout)
     check_memory_limit(memory_limit)
-    check_count("--retries", retries, least=0, most=_MOST_RETRIES)
-    check_count("--jobs", jobs)
+    check_count("retries", retries, least=0, most=_MOST_RETRIES)
+    check_count("jobs", jobs)
 
 
 def _check_edits(**edits: Sequence[str]) -> None:

@@ -149,7 +149,7 @@ def verify_corpus(
     """
     started = time.perf_counter()
     output = None if output is None else Path(output)
-    check_count("--jobs", jobs)
+    check_count("jobs", jobs)
     check_timeout(timeout)
     check_memory_limit(memory_limit)
     rebuild_jobs, jobs = jobs, jobs or available_cpus()

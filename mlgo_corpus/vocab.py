@@ -151,9 +151,9 @@ def write_vocabulary(
         MlgoCorpusError: the output cannot be written.
     """
     started = time.perf_counter()
-    check_count("--buckets", buckets, most=_MOST_BUCKETS)
-    check_count("--jobs", jobs)
-    check_count("--seed", seed, least=0)
+    check_count("buckets", buckets, most=_MOST_BUCKETS)
+    check_count("jobs", jobs)
+    check_count("seed", seed, least=0)
     if sample is not None and not 0 < sample <= 1:
         raise UsageError(f"--sample {sample:g}: expected more than 0, and at most 1")
     place = output_here(output, "a vocabulary", "a folder")

@@ -10,12 +10,14 @@ import contextlib
 import functools
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 from mlgo_corpus.engine.signals import signal_of, signals_as_interrupts
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
@@ -198,6 +200,7 @@ def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
 
     @functools.wraps(command)
     def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        _running.append(command)
         try:
             try:
                 with signals_as_interrupts():
@@ -206,7 +209,7 @@ def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
                 if sys.stdout is not None:
                     sys.stdout.flush()
         except MlgoCorpusError as error:
-            _complain(f"error: {error}")
+            _complain(f"error: {in_options(error)}")
             # A corpus that a verb cannot use at all; what is wrong with one of its modules is a row, and no error.
             unusable = isinstance(error, UsageError | CorpusError)
             raise typer.Exit(EXIT_USAGE if unusable else EXIT_FAILED) from None
@@ -224,6 +227,35 @@ def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
             raise typer.Exit(EXIT_FAILED) from None
 
     return wrapped
+
+
+def in_options(said: MlgoCorpusError | str) -> str:
+    """Return what the library says with its parameters as the options of the verb that runs.
+
+    The library names a parameter by its Python name, in backticks: ``a dataset is there; `force` replaces it``.
+    """
+    options = _options_of(_running[-1]) if _running else {}
+    if isinstance(said, UsageError) and said.option is not None:
+        said = said.shown(options.get(said.option) or f"--{said.option.replace('_', '-')}")
+    return re.sub(r"`([a-z][a-z0-9_]*)`", lambda match: options.get(match[1], match[0]), str(said))
+
+
+# The verb that runs is the last one.
+_running: list[Callable[..., None]] = []
+
+
+@functools.cache
+def _options_of(command: Callable[..., None]) -> dict[str, str]:
+    """Return the options of a verb by their names in Python; what may be given several times has a plural there."""
+    found: dict[str, str] = {}
+    for name, hint in get_type_hints(command, include_extras=True).items():
+        declared = [item for item in getattr(hint, "__metadata__", ()) if isinstance(item, OptionInfo)]
+        for option in declared:
+            flags = [flag for flag in option.param_decls or () if flag.startswith("--")]
+            flag = (flags or [f"--{name.replace('_', '-')}"])[0].partition("/")[0]
+            known = flag.removeprefix("--").replace("-", "_")
+            found |= {name: flag, known: flag, f"{known}s": flag}
+    return found
 
 
 def _complain(text: str) -> None:

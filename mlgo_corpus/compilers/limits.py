@@ -20,25 +20,26 @@ def check_count(option: str, number: int | None, *, least: int = 1, most: int | 
         UsageError: it is out of bounds.
     """
     if number is not None and number < least:
-        raise UsageError(f"{option} {number}: expected at least {least}")
+        raise UsageError(f"expected at least {least}", option=option, value=number)
     if number is not None and most is not None and number > most:
-        raise UsageError(f"{option} {number}: expected at most {most}")
+        raise UsageError(f"expected at most {most}", option=option, value=number)
 
 
 def check_timeout(seconds: float) -> None:
-    """Check ``--timeout``.
+    """Check ``timeout``.
 
     Raises:
         UsageError: it is no time that a program could have.
     """
     if not 0 < seconds < LONGEST_TIMEOUT_S:
-        raise UsageError(f"--timeout {seconds:g}: expected seconds, more than 0 and less than {LONGEST_TIMEOUT_S:.0f}")
+        expected = f"expected seconds, more than 0 and less than {LONGEST_TIMEOUT_S:.0f}"
+        raise UsageError(expected, option="timeout", value=f"{seconds:g}")
 
 
 def check_memory_limit(size: int | None) -> None:
-    """Check ``--memory-limit``, in bytes.
+    """Check ``memory_limit``, in bytes.
 
     Raises:
         UsageError: it is nothing that a system could set.
     """
-    check_count("--memory-limit", size, most=MOST_MEMORY)
+    check_count("memory_limit", size, most=MOST_MEMORY)
