@@ -54,7 +54,9 @@ class UsageError(MlgoCorpusError):
 
     def shown(self, option: str | None) -> str:
         """Return the error as one line, with the parameter at fault under another name."""
-        return ": ".join([*([] if option is None else [" ".join(filter(None, (option, self.value)))]), self.message])
+        if option is None:
+            return self.message
+        return f"{option if self.value is None else f'{option} {self.value}'}: {self.message}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild_usage_error, (type(self), self.message, self.option, self.value))

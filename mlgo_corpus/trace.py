@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.choose import WAYS, choose_compiler, compiler_identity
+from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import built_toolchains, cache_folder
-from mlgo_corpus.compilers.limits import check_count, check_memory_limit, check_timeout
+from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.open import open_corpus
-from mlgo_corpus.corpus.select import corpus_digest, newest_producer, select_modules
+from mlgo_corpus.corpus.select import ModuleChoice, corpus_digest, newest_producer
 from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths, refuse_difference
-from mlgo_corpus.dataset.tracetable import (
-    read_trace_rows,
-)
+from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
-from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.formats.commands.edit import edit_command
-from mlgo_corpus.formats.logs.tasks import INLINING, TASKS, Task
+from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.policy import policy_digest, try_policy
 from mlgo_corpus.runs.datasets.publish import to_urls
-from mlgo_corpus.runs.trace.module import TraceSettings, clashing_copies
+from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceSettings, clashing_copies
 from mlgo_corpus.runs.trace.run import Trace, TraceReport
-
-BASELINES_FOLDER: Final = "baselines"
-
-_MOST_RETRIES = 100
 
 
 @to_urls
@@ -60,6 +52,9 @@ def trace_corpus(
     force: bool = False,
     cache: Path | None = None,
     engine: EngineChoice = HERE,
+    choice: ModuleChoice | None = None,
+    edits: CommandEdits | None = None,
+    limits: Limits | None = None,
     progress: Callable[[int, int, int, int], None] | None = None,
 ) -> TraceReport:
     """Run a compiler over the modules of a corpus and make a dataset of what it decides.
@@ -92,6 +87,9 @@ def trace_corpus(
         force: start over, and replace a dataset that was made otherwise.
         cache: where plain compiles are remembered; the user's cache by default.
         engine: where the compilers run: on this machine, or on a cluster.
+        choice: which modules, instead of ``sample``, ``module_filter`` and ``modules_file``.
+        edits: how commands are changed, instead of the three ``flags`` and ``trust_corpus``.
+        limits: what a compile may take, instead of ``timeout``, ``memory_limit`` and ``retries``.
         progress: is told (modules done, of them failed, decisions, modules in all).
 
     Raises:
@@ -102,13 +100,19 @@ def trace_corpus(
     started = time.perf_counter()
     output = Path(output)
     cache = cache_folder() if cache is None else cache
-    the_task = _find_task(task)
-    _check(via=via, timeout=timeout, memory_limit=memory_limit, retries=retries, jobs=jobs)
+    the_task = find_task(task)
+    if via not in WAYS:
+        raise UsageError(f"expected one of {', '.join(WAYS)}", option="via", value=via)
+    choice = choice or ModuleChoice(sample, module_filter, modules_file, seed)
+    edits = edits or CommandEdits.of(add_flags, delete_flags, replace_flags, trusted=trust_corpus)
+    limits = limits or Limits(timeout, memory_limit, retries)
+    limits.check()
+    check_count("jobs", jobs)
     if policy != "default":  # which is every task's own, where a training log shows it
-        try_policy(policy, the_task, seed=seed, timeout=timeout)
-    _check_edits(add=add_flags, delete=delete_flags, replace=replace_flags)
+        try_policy(policy, the_task, seed=seed, timeout=limits.timeout)
+    edits.check()
     opened = open_corpus(engine.place(corpus))
-    names = select_modules(opened, name_regex=module_filter, modules_file=modules_file, sample=sample, seed=seed)
+    names = choice.select(opened)
     toolchain, way = choose_compiler(
         compiler,
         the_task,
@@ -128,10 +132,7 @@ def trace_corpus(
         "policy_code": policy_digest(policy),
         "seed": seed if policy.partition(":")[0] == "random" else None,
         "compiler": {"version": toolchain.version, "sha256": identity},
-        "add_flags": list(add_flags),
-        "delete_flags": list(delete_flags),
-        "replace_flags": list(replace_flags),
-        "trust_corpus": trust_corpus,
+        **edits.key(),
         "corpus": corpus_digest(opened, names),
     }
     if DatasetPaths.of(output).single:
@@ -139,7 +140,7 @@ def trace_corpus(
     if not force:
         refuse_difference(DatasetPaths.of(output), key)
     folder = DatasetFolder(output, key, force=force)
-    _make_places({"--keep-logs": keep_logs, "--keep-objects": keep_objects}, output, opened, make=not folder.is_whole)
+    _make_places({"keep_logs": keep_logs, "keep_objects": keep_objects}, output, opened, make=not folder.is_whole)
     settings = TraceSettings(
         cc1=toolchain.cc1,
         compiler_id=identity,
@@ -150,51 +151,22 @@ def trace_corpus(
         seed=seed,
         work=folder.paths.work.absolute(),
         baselines=(cache / BASELINES_FOLDER).absolute(),
-        add=tuple(add_flags),
-        delete=tuple(delete_flags),
-        replace=tuple(replace_flags),
-        trusted=trust_corpus,
-        timeout=timeout,
-        memory_limit=memory_limit,
-        retries=retries,
+        edits=edits,
+        limits=limits,
         keep_logs=None if keep_logs is None else keep_logs.absolute(),
         keep_objects=None if keep_objects is None else keep_objects.absolute(),
         copy_names=clashing_copies(opened.names) if keep_logs or keep_objects else {},
     )
     trace = Trace(folder, settings, toolchain, opened, names, jobs, engine, progress)
     try:
-        rows = read_trace_rows(folder.paths.modules) if folder.is_whole else trace.run()
+        if folder.is_whole:
+            trace.read(iter_trace_rows(folder.paths.modules))
+        else:
+            trace.run()
     finally:
         folder.close()
-    hints = tuple(_without_effect(opened, names, delete_flags, replace_flags))
-    return trace.report(rows, hints, time.perf_counter() - started)
-
-
-def _find_task(name: str) -> Task:
-    found = next((task for task in TASKS if task.name == name), None)
-    if found is None:
-        names = ", ".join(task.name for task in TASKS)
-        raise UsageError(f"--task {name}: expected one of {names}")
-    return found
-
-
-def _check(*, via: str, timeout: float, memory_limit: int | None, retries: int, jobs: int | None) -> None:
-    if via not in WAYS:
-        raise UsageError(f"--via {via}: expected one of {', '.join(WAYS)}")
-    check_timeout(timeout)
-    check_memory_limit(memory_limit)
-    check_count("retries", retries, least=0, most=_MOST_RETRIES)
-    check_count("jobs", jobs)
-
-
-def _check_edits(**edits: Sequence[str]) -> None:
-    """Raise for an edit that is no option, with the name of the flag that gave it."""
-    for kind, texts in edits.items():
-        for text in texts:
-            try:
-                edit_command(("-cc1",), **{kind: (text,)})
-            except UsageError as error:
-                raise UsageError(f"--{kind}-flag {text}: {error}") from error
+    hints = tuple(edits.without_effect(opened[name] for name in names))
+    return trace.report(hints, time.perf_counter() - started)
 
 
 def _make_places(places: Mapping[str, Path | None], output: Path, corpus: Corpus, *, make: bool) -> None:
@@ -204,32 +176,13 @@ def _make_places(places: Mapping[str, Path | None], output: Path, corpus: Corpus
         try:
             for whose, folder in (("dataset's", output), ("corpus's", corpus.path)):
                 if place.resolve().is_relative_to(folder.resolve()):
-                    raise UsageError(f"{option} {place}: is in the {whose} folder; name another one")
+                    raise UsageError(f"is in the {whose} folder; name another one", option=option, value=place)
             if place.exists() and not place.is_dir():
-                raise UsageError(f"{option} {place}: expected a folder, found a file")
+                raise UsageError("expected a folder, found a file", option=option, value=place)
         except OSError as error:
-            raise UsageError(f"{option} {place}: {os_reason(error)}") from error
+            raise UsageError(os_reason(error), option=option, value=place) from error
     for option, place in wanted.items() if make else ():
         try:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"{option} {place}: {os_reason(error)}") from error
-
-
-def _without_effect(
-    corpus: Corpus, names: Sequence[str], delete: Sequence[str], replace: Sequence[str]
-) -> Iterator[str]:
-    """Tell of deletions and replacements that no module's command answers to; most are met in the first one."""
-    left = {"delete": tuple(delete), "replace": tuple(replace)}
-    for name in names:
-        if not any(left.values()):
-            return
-        with suppress(CorpusError, UsageError):  # a row of the module's tells of it
-            command = corpus[name].command()
-            command = command if command[:1] == ("-cc1",) else ("-cc1", *command)
-            left = {kind: edit_command(command, **{kind: texts}).unmatched for kind, texts in left.items()}
-    yield from (
-        f"--{kind}-flag={text}: no command has this option, nothing was changed"
-        for kind, texts in left.items()
-        for text in texts
-    )
+            raise UsageError(os_reason(error), option=option, value=place) from error

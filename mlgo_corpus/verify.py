@@ -12,12 +12,13 @@ from typing import Any, Final
 
 from mlgo_corpus import __version__
 from mlgo_corpus.builds.objects import SectionNames
+from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import cache_folder
-from mlgo_corpus.compilers.limits import check_count, check_memory_limit, check_timeout
+from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK, read_module_metadata
 from mlgo_corpus.corpus.open import open_corpus
-from mlgo_corpus.corpus.select import corpus_digest, select_modules
+from mlgo_corpus.corpus.select import ModuleChoice, corpus_digest
 from mlgo_corpus.corpus.split.files import names_a_side
 from mlgo_corpus.corpus.verify import (
     STATUS_WARNING,
@@ -150,11 +151,12 @@ def verify_corpus(
     started = time.perf_counter()
     output = None if output is None else Path(output)
     check_count("jobs", jobs)
-    check_timeout(timeout)
-    check_memory_limit(memory_limit)
+    choice = ModuleChoice(sample, module_filter, modules_file, seed)
+    limits = Limits(timeout, memory_limit)
+    limits.check()
     rebuild_jobs, jobs = jobs, jobs or available_cpus()
     opened = open_corpus(corpus)
-    names = select_modules(opened, name_regex=module_filter, modules_file=modules_file, sample=sample, seed=seed)
+    names = choice.select(opened)
     settings = None
     if rebuild:
         if output is None:
@@ -167,13 +169,12 @@ def verify_corpus(
             build_dirs=tuple(map(_build_dir, build_dirs or (".",))),
             work=output.absolute().with_name(f".{output.name}.work"),
             names=_section_names(opened),
-            trusted=trust_corpus,
-            timeout=timeout,
-            memory_limit=memory_limit,
+            edits=CommandEdits(trusted=trust_corpus),
+            limits=limits,
         )
     elif output is not None:
         _check_output(output, opened, force=force)
-    everything = sample is None and module_filter is None and modules_file is None
+    everything = choice.is_all
     verification = _Verification(opened, names, jobs, progress)
     rows = verification.rows(everything=everything, whole=everything and not names_a_side(corpus))
     about: dict[str, Any] = {

@@ -25,9 +25,8 @@ from mlgo_corpus.corpus.certificate import Outcome
 from mlgo_corpus.corpus.originals import OriginalReason
 from mlgo_corpus.corpus.verify import VerifyReason
 from mlgo_corpus.dataset.logtable import LogReason
-from mlgo_corpus.dataset.sizes.snapshot import SnapshotReason
+from mlgo_corpus.dataset.reasons import SIZES_REASONS, TRACE_REASONS
 from mlgo_corpus.dataset.sizes.table import IR2NATIVE_COLUMNS, PROPERTIES
-from mlgo_corpus.dataset.tracetable import TraceReason
 from mlgo_corpus.formats.objects.symbols import LabelStatus
 from mlgo_corpus.runs.extract.module import status_of
 from tests.conftest import Llvm
@@ -204,8 +203,8 @@ def test_every_reason_is_documented() -> None:
     assert set(table_rows(FORMATS, "Reasons of logs")) == set(LogReason)
     assert set(table_rows(FORMATS, "Reasons of verify")) == set(VerifyReason)
     assert set(table_rows(FORMATS, "Outcomes of a rebuild")) == {*Outcome, *OriginalReason}
-    assert set(table_rows(FORMATS, "Reasons of a trace")) == set(TraceReason)
-    assert set(table_rows(FORMATS, "Reasons of ir2native")) == set(SnapshotReason)
+    assert set(table_rows(FORMATS, "Reasons of a trace")) == set(TRACE_REASONS)
+    assert set(table_rows(FORMATS, "Reasons of ir2native")) == set(SIZES_REASONS)
     assert set(table_rows(FORMATS, "Status of a function")) == set(LabelStatus)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from mlgo_corpus.corpus import modules as moduletable
 from mlgo_corpus.corpus import verify as verification
 from mlgo_corpus.corpus.packed import corpus as packed
 from mlgo_corpus.dataset import logtable, tracetable
-from mlgo_corpus.dataset.sizes import snapshot as snapshots
+from mlgo_corpus.dataset.reasons import SIZES_REASONS, TRACE_REASONS, RunReason
 from mlgo_corpus.dataset.sizes import table as sizestable
 from mlgo_corpus.files.markdown import documented_columns
 from mlgo_corpus.files.tables import Kind
@@ -72,10 +72,12 @@ def row_columns(text: str | None, fields: Iterable[str], kinds: Mapping[str, Kin
     return columns(text, fields, {name: _TYPES[kind] for name, kind in kinds.items()})
 
 
-def words(vocabulary: type[StrEnum], first: str = "reason") -> str:
-    """Give a vocabulary's words with what its docstring says of them."""
+def words(vocabulary: type[StrEnum], first: str = "reason", only: Collection[str] | None = None) -> str:
+    """Return a table of a vocabulary's words, or of some of them, with what its docstring says of them."""
     found = {match[1]: match[2] for match in _ATTRIBUTE.finditer(inspect.getdoc(vocabulary) or "")}
-    return table(first, ((f"`{word}`", said(found[word.name])) for word in vocabulary), "meaning")
+    return table(
+        first, ((f"`{word}`", said(found[word.name])) for word in vocabulary if only is None or word in only), "meaning"
+    )
 
 
 _ATTRIBUTE = re.compile(r"^    (\w+): ((?:.|\n {8})*)", re.MULTILINE)
@@ -136,7 +138,7 @@ def parts() -> Iterator[tuple[str, str]]:
         yield task, features(task)
     yield "log-modules", row_columns(logtable.__doc__, logtable.LogRow._fields, logtable.KINDS)
     yield "trace-modules", row_columns(tracetable.__doc__, tracetable.TraceRow._fields, tracetable.KINDS)
-    yield "trace-reasons", words(tracetable.TraceReason)
+    yield "trace-reasons", words(RunReason, only=TRACE_REASONS)
     yield "sizes-always", sizes("always")
     yield "sizes-context", sizes("context")
     yield "sizes-status", words(symbols.LabelStatus, "status")
@@ -151,7 +153,7 @@ def parts() -> Iterator[tuple[str, str]]:
             "type",
         ),
     )
-    yield "sizes-reasons", words(snapshots.SnapshotReason)
+    yield "sizes-reasons", words(RunReason, only=SIZES_REASONS)
 
 
 def rewritten(text: str) -> str:

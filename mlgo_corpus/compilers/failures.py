@@ -8,27 +8,27 @@ import signal
 from collections.abc import Sequence
 
 from mlgo_corpus.compilers.process import STDERR_TAIL
-from mlgo_corpus.dataset.sizes.snapshot import SnapshotReason
-from mlgo_corpus.dataset.tracetable import ESCAPES, TraceReason
+from mlgo_corpus.dataset.reasons import RunReason
+from mlgo_corpus.dataset.tracetable import ESCAPES
 from mlgo_corpus.errors import ProtocolError, ToolError
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.commands.replay import required_files
 
 # What may be otherwise the next time: a machine may have been out of memory, or busy.
-_MAY_PASS = frozenset({TraceReason.SIGNAL, TraceReason.TIMEOUT, TraceReason.PROTOCOL_ERROR})
+_MAY_PASS = frozenset({RunReason.SIGNAL, RunReason.TIMEOUT, RunReason.PROTOCOL_ERROR})
 
 # What clang 17 to 22 say (lib/Bitcode/Reader, lib/Support/CommandLine.cpp, clang/lib/Frontend).
 _MESSAGES = (
-    (re.compile(r"No space left on device|Disk quota exceeded"), TraceReason.DISK_FULL),
-    (re.compile(r"Unknown command line argument|unknown argument|unknown target CPU"), TraceReason.UNKNOWN_OPTION),
-    (re.compile(r"Unknown attribute kind|Incompatible epoch|Unsupported version"), TraceReason.NEWER_BITCODE),
+    (re.compile(r"No space left on device|Disk quota exceeded"), RunReason.DISK_FULL),
+    (re.compile(r"Unknown command line argument|unknown argument|unknown target CPU"), RunReason.UNKNOWN_OPTION),
+    (re.compile(r"Unknown attribute kind|Incompatible epoch|Unsupported version"), RunReason.NEWER_BITCODE),
     (
         re.compile(
             r"file doesn't start with bitcode header|Invalid bitcode|Malformed|Unexpected end|Expected a single module"
             r"|expected top-level entity|Corrupted|can't (?:skip|enter)|Invalid (?:record|value|abbrev)"
             r"|Invalid (?:encoding|metadata)|Abbrev record|invalid LLVM IR input|Broken module found|Unknown bitcode"
         ),
-        TraceReason.UNREADABLE_BITCODE,
+        RunReason.UNREADABLE_BITCODE,
     ),
 )
 # What the bitcode's reader adds to most errors: damage and what is new look alike to it, but for this.
@@ -51,7 +51,7 @@ _PLACE_IN_A_FILE = re.compile(
     r"|\"artifactLocation\"",
     re.MULTILINE,
 )
-_NOT_KEPT = "error: (the message quotes a file of this machine and is not kept; --trust-corpus keeps it)"
+_NOT_KEPT = "error: (the message quotes a file of this machine and is not kept; `trust_corpus` keeps it)"
 
 
 def without_quotes(stderr: str, command: Sequence[str], *, trusted: bool) -> str:
@@ -80,7 +80,7 @@ def without_quotes(stderr: str, command: Sequence[str], *, trusted: bool) -> str
 class RunFailure(Exception):  # noqa: N818 - it becomes a row, not an error
     """A run came to nothing, for this reason; ``may_pass`` if it may do better the next time."""
 
-    def __init__(self, reason: TraceReason | SnapshotReason, detail: str, *, may_pass: bool | None = None) -> None:
+    def __init__(self, reason: RunReason, detail: str, *, may_pass: bool | None = None) -> None:
         super().__init__(reason, detail)
         self.reason = reason
         self.detail = " ".join(detail.split())
@@ -93,7 +93,7 @@ def classify(
     limited: bool = False,
     timeout: float | None = None,
     kept: str | None = None,
-) -> tuple[TraceReason, str]:
+) -> tuple[RunReason, str]:
     """Give the reason that fits an error, and one line on it.
 
     Args:
@@ -105,26 +105,26 @@ def classify(
     if isinstance(error, OSError):
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         where = f"{error.filename}: " if error.filename else ""
-        return (TraceReason.DISK_FULL if full else TraceReason.MISSING_FILE), where + os_reason(error)
+        return (RunReason.DISK_FULL if full else RunReason.MISSING_FILE), where + os_reason(error)
     said = _said(error.stderr)
     shown = said if kept is None else _said(kept)
     if isinstance(error, ProtocolError):
-        return TraceReason.PROTOCOL_ERROR, error.message
+        return RunReason.PROTOCOL_ERROR, error.message
     if error.returncode is None:
-        return TraceReason.TIMEOUT, "not done" if timeout is None else f"not done after {timeout:g} seconds"
+        return RunReason.TIMEOUT, "not done" if timeout is None else f"not done after {timeout:g} seconds"
     if limited and _OUT_OF_MEMORY.search(error.stderr):
-        return TraceReason.MEMORY_LIMIT, shown
+        return RunReason.MEMORY_LIMIT, shown
     if error.returncode == -signal.SIGXFSZ:
-        return TraceReason.SIGNAL, "the compiler wrote more into one file than it may"
+        return RunReason.SIGNAL, "the compiler wrote more into one file than it may"
     if error.returncode < 0:
-        return TraceReason.SIGNAL, f"{error.outcome}: {shown}" if shown else error.outcome
+        return RunReason.SIGNAL, f"{error.outcome}: {shown}" if shown else error.outcome
     if versions := _VERSIONS.search(said):
         newer = int(versions[1]) > int(versions[2])
-        return TraceReason.NEWER_BITCODE if newer else TraceReason.UNREADABLE_BITCODE, shown
+        return RunReason.NEWER_BITCODE if newer else RunReason.UNREADABLE_BITCODE, shown
     for pattern, reason in _MESSAGES:
         if pattern.search(said):
             return reason, shown
-    return TraceReason.COMPILER_ERROR, shown or error.outcome
+    return RunReason.COMPILER_ERROR, shown or error.outcome
 
 
 def _said(stderr: str) -> str:

@@ -1,7 +1,8 @@
-"""The numbers that a caller sets for a run: what is sensible, and one wording for what is not."""
+"""The limits of a run: how long a compiler may take, how much memory it may have, how often it is tried again."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from mlgo_corpus.errors import UsageError
@@ -11,6 +12,36 @@ LONGEST_TIMEOUT_S: Final = 1e6
 
 MOST_MEMORY: Final = 1 << 62
 """What fits into the system's limits."""
+
+_MOST_RETRIES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a compile may take. No limit is part of a run's key: what a limit ended is tried again by the next run.
+
+    Attributes:
+        timeout: seconds that one program may take.
+        memory_limit: bytes of address space that it may have; by default the machine's memory, shared among its CPUs,
+            at least 4 GiB.
+        retries: how often a compile is tried again that crashed or took too long.
+    """
+
+    timeout: float = 60.0
+    memory_limit: int | None = None
+    retries: int = 0
+
+    def check(self) -> None:
+        """Check every limit.
+
+        Raises:
+            UsageError: one is out of bounds.
+        """
+        if not 0 < self.timeout < LONGEST_TIMEOUT_S:
+            expected = f"expected seconds, more than 0 and less than {LONGEST_TIMEOUT_S:.0f}"
+            raise UsageError(expected, option="timeout", value=f"{self.timeout:g}")
+        check_count("memory_limit", self.memory_limit, most=MOST_MEMORY)
+        check_count("retries", self.retries, least=0, most=_MOST_RETRIES)
 
 
 def check_count(option: str, number: int | None, *, least: int = 1, most: int | None = None) -> None:
@@ -23,23 +54,3 @@ def check_count(option: str, number: int | None, *, least: int = 1, most: int | 
         raise UsageError(f"expected at least {least}", option=option, value=number)
     if number is not None and most is not None and number > most:
         raise UsageError(f"expected at most {most}", option=option, value=number)
-
-
-def check_timeout(seconds: float) -> None:
-    """Check ``timeout``.
-
-    Raises:
-        UsageError: it is no time that a program could have.
-    """
-    if not 0 < seconds < LONGEST_TIMEOUT_S:
-        expected = f"expected seconds, more than 0 and less than {LONGEST_TIMEOUT_S:.0f}"
-        raise UsageError(expected, option="timeout", value=f"{seconds:g}")
-
-
-def check_memory_limit(size: int | None) -> None:
-    """Check ``memory_limit``, in bytes.
-
-    Raises:
-        UsageError: it is nothing that a system could set.
-    """
-    check_count("memory_limit", size, most=MOST_MEMORY)

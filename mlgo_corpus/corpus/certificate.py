@@ -26,24 +26,18 @@ column                        meaning
 ``argv``                      the command that was run
 ============================  =========================================================================
 
-Rows are kept in a journal beside the file as they are made, so that an interrupted run goes on.
+Rows are kept in a folder beside the file as they are made (`mlgo_corpus.runs.over`), so that an interrupted run goes
+on.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from mlgo_corpus.files.lock import lock_descriptor
-from mlgo_corpus.files.regular import MAX_NOTE_BYTES
-from mlgo_corpus.files.tables import Kind, read_columns, write_table
+from mlgo_corpus.files.tables import Kind, iter_rows, write_table
 from mlgo_corpus.files.text import storable
 
 CERTIFICATE_KIND: Final = "rebuild"
@@ -109,66 +103,6 @@ _KINDS: Final[Mapping[str, Kind]] = {
 }
 
 
-class CertificateJournal:
-    """The rows of a certificate under way, in ``.NAME.jsonl`` beside it: a key, then a row on each line.
-
-    Those of an interrupted run with the same key are taken over, but for failures, which may be over by now. A torn
-    last line does not count.
-
-    Raises:
-        UsageError: another run makes the same certificate.
-        OSError: it cannot be written.
-    """
-
-    def __init__(self, path: Path, key: Mapping[str, Any]) -> None:
-        self._path = path.with_name(f".{path.name}.jsonl")
-        if os.path.lexists(self._path) and not stat.S_ISREG(os.lstat(self._path).st_mode):
-            self._path.unlink()
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        self._file: IO[bytes] = os.fdopen(os.open(self._path, flags, 0o666), "a+b")
-        try:
-            lock_descriptor(self._file.fileno(), f"{path}: another mlgo-corpus is making it")
-        except BaseException:
-            self._file.close()
-            raise
-        header = json.dumps(key, sort_keys=True).encode() + b"\n"
-        self.known = self._load(header)
-        self._file.truncate(0)
-        self._file.write(header)
-        for row in self.known.values():
-            self._file.write(_line(row))
-        self._file.flush()
-
-    def _load(self, header: bytes) -> dict[str, RebuildRow]:
-        known: dict[str, RebuildRow] = {}
-        self._file.seek(0)
-        if self._file.readline(len(header)) != header:
-            return known
-        for line in iter(partial(self._file.readline, MAX_NOTE_BYTES), b""):
-            with suppress(ValueError, TypeError, RecursionError):
-                row = RebuildRow(*json.loads(line))
-                if row.outcome in (Outcome.IDENTICAL, Outcome.CODE_IDENTICAL):
-                    known[row.module] = row._replace(argv=None if row.argv is None else tuple(row.argv))
-        return known
-
-    def add(self, row: RebuildRow) -> None:
-        """Keep a row."""
-        self._file.write(_line(row))
-        self._file.flush()
-
-    def finish(self) -> None:
-        """Forget it all: the certificate is whole."""
-        self._path.unlink(missing_ok=True)
-
-    def close(self) -> None:
-        """Let go of it; what is in it stays."""
-        self._file.close()
-
-
-def _line(row: RebuildRow) -> bytes:
-    return json.dumps(row).encode() + b"\n"
-
-
 def write_certificate(path: Path, rows: Iterable[RebuildRow], about: Mapping[str, Any]) -> None:
     """Write the rows as they come; the file has its name when it is whole. ``about`` is read when all are there."""
     write_table(path, RebuildRow._fields, _KINDS, ([storable(value) for value in row] for row in rows), about)
@@ -181,5 +115,4 @@ def read_certificate(path: Path) -> Iterator[RebuildRow]:
         CorpusError: it is none.
     """
     required = ("module", "outcome", "reason", "detail")
-    columns = read_columns(path, RebuildRow._fields, _KINDS, what="rebuilt modules", required=required)
-    return map(RebuildRow._make, zip(*columns.values(), strict=True))
+    return map(RebuildRow._make, iter_rows(path, RebuildRow._fields, _KINDS, what="rebuilt modules", required=required))

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import repeat
 from pathlib import Path
@@ -20,47 +21,55 @@ _LAYERS = 10
 _PRODUCERS = 20
 
 
-def select_modules(
-    corpus: Corpus,
-    *,
-    name_regex: str | None = None,
-    modules_file: Path | None = None,
-    sample: str | None = None,
-    seed: int = 0,
-) -> tuple[str, ...]:
-    """Give the names of the modules that are chosen, in the corpus's order.
+@dataclass(frozen=True, slots=True)
+class ModuleChoice:
+    """Which modules of a corpus to work on; by default all.
 
-    Args:
-        corpus: where they are.
-        name_regex: a pattern that is found in the name.
+    Attributes:
+        sample: how many of those that the others leave: a number, or a fraction such as ``0.1`` or ``10%``, of all
+            sizes.
+        module_filter: a regular expression that is found in the name.
         modules_file: a text file with a name on each line, or a manifest, see `read_names`.
-        sample: how many of those: a number, or a fraction such as ``0.1`` or ``10%``.
         seed: of the sample.
-
-    Raises:
-        UsageError: an option is not what it has to be, a name is not in the corpus, or nothing is left.
     """
-    names: Sequence[str] = list(dict.fromkeys(corpus.names))  # a manifest may name a module twice
-    if modules_file is not None:
-        wanted = frozenset(listed := read_names(modules_file))
-        there = frozenset(names)
-        if unknown := [name for name in listed if name not in there]:
-            more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
-            raise UsageError(f"--modules-file {modules_file}: {unknown[0]} is not in the corpus{more}")
-        names = [name for name in names if name in wanted]
-    if name_regex is not None:
-        try:
-            pattern = re.compile(name_regex)
-        except re.error as error:
-            raise UsageError(f"--module-filter {name_regex}: not a regular expression: {error}") from error
-        names = [name for name in names if pattern.search(name)]
-    if sample is not None:
-        names = draw_sample(corpus.sizes(names), _count(sample, len(names)), seed)
-    if not names:
-        raise UsageError(
-            f"{corpus.location}: no module is left" if len(corpus) else f"{corpus.location}: has no modules"
-        )
-    return tuple(names)
+
+    sample: str | None = None
+    module_filter: str | None = None
+    modules_file: Path | None = None
+    seed: int = 0
+
+    @property
+    def is_all(self) -> bool:
+        """Whether no module is left out."""
+        return self.sample is None and self.module_filter is None and self.modules_file is None
+
+    def select(self, corpus: Corpus) -> tuple[str, ...]:
+        """Return the names of the chosen modules, in the corpus's order.
+
+        Raises:
+            UsageError: a parameter is not what it has to be, a name is not in the corpus, or nothing is left.
+        """
+        names: Sequence[str] = list(dict.fromkeys(corpus.names))  # a manifest may name a module twice
+        if self.modules_file is not None:
+            wanted = frozenset(listed := read_names(self.modules_file))
+            there = frozenset(names)
+            if unknown := [name for name in listed if name not in there]:
+                more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
+                detail = f"{unknown[0]} is not in the corpus{more}"
+                raise UsageError(detail, option="modules_file", value=self.modules_file)
+            names = [name for name in names if name in wanted]
+        if self.module_filter is not None:
+            try:
+                pattern = re.compile(self.module_filter)
+            except re.error as error:
+                detail = f"not a regular expression: {error}"
+                raise UsageError(detail, option="module_filter", value=self.module_filter) from error
+            names = [name for name in names if pattern.search(name)]
+        if self.sample is not None:
+            names = draw_sample(corpus.sizes(names), _count(self.sample, len(names)), self.seed)
+        if not names:
+            raise UsageError(f"{corpus.location}: {'no module is left' if len(corpus) else 'has no modules'}")
+        return tuple(names)
 
 
 def draw_sample(sizes: dict[str, int], count: int, seed: int) -> list[str]:
@@ -93,7 +102,8 @@ def _count(sample: str, total: int) -> int:
         if not 0 < fraction <= 1:
             raise ValueError
     except ValueError:
-        raise UsageError(f"--sample {sample}: expected a number of modules, or a fraction such as 0.1 or 10%") from None
+        expected = "expected a number of modules, or a fraction such as 0.1 or 10%"
+        raise UsageError(expected, option="sample", value=sample) from None
     return min(total, max(1, round(fraction * total)))
 
 
@@ -108,14 +118,15 @@ def read_names(path: Path) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
-        raise UsageError(f"--modules-file {path}: {os_reason(error)}") from error
+        raise UsageError(os_reason(error), option="modules_file", value=path) from error
     if path.suffix == ".json":
         try:
             modules = json.loads(text)["modules"]
             if not all(isinstance(name, str) for name in modules):
                 raise TypeError
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise UsageError(f"--modules-file {path}: neither names, one a line, nor a corpus's manifest") from None
+            detail = "neither names, one a line, nor a corpus's manifest"
+            raise UsageError(detail, option="modules_file", value=path) from None
         return list(modules)
     lines = text.split("\n")
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]

@@ -17,7 +17,8 @@ from typing import Any
 from mlgo_corpus.dataset import logtable, tracetable
 from mlgo_corpus.dataset.logtable import LogReason, LogRow
 from mlgo_corpus.dataset.observations import column_names
-from mlgo_corpus.dataset.tracetable import TRACE_KIND, TraceReason, TraceRow
+from mlgo_corpus.dataset.reasons import TRACE_REASONS
+from mlgo_corpus.dataset.tracetable import TRACE_KIND, TraceRow
 from mlgo_corpus.files.markdown import documented_columns, markdown_code, markdown_fenced, markdown_table, markdown_text
 from mlgo_corpus.files.tables import Kind
 from mlgo_corpus.formats.logs.events import LogHeader
@@ -175,7 +176,7 @@ def _module_columns(*, is_trace: bool) -> Iterator[tuple[str, str, str]]:
     reasons: Sequence[str] = list(LogReason)
     kinds, meanings = logtable.KINDS, documented_columns(logtable.__doc__ or "")
     if is_trace:
-        fields, reasons = TraceRow._fields, list(TraceReason)
+        fields, reasons = TraceRow._fields, list(TRACE_REASONS)
         kinds, meanings = tracetable.KINDS, documented_columns(tracetable.__doc__ or "")
     for name in fields:
         meaning = meanings.get(name, "").replace("``", "`")

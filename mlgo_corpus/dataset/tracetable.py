@@ -5,7 +5,7 @@ column                        meaning
 ============================  =========================================================================
 ``module``                    the module's name in its corpus
 ``status``                    ``ok`` (its decisions are in the dataset) or ``failed``
-``reason``                    a word of `TraceReason`
+``reason``                    a word of `RunReason`
 ``detail``                    one line for a person: what went wrong; empty if nothing did
 ``exit_code``                 the compiler's exit code; null if it did not exit by itself
 ``signal``                    the number of the signal that ended it; null if none did
@@ -44,14 +44,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
-from enum import StrEnum
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK
+from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.dataset.logtable import LogRow
-from mlgo_corpus.files.tables import Kind, read_columns, share_equal, write_rows
+from mlgo_corpus.dataset.reasons import RunReason, run_status
+from mlgo_corpus.files.tables import Kind, iter_rows, write_rows
 from mlgo_corpus.files.text import storable
 
 TRACE_KIND: Final = "trace"
@@ -62,63 +62,6 @@ REWARD_EPSILON: Final = 0.01
 
 STDERR_BYTES: Final = 2048
 """How much of stderr is kept: its end, where compilers say why they stop."""
-
-
-class TraceReason(StrEnum):
-    """How a module's run ended.
-
-    The first is of modules that are in the dataset, the others are failures: those before the compiler ran, how it
-    ended, what came of it, and what is not the module's fault.
-
-    Attributes:
-        OK: the run is whole, and its decisions are in the dataset; there may be none.
-        MISSING_FILE: a file of the corpus that the run needs is not there: the bitcode, the command or the index.
-        UNREADABLE_BITCODE: what should be bitcode is none, or damaged.
-        NEWER_BITCODE: the bitcode is of another LLVM than the compiler's, most often of a newer one, which it cannot
-            read (``Unknown attribute kind``, ``Invalid record``).
-        NO_COMMAND: the corpus has no command for the module, and none was given.
-        REFUSED_OPTION: the command has an option that may run other code, write files or do something else than
-            compile, or that clang 17 to 22 do not know; with a corpus that is trusted it would be run.
-        UNKNOWN_OPTION: the compiler does not know an option: the module's command is of another version, or the
-            compiler cannot do what was asked for (``Unknown command line argument``).
-        COMPILER_ERROR: the compiler ended with another error; ``stderr_tail`` has it.
-        SIGNAL: the compiler crashed, or somebody killed it; ``signal`` has the number.
-        TIMEOUT: the compiler took longer than it may, and was killed; or the policy did not decide in that time.
-        MEMORY_LIMIT: the compiler took more memory than it may.
-        PROTOCOL_ERROR: an interactive compiler did not keep to the protocol: it ended within an event, say.
-        POLICY_ERROR: the policy failed, or decided what cannot be decided.
-        NO_OBJECT: the compiler did well but left no object that can be measured.
-        NO_LOG: the compiler did well but wrote no log although it was to.
-        OTHER_HEADER: the log has other features than those of the other modules: another compiler's.
-        UNREADABLE_LOG: the log cannot be read; ``detail`` says at which byte it breaks its format.
-        DISK_FULL: what the run writes did not fit.
-        WORKER_DIED: the process that looked after the run died.
-    """
-
-    OK = "ok"
-    MISSING_FILE = "missing_file"
-    UNREADABLE_BITCODE = "unreadable_bitcode"
-    NEWER_BITCODE = "newer_bitcode"
-    NO_COMMAND = "no_command"
-    REFUSED_OPTION = "refused_option"
-    UNKNOWN_OPTION = "unknown_option"
-    COMPILER_ERROR = "compiler_error"
-    SIGNAL = "signal"
-    TIMEOUT = "timeout"
-    MEMORY_LIMIT = "memory_limit"
-    PROTOCOL_ERROR = "protocol_error"
-    POLICY_ERROR = "policy_error"
-    NO_OBJECT = "no_object"
-    NO_LOG = "no_log"
-    OTHER_HEADER = "other_header"
-    UNREADABLE_LOG = "unreadable_log"
-    DISK_FULL = "disk_full"
-    WORKER_DIED = "worker_died"
-
-
-def status_of(reason: TraceReason) -> str:
-    """Give the status that goes with a reason."""
-    return STATUS_OK if reason is TraceReason.OK else STATUS_FAILED
 
 
 class TraceRow(NamedTuple):
@@ -172,17 +115,17 @@ class TraceRow(NamedTuple):
         row = self._replace(log_bytes=log.log_bytes)
         if self.status != STATUS_OK:
             return row
-        return row.failed(TraceReason.UNREADABLE_LOG, f"its log is {log.reason}: {log.detail}")
+        return row.failed(RunReason.UNREADABLE_LOG, f"its log is {log.reason}: {log.detail}")
 
     def with_shared_text(self) -> TraceRow:
         """Give the same row with one copy of what all rows repeat: commands are 200 options, the same but for a few."""
         argv = None if self.argv is None else tuple(map(sys.intern, self.argv))
         return self._replace(argv=argv, header=None if self.header is None else sys.intern(self.header))
 
-    def failed(self, reason: TraceReason, detail: str) -> TraceRow:
+    def failed(self, reason: RunReason, detail: str) -> TraceRow:
         """Make a failure of it: what a dataset tells only of runs that are in it goes."""
         return self._replace(
-            status=status_of(reason),
+            status=run_status(reason),
             reason=reason.value,
             detail=detail,
             contexts=0,
@@ -258,6 +201,13 @@ def read_trace_rows(path: Path) -> tuple[TraceRow, ...]:
     Raises:
         CorpusError: it is none.
     """
-    columns = read_columns(path, TraceRow._fields, KINDS, what="traces", required=_REQUIRED)
-    columns["header"] = share_equal(columns["header"])
-    return tuple(TraceRow._make(values).with_shared_text() for values in zip(*columns.values(), strict=True))
+    return tuple(row.with_shared_text() for row in iter_trace_rows(path))
+
+
+def iter_trace_rows(path: Path) -> Iterator[TraceRow]:
+    """Yield the table's rows, in memory that does not grow with their number.
+
+    Raises:
+        CorpusError: it is none.
+    """
+    return map(TraceRow._make, iter_rows(path, TraceRow._fields, KINDS, what="traces", required=_REQUIRED))

@@ -329,28 +329,66 @@ def read_columns(
     Raises:
         CorpusError: it is no such table.
     """
-    expected = [(name, kinds.get(name, Kind.TEXT).arrow_type) for name in columns]
     with read_parquet(path) as file:
-        found = [(field.name, field.type) for field in file.schema_arrow]
-        absent = set(optional).difference(name for name, _ in found)
-        wanted = [item for item in expected if item[0] not in absent]
-        if [item for item in found if not others or item in wanted] != wanted:
-            difference = _difference(found, wanted)
-            raise CorpusError(f"{path}: not a table of {what}: its columns are not those of one: {difference}")
-        names = [name for name, _ in wanted]
+        names = _checked_names(path, file, columns, kinds, what, optional, others=others)
         values = dict(zip(names, map(texts_of, file.read(names).columns), strict=True))
-    for name in names:
+    return _checked_values(path, values, kinds, required, 0)
+
+
+def iter_rows(
+    path: Path, columns: Sequence[str], kinds: Mapping[str, Kind], *, what: str, required: Collection[str]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a `RowTable`, in memory that does not grow with their number; see `read_columns`.
+
+    Raises:
+        CorpusError: it is no such table.
+    """
+    first = 0
+    with read_parquet(path) as file:
+        names = _checked_names(path, file, columns, kinds, what, (), others=False)
+        for batch in file.iter_batches(columns=names, batch_size=_ROWS_PER_GROUP):
+            values = dict(zip(names, map(texts_of, batch.columns), strict=True))
+            yield from zip(*_checked_values(path, values, kinds, required, first).values(), strict=True)
+            first += batch.num_rows
+
+
+def _checked_names(
+    path: Path,
+    file: ParquetFile,
+    columns: Sequence[str],
+    kinds: Mapping[str, Kind],
+    what: str,
+    optional: Collection[str],
+    *,
+    others: bool,
+) -> list[str]:
+    """Check a table's columns, and return the names of those to read."""
+    expected = [(name, kinds.get(name, Kind.TEXT).arrow_type) for name in columns]
+    found = [(field.name, field.type) for field in file.schema_arrow]
+    absent = set(optional).difference(name for name, _ in found)
+    wanted = [item for item in expected if item[0] not in absent]
+    if [item for item in found if not others or item in wanted] != wanted:
+        difference = _difference(found, wanted)
+        raise CorpusError(f"{path}: not a table of {what}: its columns are not those of one: {difference}")
+    return [name for name, _ in wanted]
+
+
+def _checked_values(
+    path: Path, values: dict[str, list[Any]], kinds: Mapping[str, Kind], required: Collection[str], first: int
+) -> dict[str, list[Any]]:
+    """Check some rows' values, of which the first is in row ``first``, and return them with tuples for lists."""
+    for name in values:
         if kinds.get(name) is Kind.TEXTS:
             values[name] = [None if texts is None else tuple(texts) for texts in values[name]]
-    checked = [name for name in names if name in required or kinds.get(name) is Kind.TEXTS]
+    checked = [name for name in values if name in required or kinds.get(name) is Kind.TEXTS]
     holes = (
         number
         for name in checked
         for number, value in enumerate(values[name])
         if _is_hole(value, required=name in required)
     )
-    if (first := min(holes, default=None)) is not None:
-        raise CorpusError(f"{path}: row {first}: a value is missing, or less than 0")
+    if (hole := min(holes, default=None)) is not None:
+        raise CorpusError(f"{path}: row {first + hole}: a value is missing, or less than 0")
     return values
 
 

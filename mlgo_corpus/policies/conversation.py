@@ -11,7 +11,7 @@ import numpy as np
 
 from mlgo_corpus.compilers.failures import RunFailure
 from mlgo_corpus.compilers.session import InteractiveSession
-from mlgo_corpus.dataset.tracetable import TraceReason
+from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader, LogWriter, encode_context
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, TASKS, Task
@@ -86,7 +86,7 @@ def _new_header(
         raise AssertionError("a session's header has an advice")
     if asked is not None and header != asked:
         difference = asked.difference(header)
-        raise RunFailure(TraceReason.OTHER_HEADER, f"the compiler asks again, with other features: {difference}")
+        raise RunFailure(RunReason.OTHER_HEADER, f"the compiler asks again, with other features: {difference}")
     try:
         check_features(policy, header)
         policy.reset(header, module)

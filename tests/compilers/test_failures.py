@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from mlgo_corpus.compilers.failures import RunFailure, classify, without_quotes
-from mlgo_corpus.dataset.tracetable import TraceReason
+from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.errors import ProtocolError, ToolError, Usage
 
 VERSIONS = "(Producer: 'LLVM{}' Reader: 'LLVM {}')"
@@ -65,35 +65,35 @@ def test_what_compilers_say(stderr: str, reason: str) -> None:
 
 def test_what_a_command_may_hold_does_not_count() -> None:
     said = "1. Program arguments: clang -DX='No space left on device'\nerror: unsupported inline asm"
-    assert classify(ToolError(("clang",), 1, said)) == (TraceReason.COMPILER_ERROR, "error: unsupported inline asm")
+    assert classify(ToolError(("clang",), 1, said)) == (RunReason.COMPILER_ERROR, "error: unsupported inline asm")
 
 
 def test_ends() -> None:
-    assert classify(ToolError(("clang",), None, "slow"), timeout=7) == (TraceReason.TIMEOUT, "not done after 7 seconds")
-    assert classify(ToolError(("clang",), None, "slow")) == (TraceReason.TIMEOUT, "not done")
-    assert classify(ToolError(("clang",), -11, "Stack dump:\n0. a")) == (TraceReason.SIGNAL, "ended by signal 11: 0. a")
-    assert classify(ToolError(("clang",), -9)) == (TraceReason.SIGNAL, "ended by signal 9")
+    assert classify(ToolError(("clang",), None, "slow"), timeout=7) == (RunReason.TIMEOUT, "not done after 7 seconds")
+    assert classify(ToolError(("clang",), None, "slow")) == (RunReason.TIMEOUT, "not done")
+    assert classify(ToolError(("clang",), -11, "Stack dump:\n0. a")) == (RunReason.SIGNAL, "ended by signal 11: 0. a")
+    assert classify(ToolError(("clang",), -9)) == (RunReason.SIGNAL, "ended by signal 9")
     said = "a\nLLVM ERROR: out of memory\nAllocation failed"
     for code in (1, -6):
-        assert classify(ToolError(("c",), code, said), limited=True)[0] == TraceReason.MEMORY_LIMIT
-    assert classify(ToolError(("c",), -6, said)) == (TraceReason.SIGNAL, "ended by signal 6: LLVM ERROR: out of memory")
-    assert classify(ProtocolError("odd", ("c",), "x")) == (TraceReason.PROTOCOL_ERROR, "odd")
+        assert classify(ToolError(("c",), code, said), limited=True)[0] == RunReason.MEMORY_LIMIT
+    assert classify(ToolError(("c",), -6, said)) == (RunReason.SIGNAL, "ended by signal 6: LLVM ERROR: out of memory")
+    assert classify(ProtocolError("odd", ("c",), "x")) == (RunReason.PROTOCOL_ERROR, "odd")
     assert classify(ToolError(("c",), 70, "error: " + 1000 * "x"))[1] == "error: " + 293 * "x"
 
 
 def test_the_system() -> None:
     full = OSError(errno.ENOSPC, "No space left on device", "/d/f")
-    assert classify(full) == (TraceReason.DISK_FULL, "/d/f: No space left on device")
-    assert classify(OSError(errno.EDQUOT, "Disk quota exceeded")) == (TraceReason.DISK_FULL, "Disk quota exceeded")
+    assert classify(full) == (RunReason.DISK_FULL, "/d/f: No space left on device")
+    assert classify(OSError(errno.EDQUOT, "Disk quota exceeded")) == (RunReason.DISK_FULL, "Disk quota exceeded")
     gone = FileNotFoundError(errno.ENOENT, "No such file or directory", "/d/f")
-    assert classify(gone) == (TraceReason.MISSING_FILE, "/d/f: No such file or directory")
+    assert classify(gone) == (RunReason.MISSING_FILE, "/d/f: No such file or directory")
 
 
 def test_what_may_pass() -> None:
-    passing = {reason for reason in TraceReason if RunFailure(reason, "x").may_pass}
-    assert passing == {TraceReason.SIGNAL, TraceReason.TIMEOUT, TraceReason.PROTOCOL_ERROR}
-    assert not RunFailure(TraceReason.SIGNAL, "x", may_pass=False).may_pass
-    assert RunFailure(TraceReason.SIGNAL, " a\n b ").detail == "a b"
+    passing = {reason for reason in RunReason if RunFailure(reason, "x").may_pass}
+    assert passing == {RunReason.SIGNAL, RunReason.TIMEOUT, RunReason.PROTOCOL_ERROR}
+    assert not RunFailure(RunReason.SIGNAL, "x", may_pass=False).may_pass
+    assert RunFailure(RunReason.SIGNAL, " a\n b ").detail == "a b"
 
 
 # What glibc's loader says of a limit on memory that does not hold the program.
@@ -110,18 +110,18 @@ LOADER = (
 @pytest.mark.parametrize("said", LOADER)
 def test_a_program_that_cannot_be_loaded_within_its_limit(said: str) -> None:
     error = ToolError(("clang",), 127, f"clang: error while loading shared libraries: {said}\n")
-    assert classify(error, limited=True)[0] == TraceReason.MEMORY_LIMIT
-    assert classify(error)[0] == TraceReason.COMPILER_ERROR
+    assert classify(error, limited=True)[0] == RunReason.MEMORY_LIMIT
+    assert classify(error)[0] == RunReason.COMPILER_ERROR
 
 
 def test_a_library_that_is_not_there_is_no_limit_of_memory() -> None:
     why = "cannot open shared object file: No such file or directory"
     missing = f"clang: error while loading shared libraries: libz3.so.4: {why}"
-    assert classify(ToolError(("clang",), 127, missing), limited=True)[0] == TraceReason.COMPILER_ERROR
+    assert classify(ToolError(("clang",), 127, missing), limited=True)[0] == RunReason.COMPILER_ERROR
 
 
 QUOTED = "root:x:0:0"
-NOT_KEPT = "error: (the message quotes a file of this machine and is not kept; --trust-corpus keeps it)"
+NOT_KEPT = "error: (the message quotes a file of this machine and is not kept; `trust_corpus` keeps it)"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_what_is_quoted_of_a_file_is_left_out(stderr: str) -> None:
     hidden = ["-cc1", "-fno-show-source-location"]
     assert without_quotes(QUOTED, hidden, trusted=False) == without_quotes("x" * 65536, [], trusted=False) == NOT_KEPT
     error = ToolError(("clang",), 1, stderr, Usage(1, 1, 1))
-    assert classify(error, kept=NOT_KEPT) == (TraceReason.COMPILER_ERROR, NOT_KEPT)
+    assert classify(error, kept=NOT_KEPT) == (RunReason.COMPILER_ERROR, NOT_KEPT)
 
 
 @pytest.mark.parametrize(

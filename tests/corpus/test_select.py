@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mlgo_corpus import Corpus
 from mlgo_corpus.compilers.probe import PROBE_DATA
 from mlgo_corpus.corpus.folder import write_manifest
-from mlgo_corpus.corpus.select import corpus_digest, draw_sample, newest_producer, select_modules
+from mlgo_corpus.corpus.select import ModuleChoice, corpus_digest, draw_sample, newest_producer
 from mlgo_corpus.errors import UsageError
 
 
@@ -35,38 +35,38 @@ def make_corpus(folder: Path, names: Sequence[str], *, thinlto: bool = False) ->
 
 
 def test_all_in_the_corpus_order(corpus: Corpus) -> None:
-    assert select_modules(corpus) == corpus.names
+    assert ModuleChoice().select(corpus) == corpus.names
 
 
 def test_by_pattern(corpus: Corpus) -> None:
-    assert select_modules(corpus, name_regex="m0[34]") == ("d0/m03.o", "d1/m04.o")
-    assert select_modules(corpus, name_regex="^d2/.*8") == ("d2/m08.o",)
-    with pytest.raises(UsageError, match=r"^--module-filter \(: not a regular expression: missing \)"):
-        select_modules(corpus, name_regex="(")
+    assert ModuleChoice(module_filter="m0[34]").select(corpus) == ("d0/m03.o", "d1/m04.o")
+    assert ModuleChoice(module_filter="^d2/.*8").select(corpus) == ("d2/m08.o",)
+    with pytest.raises(UsageError, match=r"^module_filter \(: not a regular expression: missing \)"):
+        ModuleChoice(module_filter="(").select(corpus)
     with pytest.raises(UsageError, match=r"/corpus: no module is left$"):
-        select_modules(corpus, name_regex="x")
+        ModuleChoice(module_filter="x").select(corpus)
 
 
 def test_by_a_file_of_names(corpus: Corpus, tmp_path: Path) -> None:
     names = tmp_path / "names"
     names.write_bytes(b"# some\r\nd1/m01.o\r\n\r\n  d0/m00.o \nd1/m01.o")
-    assert select_modules(corpus, modules_file=names) == ("d0/m00.o", "d1/m01.o")
-    assert select_modules(corpus, modules_file=names, name_regex="1") == ("d1/m01.o",)
+    assert ModuleChoice(modules_file=names).select(corpus) == ("d0/m00.o", "d1/m01.o")
+    assert ModuleChoice(modules_file=names, module_filter="1").select(corpus) == ("d1/m01.o",)
     names.write_text("d0/m00.o\nmoon.o\nsun.o\n")
     with pytest.raises(UsageError, match=r"names: moon\.o is not in the corpus \(and 1 more\)$"):
-        select_modules(corpus, modules_file=names)
+        ModuleChoice(modules_file=names).select(corpus)
     names.write_text("#\n")
     with pytest.raises(UsageError, match="no module is left"):
-        select_modules(corpus, modules_file=names)
-    with pytest.raises(UsageError, match=r"--modules-file .*gone: No such file or directory$"):
-        select_modules(corpus, modules_file=tmp_path / "gone")
+        ModuleChoice(modules_file=names).select(corpus)
+    with pytest.raises(UsageError, match=r"modules_file .*gone: No such file or directory$"):
+        ModuleChoice(modules_file=tmp_path / "gone").select(corpus)
 
 
 def test_names_with_strange_characters(tmp_path: Path) -> None:
     names = ["a\x0bb\u2028c.o", "caf\udce9.o"]
     corpus = make_corpus(tmp_path / "c", names)
     (tmp_path / "names").write_bytes(os.fsencode("\n".join(names)))
-    assert select_modules(corpus, modules_file=tmp_path / "names") == tuple(names)
+    assert ModuleChoice(modules_file=tmp_path / "names").select(corpus) == tuple(names)
     assert len(corpus_digest(corpus, names)) == 64
 
 
@@ -74,16 +74,16 @@ def test_a_large_list_is_quick(tmp_path: Path) -> None:
     names = [f"m{number}" for number in range(20_000)]
     write_manifest(tmp_path / "corpus_description.json", names, has_thinlto=False, override=None)
     (tmp_path / "names").write_text("\n".join(names[::2]))
-    assert select_modules(Corpus.open(tmp_path), modules_file=tmp_path / "names") == tuple(names[::2])
+    assert ModuleChoice(modules_file=tmp_path / "names").select(Corpus.open(tmp_path)) == tuple(names[::2])
 
 
 def test_a_name_counts_once(tmp_path: Path) -> None:
-    assert select_modules(make_corpus(tmp_path, ["a", "b", "a"])) == ("a", "b")
+    assert ModuleChoice().select(make_corpus(tmp_path, ["a", "b", "a"])) == ("a", "b")
 
 
 def test_no_modules_at_all(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"/c: has no modules$"):
-        select_modules(make_corpus_without(tmp_path / "c"))
+        ModuleChoice().select(make_corpus_without(tmp_path / "c"))
 
 
 def make_corpus_without(folder: Path) -> Corpus:
@@ -96,7 +96,7 @@ def make_corpus_without(folder: Path) -> Corpus:
     [("1", 1), ("7", 7), ("30", 30), ("99", 30), ("0.1", 3), ("10%", 3), ("1%", 1), ("1.0", 30), ("100%", 30)],
 )
 def test_sample_sizes(corpus: Corpus, sample: str, count: int) -> None:
-    found = select_modules(corpus, sample=sample)
+    found = ModuleChoice(sample=sample).select(corpus)
     assert len(set(found)) == len(found) == count
     assert list(found) == [name for name in corpus.names if name in found]
 
@@ -104,18 +104,20 @@ def test_sample_sizes(corpus: Corpus, sample: str, count: int) -> None:
 @pytest.mark.parametrize("sample", ["0", "-1", "0.0", "1.5", "101%", "0%", "x", "", "%", "nan%", "1e3", "-0.5", "."])
 def test_samples_that_are_none(corpus: Corpus, sample: str) -> None:
     with pytest.raises(UsageError) as caught:
-        select_modules(corpus, sample=sample)
-    assert str(caught.value) == f"--sample {sample}: expected a number of modules, or a fraction such as 0.1 or 10%"
+        ModuleChoice(sample=sample).select(corpus)
+    assert str(caught.value) == f"sample {sample}: expected a number of modules, or a fraction such as 0.1 or 10%"
 
 
 def test_a_sample_is_of_all_sizes_and_of_its_seed(corpus: Corpus) -> None:
     for seed in range(20):
-        found = select_modules(corpus, sample="10", seed=seed)
-        assert found == select_modules(corpus, sample="10", seed=seed)
+        found = ModuleChoice(sample="10", seed=seed).select(corpus)
+        assert found == ModuleChoice(sample="10", seed=seed).select(corpus)
         # One of each three of like size.
         assert sorted(corpus.names.index(name) // 3 for name in found) == list(range(10))
-    assert len({select_modules(corpus, sample="10", seed=seed) for seed in range(20)}) > 15
-    assert select_modules(corpus, sample="2", name_regex="d0") != select_modules(corpus, sample="2", name_regex="d1")
+    assert len({ModuleChoice(sample="10", seed=seed).select(corpus) for seed in range(20)}) > 15
+    assert ModuleChoice(sample="2", module_filter="d0").select(corpus) != ModuleChoice(
+        sample="2", module_filter="d1"
+    ).select(corpus)
 
 
 @given(st.lists(st.integers(0, 50), max_size=60), st.integers(0, 70), st.integers(0, 5))
@@ -128,7 +130,7 @@ def test_samples_of_anything(sizes: list[int], count: int, seed: int) -> None:
 
 def test_a_module_that_is_missing_can_be_drawn(corpus: Corpus) -> None:
     corpus["d0/m00.o"].bitcode_path.unlink()
-    assert len(select_modules(corpus, sample="30")) == 30
+    assert len(ModuleChoice(sample="30").select(corpus)) == 30
 
 
 def test_the_newest_producer(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from mlgo_corpus import LogWriter, TensorSpec, convert_logs
 from mlgo_corpus.dataset.card import dataset_card
 from mlgo_corpus.dataset.folder import DatasetFolder
 from mlgo_corpus.dataset.logs import find_logs
-from mlgo_corpus.dataset.tracetable import TRACE_KIND, TraceReason, TraceRow
+from mlgo_corpus.dataset.reasons import TRACE_REASONS
+from mlgo_corpus.dataset.tracetable import TRACE_KIND, TraceRow
 from mlgo_corpus.files.markdown import documented_columns, markdown_code, markdown_text
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.meanings import describe
@@ -176,7 +177,7 @@ def test_what_is_told_is_said() -> None:
     ):
         assert line in card.splitlines(), line
     assert "`worker_died`" in card
-    assert all(f"`{reason}`" in card for reason in TraceReason)
+    assert all(f"`{reason}`" in card for reason in TRACE_REASONS)
     assert card.endswith("\n")
     assert "\n\n\n" not in card
 

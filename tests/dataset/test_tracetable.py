@@ -19,14 +19,13 @@ from mlgo_corpus.dataset import logtable, tracetable
 from mlgo_corpus.dataset.folder import DatasetFolder, open_dataset, read_key
 from mlgo_corpus.dataset.logs import HeaderReader, LogFile, find_logs
 from mlgo_corpus.dataset.logtable import LogReason, LogRow, read_log_rows
+from mlgo_corpus.dataset.reasons import RunReason, run_status
 from mlgo_corpus.dataset.tracetable import (
     KINDS,
     TRACE_KIND,
-    TraceReason,
     TraceRow,
     read_trace_rows,
     reward,
-    status_of,
     stderr_tail,
     write_trace_rows,
 )
@@ -98,10 +97,10 @@ def test_its_columns_are_those_of_the_specification() -> None:
 
 
 def test_every_reason_has_a_sentence_and_a_status() -> None:
-    for reason in TraceReason:
-        assert f"        {reason.name}: " in str(TraceReason.__doc__)
-    in_dataset = {reason for reason in TraceReason if status_of(reason) == "ok"}
-    assert in_dataset == {TraceReason.OK}
+    for reason in RunReason:
+        assert f"        {reason.name}: " in str(RunReason.__doc__)
+    in_dataset = {reason for reason in RunReason if run_status(reason) == "ok"}
+    assert in_dataset == {RunReason.OK}
 
 
 def test_text_that_is_none_can_be_stored(tmp_path: Path) -> None:
@@ -235,13 +234,13 @@ def traced(tmp_path: Path) -> Path:
     """A dataset of six modules with a log and three without, in between."""
     logs = list(find_logs(real_logs("regalloc-eviction")))
     ok = [TraceRow(log.module, "ok", "ok", "", exit_code=0, argv=("clang",)) for log in logs]
-    ok[2] = ok[2]._replace(reason=TraceReason.OK, detail="the compiler crashed")
+    ok[2] = ok[2]._replace(reason=RunReason.OK, detail="the compiler crashed")
     rows = [
-        TraceRow("first", "failed", TraceReason.TIMEOUT, "longer than 60 s", signal=9),
+        TraceRow("first", "failed", RunReason.TIMEOUT, "longer than 60 s", signal=9),
         *ok[:3],
         TraceRow("quiet", "ok", "ok", ""),
         *ok[3:],
-        TraceRow("last", "failed", TraceReason.SIGNAL, "", signal=11, log_bytes=12),
+        TraceRow("last", "failed", RunReason.SIGNAL, "", signal=11, log_bytes=12),
     ]
     trace(
         DatasetFolder(tmp_path / "d", {"a": 1}, force=False), logs, header_of(real_logs("regalloc-eviction")[0]), rows
@@ -308,7 +307,7 @@ def test_a_damaged_log_makes_its_run_a_failure(tmp_path: Path) -> None:
     trace(DatasetFolder(tmp_path / "d", {}, force=False), kept, header_of(paths[0]), rows)
     found = read_trace_rows(tmp_path / "d/modules.parquet")
     assert found[0].status == "failed"
-    assert found[0].reason == TraceReason.UNREADABLE_LOG
+    assert found[0].reason == RunReason.UNREADABLE_LOG
     assert found[0].detail.startswith("its log is truncated: byte ")
     assert (found[0].header, found[0].observations, found[0].log_bytes) == (None, 0, paths[0].stat().st_size)
     assert (found[1].reason, found[1].header) == ("timeout", None)

@@ -25,6 +25,7 @@ from mlgo_corpus.engine.choice import EngineChoice, Lost
 from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.errors import MlgoCorpusError
 from tests.engine import raywork
+from tests.runs.journals import kept
 
 SEED = int(os.environ.get("MLGO_CORPUS_RAY_SEED", "0"))
 
@@ -214,7 +215,7 @@ def driver_killed(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"killed": 0, "left": []}
 
     def finished() -> int:
-        return len(list((folder / "ray-killed" / ".mlgo-corpus").glob("run-*.json")))
+        return len(kept(folder / "ray-killed" / ".mlgo-corpus"))
 
     with cluster() as made:
         words = (sys.executable, "-m", "mlgo_corpus.cli.main", *[word.replace("@", "ray") for word in commands[0]])

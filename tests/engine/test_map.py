@@ -15,7 +15,7 @@ import pytest
 
 from mlgo_corpus.engine import pool as engine
 from mlgo_corpus.engine.choice import Lost
-from mlgo_corpus.engine.map import parallel_map, resumed_map
+from mlgo_corpus.engine.map import parallel_map
 from tests.conftest import PACKAGE_ROOT
 
 
@@ -255,25 +255,3 @@ def test_a_long_item_does_not_hold_up_the_others(tmp_path: Path) -> None:
 def told(item: int, lost: Lost) -> int:
     assert lost.detail == "the worker process ended by SIGSEGV"
     return -item
-
-
-@pytest.mark.parametrize("jobs", [1, 3])
-def test_what_is_known_is_not_computed_again(jobs: int) -> None:
-    items = range(40)
-    known = [0 if item % 3 == 0 else None for item in items]  # a result may be one that is not true
-    results = resumed_map(die_on_seven, items, known, jobs=jobs, limit=60, lost=told)
-    assert list(results) == [0 if item % 3 == 0 else -7 if item == 7 else item for item in items]
-
-
-def test_all_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_start_worker", None)
-    assert list(resumed_map(refuse, range(9), range(9), jobs=2, limit=60, lost=told)) == list(range(9))
-    assert list(resumed_map(refuse, [], [], jobs=2, limit=60, lost=told)) == []
-
-
-def test_an_error_ends_what_goes_on() -> None:
-    results = resumed_map(refuse, range(9), [None, 10, *[None] * 7], jobs=2, limit=60, lost=told)
-    assert next(results) == 0
-    assert next(results) == 10
-    with pytest.raises(ValueError, match="five"):
-        list(results)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from mlgo_corpus.corpus.certificate import CertificateJournal
 from mlgo_corpus.dataset.folder import DatasetPaths, is_dataset
 from mlgo_corpus.files.regular import MAX_LIST_BYTES, read_regular
 from tests.files.test_parquet import VERBS, run
@@ -84,15 +83,6 @@ def test_a_dataset_that_says_nothing(tmp_path: Path) -> None:
     result = run("report", tmp_path, tmp_path)
     assert result.exit_code == 2
     assert "dataset.json: not a file" in result.output.replace("\n", " ")
-
-
-def test_a_certificates_journal_that_is_no_file(tmp_path: Path) -> None:
-    place = tmp_path / ".c.parquet.jsonl"
-    for kind in ("fifo", "device"):
-        put(place, kind)
-        journal = CertificateJournal(tmp_path / "c.parquet", {"made": "of this"})
-        assert (journal.known, place.is_file(), place.is_symlink()) == ({}, True, False)
-        journal.close()
 
 
 def test_what_is_read(tmp_path: Path) -> None:

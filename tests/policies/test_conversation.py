@@ -13,7 +13,7 @@ import pytest
 from mlgo_corpus import read_log
 from mlgo_corpus.compilers.failures import RunFailure
 from mlgo_corpus.compilers.session import InteractiveSession
-from mlgo_corpus.dataset.tracetable import TraceReason
+from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 from mlgo_corpus.formats.logs.tasks import TASKS
@@ -102,7 +102,7 @@ def test_a_channel_that_is_opened_again_goes_on_in_the_log(tmp_path: Path) -> No
 def test_a_channel_with_other_features_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunFailure, match=r"the compiler asks again, with other features: feature 0 is 'x' ") as caught:
         talk(tmp_path, "twice", "another")
-    assert caught.value.reason is TraceReason.OTHER_HEADER
+    assert caught.value.reason is RunReason.OTHER_HEADER
 
 
 class Failing(Counting):

@@ -3,53 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.formats.ir.features import Properties
 from mlgo_corpus.formats.objects.symbols import Label
-
-
-class SnapshotReason(StrEnum):
-    """How a module's run ended.
-
-    Attributes:
-        OK: it is whole.
-        MISSING_FILE: a file of the corpus that the run needs is not there: the bitcode, the command or the index.
-        UNREADABLE_BITCODE: what should be bitcode is none, or damaged.
-        NEWER_BITCODE: the bitcode is of another LLVM than the compiler's, which cannot read it.
-        NO_COMMAND: the corpus has no command for the module, and none was given.
-        REFUSED_OPTION: the command has an option that a replay must not run.
-        UNKNOWN_OPTION: clang or opt does not know an option of the command.
-        NO_PIPELINE: the compiler printed no pipeline, or one that cannot be read.
-        NO_SNAPSHOT: there is inlining, but no pass at which the compiler could print the module right then.
-        UNREADABLE_IR: what was printed of the module cannot be read, or does not fit together.
-        COMPILER_ERROR: clang or opt ended with another error.
-        SIGNAL: clang or opt crashed, or somebody killed it.
-        TIMEOUT: clang or opt took longer than it may.
-        MEMORY_LIMIT: clang or opt took more memory than it may.
-        NO_OBJECT: the compiler did well but left no object whose symbols can be read.
-        DISK_FULL: what the run writes did not fit.
-    """
-
-    OK = "ok"
-    MISSING_FILE = "missing_file"
-    UNREADABLE_BITCODE = "unreadable_bitcode"
-    NEWER_BITCODE = "newer_bitcode"
-    NO_COMMAND = "no_command"
-    REFUSED_OPTION = "refused_option"
-    UNKNOWN_OPTION = "unknown_option"
-    NO_PIPELINE = "no_pipeline"
-    NO_SNAPSHOT = "no_snapshot"
-    UNREADABLE_IR = "unreadable_ir"
-    COMPILER_ERROR = "compiler_error"
-    SIGNAL = "signal"
-    TIMEOUT = "timeout"
-    MEMORY_LIMIT = "memory_limit"
-    NO_OBJECT = "no_object"
-    DISK_FULL = "disk_full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +75,7 @@ class ModuleSnapshot:
     """
 
     module: str
-    reason: SnapshotReason
+    reason: RunReason
     detail: str = ""
     functions: Functions | None = None
     faithful: bool | None = None

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files import arrays
-from mlgo_corpus.files.tables import Kind, read_columns, write_rows
+from mlgo_corpus.files.tables import Kind, iter_rows, write_rows
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.ir.features import IR2NATIVE_NAMES, NAMED, OPCODES, PAIRS
 
@@ -112,7 +112,7 @@ class ModuleSizes(NamedTuple):
     Attributes:
         module: its name in the corpus.
         status: ``ok`` or ``failed``.
-        reason: a word of `mlgo_corpus.dataset.sizes.snapshot.SnapshotReason`.
+        reason: a word of `mlgo_corpus.dataset.reasons.RunReason`.
         detail: one line for a person.
         functions: functions with a body after inlining; of them ``labelled`` have a size.
         faithful: whether the object equals the plain replay's; null if that was not looked at.
@@ -156,14 +156,14 @@ def write_module_sizes(path: Path, rows: Iterable[ModuleSizes], metadata: Mappin
     write_rows(path, ModuleSizes._fields, MODULE_KINDS, stored, metadata)
 
 
-def read_module_sizes(path: Path) -> tuple[ModuleSizes, ...]:
-    """Read ``modules.parquet``.
+def read_module_sizes(path: Path) -> Iterator[ModuleSizes]:
+    """Yield the rows of ``modules.parquet``.
 
     Raises:
         CorpusError: it is none.
     """
-    columns = read_columns(path, ModuleSizes._fields, MODULE_KINDS, what="sizes", required=_REQUIRED)
-    return tuple(map(ModuleSizes._make, zip(*columns.values(), strict=True)))
+    rows = iter_rows(path, ModuleSizes._fields, MODULE_KINDS, what="sizes", required=_REQUIRED)
+    return map(ModuleSizes._make, rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from mlgo_corpus.errors import UsageError
+
 if TYPE_CHECKING:
     from mlgo_corpus.formats.logs.events import LogHeader
 
@@ -83,16 +85,28 @@ TASKS: Final = (
 )
 
 
-def find_task(header: LogHeader) -> Task | None:
-    """Tell which task a log with this header is of, by what it calls the decision; None if none of LLVM's."""
+def find_task(name: str) -> Task:
+    """Return the task of this name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = next((task for task in TASKS if task.name == name), None)
+    if found is None:
+        raise UsageError(f"expected one of {', '.join(task.name for task in TASKS)}", option="task", value=name)
+    return found
+
+
+def _task_of(header: LogHeader) -> Task | None:
+    """Return the task that a log with this header is of, by what it calls the decision; None if none of LLVM's."""
     decisions = header.features[-1:] if header.advice is None else (header.advice,)
     names = {spec.name for spec in decisions}
     return next((task for task in TASKS if task.decision in names), None)
 
 
 def task_name(header: LogHeader) -> str | None:
-    """Give the name of the task that `find_task` finds, or None."""
-    task = find_task(header)
+    """Return the name of the task that a log with this header is of, or None."""
+    task = _task_of(header)
     return None if task is None else task.name
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -248,33 +249,137 @@ class _CountedSource:
         return self.bytes
 
 
-WriteModules = Callable[[Path, Mapping[str, Any]], None]
 WriteCard = Callable[[Mapping[str, Any], LogHeader], str]
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertedLogs:
-    """Logs that are converted, but not in their dataset's places yet; ``rows`` has one for each."""
+class LogConversion:
+    """Logs of one header on their way into a dataset.
 
-    folder: DatasetFolder
-    header: LogHeader | None
-    compression: str
-    results: tuple[TaskResult, ...]
-    rows: tuple[LogRow, ...]
+    First `rows` is exhausted: it converts, and yields what came of each log. Then `finish` puts the files in their
+    places. Neither holds more than the tasks under way, whatever the number of logs.
 
-    def finish(
+    Args:
+        folder: the dataset's.
+        header: of all logs; None for a pipe, whose header is not known yet.
+        options: how observations are written.
+        allow_truncated: whether the whole observations of damaged logs are kept.
+        jobs: the number of workers; None for one on each CPU.
+        progress: is told how many bytes were read.
+        engine: whose processes they are.
+    """
+
+    def __init__(
         self,
-        about: Mapping[str, Any] | None = None,
-        write_modules: WriteModules | None = None,
-        card: WriteCard = dataset_card,
+        folder: DatasetFolder,
+        header: LogHeader | None,
+        *,
+        options: WriteOptions,
+        allow_truncated: bool,
+        jobs: int | None,
+        progress: Callable[[int], None] = lambda _: None,
+        engine: EngineChoice = HERE,
     ) -> None:
-        """Put the tasks' files together into the dataset.
+        self.folder = folder
+        self.header = header
+        self._options = options
+        self._allow_truncated = allow_truncated
+        self._jobs = jobs
+        self._progress = progress
+        self._engine = engine
+        self._parts: list[tuple[Part, ...]] = []
+        self._totals = {"modules": 0, "contexts": 0, "observations": 0}
+
+    @property
+    def modules(self) -> Path:
+        """Where the table of logs or modules is made."""
+        return self.folder.paths.work / "modules.parquet"
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What goes into the schema of that table."""
+        return {"tool": "mlgo-corpus", "version": __version__, "key": self.folder.key}
+
+    def rows(self, logs: Callable[[], Iterable[LogFile]]) -> Iterator[LogRow]:
+        """Convert logs, and yield a row for each, in order.
 
         Args:
-            about: what ``dataset.json`` says besides, or instead of what it says of logs, but for its ``files``; it is
+            logs: returns the logs, the same each time.
+
+        Raises:
+            FormatError: the only log is a pipe, which is no log.
+            MlgoCorpusError: a file cannot be written.
+        """
+        self.folder.begin()
+        try:
+            for result in self._results(logs):
+                self._parts.append(result.parts)
+                for row in result.rows:
+                    self.count(row)
+                    yield row
+        except OSError as error:
+            raise _cannot_write(self.folder, error) from error
+
+    def count(self, row: LogRow) -> None:
+        """Count a row for ``dataset.json``; those that `rows` yields are counted."""
+        if self.header is None and row.header is not None:
+            self.header = parse_header(row.header.encode())
+        self._totals["modules"] += 1
+        self._totals["contexts"] += row.contexts
+        self._totals["observations"] += row.observations
+
+    def _results(self, logs: Callable[[], Iterable[LogFile]]) -> Iterator[TaskResult]:
+        """Yield the tasks' results in order: those that an interrupted run left, and the others made now."""
+        shares = make_tasks(logs(), together=self._options.single)
+        alone = len(list(islice(shares, 2))) == 1
+        options, threads = self._options, self._jobs or available_cpus()
+        if alone and threads > 1:
+            options = replace(options, threads=1 if options.single else min(threads, _MAX_ENCODERS))
+        done: dict[str, bool] = {}
+
+        def tasks() -> Iterator[LogTask]:
+            work, line = self._engine.place(self.folder.paths.work), None if self.header is None else self.header.line
+            for number, share in enumerate(make_tasks(logs(), together=options.single)):
+                name = f"task-{self.folder.token}-{number:05d}"
+                yield LogTask(name, share, work, line, options, self._allow_truncated)
+
+        def is_done(task: LogTask) -> bool:
+            if task.name not in done:  # once decided it stays so: a worker may make it in the meantime
+                done[task.name] = _result_there(self.folder, task) is not None
+            return done[task.name]
+
+        missing = (task for task in tasks() if not is_done(task))
+        first = list(islice(missing, 2))
+        made: Iterator[TaskResult | Lost]
+        if len(first) == 1:
+            made = iter([convert_task(first[0], self._progress)])
+        else:
+            made = parallel_map(
+                convert_task,
+                chain(first, missing),
+                jobs=self._jobs,
+                limit=_TASK_SECONDS,
+                weigh=lambda _: 1.0,
+                engine=self._engine,
+                needs=(self._engine.place(self.folder.paths.work), *_folders(first)),
+            )
+        for task in tasks():
+            result = _result_there(self.folder, task) if is_done(task) else None
+            if result is None:
+                outcome = next(made)
+                if isinstance(outcome, Lost):
+                    lost = (_failed(log, LogReason.WORKER_DIED, outcome.detail) for log in task.logs)
+                    outcome = TaskResult((), tuple(lost))
+                result = outcome
+            if len(first) != 1 or is_done(task):
+                self._progress(sum(log.size or 0 for log in task.logs))
+            yield _with_headers(result, task)
+
+    def finish(self, more: Mapping[str, Any] | None = None, card: WriteCard = dataset_card) -> None:
+        """Put the tasks' files and the table of modules together into the dataset.
+
+        Args:
+            more: what ``dataset.json`` says besides, or instead of what it says of logs, but for its ``files``; it is
                 told to the card, too.
-            write_modules: writes another ``modules.parquet`` than that of the logs; it is given the path, and the
-                metadata that has to go into the schema.
             card: makes the text of ``README.md`` of ``dataset.json``'s content and the logs' header.
 
         A dataset that is a single file has neither ``dataset.json`` nor a card.
@@ -283,12 +388,90 @@ class ConvertedLogs:
             MlgoCorpusError: a file cannot be written.
         """
         try:
-            _finish(self, about or {}, write_modules or self._write_modules, card)
+            self._finish(more or {}, card)
         except OSError as error:
             raise _cannot_write(self.folder, error) from error
 
-    def _write_modules(self, path: Path, metadata: Mapping[str, Any]) -> None:
-        write_log_rows(path, self.rows, metadata)
+    def _finish(self, more: Mapping[str, Any], card: WriteCard) -> None:
+        paths, header = self.folder.paths, self.header
+        if header is None:
+            raise AssertionError("a log that was converted has a header")
+        parts = [part for made in self._parts for part in made if part.observations is not None]
+        if not parts:  # a table without rows still tells of its columns
+            parts = [Part("empty.parquet", 0, None)]
+            compression = self._options.compression
+            BatchTable(paths.work / "empty.parquet", _schema(header), compression=compression).commit()
+        moves = [
+            (paths.work / str(part.observations), paths.part(number, len(parts))) for number, part in enumerate(parts)
+        ]
+        about: dict[str, Any] = {
+            "tool": "mlgo-corpus",
+            "version": __version__,
+            "kind": "training-logs",
+            "header": header.line.decode(),
+            **self._totals,
+            "files": [
+                {"name": str(place.relative_to(paths.folder)), "rows": part.rows}
+                for (_, place), part in zip(moves, parts, strict=True)
+            ],
+        }
+        about |= {name: value for name, value in more.items() if name != "files"}
+        contexts = paths.work / "contexts.parquet"
+        _merge_contexts(paths.work, self._parts, contexts)
+        publish_dataset(
+            self.folder, moves, [(contexts, paths.contexts), (self.modules, paths.modules)], about, card(about, header)
+        )
+
+
+def publish_dataset(
+    folder: DatasetFolder,
+    rows: Sequence[tuple[Path, Path]],
+    tables: Sequence[tuple[Path, Path]],
+    about: Mapping[str, Any],
+    card: str,
+) -> None:
+    """Move all files of a dataset to their places; ``dataset.json`` and the card come last, and not to a single file.
+
+    Args:
+        folder: the dataset's.
+        rows: the files of rows, each with its place.
+        tables: the other tables.
+        about: the content of ``dataset.json``.
+        card: the text of ``README.md``.
+
+    Raises:
+        MlgoCorpusError: a file cannot be moved; the next run goes on with it.
+        OSError: a file cannot be written.
+    """
+    paths = folder.paths
+    if paths.single:
+        folder.finish([*tables, *rows])
+        return
+    texts = [(paths.work / "README.md", paths.card, card)]
+    texts.append((paths.work / "dataset.json", paths.whole, json.dumps(about, indent=2) + "\n"))
+    for path, _, text in texts:
+        write_atomically(path, text.encode())
+    folder.finish([*rows, *tables, *((path, place) for path, place, _ in texts)])
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedLogs:
+    """Logs that are converted, but not in their dataset's places yet; ``rows`` has one for each."""
+
+    conversion: LogConversion
+    rows: tuple[LogRow, ...]
+
+    def finish(self) -> None:
+        """Put all together into the dataset.
+
+        Raises:
+            MlgoCorpusError: a file cannot be written.
+        """
+        try:
+            write_log_rows(self.conversion.modules, self.rows, self.conversion.metadata)
+        except OSError as error:
+            raise _cannot_write(self.conversion.folder, error) from error
+        self.conversion.finish()
 
 
 def convert_logs_into(
@@ -311,65 +494,22 @@ def convert_logs_into(
         FormatError: the only log is a pipe, which is no log.
         MlgoCorpusError: a file cannot be written.
     """
-    folder.begin()
-    work = folder.paths.work
-    shares = list(make_tasks(logs, together=options.single))
-    in_process = len(shares) == 1
-    threads = jobs or available_cpus()
-    if in_process and threads > 1:
-        options = replace(options, threads=1 if options.single else min(threads, _MAX_ENCODERS))
-    line = None if header is None else header.line
-    tasks = [
-        LogTask(f"task-{folder.token}-{number:05d}", share, engine.place(work), line, options, allow_truncated)
-        for number, share in enumerate(shares)
-    ]
-    try:
-        results = tuple(_results(folder, tasks, jobs=jobs, engine=engine, progress=progress))
-    except OSError as error:
-        raise _cannot_write(folder, error) from error
-    rows = (*failed, *(row for result in results for row in result.rows))
-    return ConvertedLogs(folder, header, options.compression, results, rows)
+    conversion = LogConversion(
+        folder,
+        header,
+        options=options,
+        allow_truncated=allow_truncated,
+        jobs=jobs,
+        progress=progress,
+        engine=engine,
+    )
+    for row in failed:
+        conversion.count(row)
+    return ConvertedLogs(conversion, (*failed, *conversion.rows(lambda: logs)))
 
 
 def _cannot_write(folder: DatasetFolder, error: OSError) -> MlgoCorpusError:
     return MlgoCorpusError(f"cannot write {error.filename or folder.paths.work}: {os_reason(error)}")
-
-
-def _results(
-    folder: DatasetFolder,
-    tasks: Sequence[LogTask],
-    *,
-    jobs: int | None,
-    engine: EngineChoice,
-    progress: Callable[[int], None],
-) -> Iterator[TaskResult]:
-    """Give the tasks' results in order: those that an interrupted run left, and the others made now."""
-    done = {task.name: result for task in tasks if (result := _result_there(folder, task)) is not None}
-    missing = [task for task in tasks if task.name not in done]
-    made: Iterator[TaskResult | Lost]
-    if len(missing) == 1:
-        made = iter([convert_task(missing[0], progress)])
-    else:
-        made = parallel_map(
-            convert_task,
-            missing,
-            jobs=jobs,
-            limit=_TASK_SECONDS,
-            weigh=lambda _: 1.0,
-            engine=engine,
-            needs=(engine.place(folder.paths.work), *_folders(missing)),
-        )
-    for task in tasks:
-        result = done.get(task.name)
-        if result is None:
-            outcome = next(made)
-            if isinstance(outcome, Lost):
-                lost = (_failed(log, LogReason.WORKER_DIED, outcome.detail) for log in task.logs)
-                outcome = TaskResult((), tuple(lost))
-            result = outcome
-        if len(missing) != 1 or task.name in done:
-            progress(sum(log.size or 0 for log in task.logs))
-        yield _with_headers(result, task)
 
 
 def _folders(tasks: Sequence[LogTask]) -> Iterator[Path]:
@@ -407,45 +547,7 @@ def _result_there(folder: DatasetFolder, task: LogTask) -> TaskResult | None:
     return result if all((task.work / name).is_file() for name in names) else None
 
 
-def _finish(converted: ConvertedLogs, more: Mapping[str, Any], write_modules: WriteModules, card: WriteCard) -> None:
-    folder, rows = converted.folder, converted.rows
-    paths = folder.paths
-    parts = [part for result in converted.results for part in result.parts if part.observations is not None]
-    header = converted.header or parse_header(str(rows[0].header).encode())
-    if not parts:  # a table without rows still tells of its columns
-        parts = [Part("empty.parquet", 0, None)]
-        BatchTable(paths.work / "empty.parquet", _schema(header), compression=converted.compression).commit()
-    moves = [(paths.work / str(part.observations), paths.part(number, len(parts))) for number, part in enumerate(parts)]
-    about: dict[str, Any] = {
-        "tool": "mlgo-corpus",
-        "version": __version__,
-        "kind": "training-logs",
-        "header": header.line.decode(),
-        "modules": len(rows),
-        "contexts": sum(row.contexts for row in rows),
-        "observations": sum(row.observations for row in rows),
-        "files": [
-            {"name": str(place.relative_to(paths.folder)), "rows": part.rows}
-            for (_, place), part in zip(moves, parts, strict=True)
-        ],
-    }
-    about |= {name: value for name, value in more.items() if name != "files"}
-    contexts = paths.work / "contexts.parquet"
-    _merge_contexts(paths.work, converted.results, contexts)
-    modules = paths.work / "modules.parquet"
-    write_modules(modules, {"tool": "mlgo-corpus", "version": __version__, "key": folder.key})
-    tables = [(contexts, paths.contexts), (modules, paths.modules)]
-    if paths.single:
-        folder.finish([*tables, *moves])
-        return
-    texts = [(paths.work / "README.md", paths.card, card(about, header))]
-    texts.append((paths.work / "dataset.json", paths.whole, json.dumps(about, indent=2) + "\n"))
-    for path, _, text in texts:
-        write_atomically(path, text.encode())
-    folder.finish([*moves, *tables, *((path, place) for path, place, _ in texts)])
-
-
-def _merge_contexts(work: Path, results: Sequence[TaskResult], path: Path) -> None:
+def _merge_contexts(work: Path, tasks: Sequence[tuple[Part, ...]], path: Path) -> None:
     """Join the tables of contexts; their rows count from the beginning of their task."""
     import pyarrow as pa
 
@@ -454,8 +556,8 @@ def _merge_contexts(work: Path, results: Sequence[TaskResult], path: Path) -> No
     table = BatchTable(path, schema)
     try:
         first = 0
-        for result in results:
-            for part in result.parts:
+        for parts in tasks:
+            for part in parts:
                 if part.contexts is None:
                     continue
                 with open_parquet(work / part.contexts) as file:
@@ -463,7 +565,7 @@ def _merge_contexts(work: Path, results: Sequence[TaskResult], path: Path) -> No
                         moved = arrays.numbers(pa.int64(), _int64(batch.column(column)) + first)
                         columns = [*batch.columns[:column], moved, *batch.columns[column + 1 :]]
                         table.write(pa.RecordBatch.from_arrays(columns, schema=schema))
-            first += sum(part.rows for part in result.parts)
+            first += sum(part.rows for part in parts)
         table.commit()
     except BaseException:
         table.abandon()

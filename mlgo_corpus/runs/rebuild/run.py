@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,7 +20,6 @@ from mlgo_corpus.compilers.probe import probe_compiler, probe_toolchains
 from mlgo_corpus.corpus.certificate import (
     BAD,
     CERTIFICATE_KIND,
-    CertificateJournal,
     Outcome,
     RebuildRow,
     read_certificate,
@@ -26,16 +27,18 @@ from mlgo_corpus.corpus.certificate import (
 )
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.verify import ModuleLookup
-from mlgo_corpus.dataset.tracetable import TraceReason
-from mlgo_corpus.engine.choice import HERE, EngineChoice, Lost
-from mlgo_corpus.engine.map import parallel_map
+from mlgo_corpus.engine.choice import HERE, EngineChoice
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
-from mlgo_corpus.files.text import os_reason, printable
-from mlgo_corpus.runs.rebuild.module import RebuildCompiler, RebuildItem, RebuildSettings, rebuild_module
+from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.lock import open_locked
+from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
+from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.runs.over import Over
+from mlgo_corpus.runs.rebuild.module import RebuildCompiler, RebuildItem, RebuildJob, RebuildSettings
 
-# Of an item's time, what is not the compiler's.
-_SLACK_S = 120.0
 _PROBLEMS = 10
+_LOCK = "lock"
+_KEY = "key.json"
 
 
 @dataclass(slots=True)
@@ -141,7 +144,7 @@ def rebuild_compilers(named: str | None, *, cache: Path, jobs: int) -> tuple[Reb
             compilers.append(RebuildCompiler(one.cc1, version, one.vendor or "", compiler_identity(one)))
     if not compilers:
         raise UsageError(
-            "no clang found to rebuild with: name one with --compiler, or see 'mlgo-corpus toolchain list'"
+            "no clang found to rebuild with: name one with `compiler`, or see 'mlgo-corpus toolchain list'"
         )
     return tuple(compilers)
 
@@ -163,106 +166,92 @@ def certify(
         corpus: where they are.
         names: which of them.
         output: the certificate's file.
-        settings: how they are rebuilt; its work folder is made here, and removed.
+        settings: how they are rebuilt; its work folder is made here, and removed when the certificate is whole.
         about: what tells this certificate from another: for its metadata, and for going on with an interrupted one.
-        jobs: compilers at a time.
+        jobs: how many compilers to run at once.
         progress: is told (modules done, of them bad, modules in all).
         engine: where the compilers run.
 
     Raises:
+        UsageError: another run makes the same certificate.
         MlgoCorpusError: the certificate cannot be written.
     """
     started = time.perf_counter()
+    report = RebuildReport(output)
+    key = {**about, "build_dirs": [os.path.abspath(folder) for folder in settings.build_dirs]}
     try:
-        key = {**about, "build_dirs": [os.path.abspath(folder) for folder in settings.build_dirs]}
-        journal = CertificateJournal(output, key)
-        try:
-            _clear(settings.work)
-            settings.work.mkdir()
-            run = _Certification(corpus, names, output, settings, journal, jobs, progress, engine)
-            metadata = {**about, "kind": CERTIFICATE_KIND, "outcomes": run.report.outcomes}
-            write_certificate(output, run.rows(), metadata)
-            journal.finish()
-        finally:
-            journal.close()
+        with _work_folder(settings.work, key, f"{output}: another mlgo-corpus is making it"):
+            over = Over(
+                RebuildJob(settings),
+                partial(_items, corpus, names),
+                len(names),
+                jobs=jobs,
+                engine=engine,
+                needs=(*corpus.on_this_machine(), *settings.build_dirs),
+            )
+
+            def rows() -> Iterator[RebuildRow]:
+                for row in over.outcomes():
+                    report.see(row)
+                    if progress is not None:
+                        progress(report.modules, report.bad, len(names))
+                    yield row
+
+            metadata = {**about, "kind": CERTIFICATE_KIND, "outcomes": report.outcomes}
+            write_certificate(output, rows(), metadata)
+            report.resumed = over.resumed
             _clear(settings.work)
     except OSError as error:
         what = f"cannot write {error.filename or output}: {os_reason(error)}"
         raise MlgoCorpusError(f"{what}; what is whole is kept, and the same command goes on") from error
-    run.report.seconds = time.perf_counter() - started
-    return run.report
+    report.seconds = time.perf_counter() - started
+    return report
 
 
-def _clear(folder: Path) -> None:
-    if folder.is_symlink():
-        folder.unlink()
-    shutil.rmtree(folder, ignore_errors=True)
+@contextmanager
+def _work_folder(work: Path, key: Mapping[str, Any], busy: str) -> Iterator[None]:
+    """Make a work folder, or go on with that of an interrupted run of the same key, and lock it.
+
+    Raises:
+        UsageError: another run has it.
+        OSError: it cannot be made.
+    """
+    if not work.is_dir() or work.is_symlink():
+        _clear(work)
+        work.mkdir()
+    lock = open_locked(work / _LOCK, busy)
+    try:
+        said = json.dumps(key, sort_keys=True).encode()
+        if _read(work / _KEY) != said:
+            for path in work.iterdir():
+                if path.name != _LOCK:
+                    _clear(path)
+            write_atomically(work / _KEY, said)
+        yield
+    finally:
+        os.close(lock)
 
 
-class _Certification:
-    def __init__(
-        self,
-        corpus: Corpus,
-        names: Sequence[str],
-        output: Path,
-        settings: RebuildSettings,
-        journal: CertificateJournal,
-        jobs: int | None,
-        progress: Callable[[int, int, int], None] | None,
-        engine: EngineChoice,
-    ) -> None:
-        self._corpus = corpus
-        self._names = names
-        self._settings = settings
-        self._journal = journal
-        self._jobs = jobs
-        self._progress = progress
-        self._engine = engine
-        self.report = RebuildReport(output)
-
-    def rows(self) -> Iterator[RebuildRow]:
-        """Give each module's row, in order: what is known of it already, or what comes of rebuilding it."""
-        known = self._journal.known
-        made = parallel_map(
-            partial(rebuild_module, self._settings),
-            self._items(),
-            jobs=self._jobs,
-            limit=self._settings.timeout + _SLACK_S,
-            weigh=lambda _: 1.0,
-            long_items=True,
-            engine=self._engine,
-            needs=[
-                str(self._settings.work),
-                *map(str, self._corpus.on_this_machine()),
-                *self._settings.build_dirs,
-                *(compiler.cc1[0] for compiler in self._settings.compilers),
-            ],
-        )
-        for name in self._names:
-            if (row := known.get(printable(name))) is not None:
-                self.report.resumed += 1
-            else:
-                outcome = next(made)
-                row = _lost(name, outcome) if isinstance(outcome, Lost) else outcome
-                self._journal.add(row)
-            self.report.see(row)
-            if self._progress is not None:
-                self._progress(self.report.modules, self.report.bad, len(self._names))
-            yield row
-
-    def _items(self) -> Iterator[RebuildItem]:
-        lookup = ModuleLookup(self._corpus)
-        for name in self._names:
-            row = lookup.find(name)
-            if printable(name) in self._journal.known:
-                continue
-            module = self._corpus[name]
-            if row is None:  # upstream's tools name a module after its object
-                yield RebuildItem(module, name, None, None)
-            else:
-                yield RebuildItem(module, row.source, row.member, row.bitcode_sha256)
+def _read(path: Path) -> bytes | None:
+    try:
+        return read_regular(path, MAX_NOTE_BYTES)
+    except OSError:
+        return None
 
 
-def _lost(name: str, outcome: Lost) -> RebuildRow:
-    reason = TraceReason.TIMEOUT if outcome.timed_out else TraceReason.WORKER_DIED
-    return RebuildRow(printable(name), Outcome.FAILS.value, reason.value, outcome.detail)
+def _clear(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _items(corpus: Corpus, names: Sequence[str]) -> Iterator[RebuildItem]:
+    lookup = ModuleLookup(corpus)
+    for number, name in enumerate(names):
+        row = lookup.find(name)
+        module = corpus[name]
+        if row is None:  # upstream's tools name a module after its object
+            yield RebuildItem(number, module, name, None, None)
+        else:
+            yield RebuildItem(number, module, row.source, row.member, row.bitcode_sha256)

@@ -19,33 +19,23 @@ read in small pieces.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlgo_corpus.compilers.command import (
-    bitcode_path,
-    compiler_environment,
-    module_command,
-    module_confinement,
-    module_options,
-    on_disk,
-)
-from mlgo_corpus.compilers.confinement import Confinement
-from mlgo_corpus.compilers.failures import RunFailure, classify, without_quotes
-from mlgo_corpus.compilers.process import ToolResult, run_tool
+from mlgo_corpus.compilers.command import CommandEdits
+from mlgo_corpus.compilers.compile import OBJECT_NAME, ModuleCompiles, run_folder
+from mlgo_corpus.compilers.failures import RunFailure, classify
+from mlgo_corpus.compilers.limits import Limits
+from mlgo_corpus.compilers.process import ToolResult
 from mlgo_corpus.corpus.folder import Module
-from mlgo_corpus.dataset.sizes.snapshot import Context, Functions, ModuleSnapshot, SnapshotReason
-from mlgo_corpus.errors import FormatError, ToolError, UnsupportedError
-from mlgo_corpus.files.regular import open_regular, read_file
-from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.formats.bitcode.headers import is_bitcode
+from mlgo_corpus.dataset.reasons import RunReason
+from mlgo_corpus.dataset.sizes.snapshot import Context, Functions, ModuleSnapshot
+from mlgo_corpus.errors import FormatError, UnsupportedError
 from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.commands.options import join_cc1, parse_cc1
 from mlgo_corpus.formats.commands.replay import neutralise
@@ -61,10 +51,8 @@ from mlgo_corpus.formats.ir.pipeline import (
 )
 from mlgo_corpus.formats.ir.text import ENCODING, body_digest, parse_module
 from mlgo_corpus.formats.ir.text import Module as IrModule
-from mlgo_corpus.formats.objects.objfile import measure_object
 from mlgo_corpus.formats.objects.symbols import label_functions, parse_symbols
 
-_OBJECT: Final = "module.o"
 _INPUT: Final = "input.ll"
 _PRINTED: Final = "printed.txt"
 _MODULE: Final = "module.ll"
@@ -97,10 +85,8 @@ class SnapshotSettings:
         snapshot: `POST_INLINING` or `PRE_INLINING`.
         ir2native: whether to make the IR2Native vector, which needs the target's costs.
         verify: whether to compile the module plainly too, and to compare.
-        add, delete, replace: edits of each command, see `edit_command`.
-        trusted: run commands that could do harm.
-        timeout: seconds that each program may take.
-        memory_limit: bytes of address space that each may have.
+        edits: how each command is changed, and whether it may be any command.
+        limits: what each program may take.
     """
 
     cc1: tuple[str, ...]
@@ -108,168 +94,123 @@ class SnapshotSettings:
     snapshot: str = POST_INLINING
     ir2native: bool = True
     verify: bool = True
-    add: tuple[str, ...] = ()
-    delete: tuple[str, ...] = ()
-    replace: tuple[str, ...] = ()
-    trusted: bool = False
-    timeout: float = 300.0
-    memory_limit: int | None = None
+    edits: CommandEdits = field(default_factory=CommandEdits)
+    limits: Limits = field(default_factory=lambda: Limits(timeout=300.0))
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The programs that a run starts."""
+        return (self.cc1[0], *(self.opt or ())[:1])
 
 
 def snapshot_module(settings: SnapshotSettings, module: Module, *, work: Path | None = None) -> ModuleSnapshot:
-    """Run the compiler over one module, and give its functions' features and sizes.
+    """Run the compiler over one module, and return its functions' features and sizes.
 
-    What goes wrong with the module is told in the result. All files are in a temporary folder (in ``work``), and gone
+    What goes wrong with the module is in the result. All files are in a temporary folder (in ``work``), and gone
     afterwards.
 
     Raises:
-        OSError: there can be no temporary folder.
+        OSError: the temporary folder cannot be made.
     """
-    with tempfile.TemporaryDirectory(prefix="mlgo-snapshot-", dir=work, ignore_cleanup_errors=True) as name:
-        run = _Run(settings, module, Path(name))
-        shown: Callable[[str], str] = str
+    with run_folder(work) as folder:
+        run = _Run(settings, module, folder)
         try:
-            run.module, shown = on_disk(module, run.folder)
+            run.compiles.place()
             return run.snapshot()
         except RunFailure as failure:
-            reason, detail = SnapshotReason(failure.reason.value), shown(failure.detail)
+            reason, detail = failure.reason, failure.detail
         except OSError as error:
-            told, detail = classify(error)
-            reason = SnapshotReason(told.value)
-        return ModuleSnapshot(module.name, reason, detail, cpu_s=run.cpu_s)
+            reason, detail = classify(error)
+        return ModuleSnapshot(module.name, reason, detail, cpu_s=run.compiles.cpu_s)
 
 
-@dataclass(slots=True)
 class _Run:
-    settings: SnapshotSettings
-    module: Module
-    folder: Path
-    cpu_s: float = 0.0
-    env: dict[str, str] = field(init=False)
-    confinement: Confinement = field(init=False)
+    """One module's run, in a folder of its own."""
 
-    def __post_init__(self) -> None:
-        self.env = compiler_environment(self.folder)
+    def __init__(self, settings: SnapshotSettings, module: Module, folder: Path) -> None:
+        self.settings = settings
+        self.name = module.name
+        self.folder = folder
+        self.compiles = ModuleCompiles(module, folder, settings.edits, settings.limits)
 
     def snapshot(self) -> ModuleSnapshot:
-        options = self._options()
-        settings = self.settings
-        programs = (settings.cc1[0], *(settings.opt or ())[:1])
-        self.confinement = module_confinement(self.module, options, settings, self.folder, programs)
+        self.compiles.check_bitcode()
+        options = neutralise(self.compiles.options(self.settings.programs))
         level = optimisation_level(options)
         point = self._point(options)
         text = self._compile(options, point)
-        data = self._object(_OBJECT)
+        data = self.compiles.read_object()
         try:
             functions = self._functions(parse_module(text if point is None else find_dump(text, point)), data, level)
         except FormatError as error:
-            raise RunFailure(SnapshotReason.UNREADABLE_IR, str(error)) from None
-        sizes = measure_object(data)
-        cpu_s = self.cpu_s
+            raise RunFailure(RunReason.UNREADABLE_IR, str(error)) from None
+        compiled = self.compiles.measure(data)
+        cpu_s = self.compiles.cpu_s
         faithful = replay_cpu_s = None
         if self.settings.verify:
-            self._clang(options, bitcode_path(self.module), _REPLAYED)
-            faithful = self._object(_REPLAYED) == data
-            replay_cpu_s = self.cpu_s - cpu_s
+            self._clang(options, output=_REPLAYED)
+            faithful = self.compiles.read_object(_REPLAYED) == data
+            replay_cpu_s = self.compiles.cpu_s - cpu_s
         return ModuleSnapshot(
-            self.module.name,
-            SnapshotReason.OK,
+            self.name,
+            RunReason.OK,
             functions=functions,
             faithful=faithful,
-            object_sha256=sha256(data).hexdigest(),
-            text_size=sizes.text_size,
-            code_size=sizes.code_size,
+            object_sha256=compiled.sha256,
+            text_size=compiled.text_size,
+            code_size=compiled.code_size,
             cpu_s=cpu_s,
             replay_cpu_s=replay_cpu_s,
         )
 
-    def _options(self) -> tuple[str, ...]:
-        """Give the module's command with the settings' edits, neutralised."""
-        try:
-            with open_regular(self.module.bitcode_path) as file:
-                head = file.read(64)
-        except OSError as error:
-            detail = f"cannot read {self.module.bitcode_path.name}: {os_reason(error)}"
-            raise RunFailure(SnapshotReason.MISSING_FILE, detail) from None
-        if not is_bitcode(head):
-            raise RunFailure(SnapshotReason.UNREADABLE_BITCODE, "expected bitcode, found other data")
-        return neutralise(module_options(self.module, self.settings, self.folder))
-
     def _point(self, options: tuple[str, ...]) -> Point | None:
         """Ask for the passes that a command runs, and find the snapshot's place among them."""
         kept = join_cc1([option for option in parse_cc1(options) if option.name not in _NOT_OF_PIPELINES])
-        own = self.module.thinlto_index_path is not None or any("thinlto-index" in word for word in kept)
-        key = (self.settings.cc1, kept, bitcode_path(self.module) if own else "")
+        module = self.compiles.module
+        own = module.thinlto_index_path is not None or any("thinlto-index" in word for word in kept)
+        key = (self.settings.cc1, kept, self.compiles.bitcode_path if own else "")
         text = _PIPELINES.get(key)
         if text is None:
             extra = ("-mllvm", "-print-pipeline-passes")
-            text = self._clang(options, bitcode_path(self.module), _OBJECT, extra=extra).stdout.decode(ENCODING).strip()
+            text = self._clang(options, extra=extra).stdout.decode(ENCODING).strip()
             if len(_PIPELINES) >= _MOST_PIPELINES:
                 _PIPELINES.clear()
             _PIPELINES[key] = text
         if not text and "-disable-llvm-passes" not in options:
-            raise RunFailure(SnapshotReason.NO_PIPELINE, "the compiler printed no pipeline")
+            raise RunFailure(RunReason.NO_PIPELINE, "the compiler printed no pipeline")
         try:
             return find_point(parse_pipeline(text), self.settings.snapshot)
         except UnsupportedError as error:
-            raise RunFailure(SnapshotReason.NO_SNAPSHOT, str(error)) from None
+            raise RunFailure(RunReason.NO_SNAPSHOT, str(error)) from None
         except FormatError as error:
-            raise RunFailure(SnapshotReason.NO_PIPELINE, str(error)) from None
+            raise RunFailure(RunReason.NO_PIPELINE, str(error)) from None
 
     def _compile(self, options: tuple[str, ...], point: Point | None) -> str:
         """Make the object, and give what the compiler printed of the module on the way."""
         if point is None:
-            self._clang(options, bitcode_path(self.module), _INPUT, extra=("-disable-llvm-passes", "-emit-llvm"))
-            self._clang(options, bitcode_path(self.module), _OBJECT)
+            self._clang(options, output=_INPUT, extra=("-disable-llvm-passes", "-emit-llvm"))
+            self._clang(options)
             return (self.folder / _INPUT).read_text(ENCODING)
-        self._clang(options, bitcode_path(self.module), _OBJECT, extra=("-mllvm", point.option), stderr=_PRINTED)
+        self._clang(options, extra=("-mllvm", point.option), stderr=_PRINTED)
         return (self.folder / _PRINTED).read_text(ENCODING)
 
     def _clang(
         self,
         options: tuple[str, ...],
-        bitcode: str,
-        output: str,
+        *,
+        output: str = OBJECT_NAME,
         extra: Sequence[str] = (),
         stderr: str | None = None,
     ) -> ToolResult:
-        command = module_command(self.module, options, bitcode=bitcode, output=output, extra=extra, trusted=True)
-        return self._run((*self.settings.cc1, *command), stderr)
-
-    def _object(self, name: str) -> Buffer:
-        try:
-            return read_file(str(self.folder / name))
-        except OSError as error:
-            detail = f"the compiler left no object: {os_reason(error)}"
-            raise RunFailure(SnapshotReason.NO_OBJECT, detail) from None
-
-    def _run(self, argv: tuple[str, ...], stderr: str | None = None) -> ToolResult:
-        settings = self.settings
-        try:
-            done = run_tool(
-                argv,
-                cwd=self.folder,
-                env=self.env,
-                timeout=settings.timeout,
-                **self.confinement.keywords(),
-                stderr=None if stderr is None else self.folder / stderr,
-            )
-        except ToolError as error:
-            if error.usage is not None:
-                self.cpu_s += error.usage.cpu_s
-            limited = self.confinement.memory_limit is not None
-            words = argv[len(settings.cc1) :] if argv[: len(settings.cc1)] == settings.cc1 else ()
-            kept = without_quotes(error.stderr, words, trusted=settings.trusted)
-            reason, detail = classify(error, limited=limited, timeout=settings.timeout, kept=kept)
-            raise RunFailure(reason, detail) from None
-        self.cpu_s += done.usage.cpu_s
-        return done
+        # The options are neutralised: what is refused of others is gone.
+        command = self.compiles.command(options, *extra, output=output, trusted=True)
+        return self.compiles.run((*self.settings.cc1, *command), words=len(self.settings.cc1), stderr=stderr)
 
     def _functions(self, ir: IrModule, data: Buffer, level: str) -> Functions:
         try:
             symbols = parse_symbols(data)
         except FormatError as error:
-            raise RunFailure(SnapshotReason.NO_OBJECT, str(error)) from None
+            raise RunFailure(RunReason.NO_OBJECT, str(error)) from None
         properties, vectors = self._analyse(ir)
         names = tuple(function.name for function in ir.functions)
         linkages = tuple(function.linkage for function in ir.functions)
@@ -295,7 +236,7 @@ class _Run:
         costs = np.zeros(count, np.int64)
         for run in analysis_runs(ir, costs=self.settings.ir2native):
             (self.folder / _MODULE).write_text(run.text, ENCODING)
-            self._run((*self.settings.opt, f"-passes={run.passes}", *OPT_OPTIONS, _MODULE), _ANALYSED)
+            self.compiles.run((*self.settings.opt, f"-passes={run.passes}", *OPT_OPTIONS, _MODULE), stderr=_ANALYSED)
             text = (self.folder / _ANALYSED).read_text(ENCODING)
             if run.properties:
                 properties = parse_properties(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mlgo_corpus.compilers.command import row_name
 from mlgo_corpus.corpus.folder import Module
 from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK
-from mlgo_corpus.dataset.sizes.snapshot import Functions, ModuleSnapshot, SnapshotReason
+from mlgo_corpus.dataset.reasons import RunReason
+from mlgo_corpus.dataset.sizes.snapshot import Functions, ModuleSnapshot
 from mlgo_corpus.dataset.sizes.table import ATTRIBUTES, IR2NATIVE_COLUMNS, VECTOR, Columns, ModuleSizes
+from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.files import arrays
-from mlgo_corpus.files.atomic import create_file, write_atomically
-from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
+from mlgo_corpus.files.atomic import create_file
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.objects.symbols import LabelStatus
 from mlgo_corpus.runs.sizes.module import SnapshotSettings, snapshot_module
@@ -25,14 +24,8 @@ from mlgo_corpus.runs.sizes.module import SnapshotSettings, snapshot_module
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
-@dataclass(frozen=True, slots=True)
-class SizingSettings:
-    """What all modules of a table have in common: how they are run, which columns, and where rows are kept."""
-
-    snapshot: SnapshotSettings
-    columns: Columns
-    work: Path
+# A module takes five programs at most, and costs may be asked for in sixteen.
+_PROGRAMS = 21
 
 
 class SizingItem(NamedTuple):
@@ -43,55 +36,100 @@ class SizingItem(NamedTuple):
 
 
 class SizedModule(NamedTuple):
-    """What came of one run; ``part`` is the name of its rows' file in the work folder, None where it has none.
+    """What came of one run.
 
+    ``part`` is the name of its rows' file in the work folder, of ``part_size`` bytes, None where it has none;
     ``properties`` are the names of LLVM's function properties.
     """
 
     row: ModuleSizes
-    part: str | None
-    properties: tuple[str, ...]
+    part: str | None = None
+    properties: tuple[str, ...] = ()
+    part_size: int = 0
 
 
-def size_module(settings: SizingSettings, item: SizingItem) -> SizedModule:
-    """Run the compiler over one module, and keep its rows in the work folder: first the rows, then what tells of them.
+@dataclass(frozen=True, slots=True)
+class SizingJob:
+    """One module's rows, as `mlgo_corpus.runs.over` makes them of every module.
 
-    What goes wrong with the module is told in the row.
-
-    Raises:
-        OSError: the work folder cannot be written.
+    Attributes:
+        settings: how the module is run.
+        columns: which columns the table has.
+        work: the folder for work under way, where rows are kept.
     """
-    made = snapshot_module(settings.snapshot, item.module, work=settings.work)
-    part = None
-    if made.functions is not None and len(made.functions):
+
+    settings: SnapshotSettings
+    columns: Columns
+    work: Path
+
+    @property
+    def limit_s(self) -> float:
+        """Seconds that the programs of one module may take together."""
+        return _PROGRAMS * self.settings.limits.timeout
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The compiler and opt."""
+        return self.settings.programs
+
+    @property
+    def trusted(self) -> bool:
+        """Whether they run without walls."""
+        return self.settings.edits.trusted
+
+    def run(self, item: SizingItem) -> SizedModule:
+        """Run the compiler over one module, and keep its rows in the work folder.
+
+        What goes wrong with the module is in the row.
+
+        Raises:
+            OSError: the work folder cannot be written.
+        """
+        made = snapshot_module(self.settings, item.module, work=self.work)
+        if made.functions is None or not len(made.functions):
+            return SizedModule(_row(made), properties=_property_names(made.functions))
         part = f"run-{item.number:07d}.parquet"
-        _write_part(settings, part, made)
-    properties = _property_names(made.functions)
-    sized = SizedModule(_row(made), part, properties)
-    write_atomically(settings.work / row_name(item.number), json.dumps(sized).encode())
-    return sized
+        _write_part(self.work / part, function_batch(made.module, made.functions, self.columns))
+        return SizedModule(_row(made), part, _property_names(made.functions), os.stat(self.work / part).st_size)
+
+    def lost(self, item: SizingItem, lost: Lost) -> SizedModule:
+        """Return the outcome for a module whose worker died."""
+        reason = RunReason.TIMEOUT if lost.timed_out else RunReason.WORKER_DIED
+        return SizedModule(ModuleSizes(item.module.name, STATUS_FAILED, reason.value, lost.detail))
+
+    def record(self, outcome: SizedModule) -> Any:
+        """Return the outcome as JSON can hold it."""
+        return outcome
+
+    def outcome(self, record: Any) -> SizedModule:
+        """Return the outcome of such a record."""
+        row, part, properties, part_size = record
+        return SizedModule(ModuleSizes(*row), part, tuple(properties), part_size)
+
+    def is_whole(self, item: SizingItem, outcome: SizedModule) -> bool:
+        """Return True if the run went well, and its rows are there."""
+        if outcome.row.module != item.module.name or outcome.row.status != STATUS_OK:
+            return False
+        return outcome.part is None or os.stat(self.work / outcome.part).st_size == outcome.part_size
 
 
 def _property_names(functions: Functions | None) -> tuple[str, ...]:
     return () if functions is None or functions.properties is None else functions.properties.names
 
 
-def _write_part(settings: SizingSettings, name: str, made: ModuleSnapshot) -> None:
+def _write_part(path: Path, batch: pa.RecordBatch) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if made.functions is None:
-        raise AssertionError("there are rows")
-    batch = function_batch(made.module, made.functions, settings.columns)
-    temporary = settings.work / f".{name}.{os.getpid()}.tmp"  # a machine that was given up may be at it, too
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # a machine that was given up may be at it, too
     with create_file(temporary) as file:
         pq.write_table(pa.Table.from_batches([batch]), file, compression="lz4", write_statistics=False)
-    temporary.replace(settings.work / name)
+    temporary.replace(path)
 
 
 def _row(made: ModuleSnapshot) -> ModuleSizes:
     detail = printable(made.detail)
-    if made.reason is not SnapshotReason.OK or made.functions is None:
+    if made.reason is not RunReason.OK or made.functions is None:
         return ModuleSizes(made.module, STATUS_FAILED, made.reason.value, detail, cpu_s=made.cpu_s)
     return ModuleSizes(
         module=made.module,
@@ -163,14 +201,3 @@ def _context(functions: Functions) -> dict[str, Any]:
 def explained_size(functions: Functions) -> int:
     """Give the bytes of all functions that have a size; those that are one count once."""
     return sum(label.size or 0 for label in functions.labels if label.status == LabelStatus.OK)
-
-
-def read_sized(work: Path, number: int, module: str) -> SizedModule | None:
-    """Give what an earlier call with the same settings kept of a run that went well, or None."""
-    try:
-        row, part, properties = json.loads(read_regular(work / row_name(number), MAX_NOTE_BYTES))
-        sized = SizedModule(ModuleSizes(*row), part, tuple(properties))
-    except (OSError, ValueError, TypeError, RecursionError):
-        return None
-    there = part is None or (isinstance(part, str) and (work / part).is_file())
-    return sized if there and sized.row.module == module and sized.row.status == STATUS_OK else None

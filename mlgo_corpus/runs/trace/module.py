@@ -12,50 +12,41 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Final, NamedTuple, NoReturn, TypeVar
+from typing import IO, Any, Final, NamedTuple
 
 from mlgo_corpus.compilers.choose import TRAINING_LOG
-from mlgo_corpus.compilers.command import (
-    CORPUS_FOLDER,
-    bitcode_path,
-    compiler_environment,
-    module_command,
-    module_confinement,
-    module_options,
-    on_disk,
-    row_name,
-)
-from mlgo_corpus.compilers.failures import RunFailure, classify, without_quotes
-from mlgo_corpus.compilers.process import ToolResult, run_tool
+from mlgo_corpus.compilers.command import CommandEdits
+from mlgo_corpus.compilers.compile import OBJECT_NAME, Compiled, ModuleCompiles, check_bitcode, row_detail, run_folder
+from mlgo_corpus.compilers.failures import RunFailure, classify
+from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.compilers.session import InteractiveSession
 from mlgo_corpus.corpus.folder import Module
 from mlgo_corpus.corpus.modules import STATUS_OK
-from mlgo_corpus.dataset.logs import LOG_SUFFIX, open_log
-from mlgo_corpus.dataset.tracetable import TraceReason, TraceRow, reward, status_of, stderr_tail
-from mlgo_corpus.errors import CorpusError, FormatError, ProtocolError, ToolError, Usage, UsageError
+from mlgo_corpus.dataset.logs import LOG_SUFFIX, HeaderReader, open_log
+from mlgo_corpus.dataset.reasons import RunReason, run_status
+from mlgo_corpus.dataset.tracetable import TraceRow, reward
+from mlgo_corpus.engine.choice import Lost
+from mlgo_corpus.errors import FormatError, ProtocolError, ToolError, Usage, UsageError
 from mlgo_corpus.files.atomic import write_atomically
-from mlgo_corpus.files.regular import MAX_MODULE_BYTES, MAX_NOTE_BYTES, read_file, read_regular
+from mlgo_corpus.files.regular import MAX_MODULE_BYTES, MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.formats.bitcode.headers import is_bitcode
 from mlgo_corpus.formats.commands.replay import required_files
 from mlgo_corpus.formats.logs.blocks import BlockReader, Rows
-from mlgo_corpus.formats.logs.tasks import INLINING, TASKS, Task, for_clang, task_name
-from mlgo_corpus.formats.objects.objfile import measure_object
+from mlgo_corpus.formats.logs.events import LogHeader, parse_header
+from mlgo_corpus.formats.logs.tasks import INLINING, Task, find_task, for_clang, task_name
 from mlgo_corpus.policies.conversation import converse, repair_of
 from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.policy import Policy, checked_policy, make_policy
 
 _GROWTH_LIMIT: Final = "-ml-advisor-size-increase-threshold"
-OBJECT_NAME: Final = "module.o"
 LOG_NAME: Final = "training.log"
 CHANNEL_NAME: Final = "channel"
 
@@ -63,11 +54,9 @@ CHANNEL_NAME: Final = "channel"
 _POLICY_GRACE_S = 0.5
 # Of a log, what compressing saves is more than what it costs from here on.
 _COMPRESS_FROM = 64 << 10
-_LONGEST_DETAIL = 500
-# Of a row, what tells how a compile ended and what it took.
-_OF_A_COMPILE = ("exit_code", "signal", "stderr_tail", "wall_s", "cpu_s", "max_rss_bytes")
 
-_Done = TypeVar("_Done")
+BASELINES_FOLDER: Final = "baselines"
+"""Where plain compiles are remembered, in the user's cache."""
 
 
 class CopyNames(NamedTuple):
@@ -91,11 +80,8 @@ class TraceSettings:
         stop: ends runs when another thread sets it.
         make: makes a policy that has no name by which it could be found; ``policy`` is what it is called, then.
         seed: of a random policy.
-        add, delete, replace: edits of each command, see `edit_command`.
-        trusted: run commands that could do harm.
-        timeout: seconds that one compile may take.
-        memory_limit: bytes of address space that one may have.
-        retries: how often a run is tried again that crashed, or took too long.
+        edits: how each command is changed, and whether it may be any command.
+        limits: what each compile may take.
         work: the folder for runs under way and for their logs and rows.
         baselines: the folder of what is known of plain compiles.
         keep_logs, keep_objects: folders for copies, named after the modules.
@@ -111,13 +97,8 @@ class TraceSettings:
     seed: int
     work: Path
     baselines: Path
-    add: tuple[str, ...] = ()
-    delete: tuple[str, ...] = ()
-    replace: tuple[str, ...] = ()
-    trusted: bool = False
-    timeout: float = 60.0
-    memory_limit: int | None = None
-    retries: int = 0
+    edits: CommandEdits = field(default_factory=CommandEdits)
+    limits: Limits = field(default_factory=Limits)
     keep_logs: Path | None = None
     keep_objects: Path | None = None
     copy_names: Mapping[str, CopyNames] = field(default_factory=dict)
@@ -127,7 +108,7 @@ class TraceSettings:
     @property
     def the_task(self) -> Task:
         """The task itself."""
-        return next(task for task in TASKS if task.name == self.task)
+        return find_task(self.task)
 
 
 class TraceItem(NamedTuple):
@@ -138,20 +119,17 @@ class TraceItem(NamedTuple):
 
 
 class TracedModule(NamedTuple):
-    """What came of one run; ``log`` is the name of its log in the work folder, None where it has none."""
+    """What came of one run.
+
+    ``log`` is the name of its log in the work folder, of ``log_size`` bytes, None where it has none; ``header`` names
+    the log's header, see `header_of`.
+    """
 
     row: TraceRow
-    log: str | None
-    decisions: int
-
-
-class _Compiled(NamedTuple):
-    """What is known of a compile: its object's sizes and digest, and what it took."""
-
-    text_size: int
-    code_size: int
-    sha256: str
-    usage: Usage
+    log: str | None = None
+    decisions: int = 0
+    log_size: int = 0
+    header: str | None = None
 
 
 class _Decided(NamedTuple):
@@ -162,44 +140,98 @@ class _Decided(NamedTuple):
     has_log: bool
 
 
-def trace_module(settings: TraceSettings, item: TraceItem) -> TracedModule:
-    """Run the compiler over one module, keep its log and its row in the work folder, and give the row.
+@dataclass(frozen=True, slots=True)
+class TraceJob:
+    """A trace of one module, as `mlgo_corpus.runs.over` does it to every module."""
 
-    What goes wrong with the module is told in the row.
+    settings: TraceSettings
+
+    @property
+    def work(self) -> Path:
+        """The folder for work under way."""
+        return self.settings.work
+
+    @property
+    def limit_s(self) -> float:
+        """Seconds that the compiles of one module may take together."""
+        limits = self.settings.limits
+        return 2 * limits.timeout * (limits.retries + 1)
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The compiler."""
+        return self.settings.cc1[:1]
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it runs without walls."""
+        return self.settings.edits.trusted
+
+    def run(self, item: TraceItem) -> TracedModule:
+        """Run the compiler over one module, and keep its log in the work folder.
+
+        What goes wrong with the module is in the row.
+
+        Raises:
+            OSError: the work folder, or a folder for copies, cannot be written.
+        """
+        settings = self.settings
+        with run_folder(settings.work) as folder:
+            run = _Run(settings, item.module, folder)
+            row = run.row()
+            if row.status != STATUS_OK:
+                return TracedModule(row, decisions=run.decisions)
+            run.keep_copies()
+            if not run.has_log:
+                return TracedModule(row, decisions=run.decisions)
+            header = _keep_header(settings.work, HeaderReader().read(str(folder / LOG_NAME)))
+            log = _keep_log(folder / LOG_NAME, settings.work / f"run-{item.number:07d}.log")
+            return TracedModule(row, log, run.decisions, (settings.work / log).stat().st_size, header)
+
+    def lost(self, item: TraceItem, lost: Lost) -> TracedModule:
+        """Return the outcome for a module whose worker died."""
+        reason = RunReason.TIMEOUT if lost.timed_out else RunReason.WORKER_DIED
+        return TracedModule(TraceRow(item.module.name, run_status(reason), reason.value, lost.detail))
+
+    def record(self, outcome: TracedModule) -> Any:
+        """Return the outcome as JSON can hold it."""
+        return outcome
+
+    def outcome(self, record: Any) -> TracedModule:
+        """Return the outcome of such a record."""
+        values, *others = record
+        row = TraceRow(*values)
+        return TracedModule(row._replace(argv=None if row.argv is None else tuple(row.argv)), *others)
+
+    def is_whole(self, item: TraceItem, outcome: TracedModule) -> bool:
+        """Return True if the run went well, and its log and its copies are there.
+
+        A failure is tried again: it may be over by now, as a full disk or a busy machine is.
+        """
+        row, log = outcome.row, outcome.log
+        if row.module != item.module.name or row.status != STATUS_OK:
+            return False
+        if log is not None and (self.work / log).stat().st_size != outcome.log_size:
+            return False
+        return all(place.is_file() for place in _copies(self.settings, row.module, has_log=log is not None).values())
+
+
+def _keep_header(work: Path, header: LogHeader) -> str:
+    """Keep a header's line in the work folder; return its name there."""
+    name = f"header-{sha256(header.line).hexdigest()[:32]}"
+    if not (work / name).exists():
+        write_atomically(work / name, header.line)
+    return name
+
+
+def header_of(work: Path, name: str) -> LogHeader:
+    """Return the header that a `TracedModule` names.
 
     Raises:
-        OSError: the work folder, or a folder for copies, cannot be written.
+        OSError: it cannot be read.
+        FormatError: it is none.
     """
-    folder = Path(tempfile.mkdtemp(prefix=f"tmp-{item.number:07d}-", dir=settings.work))
-    try:
-        run = _Run(settings, item.module, folder)
-        row = run.row()
-        log = None
-        size = None
-        if row.status == STATUS_OK:
-            run.keep_copies()
-            if run.log is not None:
-                log = _keep_log(run.log, settings.work / f"run-{item.number:07d}.log")
-                size = (settings.work / log).stat().st_size
-        traced = TracedModule(row, log, run.decisions)
-        write_atomically(settings.work / row_name(item.number), json.dumps((*traced, size)).encode())
-        return traced
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def read_traced(settings: TraceSettings, number: int, module: str) -> TracedModule | None:
-    """Give what an earlier call with the same settings kept of a run; None if there is none, or not all of it."""
-    try:
-        row, log, decisions, size = json.loads(read_regular(settings.work / row_name(number), MAX_NOTE_BYTES))
-        row = TraceRow(*row)
-        traced = TracedModule(row._replace(argv=None if row.argv is None else tuple(row.argv)), log, decisions)
-        whole = row.module == module and (log is None or (settings.work / log).stat().st_size == size)
-    except (OSError, ValueError, TypeError, RecursionError):
-        return None
-    if whole and row.status == STATUS_OK:
-        whole = all(place.is_file() for place in _copies(settings, module, has_log=log is not None).values())
-    return traced if whole else None
+    return parse_header(read_regular(work / name, MAX_NOTE_BYTES))
 
 
 def has_copies(settings: TraceSettings, row: TraceRow) -> bool:
@@ -269,31 +301,30 @@ class _Run:
 
     def __init__(self, settings: TraceSettings, module: Module, folder: Path) -> None:
         self.settings = settings
-        self.module = module
+        self.name = module.name
         self.folder = folder
-        self.log: Path | None = None
+        self.compiles = ModuleCompiles(module, folder, settings.edits, settings.limits, stop=settings.stop)
+        self.has_log = False
         self.decisions = 0
         self._known: dict[str, Any] = {}
-        self._env = compiler_environment(folder)
-        self._shown: Callable[[str], str] = str
 
     def row(self) -> TraceRow:
-        """Run, and tell of it."""
+        """Run, and return the row."""
         try:
-            self.module, self._shown = on_disk(self.module, self.folder)
+            self.compiles.place()
             self._trace()
-            return self._row(TraceReason.OK, "")
+            return self._row(RunReason.OK, "")
         except RunFailure as failure:
-            return self._row(TraceReason(failure.reason.value), failure.detail)
+            return self._row(failure.reason, failure.detail)
         except OSError as error:
             reason, detail = classify(error)
-            if reason is TraceReason.DISK_FULL:  # for the other modules, too
+            if reason is RunReason.DISK_FULL:  # for the other modules, too
                 raise
             return self._row(reason, detail)
 
     def keep_copies(self) -> None:
         """Copy the log and the object to where the user wants them."""
-        for source, place in _copies(self.settings, self.module.name, has_log=self.log is not None).items():
+        for source, place in _copies(self.settings, self.name, has_log=self.has_log).items():
             part = place.with_name(f".{place.name[:60]}.{os.getpid()}.tmp")
             try:
                 place.parent.mkdir(parents=True, exist_ok=True)
@@ -305,71 +336,37 @@ class _Run:
                 with suppress(OSError):
                     part.unlink()
 
-    def _row(self, reason: TraceReason, detail: str) -> TraceRow:
-        # What a compiler says may be meant for a terminal, and a path in it may have a megabyte.
-        detail = stderr_tail(" ".join(detail.split())[:_LONGEST_DETAIL].encode("utf-8", "surrogateescape"))
-        row = TraceRow(self.module.name, status_of(reason), reason.value, detail)._replace(**self._known)
+    def _row(self, reason: RunReason, detail: str) -> TraceRow:
+        detail = row_detail(detail)
+        known = {**self._known, **self.compiles.ended}
+        row = TraceRow(self.name, run_status(reason), reason.value, detail)._replace(**known)
         if row.argv is not None:
-            row = row._replace(argv=tuple(map(self._shown, row.argv)))
-        return row if reason is TraceReason.OK else row.failed(reason, detail)
+            row = row._replace(argv=tuple(map(self.compiles.shown, row.argv)))
+        return row if reason is RunReason.OK else row.failed(reason, detail)
 
     def _trace(self) -> None:
-        digest = self._read_bitcode()
-        options = self._options()
-        self._confinement = module_confinement(
-            self.module, options, self.settings, self.folder, (self.settings.cc1[0],)
-        )
-        command = self._command(options)
-        baseline = self._tried(partial(self._baseline, command, digest))
-        self._know("baseline_", baseline)
-        decided = self._tried(partial(self._decide, options))
-        self.decisions = decided.observations
-        compiled = self._measure(decided.usage)
-        self._know("", compiled)
-        self._known |= {
-            "observations": decided.observations,
-            "reward": reward(compiled.text_size, baseline.text_size),
-            "faithful": compiled.sha256 == baseline.sha256,
-        }
-        self.log = self.folder / LOG_NAME if decided.has_log else None
-
-    def _tried(self, compile_it: Callable[[], _Done]) -> _Done:
-        """Compile, and again if that may help, as often as the settings allow."""
-        for _ in range(self.settings.retries):
-            try:
-                return compile_it()
-            except RunFailure as failure:
-                if not failure.may_pass:
-                    raise
-        return compile_it()
-
-    def _read_bitcode(self) -> str:
-        try:
-            data = self.module.bitcode()
-        except CorpusError as error:
-            raise RunFailure(TraceReason.MISSING_FILE, error.message) from None
+        data = self.compiles.read_bitcode()
         digest = sha256(data).hexdigest()
         self._known |= {"bitcode_bytes": len(data), "bitcode_sha256": digest}
-        if not is_bitcode(data):
-            raise RunFailure(TraceReason.UNREADABLE_BITCODE, f"expected bitcode, found {len(data)} bytes of other data")
-        return digest
+        check_bitcode(data)
+        options = self.compiles.options(self.settings.cc1[:1])
+        command = self.compiles.command(options)
+        baseline = self.compiles.tried(partial(self._baseline, command, digest))
+        self._know("baseline_", *baseline)
+        decided = self.compiles.tried(partial(self._decide, options))
+        self.decisions = decided.observations
+        compiled = self.compiles.measure(self.compiles.read_object())
+        self._know("", compiled, decided.usage)
+        self._known |= {
+            "observations": decided.observations,
+            "reward": reward(compiled.text_size, baseline[0].text_size),
+            "faithful": compiled.sha256 == baseline[0].sha256,
+        }
+        self.has_log = decided.has_log
 
-    def _options(self) -> tuple[str, ...]:
-        return module_options(self.module, self.settings, self.folder)
-
-    def _command(self, options: tuple[str, ...], *extra: str) -> tuple[str, ...]:
-        return module_command(
-            self.module,
-            options,
-            bitcode=bitcode_path(self.module),
-            output=OBJECT_NAME,
-            extra=extra,
-            trusted=self.settings.trusted,
-        )
-
-    def _baseline(self, command: tuple[str, ...], digest: str) -> _Compiled:
+    def _baseline(self, command: tuple[str, ...], digest: str) -> tuple[Compiled, Usage]:
         """Compile without a policy, or remember what came of it."""
-        index = self.module.thinlto_index_path
+        index = self.compiles.module.thinlto_index_path
         identity = [
             self.settings.compiler_id,
             self._command_without_paths(command),
@@ -382,94 +379,36 @@ class _Run:
         try:
             text_size, code_size, object_sha256, (wall_s, cpu_s, peak) = json.loads(read_regular(place, MAX_NOTE_BYTES))
             usage = Usage(float(wall_s), float(cpu_s), None if peak is None else int(peak))
-            return _Compiled(int(text_size), int(code_size), str(object_sha256), usage)
+            return Compiled(int(text_size), int(code_size), str(object_sha256)), usage
         except (OSError, ValueError, TypeError, RecursionError):
             pass
         self._known["argv"] = argv = (*self.settings.cc1, *command)
         try:
-            usage = self._run(argv).usage
-            compiled = self._measure(usage)
+            usage = self._run(argv)
+            compiled = self.compiles.measure(self.compiles.read_object())
         except RunFailure as failure:
             detail = f"the plain compile: {failure.detail}"
             raise RunFailure(failure.reason, detail, may_pass=failure.may_pass) from None
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            kept = (*compiled[:3], (usage.wall_s, usage.cpu_s, usage.max_rss_bytes))
+            sizes = (compiled.text_size, compiled.code_size, compiled.sha256)
+            kept = (*sizes, (usage.wall_s, usage.cpu_s, usage.max_rss_bytes))
             write_atomically(place, json.dumps(kept).encode())
         except OSError:
             pass  # the next trace compiles it again
-        return compiled
+        return compiled, usage
 
     def _command_without_paths(self, command: tuple[str, ...]) -> list[str]:
-        own = {bitcode_path(self.module): "BITCODE"}
-        if (index := self.module.thinlto_index_path) is not None:
+        own = {self.compiles.bitcode_path: "BITCODE"}
+        if (index := self.compiles.module.thinlto_index_path) is not None:
             own[f"-fthinlto-index={index.absolute()}"] = "INDEX"
         return [own.get(word, word) for word in command]
 
-    def _empty_folder(self) -> None:
-        """Remove what an earlier compile left: nothing of it may be taken for this one's."""
-        for entry in os.scandir(self.folder):
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name != CORPUS_FOLDER:
-                    shutil.rmtree(entry, ignore_errors=True)
-            else:
-                os.unlink(entry)
+    def _run(self, argv: tuple[str, ...]) -> Usage:
+        self.compiles.empty()
+        return self.compiles.run(argv, words=len(self.settings.cc1)).usage
 
-    def _run(self, argv: tuple[str, ...]) -> ToolResult:
-        self._empty_folder()
-        try:
-            done = run_tool(
-                argv,
-                cwd=self.folder,
-                env=self._env,
-                timeout=self.settings.timeout,
-                stop=self.settings.stop,
-                **self._confinement.keywords(),
-            )
-        except ToolError as error:
-            self._fail(error)
-        self._ended(0, self._kept(argv, done.stderr), done.usage)
-        return done
-
-    def _kept(self, argv: Sequence[str], stderr: str) -> str:
-        return without_quotes(stderr, argv[len(self.settings.cc1) :], trusted=self.settings.trusted)
-
-    def _ended(self, code: int | None, stderr: str, usage: Usage | None) -> None:
-        """Put into the row how a compile ended, and what it took and said; without a usage it could not be started."""
-        for name in _OF_A_COMPILE:  # so far, the plain compile's or those of a try that failed
-            self._known.pop(name, None)
-        if usage is None:
-            return
-        self._known |= {
-            "exit_code": code if code is not None and code >= 0 else None,
-            "signal": -code if code is not None and code < 0 else None,
-            "stderr_tail": stderr_tail(self._shown(stderr).encode()),
-            "wall_s": usage.wall_s,
-            "cpu_s": usage.cpu_s,
-            "max_rss_bytes": usage.max_rss_bytes,
-        }
-
-    def _fail(self, error: ToolError | ProtocolError) -> NoReturn:
-        """Make a compile that failed into the row's reason."""
-        limited = self._confinement.memory_limit is not None
-        kept = self._kept(error.argv, error.stderr)
-        self._ended(getattr(error, "returncode", None), kept, error.usage)
-        reason, detail = classify(error, limited=limited, timeout=self.settings.timeout, kept=kept)
-        # The folder is called otherwise each time.
-        raise RunFailure(reason, self._shown(detail).replace(f"{self.folder}{os.sep}", "")) from None
-
-    def _measure(self, usage: Usage) -> _Compiled:
-        try:
-            data = read_file(str(self.folder / OBJECT_NAME))
-            sizes = measure_object(data)
-        except OSError as error:
-            raise RunFailure(TraceReason.NO_OBJECT, f"the compiler left no object: {os_reason(error)}") from None
-        except FormatError as error:
-            raise RunFailure(TraceReason.NO_OBJECT, f"the compiler left no object: {error}") from None
-        return _Compiled(sizes.text_size, sizes.code_size, sha256(data).hexdigest(), usage)
-
-    def _know(self, prefix: str, compiled: _Compiled) -> None:
-        usage = compiled.usage
+    def _know(self, prefix: str, compiled: Compiled, usage: Usage) -> None:
         self._known |= {
             f"{prefix}text_size": compiled.text_size,
             f"{prefix}code_size": compiled.code_size,
@@ -480,7 +419,7 @@ class _Run:
         }
 
     def _decide(self, options: tuple[str, ...]) -> _Decided:
-        self._ended(None, "", None)
+        self.compiles.ended = {}  # so far, the plain compile's or that of a try that failed
         if self.settings.via == TRAINING_LOG:
             return self._decide_by_log(options)
         return self._decide_live(options)
@@ -497,47 +436,44 @@ class _Run:
 
     def _decide_by_log(self, options: tuple[str, ...]) -> _Decided:
         extra = for_clang((*self.settings.the_task.log_options(LOG_NAME), *self._without_a_limit(options)))
-        self._known["argv"] = argv = (*self.settings.cc1, *self._command(options, *extra))
-        done = self._run(argv)
+        self._known["argv"] = argv = (*self.settings.cc1, *self.compiles.command(options, *extra))
+        usage = self._run(argv)
         log = self.folder / LOG_NAME
         if not log.is_file():
-            raise RunFailure(TraceReason.NO_LOG, "the compiler wrote no training log")
+            raise RunFailure(RunReason.NO_LOG, "the compiler wrote no training log")
         try:
             rows = 0
             with open_log(log) as source:
                 reader = BlockReader(source)
                 if (other := task_name(reader.header)) not in (None, self.settings.task):
-                    raise RunFailure(TraceReason.OTHER_HEADER, f"expected a log of {self.settings.task}, found {other}")
+                    raise RunFailure(RunReason.OTHER_HEADER, f"expected a log of {self.settings.task}, found {other}")
                 for block in reader:
                     rows += len(block.tensors) if isinstance(block, Rows) else 0
         except FormatError as error:
             self._known["log_bytes"] = log.stat().st_size
-            raise RunFailure(TraceReason.UNREADABLE_LOG, str(error.at(None))) from None
-        return _Decided(rows, done.usage, has_log=True)
+            raise RunFailure(RunReason.UNREADABLE_LOG, str(error.at(None))) from None
+        return _Decided(rows, usage, has_log=True)
 
     def _decide_live(self, options: tuple[str, ...]) -> _Decided:
         settings = self.settings
         extra = for_clang((*settings.the_task.channel_options(CHANNEL_NAME), *self._without_a_limit(options)))
-        self._known["argv"] = argv = (*settings.cc1, *self._command(options, *extra))
-        self._empty_folder()
+        self._known["argv"] = argv = (*settings.cc1, *self.compiles.command(options, *extra))
+        self.compiles.empty()
         session = InteractiveSession(
             argv,
             self.folder / CHANNEL_NAME,
-            timeout=settings.timeout,
-            stop=settings.stop,
-            cwd=self.folder,
-            env=self._env,
-            **self._confinement.keywords(),
+            **self.compiles.keywords(),
             repair=partial(repair_of, settings.the_task, settings.major),
         )
+        words = len(settings.cc1)
         with (self.folder / LOG_NAME).open("wb", buffering=1 << 18) as log:
             try:
                 with session:
                     count = self._converse(session, log)
             except (ToolError, ProtocolError) as error:
-                self._fail(error)
+                self.compiles.fail(error, words=words)
         done = session.result
-        self._ended(0, self._kept(argv, done.stderr), done.usage)
+        self.compiles.succeed(done, argv, words=words)
         return _Decided(count, done.usage, has_log=session.header is not None)
 
     def _policy(self) -> Policy:
@@ -547,16 +483,16 @@ class _Run:
         return checked_policy(settings.make, settings.policy)
 
     def _converse(self, session: InteractiveSession, log: IO[bytes]) -> int:
-        timeout = self.settings.timeout
+        timeout = self.settings.limits.timeout
         try:
             return end_after(
                 time.monotonic() + timeout + _POLICY_GRACE_S,
-                lambda: converse(session, self._policy(), self.module.name, log),
+                lambda: converse(session, self._policy(), self.name, log),
             )
         except UsageError as error:  # the policy fails, or cannot work with this compiler
-            raise RunFailure(TraceReason.POLICY_ERROR, str(error)) from None
+            raise RunFailure(RunReason.POLICY_ERROR, str(error)) from None
         except Overtime:
-            raise RunFailure(TraceReason.TIMEOUT, f"the policy did not decide within {timeout:g} seconds") from None
+            raise RunFailure(RunReason.TIMEOUT, f"the policy did not decide within {timeout:g} seconds") from None
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

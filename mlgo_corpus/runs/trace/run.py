@@ -2,49 +2,40 @@
 
 from __future__ import annotations
 
-import shutil
+import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from mlgo_corpus.compilers.choose import INTERACTIVE
-from mlgo_corpus.compilers.confinement import try_walls
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.dataset.folder import DatasetFolder
-from mlgo_corpus.dataset.logs import HeaderReader, LogFile, log_name
-from mlgo_corpus.dataset.tracetable import (
-    REWARD_EPSILON,
-    TRACE_KIND,
-    TraceReason,
-    TraceRow,
-    status_of,
-    write_trace_rows,
-)
+from mlgo_corpus.dataset.logs import LogFile, log_name
+from mlgo_corpus.dataset.reasons import RunReason
+from mlgo_corpus.dataset.tracetable import REWARD_EPSILON, TRACE_KIND, TraceRow, write_trace_rows
 from mlgo_corpus.dataset.writer import WriteOptions
-from mlgo_corpus.engine.choice import EngineChoice, Lost
-from mlgo_corpus.engine.map import resumed_map
+from mlgo_corpus.engine.choice import EngineChoice
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.files.names import BITCODE_SUFFIX, THINLTO_INDEX_SUFFIX
 from mlgo_corpus.files.text import counted, os_reason, printable
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import INLINING
 from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT
-from mlgo_corpus.runs.datasets.convert import ConvertedLogs, convert_logs_into
-from mlgo_corpus.runs.trace.module import TracedModule, TraceItem, TraceSettings, has_copies, read_traced, trace_module
+from mlgo_corpus.runs.datasets.convert import LogConversion
+from mlgo_corpus.runs.over import Over
+from mlgo_corpus.runs.trace.module import TracedModule, TraceItem, TraceJob, TraceSettings, has_copies, header_of
 
-# Of an item's time, what is not the compiler's: reading, compressing, a busy machine.
-_SLACK_S = 120.0
 _SLOWEST = 5
 _REMEDIES = {
-    TraceReason.TIMEOUT: "a longer --timeout gives them time; with a dataset that is whole, add --force",
-    TraceReason.MEMORY_LIMIT: "a higher --memory-limit gives them room; with a dataset that is whole, add --force",
-    TraceReason.NEWER_BITCODE: "--compiler names a clang of the corpus's LLVM or newer",
-    TraceReason.UNKNOWN_OPTION: "--delete-flag takes an option out of every command, --compiler names another clang",
+    RunReason.TIMEOUT: "a longer `timeout` gives them time; with a dataset that is whole, add `force`",
+    RunReason.MEMORY_LIMIT: "a higher `memory_limit` gives them room; with a dataset that is whole, add `force`",
+    RunReason.NEWER_BITCODE: "`compiler` names a clang of the corpus's LLVM or newer",
+    RunReason.UNKNOWN_OPTION: "`delete_flags` takes an option out of every command, `compiler` names another clang",
 }
 _MISPLACED = (
     "This LLVM (17 to 20) tells the heuristic's decision in the place of callee_basic_block_count. It was put into "
@@ -111,14 +102,49 @@ class TraceReport:
         return {**values, "output": str(self.output), "failed": self.failed}
 
 
-def _lost(item: TraceItem, lost: Lost) -> TracedModule:
-    """Say of a module that its worker died."""
-    reason = TraceReason.TIMEOUT if lost.timed_out else TraceReason.WORKER_DIED
-    return TracedModule(TraceRow(item.module.name, status_of(reason), reason.value, lost.detail), None, 0)
-
-
 class _NothingTracedError(MlgoCorpusError):
     """No module is left to make a dataset of; nothing of the trace is kept, so that the next one begins anew."""
+
+
+class _Totals:
+    """What the rows of a trace add up to, counted as they come."""
+
+    def __init__(self) -> None:
+        self.modules = 0
+        self.ok = 0
+        self.reasons: Counter[str] = Counter()
+        self.sums: Counter[str] = Counter()
+        self.faithful = 0
+        self.bare = 0
+        self.failed: list[TraceRow] = []
+        self.example: TraceRow | None = None
+        self._slowest: list[tuple[float, int, str, int]] = []
+
+    def see(self, row: TraceRow, settings: TraceSettings | None = None) -> TraceRow:
+        """Count a row; with settings, look for the copies that they want of it."""
+        self.modules += 1
+        self.reasons[row.reason] += 1
+        if row.wall_s:
+            slow = (row.wall_s, -self.modules, row.module, row.observations)
+            (heapq.heappush if len(self._slowest) < _SLOWEST else heapq.heappushpop)(self._slowest, slow)
+        if row.status != STATUS_OK:
+            if len(self.failed) < _SLOWEST:
+                self.failed.append(row)
+            return row
+        self.ok += 1
+        for name in ("contexts", "observations", "text_size", "baseline_text_size"):
+            self.sums[name] += getattr(row, name) or 0
+        self.faithful += bool(row.faithful)
+        if self.example is None and row.argv:
+            self.example = row
+        if settings is not None:
+            self.bare += not has_copies(settings, row)
+        return row
+
+    @property
+    def slowest(self) -> tuple[tuple[str, float, int], ...]:
+        """The modules that took longest."""
+        return tuple((module, wall_s, count) for wall_s, _, module, count in sorted(self._slowest, reverse=True))
 
 
 class Trace:
@@ -143,120 +169,106 @@ class Trace:
         self.jobs = jobs
         self.engine = engine
         self.progress = progress
-        self.resumed = 0
+        self.totals = _Totals()
+        self._over = Over(
+            TraceJob(settings), self._items, len(names), jobs=jobs, engine=engine, needs=corpus.on_this_machine()
+        )
+        self._header = lru_cache(partial(header_of, settings.work))
 
-    def run(self) -> tuple[TraceRow, ...]:
-        """Run what is not done yet, make the dataset, and give its rows."""
+    def run(self) -> None:
+        """Run what is not done yet, and make the dataset."""
         self.folder.begin()
-        work = self.settings.work
-        for left_behind in work.glob("tmp-*"):
-            shutil.rmtree(left_behind, ignore_errors=True)
         try:
-            traced = list(self._traced())
+            usual = self._trace()
         except OSError as error:
-            raise MlgoCorpusError(f"cannot write {error.filename or work}: {os_reason(error)}") from error
+            raise self._cannot_write(error) from error
         try:
-            return self._finish(traced)
+            if usual is None:
+                raise _NothingTracedError(self._nothing())
+            self._finish(usual)
         except (UsageError, _NothingTracedError):
             self.folder.discard()
             raise
 
-    def _traced(self) -> Iterator[TracedModule]:
-        """Give what came of each module, in order."""
-        items = [TraceItem(number, self.corpus[name]) for number, name in enumerate(self.names)]
-        known = [self._known(item) for item in items]
-        self.resumed = sum(one is not None for one in known)
-        if not self.settings.trusted and self.resumed < len(items):
-            try_walls((self.settings.cc1[0],))
-        made = resumed_map(
-            partial(trace_module, self.settings),
-            items,
-            known,
-            jobs=self.jobs,
-            limit=2 * self.settings.timeout * (self.settings.retries + 1) + _SLACK_S,
-            lost=_lost,
-            engine=self.engine,
-            needs=(self.settings.work, *self.corpus.on_this_machine(), self.settings.cc1[0]),
-        )
+    def read(self, rows: Iterable[TraceRow]) -> None:
+        """Count the rows of a dataset that is there."""
+        for row in rows:
+            self.totals.see(row, self.settings)
+
+    def _items(self) -> Iterator[TraceItem]:
+        return (TraceItem(number, self.corpus[name]) for number, name in enumerate(self.names))
+
+    def _trace(self) -> LogHeader | None:
+        """Run the modules; return the header that most of the logs have, None without logs."""
         failed = decisions = 0
-        for finished, outcome in enumerate(made, 1):
+        headers: Counter[LogHeader] = Counter()
+        for finished, outcome in enumerate(self._over.outcomes(), 1):
             failed += outcome.row.status != STATUS_OK
             decisions += outcome.decisions
+            if outcome.header is not None:
+                headers[self._header(outcome.header)] += 1
             if self.progress is not None:
-                self.progress(finished, failed, decisions, len(items))
-            yield outcome._replace(row=outcome.row.with_shared_text())
+                self.progress(finished, failed, decisions, len(self.names))
+        return headers.most_common(1)[0][0] if headers else None
 
-    def _known(self, item: TraceItem) -> TracedModule | None:
-        """Give what an earlier run kept; not of a failure, which may be over by now: a full disk, a busy machine."""
-        known = read_traced(self.settings, item.number, item.module.name)
-        if known is None or known.row.status != STATUS_OK:
-            return None
-        return known._replace(row=known.row.with_shared_text())
+    def _traced(self, usual: LogHeader) -> Iterator[TracedModule]:
+        """Yield the outcomes again; runs whose log has other features than most are failures."""
+        for outcome in self._over.again():
+            header = None if outcome.header is None else self._header(outcome.header)
+            if header is None or header == usual:
+                yield outcome
+            else:
+                detail = f"other features than the other modules: {usual.difference(header)}"
+                yield TracedModule(outcome.row.failed(RunReason.OTHER_HEADER, detail))
 
-    def _finish(self, traced: Sequence[TracedModule]) -> tuple[TraceRow, ...]:
+    def _finish(self, usual: LogHeader) -> None:
         """Make a dataset of the runs' logs and rows."""
-        traced, header = self._same_header(traced)
-        logs = [self._log_file(run) for run in traced if run.log is not None]
-        if header is None:
-            raise _NothingTracedError(self._nothing(traced))
-        converted = convert_logs_into(
+        conversion = LogConversion(
             self.folder,
-            logs,
-            header,
-            (),
+            usual,
             options=WriteOptions("zstd", None, None, single=False),
             allow_truncated=False,
             jobs=self.jobs,
             engine=self.engine,
-            progress=lambda _: None,
         )
-        rows = tuple(self._rows(traced, converted))
-        about = self._about(rows, header)
-        converted.finish(about, lambda path, metadata: write_trace_rows(path, rows, metadata))
-        return rows
+        rows = map(self.totals.see, self._rows(usual, conversion))
+        try:
+            write_trace_rows(conversion.modules, rows, conversion.metadata)
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        conversion.finish(self._about(usual))
 
-    def _same_header(self, traced: Sequence[TracedModule]) -> tuple[list[TracedModule], LogHeader | None]:
-        """Make runs whose log has other features than most into failures."""
-        headers = HeaderReader()
-        by_run = [None if run.log is None else headers.read(str(self.settings.work / run.log)) for run in traced]
-        counts = Counter(header for header in by_run if header is not None)
-        if not counts:
-            return list(traced), None
-        usual = counts.most_common(1)[0][0]
-        same = []
-        for run, header in zip(traced, by_run, strict=True):
-            if header is None or header == usual:
-                same.append(run)
-                continue
-            detail = f"other features than the other modules: {usual.difference(header)}"
-            same.append(TracedModule(run.row.failed(TraceReason.OTHER_HEADER, detail), None, 0))
-        return same, usual
+    def _rows(self, usual: LogHeader, conversion: LogConversion) -> Iterator[TraceRow]:
+        logs = conversion.rows(
+            lambda: map(self._log_file, filter(lambda run: run.log is not None, self._traced(usual)))
+        )
+        for run in self._traced(usual):  # the logs are in the runs' order; names may be equal once they are printable
+            yield run.row if run.log is None else run.row.with_log(next(logs))
+        for _ in logs:
+            raise AssertionError("a row for each log")
 
     def _log_file(self, run: TracedModule) -> LogFile:
         path = self.settings.work / str(run.log)
-        return LogFile(str(path), log_name(run.row.module), printable(run.row.module), path.stat().st_size)
+        return LogFile(str(path), log_name(run.row.module), printable(run.row.module), run.log_size)
 
-    def _rows(self, traced: Sequence[TracedModule], converted: ConvertedLogs) -> Iterator[TraceRow]:
-        logs = iter(converted.rows)  # in the runs' order; names may be the same once they are printable
-        for run in traced:
-            yield run.row if run.log is None else run.row.with_log(next(logs))
+    def _cannot_write(self, error: OSError) -> MlgoCorpusError:
+        return MlgoCorpusError(f"cannot write {error.filename or self.settings.work}: {os_reason(error)}")
 
-    def _nothing(self, traced: Sequence[TracedModule]) -> str:
-        failed = [run.row for run in traced if run.row.status != STATUS_OK]
-        if not failed:
-            return (
-                f"in {counted(len(traced), 'module')} the compiler found nothing to decide: there is no dataset to make"
-            )
-        counts = Counter(row.reason for row in failed)
+    def _nothing(self) -> str:
+        totals = _Totals()
+        for outcome in self._over.again():
+            totals.see(outcome.row)
+        modules = counted(totals.modules, "module")
+        if not totals.failed:
+            return f"in {modules} the compiler found nothing to decide: there is no dataset to make"
+        counts = Counter({reason: count for reason, count in totals.reasons.items() if reason != RunReason.OK})
         reasons = ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
         remedies = [remedy for reason, remedy in _REMEDIES.items() if counts[reason]]
-        first = f"{failed[0].module}: {failed[0].detail}"
-        return (
-            f"not one of {counted(len(traced), 'module')} could be traced ({reasons}): {'; '.join((first, *remedies))}"
-        )
+        first = f"{totals.failed[0].module}: {totals.failed[0].detail}"
+        return f"not one of {modules} could be traced ({reasons}): {'; '.join((first, *remedies))}"
 
-    def _about(self, rows: Sequence[TraceRow], header: LogHeader) -> dict[str, Any]:
-        ok = [row for row in rows if row.status == STATUS_OK]
+    def _about(self, header: LogHeader) -> dict[str, Any]:
+        totals = self.totals
         return {
             "kind": TRACE_KIND,
             "task": self.settings.task,
@@ -265,23 +277,23 @@ class Trace:
             "seed": self.settings.seed,
             "compiler": self.toolchain.vendor,
             "compiler_sha256": self.settings.compiler_id,
-            "argv": self._example(ok),
+            "argv": self._example(),
             "corpus": self.corpus.path.name,
             "corpus_sha256": self.folder.key["corpus"],
             "measure": "text_size",
             "epsilon": REWARD_EPSILON,
-            "modules": len(rows),
-            "failed": len(rows) - len(ok),
-            "contexts": sum(row.contexts for row in ok),
-            "observations": sum(row.observations for row in ok),
-            "faithful": sum(bool(row.faithful) for row in ok),
+            "modules": totals.modules,
+            "failed": totals.modules - totals.ok,
+            "contexts": totals.sums["contexts"],
+            "observations": totals.sums["observations"],
+            "faithful": totals.faithful,
             "caveats": list(self.caveats()),
             "header": header.line.decode(),
         }
 
-    def _example(self, rows: Sequence[TraceRow]) -> list[str] | None:
-        """Give the command of the first module, without what this machine calls the compiler and the module."""
-        row = next((row for row in rows if row.argv), None)
+    def _example(self) -> list[str] | None:
+        """Return the command of the first module, without what this machine calls the compiler and the module."""
+        row = self.totals.example
         if row is None or row.argv is None:
             return None
         module = self.corpus[row.module]
@@ -291,46 +303,43 @@ class Trace:
         return [names.get(word, word) for word in (Path(row.argv[0]).name, *row.argv[1:])]
 
     def caveats(self) -> tuple[str, ...]:
-        """Say what a user of the dataset has to know."""
+        """Return what a user of the dataset has to know."""
         if self.settings.via != INTERACTIVE:
             return ()
         if self.settings.task != INLINING:
             return (_NO_SCORE,)
         return (_MISPLACED,) if self.settings.major in MISPLACED_DEFAULT else ()
 
-    def report(self, rows: Sequence[TraceRow], hints: Sequence[str], seconds: float) -> TraceReport:
+    def report(self, hints: Sequence[str], seconds: float) -> TraceReport:
         """Sum up."""
-        ok = [row for row in rows if row.status == STATUS_OK]
-        slowest = sorted((row for row in rows if row.wall_s), key=lambda row: -(row.wall_s or 0))[:_SLOWEST]
-        failed = [row for row in rows if row.status != STATUS_OK]
+        totals = self.totals
         return TraceReport(
             output=self.folder.paths.root,
             task=self.settings.task,
             via=self.settings.via,
             policy=self.settings.policy,
             compiler=self.toolchain.vendor or "",
-            modules=len(rows),
-            traced=len(ok),
-            counts=dict(Counter(str(row.reason) for row in rows).most_common()),
-            observations=sum(row.observations for row in ok),
-            contexts=sum(row.contexts for row in ok),
-            text_size=sum(row.text_size or 0 for row in ok),
-            baseline_text_size=sum(row.baseline_text_size or 0 for row in ok),
-            faithful=sum(bool(row.faithful) for row in ok),
-            resumed=self.resumed,
+            modules=totals.modules,
+            traced=totals.ok,
+            counts={str(reason): count for reason, count in totals.reasons.most_common()},
+            observations=totals.sums["observations"],
+            contexts=totals.sums["contexts"],
+            text_size=totals.sums["text_size"],
+            baseline_text_size=totals.sums["baseline_text_size"],
+            faithful=totals.faithful,
+            resumed=self._over.resumed,
             unchanged=self.folder.is_whole,
-            problems=tuple((row.module, str(row.reason), row.detail) for row in failed[:_SLOWEST]),
-            slowest=tuple((row.module, row.wall_s or 0.0, row.observations) for row in slowest),
+            problems=tuple((row.module, str(row.reason), row.detail) for row in totals.failed),
+            slowest=totals.slowest,
             caveats=self.caveats(),
-            hints=(*hints, *self._hints(ok, failed)),
+            hints=(*hints, *self._hints()),
             seconds=seconds,
         )
 
-    def _hints(self, ok: Sequence[TraceRow], failed: Sequence[TraceRow]) -> Iterator[str]:
-        if self.folder.is_whole and (bare := sum(not has_copies(self.settings, row) for row in ok)):
+    def _hints(self) -> Iterator[str]:
+        if bare := self.totals.bare:
             have = "1 module has" if bare == 1 else f"{bare} modules have"
-            yield f"{have} no copy where copies are to be kept: the dataset was there already; --force makes it again"
-        counts = Counter(row.reason for row in failed)
+            yield f"{have} no copy where copies are to be kept: the dataset was there already; `force` makes it again"
         for reason, remedy in _REMEDIES.items():
-            if count := counts[reason]:
+            if count := self.totals.reasons[reason]:
                 yield f"{reason} of {count} module{'' if count == 1 else 's'}: {remedy}"

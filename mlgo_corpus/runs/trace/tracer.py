@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from mlgo_corpus.compilers.choose import AUTO, choose_compiler, compiler_identity
-from mlgo_corpus.compilers.command import row_name
+from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import built_toolchains, cache_folder
+from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.compilers.walls import close_launchers
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import newest_producer
@@ -26,11 +27,9 @@ from mlgo_corpus.dataset.logs import open_log
 from mlgo_corpus.dataset.tracetable import TraceRow
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.scratch import scratch_folder
-from mlgo_corpus.formats.logs.tasks import INLINING, TASKS
+from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.policy import Policy, try_policy
-from mlgo_corpus.runs.trace.module import TraceItem, TraceSettings, trace_module
-
-_BASELINES = "baselines"
+from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceItem, TraceJob, TraceSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +77,9 @@ class Tracer:
         work: Path | str | None = None,
         cache: Path | str | None = None,
     ) -> None:
-        the_task = next((one for one in TASKS if one.name == task), None)
-        if the_task is None:
-            raise UsageError(f"task {task!r}: expected one of {', '.join(one.name for one in TASKS)}")
+        the_task = find_task(task)
+        limits = Limits(timeout, memory_limit)
+        limits.check()
         self.corpus = open_corpus(corpus)
         cache = cache_folder() if cache is None else Path(cache)
         name, make = _named(policy)
@@ -111,10 +110,9 @@ class Tracer:
             stop=self._stop,
             seed=seed,
             work=self._work,
-            baselines=(cache / _BASELINES).absolute(),
-            trusted=trust_corpus,
-            timeout=timeout,
-            memory_limit=memory_limit,
+            baselines=(cache / BASELINES_FOLDER).absolute(),
+            edits=CommandEdits(trusted=trust_corpus),
+            limits=limits,
         )
 
     def names(self) -> tuple[str, ...]:
@@ -138,14 +136,15 @@ class Tracer:
             name, make = _named(policy)
             settings = replace(settings, policy=name, make=make)
             if settings.via != self._settings.via or (settings.via == "training-log" and name != "default"):
-                raise UsageError(f"--policy {name}: this tracer reads training logs, which tell of the default policy")
+                raise UsageError(
+                    "this tracer reads training logs, which are of the default policy", option="policy", value=name
+                )
         try:
             found = self.corpus[module]
         except KeyError:
             raise CorpusError("there is no such module in the corpus", module) from None
         number = next(self._numbers)
-        traced = trace_module(settings, TraceItem(number, found))
-        (self._work / row_name(number)).unlink(missing_ok=True)
+        traced = TraceJob(settings).run(TraceItem(number, found))
         if traced.log is None:
             return Traced(traced.row)
         path = self._work / traced.log
@@ -188,5 +187,5 @@ def _named(policy: Any) -> tuple[str, Callable[[], Policy] | None]:
     if isinstance(policy, Policy) and not isinstance(policy, type):
         return title, partial(copy.deepcopy, policy)
     if not callable(policy):
-        raise UsageError(f"--policy: a {title} is neither a name, nor has it methods reset and advise")
+        raise UsageError(f"a {title} is neither a name, nor has it methods reset and advise", option="policy")
     return title, policy

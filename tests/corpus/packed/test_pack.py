@@ -31,7 +31,7 @@ from mlgo_corpus.corpus.packed import rows as packedrows
 from mlgo_corpus.corpus.packed.corpus import PackedCorpus
 from mlgo_corpus.corpus.packed.rows import METADATA_COLUMNS, cut_command, join_command
 from mlgo_corpus.corpus.scan import scan_module
-from mlgo_corpus.corpus.select import corpus_digest, newest_producer, select_modules
+from mlgo_corpus.corpus.select import ModuleChoice, corpus_digest, newest_producer
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files import folder as wholefolder
 from mlgo_corpus.files.names import safe_module_name
@@ -352,7 +352,7 @@ def test_a_packed_corpus_is_a_corpus(lua: Path, tmp_path: Path) -> None:
         assert corpus_digest(opened, names) == corpus_digest(corpus, names)
         assert newest_producer(opened, names) == newest_producer(corpus, names) == 22
         assert list(opened.iter_producers(names)) == list(corpus.iter_producers(names))
-    assert select_modules(opened, sample="7", seed=3) == select_modules(corpus, sample="7", seed=3)
+    assert ModuleChoice(sample="7", seed=3).select(opened) == ModuleChoice(sample="7", seed=3).select(corpus)
 
 
 def test_a_module_is_written_where_a_compiler_finds_it(small: Path, tmp_path: Path) -> None:

@@ -18,13 +18,15 @@ from typer.testing import CliRunner
 
 from mlgo_corpus import VerifyReport, extract_corpus, verify_corpus
 from mlgo_corpus.cli.main import app
+from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.corpus.certificate import RebuildRow
 from mlgo_corpus.corpus.folder import Module
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.commands.replay import embedding_options, verbatim_command
-from mlgo_corpus.runs.rebuild.module import RebuildCompiler, RebuildItem, RebuildSettings, pick_compiler, rebuild_module
+from mlgo_corpus.runs.rebuild.module import RebuildCompiler, RebuildItem, RebuildJob, RebuildSettings, pick_compiler
 from mlgo_corpus.runs.rebuild.run import RebuildReport
 from tests.conftest import EMBED, ROOT, Llvm, run_checked, unpack
+from tests.runs.journals import kept
 
 C_SOURCE = """
 #include <stddef.h>
@@ -258,8 +260,9 @@ def test_a_compiler_that_hangs_ends_at_its_deadline(llvm22: Llvm, compile_c: Com
     )
     hanging.chmod(0o755)
     settings = RebuildCompiler((str(hanging),), (22, 1, 8), "clang", "x")
-    item = RebuildItem(Module(tmp_path / "corpus", "a.o"), "a.o", None, None)
-    row = rebuild_module(RebuildSettings((settings,), (str(path.parent),), tmp_path, timeout=0.5), item)
+    item = RebuildItem(0, Module(tmp_path / "corpus", "a.o"), "a.o", None, None)
+    limits = Limits(timeout=0.5)
+    row = RebuildJob(RebuildSettings((settings,), (str(path.parent),), tmp_path, limits=limits)).run(item)
     assert (row.outcome, row.reason, row.detail) == ("fails", "timeout", "not done after 0.5 seconds")
 
 
@@ -295,14 +298,14 @@ def test_a_killed_run_goes_on(llvm22: Llvm, tmp_path: Path, cache: Path) -> None
     )
     argv += ("--build-dir", str(tmp_path / "lua"), "--jobs", "1")
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "MLGO_CORPUS_CACHE": str(cache)}
-    journal = corpus / ".rebuild.parquet.jsonl"
+    work = corpus / ".rebuild.parquet.work"
     with subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and (not journal.exists() or journal.read_bytes().count(b"\n") < 5):
+        while time.monotonic() < deadline and len(kept(work)) < 5:
             time.sleep(0.02)
         child.send_signal(signal.SIGKILL)
-    with journal.open("ab") as file:
-        file.write(b'["torn')
+    with next(work.glob("rows-*.jsonl")).open("ab") as file:
+        file.write(b'99 ["torn')
     assert not (corpus / "rebuild.parquet").exists()
     report, rows = rebuilt(corpus, tmp_path / "lua", llvm22.clang)
     assert 4 <= report.resumed < 34

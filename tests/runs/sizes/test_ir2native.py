@@ -43,7 +43,9 @@ from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.formats.commands.replay import neutralise, replay_command
 from mlgo_corpus.ir2native import SizesReport, ir2native_table
 from mlgo_corpus.logs import convert_logs
-from mlgo_corpus.runs.sizes.rows import SizedModule, SizingItem, SizingSettings
+from mlgo_corpus.runs import over
+from mlgo_corpus.runs.sizes import rows as sizing
+from mlgo_corpus.runs.sizes.rows import SizedModule, SizingItem, SizingJob
 from tests.conftest import DATA, EMBED, PACKAGE_ROOT, Llvm, run_checked, unpack
 from tests.runs.trace.test_interrupted import Tool, all_end
 
@@ -398,7 +400,7 @@ def test_the_same_again_does_nothing_and_anything_else_is_refused(make: Make, ll
 def test_a_table_whose_rows_of_modules_are_damaged_is_told_of(make: Make, tmp_path: Path) -> None:
     make()
     path = tmp_path / "table/modules.parquet"
-    rows = read_module_sizes(path)
+    rows = tuple(read_module_sizes(path))
     assert [(row.module, row.status) for row in rows] == [(f"{name}.o", "ok") for name in sorted(SMALL)]
     good = path.read_bytes()
     path.write_bytes(good[:4] + bytes(64) + good[68:])  # not its end, which says that it is whole and of what
@@ -407,7 +409,7 @@ def test_a_table_whose_rows_of_modules_are_damaged_is_told_of(make: Make, tmp_pa
     for length in range(len(good)):
         path.write_bytes(good[:length])
         with pytest.raises(CorpusError, match=r"modules\.parquet: cannot be read: "):
-            read_module_sizes(path)
+            list(read_module_sizes(path))
 
 
 @pytest.mark.parametrize("hole", [{"module": None}, {"reason": None}, {"functions": None}, {"labelled": -1}])
@@ -415,20 +417,20 @@ def test_rows_of_modules_without_holes(tmp_path: Path, hole: dict[str, Any]) -> 
     path = tmp_path / "modules.parquet"
     good = ModuleSizes("a\udcff", "failed", "timeout", "")
     write_module_sizes(path, [good, good, good], {"key": 1})
-    assert read_module_sizes(path) == (good._replace(module="a%FF"),) * 3
+    assert tuple(read_module_sizes(path)) == (good._replace(module="a%FF"),) * 3
     write_module_sizes(path, [good, good._replace(**hole), good], {"key": 1})
     with pytest.raises(CorpusError, match=r"modules\.parquet: row 1: a value is missing, or less than 0$"):
-        read_module_sizes(path)
+        list(read_module_sizes(path))
     table = pq.read_table(path)
     pq.write_table(table.drop_columns(["cpu_s"]), path)
     with pytest.raises(CorpusError, match=r"modules\.parquet: not a table of sizes: .*: there is no 'cpu_s'$"):
-        read_module_sizes(path)
+        list(read_module_sizes(path))
     pq.write_table(table.append_column("x", table["module"]), path)
     with pytest.raises(CorpusError, match=r"not a table of sizes: .*: 'x' is none of them$"):
-        read_module_sizes(path)
+        list(read_module_sizes(path))
     pq.write_table(table.select(table.column_names[::-1]), path)
     with pytest.raises(CorpusError, match=r"not a table of sizes: .*: they are in another order, or there twice$"):
-        read_module_sizes(path)
+        list(read_module_sizes(path))
 
 
 def test_tables_of_other_kinds_are_not_mixed(make: Make, tmp_path: Path) -> None:
@@ -583,21 +585,21 @@ def test_opt_that_crashes_hangs_and_fails(make: Make, tmp_path: Path, monkeypatc
     assert "cannot do" in modules(tmp_path / "table")["loop.o"]["detail"]
 
 
-_size_module = ir2native.size_module
+_run = SizingJob.run
 
 
-def dying(settings: SizingSettings, item: SizingItem) -> SizedModule:
+def dying(job: SizingJob, item: SizingItem) -> SizedModule:
     if item.module.name == "loop.o":
         os.kill(os.getpid(), signal.SIGKILL)
     if item.module.name == "two.o":
         time.sleep(60)
-    return _size_module(settings, item)
+    return _run(job, item)
 
 
 def test_workers_that_die(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ir2native, "size_module", dying)
-    monkeypatch.setattr(ir2native, "_PROGRAMS", 0)
-    monkeypatch.setattr(ir2native, "_SLACK_S", 3.0)
+    monkeypatch.setattr(SizingJob, "run", dying)
+    monkeypatch.setattr(sizing, "_PROGRAMS", 0)
+    monkeypatch.setattr(over, "_SLACK_S", 3.0)
     report = make()
     found = modules(tmp_path / "table")
     assert {name: row["reason"] for name, row in found.items() if row["status"] != "ok"} == {

@@ -7,13 +7,18 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from mlgo_corpus.compilers.command import CommandEdits
+from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.corpus.folder import Corpus, Module
-from mlgo_corpus.dataset.sizes.snapshot import Functions, SnapshotReason
+from mlgo_corpus.dataset.reasons import RunReason
+from mlgo_corpus.dataset.sizes.snapshot import Functions
 from mlgo_corpus.extract import extract_corpus
 from mlgo_corpus.formats.ir.features import parse_properties
 from mlgo_corpus.formats.ir.pipeline import PRE_INLINING
@@ -43,8 +48,12 @@ Base *make() { return new Derived(); }
 """
 
 
-def settings_of(llvm: Llvm, **changes: object) -> SnapshotSettings:
-    return SnapshotSettings((llvm.clang,), (llvm.tool("opt"),), **changes)  # type: ignore[arg-type]
+def settings_of(llvm: Llvm, **changes: Any) -> SnapshotSettings:
+    edits = {name: changes.pop(name) for name in ("add", "delete", "replace") if name in changes}
+    settings = SnapshotSettings((llvm.clang,), (llvm.tool("opt"),), edits=CommandEdits(**edits))
+    if "timeout" in changes:
+        changes["limits"] = Limits(changes.pop("timeout"))
+    return replace(settings, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +77,7 @@ def test_vectors_and_sizes_are_those_of_llvm(llvm19: Llvm, corpora: dict[str, Co
     count = 0
     for module in corpora[project]:
         snapshot = snapshot_module(settings_of(llvm19), module)
-        assert snapshot.reason is SnapshotReason.OK, snapshot.detail
+        assert snapshot.reason is RunReason.OK, snapshot.detail
         assert snapshot.faithful
         functions = snapshot.functions
         assert functions is not None
@@ -108,7 +117,7 @@ def test_features_are_those_of_the_whole_module(
     path = compile_c(llvm, CODE, *flags, "-std=c++20", *EMBED, name="a.cpp")
     module = extracted(path, llvm)
     snapshot = snapshot_module(settings_of(llvm), module)
-    assert snapshot.reason is SnapshotReason.OK, snapshot.detail
+    assert snapshot.reason is RunReason.OK, snapshot.detail
     assert snapshot.faithful
     functions = snapshot.functions
     assert functions is not None
@@ -200,7 +209,7 @@ def test_without_passes_the_snapshot_is_the_module_as_given(llvm: Llvm, compile_
     code = "static int a(int x) { return x / 3; } int b(int x) { return a(x) + a(x + 1); }"
     module = extracted(compile_c(llvm, code, "-O1", *EMBED), llvm)
     snapshot = snapshot_module(settings_of(llvm, add=("-disable-llvm-passes",)), module)
-    assert snapshot.reason is SnapshotReason.OK, snapshot.detail
+    assert snapshot.reason is RunReason.OK, snapshot.detail
     assert snapshot.faithful
     assert snapshot.functions is not None
     assert sorted(snapshot.functions.names) == ["a", "b"]
@@ -224,19 +233,19 @@ def test_context_and_without_opt(llvm: Llvm, compile_c: Callable[..., Path]) -> 
 def test_failures_have_reasons(llvm19: Llvm, compile_c: Callable[..., Path], tmp_path: Path) -> None:
     module = extracted(compile_c(llvm19, "int f(void) { return 1; }", "-O2", *EMBED), llvm19)
 
-    def reason(settings: SnapshotSettings, module: Module = module) -> SnapshotReason:
+    def reason(settings: SnapshotSettings, module: Module = module) -> RunReason:
         snapshot = snapshot_module(settings, module)
         assert snapshot.functions is None
         assert snapshot.detail
         return snapshot.reason
 
-    assert reason(settings_of(llvm19, timeout=0.0)) is SnapshotReason.TIMEOUT
-    assert reason(settings_of(llvm19, add=("-mllvm -acc-reassoc",))) is SnapshotReason.UNKNOWN_OPTION  # LLVM 22 has it
-    assert reason(settings_of(llvm19, add=("-load x.so",))) is SnapshotReason.REFUSED_OPTION
-    assert reason(settings_of(llvm19), Module(tmp_path, "none")) is SnapshotReason.MISSING_FILE
+    assert reason(settings_of(llvm19, timeout=0.0)) is RunReason.TIMEOUT
+    assert reason(settings_of(llvm19, add=("-mllvm -acc-reassoc",))) is RunReason.UNKNOWN_OPTION  # LLVM 22 has it
+    assert reason(settings_of(llvm19, add=("-load x.so",))) is RunReason.REFUSED_OPTION
+    assert reason(settings_of(llvm19), Module(tmp_path, "none")) is RunReason.MISSING_FILE
     wrong = SnapshotSettings((llvm19.clang,), ("no-such-opt",))
-    assert reason(wrong) is SnapshotReason.COMPILER_ERROR
+    assert reason(wrong) is RunReason.COMPILER_ERROR
     (tmp_path / "text.bc").write_text("int main() {}")
-    assert reason(settings_of(llvm19), Module(tmp_path, "text")) is SnapshotReason.UNREADABLE_BITCODE
+    assert reason(settings_of(llvm19), Module(tmp_path, "text")) is RunReason.UNREADABLE_BITCODE
     shutil.copy(module.bitcode_path, tmp_path / "bare.bc")
-    assert reason(settings_of(llvm19), Module(tmp_path, "bare")) is SnapshotReason.NO_COMMAND
+    assert reason(settings_of(llvm19), Module(tmp_path, "bare")) is RunReason.NO_COMMAND

@@ -25,8 +25,8 @@ from mlgo_corpus.compilers.probe import probe_compiler
 from mlgo_corpus.corpus.folder import write_manifest
 from mlgo_corpus.dataset.tracetable import TraceRow, read_trace_rows
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.runs import over
 from mlgo_corpus.runs.trace import module as tracing
-from mlgo_corpus.runs.trace import run as traces
 from mlgo_corpus.runs.trace.run import TraceReport
 from mlgo_corpus.trace import trace_corpus
 from tests.compilers.test_session import alive, children
@@ -36,7 +36,7 @@ from tests.fake_clang import MAGIC
 
 FAKE = ROOT / "tests" / "fake_clang.py"
 COMMAND = b"-cc1\0-emit-obj\0-O2"
-NOT_KEPT = "error: (the message quotes a file of this machine and is not kept; --trust-corpus keeps it)"
+NOT_KEPT = "error: (the message quotes a file of this machine and is not kept; `trust_corpus` keeps it)"
 # Of what a live session begins with, so many bytes: half of the first observation is missing.
 RUN_FOLDER = ".mlgo-corpus/tmp"
 HALF = str(len(LIVE_HEADER) + 30)
@@ -600,7 +600,7 @@ def test_policies_that_cannot_work(tmp_path: Path, fake: Path, policies: None, n
 def test_a_policy_that_cannot_be_ended_takes_its_worker_along(
     tmp_path: Path, fake: Path, policies: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traces, "_SLACK_S", 1.0)
+    monkeypatch.setattr(over, "_SLACK_S", 1.0)
     make_corpus(tmp_path / "corpus", {"hangs": module(), "good": module()})
     _, rows = run(tmp_path, fake, policy="odd_policies:Stubborn", timeout=0.5, jobs=1)
     assert (rows["hangs"].reason, rows["hangs"].detail) == ("timeout", "not done after 2 seconds")
@@ -740,7 +740,7 @@ def test_no_room_for_copies(tmp_path: Path, fake: Path, small_disk: Path) -> Non
     assert sorted(os.listdir(kept)) == sorted(f"m{number}.log" for number in range(12))
 
 
-@pytest.mark.parametrize("name", ["write_atomically", "shutil.copyfile", "_keep_log", "tempfile.mkdtemp"])
+@pytest.mark.parametrize("name", ["_keep_header", "shutil.copyfile", "_keep_log", "run_folder"])
 def test_a_disk_that_is_full_once(tmp_path: Path, fake: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """What was done until then is not done again."""
     monkeypatch.setenv("FAKE_CLANG_STATE", str(tmp_path))

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from mlgo_corpus import extract_corpus
+from mlgo_corpus.compilers.compile import ModuleCompiles
 from mlgo_corpus.compilers.probe import probe_compiler
 from mlgo_corpus.dataset.folder import DatasetFolder
 from mlgo_corpus.dataset.tracetable import read_trace_rows
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.runs import over
 from mlgo_corpus.runs.datasets import convert as logconversion
-from mlgo_corpus.runs.trace import module as tracing
 from mlgo_corpus.trace import trace_corpus
 from tests.conftest import EMBED, PACKAGE_ROOT, Llvm, run_checked
 from tests.handmade import files, put
 from tests.runs.extract.test_incremental import in_child
+from tests.runs.journals import change, kept
 from tests.runs.trace.test_bad_input import (
     cache_of,
     check_failed,
@@ -117,15 +119,8 @@ def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> Any:
 
 def finished(output: Path) -> set[str]:
     """Name the modules whose run is whole in the work folder."""
-    names = set()
-    for path in (output / ".mlgo-corpus").glob("run-*.json"):
-        try:
-            row = json.loads(path.read_bytes())[0]
-        except (OSError, ValueError):
-            continue
-        if row[1] == "ok":
-            names.add(row[0])
-    return names
+    rows = [record[0] for record in kept(output / ".mlgo-corpus").values()]
+    return {name for name, status, *_ in rows if status == "ok"}
 
 
 def without_times(output: Path) -> list[dict[str, Any]]:
@@ -242,14 +237,14 @@ def test_a_worker_is_killed(tmp_path: Path, fake: Path) -> None:
 
 
 def test_a_worker_is_killed_each_time(tmp_path: Path, fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = tracing._Run._options
+    real = ModuleCompiles.options
 
-    def options(self: Any) -> Any:
+    def options(self: ModuleCompiles, programs: Sequence[str]) -> Any:
         if self.module.name == "b":
             os.kill(os.getpid(), signal.SIGKILL)
-        return real(self)
+        return real(self, programs)
 
-    monkeypatch.setattr(tracing._Run, "_options", options)
+    monkeypatch.setattr(ModuleCompiles, "options", options)
     make_corpus(tmp_path / "corpus", dict.fromkeys("abcd", module()))
     report, rows = run(tmp_path, fake)
     assert report.counts == {"ok": 3, "worker_died": 1}
@@ -389,7 +384,8 @@ def dies_at(target: Any, name: str, call: int, work: Callable[[], object]) -> in
     [
         (logconversion, "convert_task"),
         (logconversion, "keep_result"),
-        (logconversion, "_finish"),
+        (logconversion.LogConversion, "_finish"),
+        (logconversion, "publish_dataset"),
         (logconversion, "_merge_contexts"),
         (DatasetFolder, "_move"),
         (DatasetFolder, "finish"),
@@ -426,16 +422,16 @@ def test_what_is_damaged_is_run_again(
     monkeypatch.setenv("FAKE_CLANG_STATE", str(tmp_path))
     assert dies_at(logconversion, "convert_task", 1, lambda: run(tmp_path, fake)) == -signal.SIGKILL
     work = tmp_path / "out/.mlgo-corpus"
-    row, log = work / "run-0000002.json", work / "run-0000002.log"
+    log = work / "run-0000002.log"
     match damage:
         case "row":
-            row.unlink()
+            change(work, 2, None)
         case "half a row":
-            row.write_bytes(row.read_bytes()[:-20])
+            change(work, 2, json.dumps(kept(work)[2]).encode()[:-20])
         case "other row":
-            row.write_bytes((work / "run-0000001.json").read_bytes())
+            change(work, 2, json.dumps(kept(work)[1]).encode())
         case "deep":
-            row.write_bytes(b"[" * 100_000)
+            change(work, 2, b"[" * 100_000)
         case "log":
             log.unlink()
         case "half a log":
@@ -455,8 +451,7 @@ def test_other_files_in_the_work_folder(six: Path, tmp_path: Path, fake: Path) -
     work = tmp_path / "out/.mlgo-corpus"
     (work / "tmp-0000001-abcdefgh").mkdir()
     os.mkfifo(work / "tmp-0000001-abcdefgh/channel.in")
-    (work / "run-0000099.json").write_text("[]")
-    (work / ".run-0000001.json.4711.tmp").write_text("junk")
+    (work / "rows-other.jsonl").write_text("99 []\n1 []\njunk")
     run(tmp_path, fake)
     check_same(tmp_path / "out", six)
 
@@ -514,17 +509,17 @@ def test_copies_of_a_module_below_another(tmp_path: Path, fake: Path) -> None:
 def test_a_worker_that_cannot_write(tmp_path: Path, fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line, no workers and no compilers are left, and the same command goes on."""
     make_corpus(tmp_path / "corpus", {"a": module(), "b": module(), "c": module(traced(hang=""))})
-    real = tracing.write_atomically
+    real = over._Journal.add
 
-    def failing(path: Path, data: bytes) -> None:
-        if path.name == "run-0000001.json":
-            wait_for(path.with_name("run-0000000.json").exists)  # of the other worker
-            raise OSError(5, "Input/output error", str(path))
-        real(path, data)
+    def failing(journal: over._Journal, number: int, record: Any) -> over.Place:
+        if number == 1:
+            wait_for(lambda: 0 in kept(tmp_path / "out/.mlgo-corpus"))  # of the other worker
+            raise OSError(5, "Input/output error", str(journal._path))
+        return real(journal, number, record)
 
     with monkeypatch.context() as patch:
-        patch.setattr(tracing, "write_atomically", failing)
-        with pytest.raises(MlgoCorpusError, match=r"^cannot write \S*/run-0000001.json: Input/output error$"):
+        patch.setattr(over._Journal, "add", failing)
+        with pytest.raises(MlgoCorpusError, match=r"^cannot write \S*/rows-\w+.jsonl: Input/output error$"):
             run(tmp_path, fake)
     all_end(tmp_path)
     assert finished(tmp_path / "out") == {"a"}
