@@ -34,7 +34,7 @@ from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.markdown import documented_columns
 from mlgo_corpus.files.tables import Kind
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
-from mlgo_corpus.runs.datasets.convert import convert_logs_into
+from mlgo_corpus.runs.datasets.convert import LogConversion
 from tests.runs.datasets.test_logs import data_of, real_logs, tree
 
 METADATA = {"tool": "mlgo-corpus", "version": "0", "key": {"a": 1}}
@@ -215,13 +215,12 @@ def test_the_end_of_stderr(data: bytes, text: str) -> None:
 
 def trace(folder: DatasetFolder, logs: list[LogFile], header: LogHeader, rows: list[TraceRow]) -> None:
     """Make a dataset as a run of compilers does: ``rows`` has one for each module, in the logs' order."""
-    converted = convert_logs_into(
-        folder, logs, header, (), options=WriteOptions(), allow_truncated=False, jobs=1, progress=lambda _: None
-    )
-    made = {row.module: row for row in converted.rows}
+    conversion = LogConversion(folder, header, options=WriteOptions(), allow_truncated=False, jobs=1)
+    made = {row.module: row for row in conversion.rows(lambda: logs)}
     rows = [row.with_log(made[row.module]) if row.module in made else row for row in rows]
     about = {"kind": TRACE_KIND, "modules": len(rows), "failed": sum(row.status != "ok" for row in rows)}
-    converted.finish(about, lambda path, metadata: write_trace_rows(path, rows, metadata))
+    write_trace_rows(conversion.modules, rows, conversion.metadata)
+    conversion.finish(about)
     folder.close()
 
 

@@ -499,7 +499,7 @@ def test_copies_of_a_module_below_another(tmp_path: Path, fake: Path) -> None:
     (tmp_path / "objects/a.o.o").unlink()
     again, _ = run(tmp_path, fake, **kept)
     assert again.hints == (
-        "1 module has no copy where copies are to be kept: the dataset was there already; --force makes it again",
+        "1 module has no copy where copies are to be kept: the dataset was there already; `force` makes it again",
     )
     shutil.rmtree(tmp_path / "objects")
     run(tmp_path, fake, modules_file=put(tmp_path / "one", b"a\n"), keep_objects=tmp_path / "objects", force=True)
