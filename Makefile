@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO ?= demo
 PYTEST_ARGS ?=
+# Some processes more than two cores have, as many tests wait.
+PYTEST_WORKERS ?= -n 3 --dist loadscope
 FUZZ_ARGS ?= --seconds 20
 # The development-mode compiler that tests use, with its sources and objects: made once for all checkouts.
 CACHE_HOME := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)
@@ -31,7 +33,7 @@ test: $(VENV)/.installed-dev llvm devmode ## run ruff, mypy and pytest
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
-	MLGO_CORPUS_TEST_TOOLCHAIN="$(TEST_TOOLCHAIN)" $(BIN)/python -m pytest $(PYTEST_ARGS)
+	MLGO_CORPUS_TEST_TOOLCHAIN="$(TEST_TOOLCHAIN)" $(BIN)/python -m pytest $(PYTEST_WORKERS) $(PYTEST_ARGS)
 
 fuzz: $(VENV)/.installed-dev llvm ## look for inputs that break a promise: 20 seconds of each fuzzer, or FUZZ_ARGS
 	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)

@@ -28,8 +28,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import forked
 import typer.main
 from conftest import DATA, Llvm
+from forked import server_for
 
 from mlgo_corpus.cli.demo import TRAINING_LOGS
 from mlgo_corpus.cli.main import app
@@ -217,9 +219,6 @@ class Shell:
             ("ld.lld", llvm.tool("ld.lld")),
         ):
             (tools / name).symlink_to(program or "")
-        for name, module in (("mlgo-corpus", "-m mlgo_corpus.cli.main"), ("python", "")):
-            (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
-            (tools / name).chmod(0o755)
         _write_sources(self.work)
         self._env = {
             **{name: value for name, value in os.environ.items() if name not in ("CC", "CXX", "AR", "CFLAGS")},
@@ -231,6 +230,11 @@ class Shell:
             "LC_ALL": "C.UTF-8",
             "MLGO_CORPUS_CACHE": str(folder / "cache"),
         }
+        server = server_for(self._env)
+        run = "-m mlgo_corpus.cli.main" if server is None else f"-I -S {forked.__file__} {server.name} --"
+        for name, words in (("mlgo-corpus", run), ("python", "")):
+            (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+            (tools / name).chmod(0o755)
 
     def run(self, command: str, *, strict: bool, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         """Run commands where the last ones ended; ``strict``: stop at the first that fails."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import unpack
-from forked import run_cli
+from forked import run_cli, server_for
 
 from mlgo_corpus import __version__
 
@@ -19,8 +19,14 @@ PACKAGE_ROOT = str(Path(__file__).parents[1])
 
 
 def mlgo(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
-    return run_cli(*arguments, cwd=cwd, env=env)
+    return run_cli(*arguments, cwd=cwd, env=cli_environment())
+
+
+def cli_environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": PACKAGE_ROOT, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
+
+
+server_for(cli_environment())  # before tests look for processes that others leave
 
 
 @pytest.fixture
