@@ -28,10 +28,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import forked
 import typer.main
 from conftest import DATA, Llvm
-from forked import server_for
+from forked import shell_words
 
 from mlgo_corpus.cli.demo import TRAINING_LOGS
 from mlgo_corpus.cli.main import app
@@ -230,10 +229,8 @@ class Shell:
             "LC_ALL": "C.UTF-8",
             "MLGO_CORPUS_CACHE": str(folder / "cache"),
         }
-        server = server_for(self._env)
-        run = "-m mlgo_corpus.cli.main" if server is None else f"-I -S {forked.__file__} {server.name} --"
-        for name, words in (("mlgo-corpus", run), ("python", "")):
-            (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+        for name, words in (("mlgo-corpus", shell_words(self._env)), ("python", [sys.executable])):
+            (tools / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
             (tools / name).chmod(0o755)
 
     def run(self, command: str, *, strict: bool, timeout: float = 120) -> subprocess.CompletedProcess[str]:

@@ -144,6 +144,14 @@ def server_for(env: Mapping[str, str]) -> Server | None:
     return _SERVERS[key]
 
 
+def shell_words(env: Mapping[str, str]) -> list[str]:
+    """Give the words by which a shell with this environment runs the command line."""
+    server = server_for(env)
+    if server is None:
+        return [sys.executable, "-m", "mlgo_corpus.cli.main"]
+    return [sys.executable, "-I", "-S", os.path.abspath(__file__), server.name, "--"]
+
+
 def run_cli(
     *arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str], timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
@@ -195,8 +203,14 @@ def _read_all(descriptors: tuple[int, ...], timeout: float) -> list[bytes] | Non
 
 
 def run_for_shell(name: str, arguments: list[str]) -> None:
-    """Be a run, as far as a shell can tell."""
-    with ask(name, arguments, os.getcwd(), os.environ, [0, 1, 2]) as connection:
+    """Be a run, as far as a shell can tell; become one where a stream is closed, or the request too long."""
+    try:
+        for stream in (0, 1, 2):
+            os.fstat(stream)
+        connection = ask(name, arguments, os.getcwd(), os.environ, [0, 1, 2])
+    except OSError:
+        os.execv(sys.executable, (sys.executable, "-m", "mlgo_corpus.cli.main", *arguments))  # noqa: S606
+    with connection:
         connection.recv(100)
         code = int(connection.recv(100))
     if code < 0:

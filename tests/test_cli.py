@@ -15,6 +15,8 @@ from forked import run_cli, server_for
 
 from mlgo_corpus import __version__
 
+pytestmark = pytest.mark.whole
+
 PACKAGE_ROOT = str(Path(__file__).parents[1])
 
 

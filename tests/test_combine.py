@@ -18,6 +18,8 @@ from mlgo_corpus import Corpus, combine_corpora, combine_in_place, corpus_stats,
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.store.corpus import UNSPECIFIED_OVERRIDE
 
+pytestmark = pytest.mark.whole
+
 
 def upstream_manifest(root: Path) -> bytes:
     """Combine as LLVM's combine_training_corpus describes it, in the order of the folders' names.

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.whole
+
 PACKAGE_ROOT = str(Path(__file__).parents[1])
 
 

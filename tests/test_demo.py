@@ -23,6 +23,8 @@ from mlgo_corpus.run.demobuild import COMMANDS_NAME, STATE_NAME, DemoBuild, buil
 from mlgo_corpus.run.toolchain import find_zig
 from mlgo_corpus.store.corpus import Corpus
 
+pytestmark = pytest.mark.whole
+
 needs_zig = pytest.mark.skipif(
     find_zig() is None and os.environ.get("CI") != "true",
     reason="the ziglang package is not installed (pip install ziglang)",

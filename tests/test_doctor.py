@@ -15,20 +15,23 @@ from typing import Any
 
 import pytest
 from conftest import Llvm
+from forked import run_cli
 
 from mlgo_corpus import __version__
 from mlgo_corpus.doctor import Diagnosis, Finding, Group, State, diagnose
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.run.probe import Toolchain
 
+pytestmark = pytest.mark.whole
+
 PACKAGE_ROOT = str(Path(__file__).parents[1])
 
 
 def mlgo(*arguments: str, env: Mapping[str, str] = {}, setting: str = "") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": PACKAGE_ROOT, "COLUMNS": "120", "NO_COLOR": "1", **env}
-    argv = [sys.executable, "-m", "mlgo_corpus.cli.main", *arguments]
-    if setting:
-        argv = ["bash", "-c", f'{setting}; exec "$@"', "bash", *argv]
+    if not setting:
+        return run_cli(*arguments, env=environment)
+    argv = ["bash", "-c", f'{setting}; exec "$@"', "bash", sys.executable, "-m", "mlgo_corpus.cli.main", *arguments]
     return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 

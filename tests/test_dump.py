@@ -8,14 +8,15 @@ import io
 import json
 import math
 import os
+import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from forked import shell_words
 from typer.testing import CliRunner, Result
 
 from mlgo_corpus import LogWriter, TensorSpec, dump, read_log
@@ -24,6 +25,8 @@ from mlgo_corpus.dump import DISTINCT_LIMIT, log_statistics, open_selection, wri
 from mlgo_corpus.formats.logblocks import Rows
 from mlgo_corpus.formats.tensorspec import ELEMENT_TYPES
 from mlgo_corpus.store.observations import column_names
+
+pytestmark = pytest.mark.whole
 
 PACKAGE_ROOT = str(Path(__file__).parents[1])
 LOGS = Path(__file__).parent / "data" / "training-logs"
@@ -84,8 +87,8 @@ def printed(*arguments: str | Path, **options: Any) -> bytes:
 
 def shell(script: str, **env: str) -> subprocess.CompletedProcess[bytes]:
     """Run a shell script in which ``dump`` is the verb."""
-    function = f"dump() {{ '{sys.executable}' -m mlgo_corpus.cli.main dump \"$@\"; }}\n"
     environment = {**os.environ, "PYTHONPATH": PACKAGE_ROOT, **env}
+    function = f'dump() {{ {shlex.join(shell_words(environment))} dump "$@"; }}\n'
     argv = ["bash", "-c", f"set -o pipefail\n{function}{script}"]
     return subprocess.run(argv, env=environment, capture_output=True, timeout=120, check=False)
 

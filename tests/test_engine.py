@@ -16,6 +16,8 @@ import pytest
 from mlgo_corpus.run import engine
 from mlgo_corpus.run.engine import Lost, parallel_map, resumed_map
 
+pytestmark = pytest.mark.whole
+
 
 def double(item: int) -> int:
     return item * 2

@@ -40,6 +40,8 @@ from mlgo_corpus.store.dataset import DatasetPaths, read_key
 from mlgo_corpus.store.logtable import read_log_rows
 from mlgo_corpus.store.tracetable import TraceRow, write_trace_rows
 
+pytestmark = pytest.mark.whole
+
 # The plain implementation
 
 

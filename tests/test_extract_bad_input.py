@@ -26,6 +26,8 @@ from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.formats import objfile
 from mlgo_corpus.store.objects import Reason, SectionNames, Tally, read_object
 
+pytestmark = pytest.mark.whole
+
 Compile = Callable[..., Path]
 
 CLI = (sys.executable, "-m", "mlgo_corpus.cli.main")

@@ -29,6 +29,8 @@ from mlgo_corpus.store import extraction
 from mlgo_corpus.store.corpus import NameRegistry
 from mlgo_corpus.store.objects import Embedded
 
+pytestmark = pytest.mark.whole
+
 Compile = Callable[..., Path]
 
 

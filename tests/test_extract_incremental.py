@@ -27,6 +27,8 @@ from mlgo_corpus.store import extraction
 from mlgo_corpus.store.journal import Journal
 from mlgo_corpus.store.objects import Embedded
 
+pytestmark = pytest.mark.whole
+
 # Each file that a test writes is younger than the one before, whatever the clock's grain.
 _TICKS = count(1_700_000_000_000_000_000, 1_000_000_000)
 

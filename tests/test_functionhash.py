@@ -20,6 +20,8 @@ from mlgo_corpus.formats.functionhash import DefinedFunction, count_functions, r
 from mlgo_corpus.formats.functionhashbits import ENTER, Block, iter_records, iter_top_level
 from mlgo_corpus.formats.objfile import parse_objfile
 
+pytestmark = pytest.mark.whole
+
 BLOCKINFO, CONSTANTS, FUNCTIONS, TYPES, SYMTAB = 0, 11, 12, 17, 25
 GLOBALVAR, FUNCTION = 7, 8
 BINOP, RET, CALL, PHI, BR = 2, 10, 34, 16, 11

@@ -13,6 +13,8 @@ from fuzz.driver import NAMES, fuzz
 from fuzz.verbs import run_verb
 from test_archive import write_gnu
 
+pytestmark = pytest.mark.whole
+
 # So many inputs take a second or so.
 INPUTS = {"objects": 5, "logs": 8, "corpora": 4, "names": 3, "sessions": 8, "kills": 2}
 

@@ -24,6 +24,8 @@ from mlgo_corpus.formats.traininglog import LogHeader
 from mlgo_corpus.run import interactive, process
 from mlgo_corpus.run.interactive import InteractiveSession, LiveObservation, encode_advice, temporary_channel
 
+pytestmark = pytest.mark.whole
+
 FAKE = Path(__file__).parent / "fake_compiler.py"
 
 

@@ -15,6 +15,8 @@ from test_cli import PACKAGE_ROOT
 from mlgo_corpus import LogWriter, TensorSpec, convert_logs, make_corpus
 from mlgo_corpus.run.probe import PROBE_DATA
 
+pytestmark = pytest.mark.whole
+
 COMMAND = ("-cc1", "-O2")
 
 

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import DATA, EMBED, Llvm, run_checked, unpack
+from forked import run_cli
 from test_cli import PACKAGE_ROOT
 from test_trace_interrupted import Tool, all_end
 
@@ -47,6 +48,8 @@ from mlgo_corpus.store.sizestable import (
     read_module_sizes,
     write_module_sizes,
 )
+
+pytestmark = pytest.mark.whole
 
 REFERENCE = DATA / "ir2native"
 MODULE_TIMES = ["cpu_s", "replay_cpu_s"]
@@ -680,8 +683,7 @@ def test_no_corpus(llvm22: Llvm, cache: Path, tmp_path: Path) -> None:
 def mlgo(folder: Path, cache: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT, "COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"}
     env["XDG_CACHE_HOME"] = str(cache)
-    argv = (sys.executable, "-m", "mlgo_corpus.cli.main", "ir2native", *words)
-    return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+    return run_cli("ir2native", *words, cwd=folder, env=env, timeout=60)
 
 
 TRANSCRIPT = """\

@@ -39,6 +39,8 @@ from mlgo_corpus.formats.logblocks import WINDOW_BYTES, BlockReader, BlockWriter
 from mlgo_corpus.formats.tensorspec import MAX_TENSOR_BYTES, TensorSpec
 from mlgo_corpus.formats.traininglog import Context, LogHeader, LogReader, Observation, encode_context
 
+pytestmark = pytest.mark.whole
+
 Block = Rows | Contexts
 
 BYTE = LogHeader((spec("x", "uint8_t"),))

@@ -36,6 +36,8 @@ from mlgo_corpus.formats.traininglog import (
 )
 from mlgo_corpus.store.logtable import LogRow
 
+pytestmark = pytest.mark.whole
+
 LOGS = DATA / "training-logs"
 KINDS = ("inlining", "regalloc-eviction", "regalloc-priority")
 

@@ -38,6 +38,8 @@ from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError
 from mlgo_corpus.formats.logblocks import BlockReader
 from mlgo_corpus.store.tables import BatchTable
 
+pytestmark = pytest.mark.whole
+
 GOOD = LOGS / "regalloc-priority.ltable.log"
 OTHER = LOGS / "inlining.lapi.log"
 

@@ -13,6 +13,8 @@ import pytest
 from test_cli import PACKAGE_ROOT, mlgo
 from test_logs import LOGS, data_of, real_logs, tree
 
+pytestmark = pytest.mark.whole
+
 GOOD = LOGS / "regalloc-priority.ltable.log"
 
 

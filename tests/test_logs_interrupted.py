@@ -26,6 +26,8 @@ from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.run import logconversion
 from mlgo_corpus.store.tables import BatchTable
 
+pytestmark = pytest.mark.whole
+
 TASK_BYTES = 100_000
 
 # The command line, with many small tasks that take their time.

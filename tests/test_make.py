@@ -15,6 +15,8 @@ from test_cli import mlgo
 from mlgo_corpus import Corpus, corpus_stats, make_corpus
 from mlgo_corpus.errors import UsageError
 
+pytestmark = pytest.mark.whole
+
 ARGS = ["-cc1", "-O2", "-emit-obj"]
 
 

@@ -33,6 +33,8 @@ from mlgo_corpus.store.modulescan import scan_module
 from mlgo_corpus.store.newcorpus import NewCorpus, Placing, check_apart, is_whole, new_corpus
 from mlgo_corpus.store.wholefolder import locked
 
+pytestmark = pytest.mark.whole
+
 
 def make(output: Path, modules: Path, named: str = "r", **options: Any) -> NewCorpus:
     """Put a corpus's modules in a new one."""

@@ -32,6 +32,8 @@ from mlgo_corpus.store.observations import (
     rows_of_batch,
 )
 
+pytestmark = pytest.mark.whole
+
 # Every type as a single element and as many, in an order that makes groups of one, two and three columns.
 EVERYTHING = LogHeader(
     (

@@ -37,6 +37,8 @@ from mlgo_corpus.store.packed import PackedCorpus
 from mlgo_corpus.store.packedrows import METADATA_COLUMNS, cut_command, join_command
 from mlgo_corpus.store.selection import corpus_digest, newest_producer, select_modules
 
+pytestmark = pytest.mark.whole
+
 Files = dict[str, bytes]
 MANIFEST = "corpus_description.json"
 

@@ -37,6 +37,8 @@ from mlgo_corpus.store.modulescan import iter_rows
 from mlgo_corpus.store.newcorpus import check_apart
 from mlgo_corpus.store.remote import RemotePath
 
+pytestmark = pytest.mark.whole
+
 Pair = tuple[Path, Path]
 # Of a report, what may differ: where things are, and the time it took.
 PLACES = ("corpus", "output", "seconds")

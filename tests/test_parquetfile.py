@@ -25,6 +25,8 @@ from mlgo_corpus.store.parquetfile import texts_of
 from mlgo_corpus.store.parquetpages import read_chunks, read_cost
 from mlgo_corpus.store.tables import open_parquet
 
+pytestmark = pytest.mark.whole
+
 VERBS = ("stats", "verify", "pack", "report", "combine", "split", "dedup")
 
 

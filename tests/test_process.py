@@ -18,6 +18,8 @@ from mlgo_corpus.errors import ToolError, Usage, UsageError
 from mlgo_corpus.run import process
 from mlgo_corpus.run.process import STDERR_TAIL, Child, run_tool, tied_to_us
 
+pytestmark = pytest.mark.whole
+
 
 def python(source: str) -> tuple[str, ...]:
     return (sys.executable, "-I", "-S", "-c", source)

@@ -26,6 +26,8 @@ from mlgo_corpus.run.rebuilding import RebuildCompiler, RebuildItem, RebuildSett
 from mlgo_corpus.store.certificate import RebuildRow
 from mlgo_corpus.store.corpus import Module
 
+pytestmark = pytest.mark.whole
+
 ROOT = Path(__file__).parents[1]
 C_SOURCE = """
 #include <stddef.h>

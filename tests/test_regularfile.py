@@ -16,6 +16,8 @@ from mlgo_corpus.store.certificate import CertificateJournal
 from mlgo_corpus.store.dataset import DatasetPaths, is_dataset
 from mlgo_corpus.store.regularfile import MAX_LIST_BYTES, read_regular
 
+pytestmark = pytest.mark.whole
+
 KINDS = {
     "fifo": "not a file",
     "device": "a link leads out of the corpus",

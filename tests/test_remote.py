@@ -46,6 +46,8 @@ from mlgo_corpus.run import publishing
 from mlgo_corpus.store import remote
 from mlgo_corpus.store.remote import RemotePath, parse_place
 
+pytestmark = pytest.mark.whole
+
 FEW = r"/(lctype|linit|lzio)\.o$"
 LOG = LOGS / "regalloc-priority.ltable.log"
 SERVER = """

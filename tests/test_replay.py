@@ -19,6 +19,8 @@ from mlgo_corpus.formats.cc1table import JOINED, JOINED_OR_SEPARATE, SEPARATE, S
 from mlgo_corpus.formats.cmdline import decode_options, split_options
 from mlgo_corpus.formats.replay import neutralise, refused_options, replay_command, required_files
 
+pytestmark = pytest.mark.whole
+
 VALUES_IN_WORD = JOINED | JOINED_OR_SEPARATE
 PLAIN = (
     *("-cc1", "-emit-obj", "-triple", "x86_64-pc-linux-gnu", "-O2", "-main-file-name", "a.c"),

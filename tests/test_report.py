@@ -28,6 +28,8 @@ from mlgo_corpus.cli.main import app
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.store.certificate import RebuildRow, write_certificate
 
+pytestmark = pytest.mark.whole
+
 MODULES = {"a/x.o": 900, "a/y.o": 1000, "b/z.o": 1500}
 
 

@@ -21,6 +21,8 @@ from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.stats import CorpusStats
 from mlgo_corpus.store.grouping import GROUPS
 
+pytestmark = pytest.mark.whole
+
 FIELD_OF = {"opt-level": "opt_level", "triple": "target_triple", "producer": "producer"}
 
 

@@ -34,6 +34,8 @@ from mlgo_corpus.run.toolchain import (
 )
 from mlgo_corpus.toolchain import list_toolchains
 
+pytestmark = pytest.mark.whole
+
 ALL = ("inlining", "regalloc-eviction", "regalloc-priority")
 
 

@@ -32,6 +32,8 @@ from mlgo_corpus.store.corpus import write_manifest
 from mlgo_corpus.store.tracetable import TraceRow, read_trace_rows
 from mlgo_corpus.trace import trace_corpus
 
+pytestmark = pytest.mark.whole
+
 FAKE = Path(__file__).parent / "fake_clang.py"
 COMMAND = b"-cc1\0-emit-obj\0-O2"
 NOT_KEPT = "error: (the message quotes a file of this machine and is not kept; --trust-corpus keeps it)"

@@ -14,12 +14,15 @@ from pathlib import Path
 
 import pytest
 from conftest import Llvm, unpack
+from forked import run_cli
 from test_cli import PACKAGE_ROOT
 from test_trace_bad_input import FAKE, cache_of, make_corpus, module, plain, traced
 
 from mlgo_corpus import extract_corpus
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.run.probe import probe_compiler
+
+pytestmark = pytest.mark.whole
 
 NOISY = """\
 import os
@@ -66,15 +69,7 @@ class Terminal:
         return (sys.executable, "-m", "mlgo_corpus.cli.main", "trace", *words)
 
     def run(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.argv(*words),
-            cwd=self.folder,
-            env={**self.env, **env},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return run_cli("trace", *words, cwd=self.folder, env={**self.env, **env}, timeout=60)
 
     def quick(self, *words: str) -> tuple[int, str, str]:
         """Run it in this process; give the exit code, stdout and stderr."""

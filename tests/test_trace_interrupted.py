@@ -43,6 +43,8 @@ from mlgo_corpus.store.dataset import DatasetFolder
 from mlgo_corpus.store.tracetable import read_trace_rows
 from mlgo_corpus.trace import trace_corpus
 
+pytestmark = pytest.mark.whole
+
 __all__ = ["fake", "nothing_is_left"]  # fixtures
 
 TIMES = frozenset({"wall_s", "cpu_s", "max_rss_bytes", "baseline_wall_s", "baseline_cpu_s", "baseline_max_rss_bytes"})

@@ -23,6 +23,8 @@ from mlgo_corpus.formats.replay import refused_options
 from mlgo_corpus.store.corpus import Module, write_manifest
 from mlgo_corpus.store.verification import Check, VerifyReason, check_module, check_options, status_of
 
+pytestmark = pytest.mark.whole
+
 MODULES = 34
 
 

@@ -21,6 +21,8 @@ from mlgo_corpus.formats.traininglog import LogReader, Observation
 from mlgo_corpus.store import quantiles
 from mlgo_corpus.vocab import SKIPPED
 
+pytestmark = pytest.mark.whole
+
 
 def values_of(logs: dict[str, bytes]) -> dict[str, np.ndarray[Any, Any]]:
     """Give all values of each feature and score, integers as int64."""
