@@ -135,8 +135,10 @@ _SERVERS: dict[frozenset[tuple[str, str]], Server] = {}
 
 
 def server_for(env: Mapping[str, str]) -> Server | None:
-    """Give the server for an environment; None where there can be none."""
+    """Give the server for an environment; None where there can be none, or other packages are to be found first."""
     if sys.platform != "linux" or len(json.dumps(dict(env))) > _LARGEST_REQUEST // 2:
+        return None
+    if env.get("PYTHONPATH") != os.path.dirname(os.path.dirname(os.path.abspath(__file__))):
         return None
     key = frozenset((name, value) for name, value in env.items() if decides_at_start(name))
     if key not in _SERVERS:
