@@ -233,7 +233,7 @@ class Shell:
             (tools / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
             (tools / name).chmod(0o755)
 
-    def run(self, command: str, *, strict: bool, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    def run(self, command: str, *, strict: bool, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         """Run commands where the last ones ended; ``strict``: stop at the first that fails."""
         # What is exported, the folder and the last exit code are kept for the next shell.
         keep = f'code=$?; {{ export -p; printf "cd %q\\n(exit $code)\\n" "$PWD"; }} >{self._state}'
