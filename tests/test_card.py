@@ -28,6 +28,8 @@ from mlgo_corpus.store.dataset import DatasetFolder
 from mlgo_corpus.store.logfiles import find_logs
 from mlgo_corpus.store.tracetable import TRACE_KIND, TraceReason, TraceRow
 
+pytestmark = pytest.mark.whole
+
 ABOUT = {
     "tool": "mlgo-corpus",
     "version": "1.2",

@@ -16,6 +16,8 @@ from mlgo_corpus import extract_corpus
 from mlgo_corpus.run.extraction import ExtractionRun
 from mlgo_corpus.store.journal import Journal
 
+pytestmark = pytest.mark.whole
+
 
 def test_a_duplicate_that_was_kept_for_a_moment(tmp_path: Path) -> None:
     build, corpus = tmp_path / "b", tmp_path / "corpus"

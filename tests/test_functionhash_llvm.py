@@ -15,6 +15,8 @@ from test_functionhash import real
 from mlgo_corpus.formats.functionhash import DefinedFunction, count_functions, read_functions
 from mlgo_corpus.formats.irtext import ENCODING, IDENTIFIER, Function, body_digest, opcodes, parse_module
 
+pytestmark = pytest.mark.whole
+
 Compile = Callable[..., Path]
 
 _TYPE = re.compile(rf"^%({IDENTIFIER}) = type (.*)$", re.MULTILINE)

@@ -20,6 +20,8 @@ from test_logs import LOGS, real_logs
 from mlgo_corpus import LogWriter, TensorSpec, convert_logs, read_log
 from mlgo_corpus.formats.tensorspec import ELEMENT_TYPES
 
+pytestmark = pytest.mark.whole
+
 KIND = "regalloc-eviction"
 
 

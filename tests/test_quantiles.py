@@ -13,6 +13,8 @@ from hypothesis.extra import numpy as hnp
 from mlgo_corpus.store import quantiles as module
 from mlgo_corpus.store.quantiles import Quantiles, Tally, quantiles
 
+pytestmark = pytest.mark.whole
+
 Numbers = np.ndarray[Any, Any]
 
 

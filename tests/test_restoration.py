@@ -17,6 +17,8 @@ from mlgo_corpus import LogWriter, TensorSpec, convert_logs, restore_logs
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.store.parts import contexts_schema
 
+pytestmark = pytest.mark.whole
+
 Rows = list[dict[str, Any]]
 KIND = "regalloc-priority"
 
