@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO ?= demo
 PYTEST_ARGS ?=
+# Some processes more than two cores have, as many tests wait.
+PYTEST_WORKERS ?= -n 3 --dist loadscope
 FUZZ_ARGS ?= --seconds 20
 # The development-mode compiler that tests use, with its sources and objects: made once for all checkouts.
 CACHE_HOME := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)
@@ -15,11 +17,13 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -q
 # Only what is in the virtual environment counts, on every machine.
 unexport PYTHONPATH
 unexport PYTHONHOME
+# Many processes load the same: what is compiled is kept.
+unexport PYTHONDONTWRITEBYTECODE
 export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test fuzz docs bench llvm devmode clean
+.PHONY: help demo check lint test fuzz docs bench llvm devmode clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -27,11 +31,16 @@ help: ## say what can be made
 demo: $(VENV)/.installed ## build real code with a compiler from pip, extract a corpus, trace it, convert a training log
 	$(BIN)/mlgo-corpus demo --output $(DEMO)
 
-test: $(VENV)/.installed-dev llvm devmode ## run ruff, mypy and pytest
+lint: $(VENV)/.installed-dev
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
-	MLGO_CORPUS_TEST_TOOLCHAIN="$(TEST_TOOLCHAIN)" $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: lint ## run ruff, mypy, and the tests that need no compiler and are done in a minute
+	$(BIN)/python -m pytest -n 2 --dist loadscope -q -m "not (llvm or ray or chromium or trainers or whole)" $(PYTEST_ARGS)
+
+test: lint llvm devmode ## run ruff, mypy and pytest
+	MLGO_CORPUS_TEST_TOOLCHAIN="$(TEST_TOOLCHAIN)" $(BIN)/python -m pytest $(PYTEST_WORKERS) $(PYTEST_ARGS)
 
 fuzz: $(VENV)/.installed-dev llvm ## look for inputs that break a promise: 20 seconds of each fuzzer, or FUZZ_ARGS
 	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)

@@ -33,6 +33,7 @@ import typer.main
 from mlgo_corpus.cli.demo import TRAINING_LOGS
 from mlgo_corpus.cli.main import app
 from tests.conftest import DATA, ROOT, Llvm
+from tests.forked import shell_words
 
 DOCS = ROOT / "docs"
 LANGUAGES = {"console", "sh", "python", "pycon", "text"}
@@ -216,9 +217,6 @@ class Shell:
             ("ld.lld", llvm.tool("ld.lld")),
         ):
             (tools / name).symlink_to(program or "")
-        for name, module in (("mlgo-corpus", "-m mlgo_corpus.cli.main"), ("python", "")):
-            (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n')
-            (tools / name).chmod(0o755)
         _write_sources(self.work)
         self._env = {
             **{name: value for name, value in os.environ.items() if name not in ("CC", "CXX", "AR", "CFLAGS")},
@@ -230,8 +228,11 @@ class Shell:
             "LC_ALL": "C.UTF-8",
             "MLGO_CORPUS_CACHE": str(folder / "cache"),
         }
+        for name, words in (("mlgo-corpus", shell_words(self._env)), ("python", [sys.executable])):
+            (tools / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+            (tools / name).chmod(0o755)
 
-    def run(self, command: str, *, strict: bool, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    def run(self, command: str, *, strict: bool, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         """Run commands where the last ones ended; ``strict``: stop at the first that fails."""
         # What is exported, the folder and the last exit code are kept for the next shell.
         keep = f'code=$?; {{ export -p; printf "cd %q\\n(exit $code)\\n" "$PWD"; }} >{self._state}'

@@ -355,6 +355,7 @@ def iter_html(folder: Path) -> Iterator[tuple[Path, Page]]:
         yield path, Page(path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.whole
 def test_no_link_of_the_built_pages_is_dead(html: Path) -> None:
     built = dict(iter_html(html))
     assert {path.stem for path in DOCS.glob("*.md")} <= {path.stem for path in built}
@@ -374,6 +375,7 @@ def test_no_link_of_the_built_pages_is_dead(html: Path) -> None:
     assert not dead
 
 
+@pytest.mark.whole
 def test_the_built_pages_fetch_nothing_from_elsewhere(html: Path) -> None:
     for path, page in iter_html(html):
         for asset in page.assets:
@@ -383,6 +385,7 @@ def test_the_built_pages_fetch_nothing_from_elsewhere(html: Path) -> None:
         assert not re.search(r"(@import\s|url\(\s*['\"]?)(https?:)?//", text), path.name
 
 
+@pytest.mark.whole
 def test_the_built_reference_has_every_verb_option_and_public_name(html: Path) -> None:
     import mlgo_corpus
 
@@ -398,6 +401,7 @@ def test_the_built_reference_has_every_verb_option_and_public_name(html: Path) -
         assert f"mlgo_corpus.{name}" in anchors or name == "__version__"
 
 
+@pytest.mark.whole
 def test_links_of_the_markdown_lead_to_files(html: Path) -> None:
     """As a page of a code-hosting site shows them, and to headings that are there."""
     for page in pages():

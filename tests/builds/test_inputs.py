@@ -416,6 +416,7 @@ def deep_folder(tmp_path: Path) -> Iterator[Path]:
     run_checked("rm", "-r", "d")  # pytest cannot clean up what it cannot name
 
 
+@pytest.mark.whole
 def test_deep_folders_are_walked_as_far_as_paths_reach(deep_folder: Path) -> None:
     unreachable, found = objects(deep_folder)
     assert (unreachable.problem, unreachable.detail) == ("unreadable", "the folder cannot be read: File name too long")
@@ -432,6 +433,7 @@ def test_objects_come_before_the_whole_folder_is_read() -> None:
     assert [item.name for item in found] == ["b/x.o", "b/y.o"]
 
 
+@pytest.mark.whole
 def test_memory_is_bounded_by_the_largest_folder() -> None:
     for folder in range(20):
         Path(f"b/{folder}").mkdir(parents=True)

@@ -22,6 +22,7 @@ from mlgo_corpus import Corpus
 from mlgo_corpus.compilers.find import find_zig
 from mlgo_corpus.formats.commands.buildfiles import parse_compile_commands
 from tests.conftest import DATA, EMBED, PACKAGE_ROOT, Llvm, ignoring, run_checked
+from tests.forked import run_cli
 
 MAKEFILE = """\
 .PHONY: all sub
@@ -91,15 +92,8 @@ def environment() -> dict[str, str]:
 
 
 def build(folder: Path, llvm: Llvm, *words: str | Path, corpus: str = "../corpus") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command("--output", corpus, "--compiler", llvm.clang, *words),
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    options = ("--output", corpus, "--compiler", llvm.clang, *words)
+    return run_cli("build", *options, cwd=folder, env=environment(), timeout=240)
 
 
 def build_json(folder: Path, llvm: Llvm, *words: str | Path, status: int = 0) -> dict[str, Any]:
@@ -553,7 +547,7 @@ def test_with_the_compiler_from_pip(llvm22: Llvm, work: Path, tmp_path: Path) ->
     write(work, {"a.c": "int b(void); int a(void) { return b(); }\n", "b.cc": 'extern "C" int b(void) { return 1; }\n'})
     script = "cc -O2 -c a.c && g++ -O2 -c b.cc && ar rcs libab.a a.o b.o"
     argv = command("-o", "../corpus", "--compiler", f"{sys.executable} -m ziglang cc", "--", "sh", "-c", script)
-    done = subprocess.run(argv, cwd=work, env=environment(), capture_output=True, text=True, timeout=240, check=False)
+    done = run_cli(*argv[3:], cwd=work, env=environment(), timeout=240)
     assert done.returncode == 0, done.stderr
     found = contents(tmp_path / "corpus")
     assert set(found) == {"a.o", "b.o"}

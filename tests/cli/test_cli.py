@@ -13,12 +13,20 @@ import pytest
 
 from mlgo_corpus import __version__
 from tests.conftest import PACKAGE_ROOT, unpack
-from tests.forked import run_cli
+from tests.forked import run_cli, server_for
+
+pytestmark = pytest.mark.whole
 
 
 def mlgo(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
-    return run_cli(*arguments, cwd=cwd, env=env)
+    return run_cli(*arguments, cwd=cwd, env=cli_environment())
+
+
+def cli_environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": PACKAGE_ROOT, "COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
+
+
+server_for(cli_environment())  # before tests look for processes that others leave
 
 
 @pytest.fixture

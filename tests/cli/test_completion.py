@@ -12,6 +12,8 @@ import pytest
 
 from tests.conftest import PACKAGE_ROOT
 
+pytestmark = pytest.mark.whole
+
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Path:

@@ -23,6 +23,8 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.runs.builds import demo as demobuild
 from mlgo_corpus.runs.builds.demo import COMMANDS_NAME, STATE_NAME, DemoBuild, build_demo_objects
 
+pytestmark = pytest.mark.whole
+
 needs_zig = pytest.mark.skipif(
     find_zig() is None and os.environ.get("CI") != "true",
     reason="the ziglang package is not installed (pip install ziglang)",

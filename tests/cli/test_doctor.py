@@ -20,13 +20,16 @@ from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.doctor import Diagnosis, Finding, Group, State, diagnose
 from mlgo_corpus.errors import UsageError
 from tests.conftest import PACKAGE_ROOT, Llvm
+from tests.forked import run_cli
+
+pytestmark = pytest.mark.whole
 
 
 def mlgo(*arguments: str, env: Mapping[str, str] = {}, setting: str = "") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": PACKAGE_ROOT, "COLUMNS": "120", "NO_COLOR": "1", **env}
-    argv = [sys.executable, "-m", "mlgo_corpus.cli.main", *arguments]
-    if setting:
-        argv = ["bash", "-c", f'{setting}; exec "$@"', "bash", *argv]
+    if not setting:
+        return run_cli(*arguments, env=environment)
+    argv = ["bash", "-c", f'{setting}; exec "$@"', "bash", sys.executable, "-m", "mlgo_corpus.cli.main", *arguments]
     return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 

@@ -15,6 +15,8 @@ from tests.cli.test_cli import mlgo
 from tests.conftest import PACKAGE_ROOT
 from tests.runs.datasets.test_logs import LOGS, data_of, real_logs, tree
 
+pytestmark = pytest.mark.whole
+
 GOOD = LOGS / "regalloc-priority.ltable.log"
 
 

@@ -18,7 +18,10 @@ from mlgo_corpus import extract_corpus
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.compilers.probe import probe_compiler
 from tests.conftest import PACKAGE_ROOT, Llvm, unpack
+from tests.forked import run_cli
 from tests.runs.trace.test_bad_input import FAKE, cache_of, make_corpus, module, plain, traced
+
+pytestmark = pytest.mark.whole
 
 NOISY = """\
 import os
@@ -65,15 +68,7 @@ class Terminal:
         return (sys.executable, "-m", "mlgo_corpus.cli.main", "trace", *words)
 
     def run(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.argv(*words),
-            cwd=self.folder,
-            env={**self.env, **env},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return run_cli("trace", *words, cwd=self.folder, env={**self.env, **env}, timeout=60)
 
     def quick(self, *words: str) -> tuple[int, str, str]:
         """Run it in this process; give the exit code, stdout and stderr."""

@@ -34,6 +34,8 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.toolchain import list_toolchains
 from tests.conftest import Llvm
 
+pytestmark = pytest.mark.whole
+
 ALL = ("inlining", "regalloc-eviction", "regalloc-priority")
 
 

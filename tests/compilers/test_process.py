@@ -18,6 +18,8 @@ from mlgo_corpus.compilers import process
 from mlgo_corpus.compilers.process import STDERR_TAIL, Child, run_tool, tied_to_us
 from mlgo_corpus.errors import ToolError, Usage, UsageError
 
+pytestmark = pytest.mark.whole
+
 
 def python(source: str) -> tuple[str, ...]:
     return (sys.executable, "-I", "-S", "-c", source)

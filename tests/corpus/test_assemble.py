@@ -33,6 +33,8 @@ from tests.handmade import bitcode, corpus, files, manifest, put, rows
 from tests.runs.extract.test_bad_input import as_nobody
 from tests.runs.extract.test_incremental import in_child
 
+pytestmark = pytest.mark.whole
+
 
 def make(output: Path, modules: Path, named: str = "r", **options: Any) -> NewCorpus:
     """Put a corpus's modules in a new one."""

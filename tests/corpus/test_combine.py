@@ -18,6 +18,8 @@ from tests.cli.test_cli import mlgo
 from tests.conftest import unpack
 from tests.handmade import COMMAND, bitcode, corpus, files, manifest, put, row, rows, table
 
+pytestmark = pytest.mark.whole
+
 
 def upstream_manifest(root: Path) -> bytes:
     """Combine as LLVM's combine_training_corpus describes it, in the order of the folders' names.

@@ -15,6 +15,8 @@ from tests.cli.test_cli import mlgo
 from tests.conftest import Llvm, run_checked
 from tests.handmade import COMMAND, bitcode, corpus, files, manifest, put, row, rows, table
 
+pytestmark = pytest.mark.whole
+
 ARGS = ["-cc1", "-O2", "-emit-obj"]
 
 

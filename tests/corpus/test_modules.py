@@ -38,6 +38,7 @@ def first(**other: Any) -> ModuleRow:
     return ModuleRow("a.o", "b/a.o", None, "ok", "ok", "", **other)
 
 
+@pytest.mark.whole
 @settings(deadline=None, max_examples=50)
 @given(st.lists(ROWS, max_size=10))
 def test_rows_come_back(tmp_path_factory: pytest.TempPathFactory, given_rows: list[ModuleRow]) -> None:
@@ -117,6 +118,7 @@ def test_metadata_that_says_nothing(tmp_path: Path, said: bytes) -> None:
         assert str(error).startswith(f"{path}: cannot be read: ")  # noqa: PT017 - either is right
 
 
+@pytest.mark.whole
 def test_truncation_at_every_byte(tmp_path: Path) -> None:
     path = tmp_path / "modules.parquet"
     write_module_rows(path, tmp_path / "tmp", [first()], {})

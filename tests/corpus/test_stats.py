@@ -21,6 +21,8 @@ from tests.cli.test_cli import mlgo
 from tests.conftest import unpack
 from tests.handmade import bitcode, corpus, row, rows, table
 
+pytestmark = pytest.mark.whole
+
 FIELD_OF = {"opt-level": "opt_level", "triple": "target_triple", "producer": "producer"}
 
 

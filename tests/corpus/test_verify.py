@@ -23,6 +23,8 @@ from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.formats.commands.replay import refused_options
 from tests.conftest import Llvm, run_checked, unpack
 
+pytestmark = pytest.mark.whole
+
 MODULES = 34
 
 

@@ -30,6 +30,8 @@ from mlgo_corpus.formats.logs.meanings import describe
 from tests.dataset.test_tracetable import header_of, trace
 from tests.runs.datasets.test_logs import KINDS, real_logs
 
+pytestmark = pytest.mark.whole
+
 ABOUT = {
     "tool": "mlgo-corpus",
     "version": "1.2",

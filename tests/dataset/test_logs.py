@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import pytest
 from mlgo_corpus import LogWriter, TensorSpec, convert_logs, read_log
 from mlgo_corpus.errors import FormatError, UsageError
 from tests.conftest import PACKAGE_ROOT
+from tests.forked import shell_words
 from tests.runs.datasets.test_logs import (
     LOGS,
     beside,
@@ -31,6 +33,8 @@ from tests.runs.datasets.test_logs import (
     restored,
     tree,
 )
+
+pytestmark = pytest.mark.whole
 
 LARGE = LOGS / "regalloc-eviction.lvm.log"
 
@@ -238,8 +242,8 @@ def standard_input(data: bytes) -> Iterator[None]:
 
 def in_bash(script: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
     """Run a script in which ``convert`` is ``mlgo-corpus logs-to-parquet``."""
-    function = f"""convert() {{ '{sys.executable}' -m mlgo_corpus.cli.main logs-to-parquet "$@"; }}; """
     env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
+    function = f"""convert() {{ {shlex.join(shell_words(env))} logs-to-parquet "$@"; }}; """
     argv = ["bash", "-c", function + script]
     return subprocess.run(argv, env=env, capture_output=True, timeout=60, check=False, **options)
 

@@ -32,6 +32,8 @@ from tests.conftest import DATA
 from tests.formats.logs.test_events import LARGEST, LOGS, headers, make_log, plain_events, spec
 from tests.formats.logs.test_tensors import TYPES
 
+pytestmark = pytest.mark.whole
+
 # Every type as a single element and as many, in an order that makes groups of one, two and three columns.
 EVERYTHING = LogHeader(
     (

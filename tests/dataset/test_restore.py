@@ -17,6 +17,8 @@ from mlgo_corpus.dataset.writer import contexts_schema
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from tests.runs.datasets.test_logs import LOGS, beside, data_of, parts_of, real_logs, tree
 
+pytestmark = pytest.mark.whole
+
 Rows = list[dict[str, Any]]
 KIND = "regalloc-priority"
 

@@ -27,7 +27,7 @@ UNSHARE = ("unshare", *(() if os.geteuid() == 0 else ("--map-root-user",)), "--n
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 
 
-def run_alone(script: Path, *arguments: str | Path, timeout: float = 240) -> Any:
+def run_alone(script: Path, *arguments: str | Path, timeout: float = 600) -> Any:
     """Run a script that prints JSON on its last line, and give that."""
     require_namespaces()
     # Sockets live in there, whose names must be short; other clusters of this machine must not be found.

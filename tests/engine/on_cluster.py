@@ -158,7 +158,12 @@ def calls() -> dict[str, Any]:
         until(lambda: any((host.running, host.waiting) == (2, 2) for host in shared.hosts()))
         found["busy host"] = first.hosts
         found["placed"] = [worker.hosts for worker in [shared.create(Echo) for _ in range(3)]]
-        found["states"] = sorted((host.slots, host.running, host.waiting) for host in shared.hosts())
+
+        def states() -> list[tuple[int, int, int]]:
+            return sorted((host.slots, host.running, host.waiting) for host in shared.hosts())
+
+        until(lambda: states() == [(2, 0, 0), (2, 2, 2)])
+        found["states"] = states()
         found["cancelled"] = [call.cancel() for call in waiting]
         found["cancelled again"] = [call.cancel() for call in waiting]
         first.release()

@@ -1,6 +1,7 @@
-"""What `test_rayengine` does with a Ray cluster: ``ray_scenarios.py SCENARIO FOLDER``, in a network namespace.
+"""What `test_rayengine` does with a Ray cluster: ``ray_scenarios.py FOLDER...``, in a network namespace.
 
-A scenario starts a cluster of three machines, which are all this one, and prints what it saw as one line of JSON.
+All scenarios have one cluster of three machines, which are all this one; each has a folder of its name. What they saw,
+or how they failed, is printed as one line of JSON.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +30,7 @@ from tests.engine import raywork
 from tests.runs.journals import kept
 
 SEED = int(os.environ.get("MLGO_CORPUS_RAY_SEED", "0"))
+ROUNDS = 3 * int(os.environ.get("MLGO_CORPUS_RAY_ROUNDS", "2"))
 
 
 @contextmanager
@@ -74,67 +77,71 @@ def gone_within(seconds: float) -> list[int]:
     return left
 
 
-def basics(_: Path) -> dict[str, Any]:
+def basics(made: Cluster, _: Path) -> dict[str, Any]:
     """The cases of the local engine's tests, by the same function on both."""
-    with cluster() as made:
-        ray = EngineChoice("ray", made.address)
+    ray = EngineChoice("ray", made.address)
 
-        def both(function: Callable[[Any], Any], items: Any, **options: Any) -> list[list[Any]]:
-            options = {"limit": 60, **options}
-            return [
-                plain(parallel_map(function, items, jobs=2, engine=engine, **options))
-                for engine in (ray, EngineChoice())
-            ]
+    def both(function: Callable[[Any], Any], items: Any, **options: Any) -> list[list[Any]]:
+        options = {"limit": 60, **options}
+        return [
+            plain(parallel_map(function, items, jobs=2, engine=engine, **options)) for engine in (ray, EngineChoice())
+        ]
 
-        found: dict[str, Any] = {
-            "order": both(raywork.double, range(1000)),
-            "one_by_one": both(raywork.double, range(50), weigh=lambda _: 1.0, long_items=True),
-            "crash": both(raywork.die_on_seven, range(40)),
-            "crash_alone": both(raywork.die_on_seven, range(12), weigh=lambda _: 1.0),
-            "hang": both(raywork.hang_on_three, range(6), limit=0.5),
-            "large": [[len(one) for one in made] for made in both(raywork.large, range(6))],
-            "none": both(raywork.double, []),
-            "by_value": plain(parallel_map(lambda item: item + 1, range(40), jobs=2, limit=60, engine=ray)),
-            "figures": [[one.host, one.items] for one in ray.status.figures[:2]],
-        }
-        for name, options in (
-            ("refused", {"function": raywork.refuse}),
-            ("needs", {"function": raywork.double, "needs": ["/is/not/there"]}),
-        ):
-            try:
-                list(parallel_map(items=range(40), jobs=2, limit=60, engine=ray, **options))
-            except (ValueError, MlgoCorpusError) as error:
-                found[name] = [type(error).__name__, str(error)]
-        results = parallel_map(raywork.nap, range(10), jobs=None, limit=60, weigh=lambda _: 1.0, engine=ray)
-        closer = threading.Timer(3.0, lambda: None)
-        closer.start()
-        found["first"] = next(results)
-        found["running"] = len(worker_processes()) > 0
-        results.close()  # type: ignore[attr-defined]
-        found["left"] = gone_within(10)
-        return found
+    found: dict[str, Any] = {
+        "order": both(raywork.double, range(1000)),
+        "one_by_one": both(raywork.double, range(50), weigh=lambda _: 1.0, long_items=True),
+        "crash": both(raywork.die_on_seven, range(40)),
+        "crash_alone": both(raywork.die_on_seven, range(12), weigh=lambda _: 1.0),
+        "hang": both(raywork.hang_on_three, range(6), limit=0.5),
+        "large": [[len(one) for one in made] for made in both(raywork.large, range(6))],
+        "none": both(raywork.double, []),
+        "by_value": plain(parallel_map(lambda item: item + 1, range(40), jobs=2, limit=60, engine=ray)),
+        "figures": [[one.host, one.items] for one in ray.status.figures[:2]],
+    }
+    for name, options in (
+        ("refused", {"function": raywork.refuse}),
+        ("needs", {"function": raywork.double, "needs": ["/is/not/there"]}),
+    ):
+        try:
+            list(parallel_map(items=range(40), jobs=2, limit=60, engine=ray, **options))
+        except (ValueError, MlgoCorpusError) as error:
+            found[name] = [type(error).__name__, str(error)]
+    results = parallel_map(raywork.nap, range(10), jobs=None, limit=60, weigh=lambda _: 1.0, engine=ray)
+    closer = threading.Timer(3.0, lambda: None)
+    closer.start()
+    found["first"] = next(results)
+    found["running"] = len(worker_processes()) > 0
+    results.close()  # type: ignore[attr-defined]
+    found["left"] = gone_within(10)
+    return found
 
 
-def kills(folder: Path) -> dict[str, Any]:
-    """Workers, worker processes and machines killed at random moments, in ten rounds."""
+def kills(made: Cluster, folder: Path) -> dict[str, Any]:
+    """Workers, worker processes and machines killed when a random number of items is done, in some rounds."""
     chance = random.Random(SEED)
     rounds = []
-    with cluster() as made:
-        for number in range(10):
-            marks = folder / str(number)
-            marks.mkdir()
-            ray = EngineChoice("ray", made.address, retries=5)
-            items = [(item, str(marks)) for item in range(60)]
-            kind = ("actor", "process", "machine")[number % 3]
-            killer = threading.Timer(chance.uniform(0.1, 3.0), strike, (made, kind, chance))
-            killer.start()
-            results = list(parallel_map(raywork.mark, items, jobs=3, limit=60, weigh=lambda _: 1.0, engine=ray))
-            killer.join()
-            files = sorted(int(path.name) for path in marks.iterdir())
-            rounds.append([kind, plain(results) == list(range(60)), files == list(range(60)), gone_within(10)])
-            if kind == "machine":
-                made.add_node(num_cpus=1, object_store_memory=80 << 20, node_ip_address="127.0.0.1")
+    for number in range(ROUNDS):
+        marks = folder / str(number)
+        marks.mkdir()
+        ray = EngineChoice("ray", made.address, retries=5)
+        items = [(item, str(marks)) for item in range(60)]
+        kind = ("actor", "process", "machine")[number % 3]
+        killer = threading.Thread(target=strike_after, args=(chance.randrange(40), marks, made, kind, chance))
+        killer.start()
+        results = list(parallel_map(raywork.mark, items, jobs=3, limit=60, weigh=lambda _: 1.0, engine=ray))
+        killer.join()
+        files = sorted(int(path.name) for path in marks.iterdir())
+        rounds.append([kind, plain(results) == list(range(60)), files == list(range(60)), gone_within(10)])
+        if kind == "machine":
+            made.add_node(num_cpus=1, object_store_memory=80 << 20, node_ip_address="127.0.0.1")
     return {"rounds": rounds}
+
+
+def strike_after(done: int, marks: Path, made: Cluster, kind: str, chance: random.Random) -> None:
+    """Kill something when so many items are done, or are about to be."""
+    while len(os.listdir(marks)) < done or not worker_processes():
+        time.sleep(0.01)
+    strike(made, kind, chance)
 
 
 def strike(made: Cluster, kind: str, chance: random.Random) -> None:
@@ -156,55 +163,52 @@ def strike(made: Cluster, kind: str, chance: random.Random) -> None:
         os.kill(chance.choice(found), signal.SIGKILL)
 
 
-def no_compiler_is_left(folder: Path) -> dict[str, Any]:
+def no_compiler_is_left(made: Cluster, folder: Path) -> dict[str, Any]:
     """An actor is killed while a program of its worker process runs: all of it is gone, and the item is done again."""
     found: dict[str, Any] = {}
-    with cluster(nodes=1) as made:
-        for kind in ("actor", "process"):
-            ray = EngineChoice("ray", made.address)
-            items = [(number, str(folder / f"{kind}-{number}")) for number in range(2)]
-            results = parallel_map(raywork.nap_once, items, jobs=1, limit=60, weigh=lambda _: 1.0, engine=ray)
-            thread = threading.Thread(target=lambda: found.__setitem__(kind, list(results)))  # noqa: B023 - joined
-            thread.start()
-            while not (folder / f"{kind}-0").exists():
-                time.sleep(0.02)
-            napping = int((folder / f"{kind}-0").read_text())
-            strike(made, kind, random.Random(0))
-            end = time.monotonic() + 10
-            while Path(f"/proc/{napping}").exists() and time.monotonic() < end:
-                time.sleep(0.02)
-            found[f"{kind}_left"] = Path(f"/proc/{napping}").exists()
-            thread.join()
+    for kind in ("actor", "process"):
+        ray = EngineChoice("ray", made.address)
+        items = [(number, str(folder / f"{kind}-{number}")) for number in range(2)]
+        results = parallel_map(raywork.nap_once, items, jobs=1, limit=60, weigh=lambda _: 1.0, engine=ray)
+        thread = threading.Thread(target=lambda: found.__setitem__(kind, list(results)))  # noqa: B023 - joined
+        thread.start()
+        while not (folder / f"{kind}-0").exists():
+            time.sleep(0.02)
+        napping = int((folder / f"{kind}-0").read_text())
+        strike(made, kind, random.Random(0))
+        end = time.monotonic() + 10
+        while Path(f"/proc/{napping}").exists() and time.monotonic() < end:
+            time.sleep(0.02)
+        found[f"{kind}_left"] = Path(f"/proc/{napping}").exists()
+        thread.join()
     return found
 
 
-def bad_machine(folder: Path) -> dict[str, Any]:
+def bad_machine(made: Cluster, folder: Path) -> dict[str, Any]:
     """One of three machines takes every item down: the others do the work."""
-    with cluster() as made:
-        ray = EngineChoice("ray", made.address, retries=2)
-        items = [(number, str(folder / "bad")) for number in range(40)]
-        results = parallel_map(raywork.die_on_bad_machine, items, jobs=None, limit=60, weigh=lambda _: 1.0, engine=ray)
-        return {"same": list(results) == list(range(40)), "figures": sorted(one.items for one in ray.status.figures)}
+    ray = EngineChoice("ray", made.address, retries=2)
+    items = [(number, str(folder / "bad")) for number in range(40)]
+    results = parallel_map(raywork.die_on_bad_machine, items, jobs=None, limit=60, weigh=lambda _: 1.0, engine=ray)
+    return {"same": list(results) == list(range(40)), "figures": sorted(one.items for one in ray.status.figures)}
 
 
-def verbs(folder: Path) -> dict[str, Any]:
+def verbs(made: Cluster, folder: Path) -> dict[str, Any]:
     """Run commands; those with ``@`` for an engine are run twice, with the output in ``local`` and ``ray``."""
     commands = json.loads((folder / "commands.json").read_text())
     found = []
-    with cluster() as made:
-        for command in commands:
-            for engine in ("local", "ray"):
-                words = [word.replace("@", engine) for word in command]
-                words += ["--engine", engine, "--json", *(("--ray-address", made.address) if engine == "ray" else ())]
-                done = subprocess.run(
-                    (sys.executable, "-m", "mlgo_corpus.cli.main", *words),
-                    cwd=folder, capture_output=True, text=True, check=False,
-                )  # fmt: skip
-                found.append([done.returncode, done.stdout, done.stderr])
+    for command in commands:
+        for engine in ("local", "ray"):
+            words = [word.replace("@", engine) for word in command]
+            words += ["--engine", engine, "--json", *(("--ray-address", made.address) if engine == "ray" else ())]
+            done = subprocess.run(
+                (sys.executable, "-m", "mlgo_corpus.cli.main", *words),
+                cwd=folder, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            found.append([done.returncode, done.stdout, done.stderr])
     return {"done": found}
 
 
-def driver_killed(folder: Path) -> dict[str, Any]:
+def driver_killed(made: Cluster, folder: Path) -> dict[str, Any]:
     """A driver is killed four times among its modules and once after them, and started again; then it may end.
 
     A policy of the test's holds one module until there is a file ``go``, so that no driver ends before it is killed.
@@ -217,38 +221,48 @@ def driver_killed(folder: Path) -> dict[str, Any]:
     def finished() -> int:
         return len(kept(folder / "ray-killed" / ".mlgo-corpus"))
 
-    with cluster() as made:
-        words = (sys.executable, "-m", "mlgo_corpus.cli.main", *[word.replace("@", "ray") for word in commands[0]])
-        words = (*words, "--engine", "ray", "--ray-address", made.address, "--json")
-        for number in range(5):
-            enough = min(finished() + chance.randint(0, 4), modules - 1)
-            if number == 4:
-                (folder / "go").touch()
-                enough = modules
-            with (folder / "errors").open("w") as errors:
-                driver = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=errors)
-            while driver.poll() is None and (finished() < enough or not worker_processes()):
-                time.sleep(0.01)
-            found["killed"] += driver.poll() is None
-            driver.kill()
-            if driver.wait() > 0:
-                found["failed"] = (folder / "errors").read_text()
-            found["left"] += gone_within(30)
-        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
-        found["last"] = [done.returncode, done.stdout, done.stderr]
+    words = (sys.executable, "-m", "mlgo_corpus.cli.main", *[word.replace("@", "ray") for word in commands[0]])
+    words = (*words, "--engine", "ray", "--ray-address", made.address, "--json")
+    for number in range(5):
+        enough = min(finished() + chance.randint(0, 4), modules - 1)
+        if number == 4:
+            (folder / "go").touch()
+            enough = modules
+        with (folder / "errors").open("w") as errors:
+            driver = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=errors)
+        while driver.poll() is None and (finished() < enough or not worker_processes()):
+            time.sleep(0.01)
+        found["killed"] += driver.poll() is None
+        driver.kill()
+        if driver.wait() > 0:
+            found["failed"] = (folder / "errors").read_text()
+        found["left"] += gone_within(30)
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    found["last"] = [done.returncode, done.stdout, done.stderr]
     return found
 
 
-def memory(_: Path) -> dict[str, Any]:
+def memory(made: Cluster, _: Path) -> dict[str, Any]:
     """Many items that do nothing: the driver's memory after a tenth of them, and after all."""
-    with cluster(nodes=1) as made:
-        ray = EngineChoice("ray", made.address)
-        seen = []
-        for number, _item in enumerate(parallel_map(raywork.no_operation, range(20_000), jobs=1, limit=60, engine=ray)):
-            if number % 2_000 == 1_999:
-                seen.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-        return {"kilobytes": seen}
+    ray = EngineChoice("ray", made.address)
+    seen = []
+    for number, _item in enumerate(parallel_map(raywork.no_operation, range(20_000), jobs=1, limit=60, engine=ray)):
+        if number % 2_000 == 1_999:
+            seen.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    return {"kilobytes": seen}
+
+
+def main(folders: list[Path]) -> dict[str, Any]:
+    """Run the scenarios that folders are named for; one that fails does not keep the others from it."""
+    seen: dict[str, Any] = {}
+    with cluster() as made:
+        for folder in folders:
+            try:
+                seen[folder.name] = globals()[folder.name](made, folder)
+            except Exception:
+                seen[folder.name] = traceback.format_exc()
+    return seen
 
 
 if __name__ == "__main__":
-    print(json.dumps(globals()[sys.argv[1]](Path(sys.argv[2]))))  # noqa: T201 - the result
+    print(json.dumps(main([Path(word) for word in sys.argv[1:]])))  # noqa: T201 - the result

@@ -73,10 +73,16 @@ def mark(item: tuple[int, str]) -> int:
 
 
 def die_on_bad_machine(item: tuple[int, str]) -> int:
-    """Die on the machine that was the first to look; a machine here is a worker process's grandparent."""
+    """Die on the machine that was the first to look; a machine here is a worker process's grandparent.
+
+    Nothing is done before three machines are at work, for with one alone there is no other to do it.
+    """
     number, place = item
     with open(f"/proc/{os.getppid()}/status") as status:
         (machine,) = (line.split()[1] for line in status if line.startswith("PPid:"))
+    Path(f"{place}-works-{machine}").touch()
+    while len(list(Path(place).parent.glob(f"{Path(place).name}-works-*"))) < 3:
+        time.sleep(0.02)
     Path(f"{place}.{os.getpid()}").write_text(machine)
     with suppress(FileExistsError):  # the file is there when what it says is
         os.link(f"{place}.{os.getpid()}", place)

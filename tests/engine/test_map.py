@@ -18,6 +18,8 @@ from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.engine.map import parallel_map
 from tests.conftest import PACKAGE_ROOT
 
+pytestmark = pytest.mark.whole
+
 
 def double(item: int) -> int:
     return item * 2

@@ -26,6 +26,8 @@ from mlgo_corpus.files.tables import open_parquet
 from tests.conftest import PACKAGE_ROOT
 from tests.handmade import bitcode, corpus, row, table
 
+pytestmark = pytest.mark.whole
+
 VERBS = ("stats", "verify", "pack", "report", "combine", "split", "dedup")
 
 

@@ -13,6 +13,8 @@ from hypothesis.extra import numpy as hnp
 from mlgo_corpus.files import quantiles as module
 from mlgo_corpus.files.quantiles import Quantiles, Tally, quantiles
 
+pytestmark = pytest.mark.whole
+
 Numbers = np.ndarray[Any, Any]
 
 

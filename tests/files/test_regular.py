@@ -15,6 +15,8 @@ from mlgo_corpus.files.regular import MAX_LIST_BYTES, read_regular
 from tests.files.test_parquet import VERBS, run
 from tests.handmade import bitcode, corpus, row, table
 
+pytestmark = pytest.mark.whole
+
 KINDS = {
     "fifo": "not a file",
     "device": "a link leads out of the corpus",

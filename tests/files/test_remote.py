@@ -46,6 +46,8 @@ from tests.runs.datasets.test_logs import LOGS, tree
 from tests.runs.trace.test_trace import lua_corpus
 from tests.view.reportinputs import function_columns, plain_trace, sizes
 
+pytestmark = pytest.mark.whole
+
 FEW = r"/(lctype|linit|lzio)\.o$"
 LOG = LOGS / "regalloc-priority.ltable.log"
 SERVER = """

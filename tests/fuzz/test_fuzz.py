@@ -15,6 +15,8 @@ from tests.formats.objects.test_archive import write_gnu
 from tests.fuzz.driver import NAMES, fuzz
 from tests.fuzz.verbs import run_verb
 
+pytestmark = pytest.mark.whole
+
 # So many inputs take a second or so.
 INPUTS = {"objects": 5, "logs": 8, "corpora": 4, "names": 3, "sessions": 8, "kills": 2}
 

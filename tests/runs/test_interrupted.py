@@ -15,6 +15,8 @@ from mlgo_corpus import LogWriter, TensorSpec, convert_logs, make_corpus
 from mlgo_corpus.compilers.probe import PROBE_DATA
 from tests.conftest import PACKAGE_ROOT
 
+pytestmark = pytest.mark.whole
+
 COMMAND = ("-cc1", "-O2")
 
 

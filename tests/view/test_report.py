@@ -28,6 +28,8 @@ from tests.conftest import DATA
 from tests.handmade import bitcode, corpus, row, table
 from tests.view.reportinputs import HOSTILE, function_columns, plain_trace, sizes, trace, trace_row
 
+pytestmark = pytest.mark.whole
+
 MODULES = {"a/x.o": 900, "a/y.o": 1000, "b/z.o": 1500}
 
 

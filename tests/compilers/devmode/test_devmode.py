@@ -27,6 +27,8 @@ from mlgo_corpus.files.lock import locked
 from mlgo_corpus.formats.logs.tasks import TASKS, Task, for_clang
 from tests.conftest import DATA, Llvm, unpack
 
+pytestmark = pytest.mark.whole
+
 CONDITION = "#ifdef LLVM_HAVE_TFLITE\n"
 
 VERSION = "set(LLVM_VERSION_MAJOR 19)\nset(LLVM_VERSION_MINOR 1)\nset(LLVM_VERSION_PATCH 7)\n"

@@ -37,6 +37,8 @@ from tests.conftest import Llvm, run_checked, unpack
 from tests.handmade import bitcode, files, put, rows
 from tests.handmade import corpus as handmade_corpus
 
+pytestmark = pytest.mark.whole
+
 Pair = tuple[Path, Path]
 # Of a report, what may differ: where things are, and the time it took.
 PLACES = ("corpus", "output", "seconds")

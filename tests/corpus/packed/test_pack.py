@@ -40,6 +40,8 @@ from tests.cli.test_cli import mlgo
 from tests.conftest import unpack
 from tests.runs.extract.test_incremental import in_child
 
+pytestmark = pytest.mark.whole
+
 Files = dict[str, bytes]
 MANIFEST = "corpus_description.json"
 

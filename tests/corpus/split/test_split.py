@@ -25,6 +25,8 @@ from mlgo_corpus.formats.ir.text import body_digest, parse_module
 from tests.cli.test_cli import mlgo
 from tests.conftest import EMBED, PACKAGE_ROOT, Llvm, run_checked, unpack
 
+pytestmark = pytest.mark.whole
+
 # A line of a body that is an instruction, and neither of debug information nor within a switch.
 INSTRUCTION = re.compile(r"^  (?! |\]|#dbg|call void @llvm\.dbg\.|tail call void @llvm\.dbg\.)\S", re.MULTILINE)
 # A function long enough to count, in two modules that have nothing else in common.

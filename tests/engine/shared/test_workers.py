@@ -296,6 +296,7 @@ def test_errors_survive_pickling() -> None:
         assert isinstance(again, WorkerError)
 
 
+@pytest.mark.ray
 def test_calls() -> None:
     found = run_alone(ROOT / "tests" / "engine" / "on_cluster.py", "calls")
     assert found["get"] == {"a": [1, 2]}
@@ -329,6 +330,7 @@ def test_calls() -> None:
     assert found["create after close"][:2] == ["UsageError", "the shared workers are closed"]
 
 
+@pytest.mark.ray
 def test_loads_are_weighed_and_memory_comes_back() -> None:
     found = run_alone(ROOT / "tests" / "engine" / "on_cluster.py", "weights")
     (heavy,), *light = found["idle"]
@@ -341,6 +343,7 @@ def test_loads_are_weighed_and_memory_comes_back() -> None:
     assert all(150 < megabytes < 250 for megabytes in found["freed"])  # of 200 on each host
 
 
+@pytest.mark.ray
 def test_deaths() -> None:
     found = run_alone(ROOT / "tests" / "engine" / "on_cluster.py", "deaths")
     assert found["hosts"] == [["host 0"], ["host 1"], ["host 2"]]
@@ -365,6 +368,7 @@ def test_deaths() -> None:
     assert found["no address"][:2] == ["UsageError", "no Ray cluster at 127.0.0.1:9: Connection refused"]
 
 
+@pytest.mark.ray
 def test_drivers() -> None:
     found = run_alone(ROOT / "tests" / "engine" / "on_cluster.py", "drivers")
     assert found["nobody"][:2] == ["UsageError", "there are no shared workers 'ours' on this cluster"]
@@ -386,6 +390,7 @@ def test_drivers() -> None:
     assert found["last left"] is True
 
 
+@pytest.mark.ray
 def test_a_cluster_of_ours_listens_on_loopback_alone() -> None:
     found = run_alone(ROOT / "tests" / "engine" / "on_cluster.py", "alone")
     assert found["get"] == ["here"] * 4
@@ -405,6 +410,7 @@ def corpus(llvm22: Llvm, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "corpus"
 
 
+@pytest.mark.ray
 def test_the_example_of_a_shared_cluster(llvm22: Llvm, corpus: Path) -> None:
     options = ("--compiler", llvm22.clang, "--address", "local", "--modules", "3", "--rounds", "2", "--json")
     found = run_alone(EXAMPLES / "shared_cluster.py", corpus, *options)
@@ -417,6 +423,7 @@ def test_the_example_of_a_shared_cluster(llvm22: Llvm, corpus: Path) -> None:
     assert found["gain"] > 0
 
 
+@pytest.mark.ray
 def test_the_example_of_a_served_policy(llvm22: Llvm, corpus: Path) -> None:
     options = ("--compiler", llvm22.clang, "--address", "local", "--modules", "6", "--compilers", "1", "4", "--json")
     one, four = run_alone(EXAMPLES / "served_policy.py", corpus, *options)

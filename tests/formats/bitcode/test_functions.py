@@ -20,6 +20,8 @@ from mlgo_corpus.formats.objects.objfile import parse_objfile
 from tests.conftest import unpack
 from tests.formats.bitcode.test_headers import ARRAY, BLOB, CHAR6, FIXED, MODULE, STRTAB, VBR, VERSION, BitWriter
 
+pytestmark = pytest.mark.whole
+
 BLOCKINFO, CONSTANTS, FUNCTIONS, TYPES, SYMTAB = 0, 11, 12, 17, 25
 GLOBALVAR, FUNCTION = 7, 8
 BINOP, RET, CALL, PHI, BR = 2, 10, 34, 16, 11

@@ -15,6 +15,8 @@ from mlgo_corpus.formats.ir.text import ENCODING, IDENTIFIER, Function, body_dig
 from tests.conftest import Llvm, run_checked
 from tests.formats.bitcode.test_functions import real
 
+pytestmark = pytest.mark.whole
+
 Compile = Callable[..., Path]
 
 _TYPE = re.compile(rf"^%({IDENTIFIER}) = type (.*)$", re.MULTILINE)

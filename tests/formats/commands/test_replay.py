@@ -19,6 +19,8 @@ from mlgo_corpus.formats.commands.replay import neutralise, refused_options, rep
 from tests.conftest import EMBED, Llvm, run_checked, unpack
 from tests.formats.commands.test_options import COMMANDS, WORDS
 
+pytestmark = pytest.mark.whole
+
 VALUES_IN_WORD = JOINED | JOINED_OR_SEPARATE
 PLAIN = (
     *("-cc1", "-emit-obj", "-triple", "x86_64-pc-linux-gnu", "-O2", "-main-file-name", "a.c"),

@@ -40,6 +40,8 @@ from tests.formats.logs.test_events import (
     spec,
 )
 
+pytestmark = pytest.mark.whole
+
 Block = Rows | Contexts
 
 BYTE = LogHeader((spec("x", "uint8_t"),))

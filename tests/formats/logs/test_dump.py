@@ -8,8 +8,8 @@ import io
 import json
 import math
 import os
+import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,9 @@ from mlgo_corpus.dump import DISTINCT_LIMIT, log_statistics, open_selection, wri
 from mlgo_corpus.formats.logs.blocks import Rows
 from mlgo_corpus.formats.logs.tensors import ELEMENT_TYPES
 from tests.conftest import DATA, PACKAGE_ROOT
+from tests.forked import shell_words
+
+pytestmark = pytest.mark.whole
 
 LOGS = DATA / "training-logs"
 REAL_LOGS = sorted(LOGS.glob("*.log"))
@@ -84,8 +87,8 @@ def printed(*arguments: str | Path, **options: Any) -> bytes:
 
 def shell(script: str, **env: str) -> subprocess.CompletedProcess[bytes]:
     """Run a shell script in which ``dump`` is the verb."""
-    function = f"dump() {{ '{sys.executable}' -m mlgo_corpus.cli.main dump \"$@\"; }}\n"
     environment = {**os.environ, "PYTHONPATH": PACKAGE_ROOT, **env}
+    function = f'dump() {{ {shlex.join(shell_words(environment))} dump "$@"; }}\n'
     argv = ["bash", "-c", f"set -o pipefail\n{function}{script}"]
     return subprocess.run(argv, env=environment, capture_output=True, timeout=120, check=False)
 

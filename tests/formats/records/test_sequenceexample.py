@@ -25,6 +25,8 @@ from mlgo_corpus.formats.records.sequenceexample import (
 )
 from tests.runs.datasets import tensorflow_proto as proto
 
+pytestmark = pytest.mark.whole
+
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 # Where a varint gets a byte more, and around.
 EDGES = sorted({0, *(1 << 7 * k for k in range(1, 9)), *((1 << 7 * k) - 1 for k in range(1, 9)), (1 << 63) - 1})

@@ -42,6 +42,8 @@ from tests.formats.records.test_tfrecord import plain_record
 from tests.runs.datasets import tensorflow_proto as proto
 from tests.runs.datasets.test_logs import KINDS, real_logs
 
+pytestmark = pytest.mark.whole
+
 # The plain implementation
 
 

@@ -20,6 +20,8 @@ from mlgo_corpus.formats.logs.tensors import ELEMENT_TYPES
 from tests.cli.test_cli import mlgo
 from tests.runs.datasets.test_logs import LOGS, real_logs
 
+pytestmark = pytest.mark.whole
+
 KIND = "regalloc-eviction"
 
 

@@ -26,6 +26,8 @@ from tests.runs.datasets.test_logs import copies, data_of, restored, tree
 from tests.runs.datasets.test_logs_bad_input import finals
 from tests.runs.extract.test_incremental import in_child
 
+pytestmark = pytest.mark.whole
+
 TASK_BYTES = 100_000
 
 # The command line, with many small tasks that take their time.

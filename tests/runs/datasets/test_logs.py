@@ -36,6 +36,8 @@ from mlgo_corpus.formats.logs.events import (
 from mlgo_corpus.formats.logs.tensors import ELEMENT_TYPES
 from tests.conftest import DATA
 
+pytestmark = pytest.mark.whole
+
 LOGS = DATA / "training-logs"
 KINDS = ("inlining", "regalloc-eviction", "regalloc-priority")
 

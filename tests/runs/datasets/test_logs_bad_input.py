@@ -38,6 +38,8 @@ from tests.runs.datasets.test_logs import (
 )
 from tests.runs.extract.test_bad_input import as_nobody
 
+pytestmark = pytest.mark.whole
+
 GOOD = LOGS / "regalloc-priority.ltable.log"
 OTHER = LOGS / "inlining.lapi.log"
 

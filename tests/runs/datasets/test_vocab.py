@@ -21,6 +21,8 @@ from tests.cli.test_cli import mlgo
 from tests.runs.datasets.test_export import EVERYTHING, PlainLog, logs_of, make_dataset, random_log
 from tests.runs.datasets.test_logs import KINDS
 
+pytestmark = pytest.mark.whole
+
 
 def values_of(logs: dict[str, bytes]) -> dict[str, np.ndarray[Any, Any]]:
     """Give all values of each feature and score, integers as int64."""

@@ -26,6 +26,8 @@ from mlgo_corpus.formats.objects import objfile
 from tests.conftest import DATA, EMBED, PACKAGE_ROOT, Llvm, ignoring, run_checked, unpack
 from tests.runs.extract.test_extract import SOURCES, dump_section, files, reasons, rows
 
+pytestmark = pytest.mark.whole
+
 Compile = Callable[..., Path]
 
 CLI = (sys.executable, "-m", "mlgo_corpus.cli.main")
@@ -323,16 +325,19 @@ def start_cli(build: Path, corpus: Path, ignored: str = "") -> subprocess.Popen[
 
 
 def test_killed_at_any_moment_the_next_run_ends_the_same(many: Path, tmp_path: Path) -> None:
-    started = time.monotonic()
     extract_corpus([many], tmp_path / "reference")
-    duration = time.monotonic() - started + 0.3
+    whole = (tmp_path / "reference/.mlgo-corpus/extract.jsonl").stat().st_size
     expected = files(tmp_path / "reference")
     rng = random.Random(7)
     corpus = tmp_path / "corpus"
+    journal = corpus / ".mlgo-corpus/extract.jsonl.new"
     interrupted = 0
-    for _ in range(20):
+    for _ in range(12):
         with start_cli(many, corpus) as process:
-            time.sleep(rng.random() * duration)
+            goal = rng.randrange(-whole // 4, whole)
+            while process.poll() is None and goal > 0 and (not journal.exists() or journal.stat().st_size < goal):
+                time.sleep(0.002)
+            time.sleep(rng.random() * (0.02 if goal > 0 else 0.4))
             process.kill()
             process.communicate()
         interrupted += process.returncode == -signal.SIGKILL

@@ -558,6 +558,7 @@ def test_progress_reaches_the_total(build: Path, tmp_path: Path) -> None:
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
+@pytest.mark.whole
 def test_duplicates_are_not_read_again(build: Path, tmp_path: Path) -> None:
     shutil.copytree(build / "lua", build / "more")
     first = extract_corpus([build], tmp_path / "corpus", dedup=True)

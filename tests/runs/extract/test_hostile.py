@@ -29,6 +29,8 @@ from tests.runs.extract.test_bad_input import CLI
 from tests.runs.extract.test_extract import files, reasons, rows
 from tests.runs.extract.test_incremental import ar, put, real_objects, sections
 
+pytestmark = pytest.mark.whole
+
 Compile = Callable[..., Path]
 
 

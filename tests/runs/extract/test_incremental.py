@@ -27,6 +27,8 @@ from tests.formats.objects.test_objfile import elf_file
 from tests.runs.extract.test_bad_input import as_nobody
 from tests.runs.extract.test_extract import files, reasons, rows
 
+pytestmark = pytest.mark.whole
+
 # Each file that a test writes is younger than the one before, whatever the clock's grain.
 _TICKS = count(1_700_000_000_000_000_000, 1_000_000_000)
 

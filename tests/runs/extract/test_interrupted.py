@@ -16,6 +16,8 @@ from tests.conftest import EMBED, Llvm, run_checked
 from tests.runs.extract.test_extract import files
 from tests.runs.extract.test_incremental import check, killed_at, put, real_objects, tree
 
+pytestmark = pytest.mark.whole
+
 
 def test_a_duplicate_that_was_kept_for_a_moment(tmp_path: Path) -> None:
     build, corpus = tmp_path / "b", tmp_path / "corpus"

@@ -28,6 +28,8 @@ from mlgo_corpus.runs.rebuild.run import RebuildReport
 from tests.conftest import EMBED, ROOT, Llvm, run_checked, unpack
 from tests.runs.journals import kept
 
+pytestmark = pytest.mark.whole
+
 C_SOURCE = """
 #include <stddef.h>
 static int counter; extern int other(int);

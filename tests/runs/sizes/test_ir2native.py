@@ -47,7 +47,10 @@ from mlgo_corpus.runs import over
 from mlgo_corpus.runs.sizes import rows as sizing
 from mlgo_corpus.runs.sizes.rows import SizedModule, SizingItem, SizingJob
 from tests.conftest import DATA, EMBED, PACKAGE_ROOT, Llvm, run_checked, unpack
+from tests.forked import run_cli
 from tests.runs.trace.test_interrupted import Tool, all_end
+
+pytestmark = pytest.mark.whole
 
 REFERENCE = DATA / "ir2native"
 MODULE_TIMES = ["cpu_s", "replay_cpu_s"]
@@ -681,8 +684,7 @@ def test_no_corpus(llvm22: Llvm, cache: Path, tmp_path: Path) -> None:
 def mlgo(folder: Path, cache: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT, "COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"}
     env["XDG_CACHE_HOME"] = str(cache)
-    argv = (sys.executable, "-m", "mlgo_corpus.cli.main", "ir2native", *words)
-    return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+    return run_cli("ir2native", *words, cwd=folder, env=env, timeout=60)
 
 
 TRANSCRIPT = """\

@@ -45,6 +45,8 @@ from tests.runs.trace.test_bad_input import (
     traced,
 )
 
+pytestmark = pytest.mark.whole
+
 __all__ = ["fake", "nothing_is_left"]  # fixtures
 
 TIMES = frozenset({"wall_s", "cpu_s", "max_rss_bytes", "baseline_wall_s", "baseline_cpu_s", "baseline_max_rss_bytes"})
@@ -98,7 +100,7 @@ def session_of(session: int) -> list[int]:
     return found
 
 
-def all_end(folder: Path, *sessions: int, seconds: float = 2.0) -> bool:
+def all_end(folder: Path, *sessions: int, seconds: float = 5.0) -> bool:
     """Wait until no process is left that has to do with a folder, or is in one of the sessions."""
     end = time.monotonic() + seconds
     while (left := processes(folder) + [str(pid) for session in sessions for pid in session_of(session)]) and (
@@ -109,7 +111,7 @@ def all_end(folder: Path, *sessions: int, seconds: float = 2.0) -> bool:
     return True
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> Any:
+def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> Any:
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < end, "it does not happen"
@@ -169,14 +171,14 @@ def test_killed_at_twenty_moments(clang: Path, llvm22: Llvm, tmp_path: Path) -> 
             tmp_path / "corpus", tmp_path / output, compiler=llvm22.clang, via="interactive", jobs=2, cache=into
         )
 
-    started = time.monotonic()
     assert in_child(lambda: work("fresh")) == 0
-    duration = time.monotonic() - started
     rng = random.Random(17)
     killed = 0
     for _ in range(20):
         tool = Tool(work)
-        time.sleep(rng.random() * duration * 0.5)
+        goal = rng.randrange(15)
+        wait_for(lambda goal=goal: len(finished(tmp_path / "out")) >= goal or (tmp_path / "out/dataset.json").exists())
+        time.sleep(rng.random() * 0.1)
         before = finished(tmp_path / "out")
         code = tool.end()
         killed += code == -signal.SIGKILL
@@ -305,10 +307,8 @@ def test_a_signal(tmp_path: Path, fake: Path, stage: Callable[..., Any], number:
     make_corpus(tmp_path / "corpus", {"a": module(), "b": stuck, "c": stuck})
     with start_cli(tmp_path, fake) as process:
         wait_for(lambda: finished(tmp_path / "out") == {"a"} and len(processes(tmp_path)) >= 3)
-        started = time.monotonic()
         process.send_signal(number)
-        out, err = process.communicate(timeout=20)
-    assert time.monotonic() - started < 2
+        out, err = process.communicate(timeout=60)  # the compilers would go on for minutes
     assert process.returncode == 128 + number
     assert (out, err) == (
         "",
