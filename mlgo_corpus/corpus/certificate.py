@@ -1,4 +1,4 @@
-"""The rebuild certificate: whether each module of a corpus, compiled again, is the object it was extracted from.
+"""The rebuild certificate: whether each module of a corpus compiles again to the object it was extracted from.
 
 ============================  =========================================================================
 column                        meaning
@@ -50,7 +50,7 @@ CERTIFICATE_KIND: Final = "rebuild"
 
 
 class Outcome(StrEnum):
-    """What came of compiling a module again.
+    """The outcome of compiling a module again.
 
     Attributes:
         IDENTICAL: the same object: every byte (``rebuilt_sha256`` is ``object_sha256``), or every section, relocation
@@ -58,7 +58,7 @@ class Outcome(StrEnum):
         CODE_IDENTICAL: the executable sections are the same, and what relocates them; something else is not.
         DIFFERS: the code is different.
         FAILS: there is no rebuilt object.
-        NO_OBJECT: it was compiled, and there is nothing to compare the object with.
+        NO_OBJECT: it was compiled, and there is no original to compare the object with.
     """
 
     IDENTICAL = "identical"
@@ -69,7 +69,7 @@ class Outcome(StrEnum):
 
 
 BAD: Final = frozenset({Outcome.DIFFERS.value, Outcome.FAILS.value})
-"""What makes a certificate a bad one."""
+"""The outcomes that make a certificate a bad one."""
 
 
 class RebuildRow(NamedTuple):
@@ -110,14 +110,14 @@ _KINDS: Final[Mapping[str, Kind]] = {
 
 
 class CertificateJournal:
-    """The rows of a certificate under way, in ``.NAME.jsonl`` beside it: a key, then a row on each line.
+    """The rows of an unfinished certificate, in ``.NAME.jsonl`` beside it: a key, then a row on each line.
 
-    Those of an interrupted run with the same key are taken over, but for failures, which may be over by now. A torn
-    last line does not count.
+    Rows of an interrupted run with the same key are taken over, except failures, which may not happen again. A torn
+    last line is ignored.
 
     Raises:
         UsageError: another run makes the same certificate.
-        OSError: it cannot be written.
+        OSError: the journal cannot be written.
     """
 
     def __init__(self, path: Path, key: Mapping[str, Any]) -> None:
@@ -152,16 +152,16 @@ class CertificateJournal:
         return known
 
     def add(self, row: RebuildRow) -> None:
-        """Keep a row."""
+        """Append a row."""
         self._file.write(_line(row))
         self._file.flush()
 
     def finish(self) -> None:
-        """Forget it all: the certificate is whole."""
+        """Delete the journal: the certificate is complete."""
         self._path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of it; what is in it stays."""
+        """Close the journal, and keep it on disk."""
         self._file.close()
 
 
@@ -170,15 +170,15 @@ def _line(row: RebuildRow) -> bytes:
 
 
 def write_certificate(path: Path, rows: Iterable[RebuildRow], about: Mapping[str, Any]) -> None:
-    """Write the rows as they come; the file has its name when it is whole. ``about`` is read when all are there."""
+    """Write the rows as they come; the file gets its name when it is complete. ``about`` is read after the last row."""
     write_table(path, RebuildRow._fields, _KINDS, ([storable(value) for value in row] for row in rows), about)
 
 
 def read_certificate(path: Path) -> Iterator[RebuildRow]:
-    """Give the rows of a certificate.
+    """Yield the rows of a certificate.
 
     Raises:
-        CorpusError: it is none.
+        CorpusError: the file is not a certificate.
     """
     required = ("module", "outcome", "reason", "detail")
     columns = read_columns(path, RebuildRow._fields, _KINDS, what="rebuilt modules", required=required)

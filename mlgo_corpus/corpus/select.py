@@ -1,4 +1,4 @@
-"""Which modules of a corpus to work on (all, some by name, a sample of all sizes), and what tells them from others."""
+"""Select modules of a corpus (all, some by name, a sample of all sizes), and compute a digest of a selection."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import os_reason
 
-# A sample is drawn from so many layers of modules of like size.
+# The number of layers of modules of similar size from which a sample is drawn.
 _LAYERS = 10
-# A corpus is mostly of one LLVM; so many modules tell which.
+# The number of modules whose producers are read: most of a corpus comes from one LLVM.
 _PRODUCERS = 20
 
 
@@ -28,17 +28,17 @@ def select_modules(
     sample: str | None = None,
     seed: int = 0,
 ) -> tuple[str, ...]:
-    """Give the names of the modules that are chosen, in the corpus's order.
+    """Return the names of the selected modules, in the corpus's order.
 
     Args:
-        corpus: where they are.
-        name_regex: a pattern that is found in the name.
+        corpus: the corpus to select from.
+        name_regex: a regular expression to be found in the name.
         modules_file: a text file with a name on each line, or a manifest, see `read_names`.
         sample: how many of those: a number, or a fraction such as ``0.1`` or ``10%``.
-        seed: of the sample.
+        seed: the sample's seed.
 
     Raises:
-        UsageError: an option is not what it has to be, a name is not in the corpus, or nothing is left.
+        UsageError: an argument is not valid, a name is not in the corpus, or nothing is left.
     """
     names: Sequence[str] = list(dict.fromkeys(corpus.names))  # a manifest may name a module twice
     if modules_file is not None:
@@ -46,13 +46,14 @@ def select_modules(
         there = frozenset(names)
         if unknown := [name for name in listed if name not in there]:
             more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
-            raise UsageError(f"--modules-file {modules_file}: {unknown[0]} is not in the corpus{more}")
+            raise UsageError(f"{unknown[0]} is not in the corpus{more}", option="modules_file", value=modules_file)
         names = [name for name in names if name in wanted]
     if name_regex is not None:
         try:
             pattern = re.compile(name_regex)
         except re.error as error:
-            raise UsageError(f"--module-filter {name_regex}: not a regular expression: {error}") from error
+            message = f"not a regular expression: {error}"
+            raise UsageError(message, option="module_filter", value=name_regex) from error
         names = [name for name in names if pattern.search(name)]
     if sample is not None:
         names = draw_sample(corpus.sizes(names), _count(sample, len(names)), seed)
@@ -64,7 +65,7 @@ def select_modules(
 
 
 def draw_sample(sizes: dict[str, int], count: int, seed: int) -> list[str]:
-    """Draw so many names, from each layer of like sizes its share; the result is in the order of ``sizes``."""
+    """Draw ``count`` names, from each layer of similar sizes its share; the result is in the order of ``sizes``."""
     generator = random.Random(seed)  # noqa: S311 - a sample, no secret
     by_size = sorted(sizes, key=lambda name: (sizes[name], name))
     layers = min(_LAYERS, count) or 1
@@ -93,14 +94,15 @@ def _count(sample: str, total: int) -> int:
         if not 0 < fraction <= 1:
             raise ValueError
     except ValueError:
-        raise UsageError(f"--sample {sample}: expected a number of modules, or a fraction such as 0.1 or 10%") from None
+        message = "expected a number of modules, or a fraction such as 0.1 or 10%"
+        raise UsageError(message, option="sample", value=sample) from None
     return min(total, max(1, round(fraction * total)))
 
 
 def read_names(path: Path) -> list[str]:
-    """Read a file of names, one on each line; empty lines and those that begin with ``#`` do not count.
+    """Read a file of names, one on each line; empty lines and lines that begin with ``#`` are ignored.
 
-    It may also be the manifest of a corpus, or of one side of its split: a file whose name ends in ``.json``.
+    A file whose name ends in ``.json`` is the manifest of a corpus, or of one side of its split.
 
     Raises:
         UsageError: it cannot be read.
@@ -108,21 +110,22 @@ def read_names(path: Path) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
-        raise UsageError(f"--modules-file {path}: {os_reason(error)}") from error
+        raise UsageError(os_reason(error), option="modules_file", value=path) from error
     if path.suffix == ".json":
         try:
             modules = json.loads(text)["modules"]
             if not all(isinstance(name, str) for name in modules):
                 raise TypeError
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise UsageError(f"--modules-file {path}: neither names, one a line, nor a corpus's manifest") from None
+            message = "expected the manifest of a corpus, or names, one a line, in a file without .json"
+            raise UsageError(message, option="modules_file", value=path) from None
         return list(modules)
     lines = text.split("\n")
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
 def newest_producer(corpus: Corpus, names: Sequence[str]) -> int | None:
-    """Tell which LLVM made a corpus: the newest one among some modules; None where it is not LLVM's own numbers."""
+    """Return the major version of the newest LLVM that made some of the modules; None if none has LLVM's numbers."""
     step = max(1, len(names) // _PRODUCERS)
     producers = corpus.iter_producers(names[::step][:_PRODUCERS])
     found = [int(match[1]) for producer in producers if (match := re.match(r"LLVM(\d+)\.", producer or ""))]
@@ -130,9 +133,9 @@ def newest_producer(corpus: Corpus, names: Sequence[str]) -> int | None:
 
 
 def corpus_digest(corpus: Corpus, names: Sequence[str]) -> str:
-    """Tell the chosen modules from any others: by the corpus's own digest, else by the files' sizes and times.
+    """Return a digest of the chosen modules: from the corpus's own digest, else from the files' sizes and times.
 
-    It is the same for a corpus and for what `mlgo_corpus.pack` makes of it.
+    A corpus has the same digest when `mlgo_corpus.pack` has packed it.
     """
     digest = sha256()
     own = corpus.own_digest()

@@ -41,7 +41,7 @@ def test_all_in_the_corpus_order(corpus: Corpus) -> None:
 def test_by_pattern(corpus: Corpus) -> None:
     assert select_modules(corpus, name_regex="m0[34]") == ("d0/m03.o", "d1/m04.o")
     assert select_modules(corpus, name_regex="^d2/.*8") == ("d2/m08.o",)
-    with pytest.raises(UsageError, match=r"^--module-filter \(: not a regular expression: missing \)"):
+    with pytest.raises(UsageError, match=r"^module_filter \(: not a regular expression: missing \)"):
         select_modules(corpus, name_regex="(")
     with pytest.raises(UsageError, match=r"/corpus: no module is left$"):
         select_modules(corpus, name_regex="x")
@@ -58,7 +58,7 @@ def test_by_a_file_of_names(corpus: Corpus, tmp_path: Path) -> None:
     names.write_text("#\n")
     with pytest.raises(UsageError, match="no module is left"):
         select_modules(corpus, modules_file=names)
-    with pytest.raises(UsageError, match=r"--modules-file .*gone: No such file or directory$"):
+    with pytest.raises(UsageError, match=r"modules_file .*gone: No such file or directory$"):
         select_modules(corpus, modules_file=tmp_path / "gone")
 
 
@@ -105,7 +105,7 @@ def test_sample_sizes(corpus: Corpus, sample: str, count: int) -> None:
 def test_samples_that_are_none(corpus: Corpus, sample: str) -> None:
     with pytest.raises(UsageError) as caught:
         select_modules(corpus, sample=sample)
-    assert str(caught.value) == f"--sample {sample}: expected a number of modules, or a fraction such as 0.1 or 10%"
+    assert str(caught.value) == f"sample {sample}: expected a number of modules, or a fraction such as 0.1 or 10%"
 
 
 def test_a_sample_is_of_all_sizes_and_of_its_seed(corpus: Corpus) -> None:

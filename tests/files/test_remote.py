@@ -243,7 +243,7 @@ def test_what_a_user_is_told(bucket: str, small: Path, tmp_path: Path, monkeypat
             MlgoCorpusError, match=r"^s3://nobucket/corpus.*: there is no bucket nobucket; make it, or name another$"
         ):
             work()
-    with pytest.raises(CorpusError, match=r"^s3://bucket/nothing: not a packed corpus, which mlgo-corpus pack makes$"):
+    with pytest.raises(CorpusError, match=r"^s3://bucket/nothing: not a packed corpus; mlgo-corpus pack makes one$"):
         Corpus.open(f"s3://bucket/nothing{bucket}")
     with pytest.raises(UsageError, match=r"^s3://bucket/nothing: not a packed corpus: it has no corpus\.json of one$"):
         unpack_corpus(f"s3://bucket/nothing{bucket}", tmp_path / "again")
