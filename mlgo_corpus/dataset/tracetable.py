@@ -36,8 +36,8 @@ column                        meaning
 ``separator``                 what stands between an event's key and its value in the log: ``:`` or ``: ``
 ============================  =========================================================================
 
-Rows that have a header are in the order of their observations; where the others stand among them is free. What is not
-known is null, but for ``contexts`` and ``observations``, which are 0 then.
+Rows that have a header are in the order of their observations; the others may be anywhere among them. Unknown values
+are null, except ``contexts`` and ``observations``, which are 0 then.
 """
 
 from __future__ import annotations
@@ -55,44 +55,44 @@ from mlgo_corpus.files.tables import Kind, read_columns, share_equal, write_rows
 from mlgo_corpus.files.text import storable
 
 TRACE_KIND: Final = "trace"
-"""What ``kind`` in ``dataset.json`` says of such a dataset."""
+"""The value of ``kind`` in ``dataset.json`` for such a dataset."""
 
 REWARD_EPSILON: Final = 0.01
-"""What ml-compiler-opt adds to both sizes (``inlining_runner.py``), in bytes: it avoids a division by 0, no more."""
+"""Bytes that ml-compiler-opt adds to both sizes (``inlining_runner.py``), only to avoid a division by 0."""
 
-STDERR_BYTES: Final = 2048
-"""How much of stderr is kept: its end, where compilers say why they stop."""
+# How much of stderr is kept: its end, where compilers say why they stop.
+_STDERR_BYTES: Final = 2048
 
 
 class TraceReason(StrEnum):
     """How a module's run ended.
 
-    The first is of modules that are in the dataset, the others are failures: those before the compiler ran, how it
-    ended, what came of it, and what is not the module's fault.
+    The first is of modules that are in the dataset. The others are failures: before the compiler ran, by how the
+    compiler ended, in its output, and for reasons outside the module.
 
     Attributes:
-        OK: the run is whole, and its decisions are in the dataset; there may be none.
+        OK: the run is complete, and its decisions are in the dataset; there may be none.
         MISSING_FILE: a file of the corpus that the run needs is not there: the bitcode, the command or the index.
-        UNREADABLE_BITCODE: what should be bitcode is none, or damaged.
+        UNREADABLE_BITCODE: the file is not bitcode, or is damaged.
         NEWER_BITCODE: the bitcode is of another LLVM than the compiler's, most often of a newer one, which it cannot
             read (``Unknown attribute kind``, ``Invalid record``).
         NO_COMMAND: the corpus has no command for the module, and none was given.
         REFUSED_OPTION: the command has an option that may run other code, write files or do something else than
-            compile, or that clang 17 to 22 do not know; with a corpus that is trusted it would be run.
+            compile, or that clang 17 to 22 do not know; it is run only if the corpus is trusted.
         UNKNOWN_OPTION: the compiler does not know an option: the module's command is of another version, or the
-            compiler cannot do what was asked for (``Unknown command line argument``).
-        COMPILER_ERROR: the compiler ended with another error; ``stderr_tail`` has it.
-        SIGNAL: the compiler crashed, or somebody killed it; ``signal`` has the number.
-        TIMEOUT: the compiler took longer than it may, and was killed; or the policy did not decide in that time.
-        MEMORY_LIMIT: the compiler took more memory than it may.
-        PROTOCOL_ERROR: an interactive compiler did not keep to the protocol: it ended within an event, say.
-        POLICY_ERROR: the policy failed, or decided what cannot be decided.
-        NO_OBJECT: the compiler did well but left no object that can be measured.
-        NO_LOG: the compiler did well but wrote no log although it was to.
-        OTHER_HEADER: the log has other features than those of the other modules: another compiler's.
+            compiler cannot do what was requested (``Unknown command line argument``).
+        COMPILER_ERROR: the compiler ended with another error, which is in ``stderr_tail``.
+        SIGNAL: the compiler crashed or was killed; ``signal`` has the number.
+        TIMEOUT: the compiler exceeded its time limit and was killed, or the policy did not decide within it.
+        MEMORY_LIMIT: the compiler exceeded its memory limit.
+        PROTOCOL_ERROR: an interactive compiler broke the protocol, for example ended within an event.
+        POLICY_ERROR: the policy failed, or returned an invalid decision.
+        NO_OBJECT: the compiler succeeded but left no object that can be measured.
+        NO_LOG: the compiler succeeded but did not write the log that it should have written.
+        OTHER_HEADER: the log has other features than those of the other modules: it is another compiler's.
         UNREADABLE_LOG: the log cannot be read; ``detail`` says at which byte it breaks its format.
-        DISK_FULL: what the run writes did not fit.
-        WORKER_DIED: the process that looked after the run died.
+        DISK_FULL: the run's output did not fit on the disk.
+        WORKER_DIED: the process that supervised the run died.
     """
 
     OK = "ok"
@@ -117,7 +117,7 @@ class TraceReason(StrEnum):
 
 
 def status_of(reason: TraceReason) -> str:
-    """Give the status that goes with a reason."""
+    """Return the status that goes with a reason."""
     return STATUS_OK if reason is TraceReason.OK else STATUS_FAILED
 
 
@@ -156,9 +156,9 @@ class TraceRow(NamedTuple):
     separator: str | None = None
 
     def with_log(self, log: LogRow) -> TraceRow:
-        """Add what came of converting the module's log; a log that is not in the dataset makes the run a failure.
+        """Return the row with the outcome of converting its log; a log that is not in the dataset makes it a failure.
 
-        A run that has failed already keeps its reason. Its log must not be in the dataset.
+        A run that has failed already keeps its reason; its log must not be in the dataset.
         """
         if log.status == STATUS_OK:
             return self._replace(
@@ -175,12 +175,12 @@ class TraceRow(NamedTuple):
         return row.failed(TraceReason.UNREADABLE_LOG, f"its log is {log.reason}: {log.detail}")
 
     def with_shared_text(self) -> TraceRow:
-        """Give the same row with one copy of what all rows repeat: commands are 200 options, the same but for a few."""
+        """Return the row with text that rows have in common shared: most of a command's 200 options are the same."""
         argv = None if self.argv is None else tuple(map(sys.intern, self.argv))
         return self._replace(argv=argv, header=None if self.header is None else sys.intern(self.header))
 
     def failed(self, reason: TraceReason, detail: str) -> TraceRow:
-        """Make a failure of it: what a dataset tells only of runs that are in it goes."""
+        """Return the row as a failure, without the values that only runs in the dataset have."""
         return self._replace(
             status=status_of(reason),
             reason=reason.value,
@@ -206,15 +206,15 @@ KINDS: Final[Mapping[str, Kind]] = {
     "argv": Kind.TEXTS,
     "module": Kind.LABEL,
 }  # fmt: skip
-"""The columns that hold something else than text."""
+"""The columns that are not text."""
 
 _REQUIRED = frozenset({"module", "status", "reason", "detail", "contexts", "observations"})
 
 
 def reward(size: int | None, baseline: int | None, *, epsilon: float = REWARD_EPSILON) -> float | None:
-    """Say how much smaller an object is than the baseline's: 0.1 for a tenth, less than 0 if it is larger.
+    """Return how much smaller an object is than the baseline's: 0.1 for a tenth, negative if it is larger.
 
-    It is ml-compiler-opt's ``1 - (size + epsilon) / (baseline + epsilon)``; None if one of the sizes is not known.
+    This is ml-compiler-opt's ``1 - (size + epsilon) / (baseline + epsilon)``; None if one of the sizes is not known.
 
     Raises:
         ValueError: a size is less than 0, or there would be a division by 0.
@@ -226,28 +226,29 @@ def reward(size: int | None, baseline: int | None, *, epsilon: float = REWARD_EP
     return 1.0 - (size + epsilon) / (baseline + epsilon)
 
 
-# Escape sequences that colour a terminal's text or move its cursor, and what else does not print.
+# Escape sequences that colour a terminal's text or move its cursor, and other characters that do not print.
 ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def stderr_tail(data: bytes) -> str:
-    r"""Give the end of what a program wrote to stderr, as text that can be stored and shown.
+    r"""Return the end of what a program wrote to stderr, as text that can be stored and shown.
 
-    Colours are taken out; what is no text or does not print, but for newlines and tabs, is written as ``\xNN``.
+    Colours are removed. Bytes that are not text, and characters that do not print, except newlines and tabs, are
+    written as ``\xNN``.
     """
-    end = data[-STDERR_BYTES:]
-    if len(data) > STDERR_BYTES:
+    end = data[-_STDERR_BYTES:]
+    if len(data) > _STDERR_BYTES:
         end = end.lstrip(bytes(range(0x80, 0xC0)))  # the rest of a character that was cut
     text = ESCAPES.sub("", end.decode("utf-8", "backslashreplace").replace("\r\n", "\n"))
     text = _UNPRINTABLE.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
-    return text.encode()[-STDERR_BYTES:].decode("utf-8", "ignore")  # what is escaped is up to four times as long
+    return text.encode()[-_STDERR_BYTES:].decode("utf-8", "ignore")  # escaped text is up to four times as long
 
 
 def write_trace_rows(path: Path, rows: Iterable[TraceRow], metadata: Mapping[str, Any]) -> None:
-    """Write the table; ``metadata`` goes into its schema as JSON, and has to name the dataset's ``key``.
+    """Write the table; ``metadata`` goes into its schema as JSON, and must contain the dataset's ``key``.
 
-    Text that is not Unicode, of names and of commands, is made so (`printable`).
+    Names and commands that are not Unicode are escaped (`printable`).
     """
     write_rows(path, TraceRow._fields, KINDS, ([storable(value) for value in row] for row in rows), metadata)
 
@@ -256,7 +257,7 @@ def read_trace_rows(path: Path) -> tuple[TraceRow, ...]:
     """Read the table.
 
     Raises:
-        CorpusError: it is none.
+        CorpusError: the file is not a table of traces.
     """
     columns = read_columns(path, TraceRow._fields, KINDS, what="traces", required=_REQUIRED)
     columns["header"] = share_equal(columns["header"])

@@ -1,4 +1,4 @@
-"""What a snapshot of a module holds: its functions' features and sizes, column by column, and how the run ended."""
+"""The snapshot of a module: its functions' features and sizes, column by column, and how the run ended."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ class SnapshotReason(StrEnum):
     """How a module's run ended.
 
     Attributes:
-        OK: it is whole.
+        OK: the run is complete.
         MISSING_FILE: a file of the corpus that the run needs is not there: the bitcode, the command or the index.
-        UNREADABLE_BITCODE: what should be bitcode is none, or damaged.
+        UNREADABLE_BITCODE: the file is not bitcode, or is damaged.
         NEWER_BITCODE: the bitcode is of another LLVM than the compiler's, which cannot read it.
         NO_COMMAND: the corpus has no command for the module, and none was given.
         REFUSED_OPTION: the command has an option that a replay must not run.
         UNKNOWN_OPTION: clang or opt does not know an option of the command.
         NO_PIPELINE: the compiler printed no pipeline, or one that cannot be read.
-        NO_SNAPSHOT: there is inlining, but no pass at which the compiler could print the module right then.
-        UNREADABLE_IR: what was printed of the module cannot be read, or does not fit together.
+        NO_SNAPSHOT: the pipeline inlines, but right then has no pass at which the compiler could print the module.
+        UNREADABLE_IR: the printed module cannot be read, or contradicts itself.
         COMPILER_ERROR: clang or opt ended with another error.
-        SIGNAL: clang or opt crashed, or somebody killed it.
-        TIMEOUT: clang or opt took longer than it may.
-        MEMORY_LIMIT: clang or opt took more memory than it may.
-        NO_OBJECT: the compiler did well but left no object whose symbols can be read.
-        DISK_FULL: what the run writes did not fit.
+        SIGNAL: clang or opt crashed or was killed.
+        TIMEOUT: clang or opt exceeded its time limit.
+        MEMORY_LIMIT: clang or opt exceeded its memory limit.
+        NO_OBJECT: the compiler succeeded but left no object whose symbols can be read.
+        DISK_FULL: the run's output did not fit on the disk.
     """
 
     OK = "ok"
@@ -54,15 +54,15 @@ class SnapshotReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a module's functions have in common, and each one's own circumstances, by position.
+    """The values that a module's functions have in common, and those of each function, by position.
 
     Attributes:
         triple: the module's target.
-        data_layout: of that target.
+        data_layout: the target's data layout.
         level: the command's optimisation level: ``0`` to ``3``, ``s``, ``z``.
-        linkage: of each function, as it is printed; ``external`` where nothing is.
-        comdat, section: their names, empty for none.
-        attributes: of each function, its attributes with their values; ``target-cpu`` is among them.
+        linkage: each function's linkage as printed; ``external`` if none is printed.
+        comdat, section: each function's names, empty for none.
+        attributes: each function's attributes with their values; ``target-cpu`` is among them.
     """
 
     triple: str
@@ -79,12 +79,12 @@ class Functions:
     """All functions of a snapshot, in the module's order; every member has one entry per function.
 
     Attributes:
-        names: as they are in the IR.
+        names: the names in the IR.
         properties: LLVM's function properties; None without opt.
-        ir2native: the IR2Native vectors, int32; None without opt, or if they were not asked for.
+        ir2native: the IR2Native vectors, int32; None without opt, or if they were not requested.
         context: linkage, attributes and so on.
         labels: the native sizes.
-        digests: of the bodies, see `body_digest`: functions with equal ones belong into one split.
+        digests: the bodies' digests, see `body_digest`: functions with equal ones belong to one side of a split.
     """
 
     names: tuple[str, ...]
@@ -100,18 +100,18 @@ class Functions:
 
 @dataclass(frozen=True, slots=True)
 class ModuleSnapshot:
-    """What came of one run.
+    """The outcome of one run.
 
     Attributes:
         module: the module's name in its corpus.
-        reason: how it ended.
+        reason: how the run ended.
         detail: one line for a person: what went wrong; empty if nothing did.
-        functions: of the snapshot; None of a failed run.
-        faithful: whether the object equals the plain replay's, byte for byte; None if that was not looked at.
-        object_sha256: hex digest of the object; empty of a failed run.
-        text_size, code_size: of the object, see `measure_object`.
+        functions: the snapshot's functions; None for a failed run.
+        faithful: whether the object equals the plain replay's, byte for byte; None if they were not compared.
+        object_sha256: hex digest of the object; empty for a failed run.
+        text_size, code_size: the object's sizes, see `measure_object`.
         cpu_s: seconds of processor time that clang and opt took, without verification.
-        replay_cpu_s: what the plain replay took; None if that was not done.
+        replay_cpu_s: seconds of processor time of the plain replay; None if there was none.
     """
 
     module: str
