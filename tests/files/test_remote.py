@@ -627,7 +627,7 @@ def test_what_a_report_cannot_tell_of_behind_a_url(bucket: str, tmp_path: Path) 
     for name, message in (
         ("damaged", "s3://bucket/damaged/observations/part-00000.parquet: "),
         ("damaged/observations/part-00000.parquet", "s3://bucket/damaged/observations/part-00000.parquet: "),
-        ("damaged/modules.parquet", "s3://bucket/damaged/modules.parquet: is a part of a dataset"),
+        ("damaged/modules.parquet", "s3://bucket/damaged/modules.parquet: is part of a dataset"),
         ("other", "s3://bucket/other/dataset.json: not a dataset of mlgo-corpus"),
         ("torn", "s3://bucket/torn/dataset.json: not JSON"),
         ("text.parquet", "s3://bucket/text.parquet: "),
