@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, out, plain, print_json, progress_bar, stdout_is_ours, table, verb
+from mlgo_corpus.cli.console import err, in_options, out, plain, print_json, progress_bar, stdout_is_ours, table, verb
 from mlgo_corpus.cli.options import (
     Engine,
     EngineKind,
@@ -149,7 +149,7 @@ def show_report(report: VerifyReport) -> None:
         reads = "" if report.readable_by is None else f": LLVM {report.readable_by} and newer read all of it"
         console.print(f"bitcode of {made}{reads}")
     for module, reason, detail in report.problems:
-        err().print(f"{plain(module)}: {reason}: {plain(detail)}")
+        err().print(f"{plain(module)}: {reason}: {plain(in_options(detail))}")
     rest = report.failed + report.warnings - len(report.problems)
     if rest > 0:
         place = "--output FILE.parquet" if report.output is None or report.rebuild is not None else report.output
@@ -175,7 +175,7 @@ def show_certificate(report: RebuildReport) -> None:
     if report.same_bytes:
         console.print(f"of {counted(report.same_bytes, 'object')}, every byte came again")
     for module, outcome, detail in (*report.problems, *report.notes):
-        err().print(f"{plain(module)}: {outcome}: {plain(detail)}")
+        err().print(f"{plain(module)}: {outcome}: {plain(in_options(detail))}")
     if report.bad > len(report.problems):
         err().print(f"and {report.bad - len(report.problems)} more; {plain(str(report.output))} has them all")
     if report.other_version and report.bad:

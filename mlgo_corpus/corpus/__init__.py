@@ -1,1 +1,1 @@
-"""Corpora: the modules of a build, in a folder or packed, and what is said of them."""
+"""Corpora: the modules of a build, in a folder or packed, and the tables that describe them."""

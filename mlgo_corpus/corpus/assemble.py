@@ -1,6 +1,6 @@
-"""A corpus made of other corpora's modules: put together beside its place, and moved there when it is whole.
+"""Assemble a corpus of other corpora's modules: build it beside its place, and move it there when it is complete.
 
-What was there before is taken away last, and only if it is a corpus; see `mlgo_corpus.files.folder`.
+What was there before is removed last, and only if it is a corpus; see `mlgo_corpus.files.folder`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from mlgo_corpus.files.regular import open_regular
 from mlgo_corpus.files.remote import RemotePath, parse_place
 from mlgo_corpus.files.text import os_reason, printable
 
-# What a file system says that has no hard links, or is another one, or allows no more of them.
+# Errors of a file system that has no hard links, is another one, or allows no more of them.
 _NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
 
 
@@ -50,7 +50,7 @@ class Placing(StrEnum):
         COPY: copies.
         REFERENCE: symbolic links, to each corpus's folder or to each file: the originals must stay where they are.
 
-    The modules of a packed corpus have no files: theirs are written, and there is nothing to refer to.
+    The modules of a packed corpus have no files: their files are always written, and cannot be referred to.
     """
 
     LINK = "link"
@@ -62,11 +62,11 @@ class NewCorpus:
     """A corpus under construction; use `new_corpus`.
 
     Attributes:
-        path: where it is until it is whole.
-        output: where it will be.
+        path: the folder in which it is built.
+        output: the folder where it will be.
         modules: its modules' names so far.
-        failed: modules whose files could not be had.
-        copied: files that were copied although links were asked for.
+        failed: modules whose files could not be read, each with the reason.
+        copied: the number of files that were copied although links were requested.
     """
 
     def __init__(self, path: Path, output: Path, placing: Placing) -> None:
@@ -77,7 +77,7 @@ class NewCorpus:
         self.copied = 0
         self._placing = placing
         self._replaces = output.exists()
-        # The whole folder is temporary: a name of its own for an unfinished table could be a corpus's.
+        # The whole folder is temporary, and a separate name for the unfinished table could be that of a corpus.
         self._table = ModuleTableWriter(path / MODULES_NAME, path / MODULES_NAME)
         self._digest = sha256()
 
@@ -88,15 +88,15 @@ class NewCorpus:
         link.symlink_to(folder.resolve(), target_is_directory=True)
 
     def add(self, row: ModuleRow, name: str, module: Module, *, referred: bool = False) -> ModuleRow:
-        """Add a module under a name, and give its row.
+        """Add a module under a name, and return its row.
 
-        A module whose files cannot be had becomes a row that says so.
+        If the module's files cannot be read, the row says so.
 
         Args:
-            row: what is said of it, under whatever name.
-            name: its name here.
-            module: where its files are.
-            referred: they are below this name already, by `refer`, and only looked at.
+            row: the module's row; its name is replaced.
+            name: the module's name here.
+            module: the module, with the paths of its files.
+            referred: whether `refer` made the files available below this name; then they are only checked.
 
         Raises:
             OSError: the corpus cannot be written.
@@ -114,13 +114,13 @@ class NewCorpus:
         return row
 
     def add_row(self, row: ModuleRow, name: str) -> ModuleRow:
-        """Add the row of something that is not in the corpus, and would have this name, and give it."""
+        """Add the row of something left out of the corpus that would have this name, and return it."""
         row = row._replace(module=printable(name))
         self._table.append(row)
         return row
 
     def finish(self, *, has_thinlto: bool, override: Sequence[str] | None, about: Mapping[str, Any]) -> None:
-        """Write the table and the manifest; ``about`` says in the table's metadata what it was made from."""
+        """Write the table and the manifest; ``about`` goes into the table's metadata: what it was made from."""
         said = {**about, "failed": len(self.failed), "corpus_digest": self._digest.hexdigest()}
         if self._placing is Placing.REFERENCE:
             let_leave(self.path / REFERENCE_MARK, self.output)
@@ -128,11 +128,11 @@ class NewCorpus:
         write_manifest(self.path / MANIFEST_NAME, self.modules, has_thinlto=has_thinlto, override=override)
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Remove the unfinished table."""
         self._table.abandon()
 
     def _place(self, module: Module, name: str, *, referred: bool) -> None:
-        """Bring a module's files, its bitcode and the index it has to have at least; all of them or none."""
+        """Place a module's files, all or none; its bitcode is required, and its index in a ThinLTO corpus."""
         target = self.path / checked_name(name)
         if module.packed:
             self._write(module, target)
@@ -152,7 +152,7 @@ class NewCorpus:
                         continue
                     raise CorpusError(f"cannot read {path.name}: {_why_no_file(path)}", name)
                 if self._replaces and self._placing is Placing.REFERENCE and path.resolve().is_relative_to(self.output):
-                    raise UsageError(f"{self.output}: {path} is in it, and would be gone; --link or --copy keeps it")
+                    raise UsageError(f"{self.output}: {path} is in it, and would be gone; `link` or `copy` keeps it")
                 if not referred:
                     self._place_file(path, target.with_name(target.name + suffix))
                     placed.append(target.with_name(target.name + suffix))
@@ -162,7 +162,7 @@ class NewCorpus:
             raise
 
     def _write(self, module: Module, target: Path) -> None:
-        """Write the files of a module that has none; all of them or none."""
+        """Write the files of a packed module, all or none."""
         contents = {BITCODE_SUFFIX: module.bitcode()}
         try:
             contents[COMMAND_SUFFIX] = module.own_command()
@@ -191,7 +191,7 @@ class NewCorpus:
                 self._copy(path, target)
 
     def _link(self, path: Path, target: Path) -> bool:
-        """Make a hard link, to what a symbolic link leads to; tell whether that is possible."""
+        """Make a hard link, to the target of a symbolic link; return whether that is possible."""
         try:
             os.link(path.resolve() if path.is_symlink() else path, target)
         except FileNotFoundError as error:
@@ -222,7 +222,7 @@ def _made_in_place(target: Path) -> Iterator[None]:
     """Make a file's folder, so that the block can make the file.
 
     Raises:
-        CorpusError: there can be no such file.
+        CorpusError: the file cannot be made.
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -231,7 +231,7 @@ def _made_in_place(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if isinstance(error, FileExistsError | NotADirectoryError):
-            raise CorpusError("a file stands where its folder has to be") from error
+            raise CorpusError("a file is in the place of its folder") from error
         if error.errno == errno.ENAMETOOLONG:
             raise CorpusError(f"cannot make {target.name}: {os_reason(error)}") from error
         raise
@@ -263,9 +263,9 @@ def _read(source: IO[bytes], name: str) -> bytes:
 def new_corpus(
     output: Path, placing: Placing, *, request: str | None = None, force: bool = False
 ) -> Iterator[NewCorpus]:
-    """Make a corpus in the block, whose `NewCorpus.finish` must have been called when it ends.
+    """Make a corpus in the block, which must call `NewCorpus.finish` before it ends.
 
-    With the ``request`` and ``force`` that `is_whole` was asked about, it is asked again when no other process can
+    With the ``request`` and ``force`` that `is_whole` was called with, it is called again when no other process can
     make one in the same place. What is there is replaced.
 
     Raises:
@@ -291,15 +291,15 @@ def new_corpus(
 
 
 def digest_of_request(*parts: object) -> str:
-    """Tell one request from any other, by its parts' representations."""
+    """Return a digest that tells one request from any other, by its parts' representations."""
     return sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def is_whole(output: Path, request: str, *, force: bool) -> bool:
-    """Tell whether a corpus is there already, made by the same request; anything else needs ``force``.
+    """Return whether the same request has made a corpus there already; replacing anything else needs ``force``.
 
-    One that lacks modules because their files could not be had is not whole, and made again. What a run that was
-    killed has left in the way is taken away.
+    A corpus that lacks modules because their files could not be read is not whole, and is made again. What a killed
+    run left in the way is removed.
 
     Raises:
         UsageError: something else is there.
@@ -313,7 +313,7 @@ def is_whole(output: Path, request: str, *, force: bool) -> bool:
     try:
         if not (output / MANIFEST_NAME).is_file():
             if any(output.iterdir()):
-                raise UsageError(f"{output}: is no corpus, and not empty; name another folder")
+                raise UsageError(f"{output}: is not a corpus, and not empty; name another folder")
             return False
     except OSError as error:
         raise UsageError(f"{error.filename or output}: {os_reason(error)}") from error
@@ -324,15 +324,15 @@ def is_whole(output: Path, request: str, *, force: bool) -> bool:
     if (output / STATE_FOLDER / "lock").exists():
         raise UsageError(f"{output}: is a corpus that extract keeps up to date; name another folder")
     if not force:
-        raise UsageError(f"{output}: a corpus made otherwise is there; --force replaces it")
+        raise UsageError(f"{output}: a corpus of other inputs or options is there; `force` replaces it")
     stranger = find_stranger(output, _FilesOfACorpus(output), below=frozenset({STATE_FOLDER}))
     if stranger is not None:
-        raise UsageError(f"{output}: {stranger} is no part of the corpus, and would be lost; name another folder")
+        raise UsageError(f"{output}: {stranger} is not part of the corpus, and would be lost; name another folder")
     return False
 
 
 class _FilesOfACorpus:
-    """The paths of files in a folder that are a corpus's, as far as their names tell, and links, which hold nothing."""
+    """The paths in a folder that belong to a corpus, judged by name, and links, which hold no data."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -346,10 +346,10 @@ class _FilesOfACorpus:
 
 
 def local_output(output: Path | str) -> Path:
-    """Give the folder that a new corpus is to be.
+    """Return the folder of a new corpus.
 
     Raises:
-        UsageError: it is behind a URL.
+        UsageError: the place is behind a URL.
     """
     place = parse_place(output)
     if isinstance(place, RemotePath):
@@ -358,20 +358,20 @@ def local_output(output: Path | str) -> Path:
 
 
 def check_inputs(output: Path, corpora: Iterable[Corpus], placing: Placing) -> None:
-    """Refuse an output that `check_apart` refuses, and to refer to what is packed.
+    """Check that an output passes `check_apart`, and that no packed corpus is to be referred to.
 
     Raises:
-        UsageError: it is one.
+        UsageError: the output does not, or one is.
     """
     opened = list(corpora)
     check_apart(output, opened)
     for corpus in opened:
         if placing is Placing.REFERENCE and corpus.packed:
-            raise UsageError(f"{corpus.location}: is packed, with no files to refer to; --copy or --link writes them")
+            raise UsageError(f"{corpus.location}: is packed, with no files to refer to; `copy` or `link` writes them")
 
 
 def check_apart(output: Path, inputs: Iterable[Corpus | Path]) -> None:
-    """Refuse an output that is one of the inputs, or in one, or around one; nothing is, behind a URL.
+    """Check that an output is not one of the inputs, nor in one, nor around one; inputs behind a URL never overlap.
 
     Raises:
         UsageError: it is.
@@ -383,4 +383,4 @@ def check_apart(output: Path, inputs: Iterable[Corpus | Path]) -> None:
             continue
         source = path.resolve()
         if place == source or place.is_relative_to(source) or source.is_relative_to(place):
-            raise UsageError(f"--output {output}: overlaps {path}; name a folder apart from it")
+            raise UsageError(f"overlaps {path}; name a folder apart from it", option="output", value=output)

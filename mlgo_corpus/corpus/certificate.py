@@ -1,4 +1,4 @@
-"""The rebuild certificate: whether each module of a corpus, compiled again, is the object it was extracted from.
+"""The rebuild certificate: whether each module of a corpus compiles again to the object it was extracted from.
 
 ============================  =========================================================================
 column                        meaning
@@ -44,7 +44,7 @@ CERTIFICATE_KIND: Final = "rebuild"
 
 
 class Outcome(StrEnum):
-    """What came of compiling a module again.
+    """The outcome of compiling a module again.
 
     Attributes:
         IDENTICAL: the same object: every byte (``rebuilt_sha256`` is ``object_sha256``), or every section, relocation
@@ -52,7 +52,7 @@ class Outcome(StrEnum):
         CODE_IDENTICAL: the executable sections are the same, and what relocates them; something else is not.
         DIFFERS: the code is different.
         FAILS: there is no rebuilt object.
-        NO_OBJECT: it was compiled, and there is nothing to compare the object with.
+        NO_OBJECT: it was compiled, and there is no original to compare the object with.
     """
 
     IDENTICAL = "identical"
@@ -63,7 +63,7 @@ class Outcome(StrEnum):
 
 
 BAD: Final = frozenset({Outcome.DIFFERS.value, Outcome.FAILS.value})
-"""What makes a certificate a bad one."""
+"""The outcomes that make a certificate a bad one."""
 
 
 class RebuildRow(NamedTuple):
@@ -104,15 +104,15 @@ _KINDS: Final[Mapping[str, Kind]] = {
 
 
 def write_certificate(path: Path, rows: Iterable[RebuildRow], about: Mapping[str, Any]) -> None:
-    """Write the rows as they come; the file has its name when it is whole. ``about`` is read when all are there."""
+    """Write the rows as they come; the file gets its name when it is complete. ``about`` is read after the last row."""
     write_table(path, RebuildRow._fields, _KINDS, ([storable(value) for value in row] for row in rows), about)
 
 
 def read_certificate(path: Path) -> Iterator[RebuildRow]:
-    """Give the rows of a certificate.
+    """Yield the rows of a certificate.
 
     Raises:
-        CorpusError: it is none.
+        CorpusError: the file is not a certificate.
     """
     required = ("module", "outcome", "reason", "detail")
     return map(RebuildRow._make, iter_rows(path, RebuildRow._fields, _KINDS, what="rebuilt modules", required=required))

@@ -1,4 +1,4 @@
-"""Modules that add nothing: equal ones, and those whose functions are nearly all in another."""
+"""Find modules that add nothing: equal ones, and those whose functions are nearly all in another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mlgo_corpus.corpus.functions import FunctionColumns
 
 
 class Duplicate(NamedTuple):
-    """A module to drop, the one kept instead, and the share of its instructions that are in that one, too."""
+    """A module to drop, the one kept instead, and the share of its instructions that the kept one has, too."""
 
     module: str
     kept: str
@@ -22,7 +22,7 @@ class Duplicate(NamedTuple):
 
 
 def find_equal(contents: Iterable[tuple[str, str | None]]) -> list[Duplicate]:
-    """Find modules with the content of an earlier one; each comes with its name and what stands for its content.
+    """Find modules with the content of an earlier one, from pairs of a name and a key of the content.
 
     A module of unknown content, None, equals no other.
     """
@@ -35,20 +35,20 @@ def find_equal(contents: Iterable[tuple[str, str | None]]) -> list[Duplicate]:
 
 
 def find_near(names: Sequence[str], columns: FunctionColumns, threshold: float, least: int = 0) -> list[Duplicate]:
-    """Find modules of whose instructions at least a share of ``threshold`` is in bodies that one kept module has, too.
+    """Find modules that have at least a share ``threshold`` of their instructions in bodies of one kept module.
 
-    The modules with most instructions are looked at first, so that what is dropped is the smaller one; a module
-    without functions is kept. The result is in the modules' order.
+    The modules with most instructions come first, so that the smaller one of two is dropped. A module without
+    functions is kept. The result is in the modules' order.
 
     To be a candidate, a kept module must share one of the module's rarest bodies, those which together have more than
     ``1 - threshold`` of the instructions: without any of them it cannot reach the threshold. So a body that is
     everywhere costs next to nothing.
 
     Args:
-        names: of the modules, by number.
-        columns: their functions.
+        names: the modules' names, by number.
+        columns: the modules' functions.
         threshold: more than 0, and at most 1.
-        least: bodies of fewer instructions are a module's own, whoever else has them.
+        least: bodies of fewer instructions count as not shared, even if other modules have them.
     """
     totals = np.bincount(columns.modules, columns.instructions, minlength=len(names))
     columns = columns.of_at_least(least)
@@ -79,7 +79,7 @@ def find_near(names: Sequence[str], columns: FunctionColumns, threshold: float, 
 
 
 def _distinct(columns: FunctionColumns) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Give each module's bodies once, as numbers, each with the instructions of all the module's functions like it."""
+    """Return each module's distinct bodies as numbers, each with the instructions of all its functions that have it."""
     _, bodies = np.unique(columns.hashes, return_inverse=True)
     width = int(bodies.max()) + 1
     keys, place = np.unique(columns.modules.astype(np.int64) * width + bodies, return_inverse=True)
@@ -95,7 +95,7 @@ def _best(
     holders: dict[int, list[int]],
     own: dict[int, frozenset[int]],
 ) -> tuple[int | None, float]:
-    """Give the kept module that shares most, the earliest kept of several; bodies come with the rarest first."""
+    """Return the kept module that shares most (of several, the earliest kept); ``bodies`` has the rarest first."""
     candidates: dict[int, None] = {}
     passed = 0.0
     for body, weight in zip(bodies.tolist(), weights.tolist(), strict=True):

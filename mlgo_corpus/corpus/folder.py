@@ -15,7 +15,7 @@
 Modules, manifests and names may come from anybody: a name that would leave the folder is refused when it is read,
 and mapped inside when it is written.
 
-Links in it are followed where they stay in it (`mlgo_corpus.corpus.links`).
+Links are followed if they stay in the corpus (`mlgo_corpus.corpus.links`).
 
 A corpus may also be packed (`mlgo_corpus.corpus.packed.corpus`): then its modules are rows, and all else is the same.
 """
@@ -58,7 +58,7 @@ from mlgo_corpus.formats.commands.embedded import decode_options, split_options
 REFERENCE_MARK = f"{STATE_FOLDER}/reference"
 
 
-# What extract_ir writes as the override of a local ThinLTO corpus, for the user to fill in.
+# The override that extract_ir writes for a local ThinLTO corpus; the user has to fill it in.
 UNSPECIFIED_OVERRIDE = ("<UNSPECIFIED>",)
 
 
@@ -66,8 +66,8 @@ UNSPECIFIED_OVERRIDE = ("<UNSPECIFIED>",)
 class Module:
     """One module of a corpus. It holds paths, not bytes, so that it pickles small and reads late.
 
-    Its files are read where no link leads out of the corpus, unless links may (``linked``); who takes a path instead
-    asks `check_links` first.
+    A file is not read if a link leads out of the corpus, unless links may (``linked``). Call `check_links` before using
+    a path instead.
     """
 
     root: Path
@@ -83,21 +83,21 @@ class Module:
 
     @property
     def location(self) -> str:
-        """What the corpus is called in a table's row: its absolute path, or its URL."""
+        """The corpus's name in a table's row: its absolute path, or its URL."""
         return str(self.root.absolute())
 
     def on_disk(self, folder: Path) -> Module:  # noqa: ARG002 - it is there already
-        """Give the module with its files on disk: this one, or one whose files are made for it in ``folder``.
+        """Return the module with its files on disk: itself, or one whose files are written into ``folder``.
 
         Raises:
-            CorpusError: they cannot be read.
-            OSError: they cannot be written.
+            CorpusError: the files cannot be read.
+            OSError: the files cannot be written.
         """
         self.check_links()
         return self
 
     def check_links(self) -> None:
-        """Check that the paths of its files do not lead out of the corpus.
+        """Check that the module's paths do not lead out of the corpus.
 
         Raises:
             CorpusError: one does.
@@ -111,17 +111,17 @@ class Module:
 
     @property
     def bitcode_path(self) -> Path:
-        """Where the module's bitcode is."""
+        """The path of the module's bitcode."""
         return self._path(BITCODE_SUFFIX)
 
     @property
     def command_path(self) -> Path:
-        """Where the module's own command is; a corpus with an override may have none."""
+        """The path of the module's own command; in a corpus with an override the file may not exist."""
         return self._path(COMMAND_SUFFIX)
 
     @property
     def thinlto_index_path(self) -> Path | None:
-        """Where the module's ThinLTO index is; None in a corpus without ThinLTO."""
+        """The path of the module's ThinLTO index; None in a corpus without ThinLTO."""
         return self._path(THINLTO_INDEX_SUFFIX) if self.has_thinlto else None
 
     def bitcode(self) -> bytes:
@@ -133,9 +133,9 @@ class Module:
         return self._read(self.bitcode_path, MAX_MODULE_BYTES)
 
     def command(self) -> tuple[str, ...]:
-        """Give the cc1 options the module is compiled with: the corpus's override, else its own.
+        """Return the cc1 options the module is compiled with: the corpus's override, else its own.
 
-        Options are text in which bytes that are not UTF-8 are kept (`os.fsencode` gives them back).
+        Options are text in which bytes that are not UTF-8 are kept (`os.fsencode` restores them).
 
         Raises:
             CorpusError: there is no override and the module has no command.
@@ -145,7 +145,7 @@ class Module:
         return decode_options(split_options(self.own_command()))
 
     def own_command(self) -> bytes:
-        """Read the module's own command as it lies in its file, whether the corpus has an override or not.
+        """Read the module's own command byte for byte, whether the corpus has an override or not.
 
         Raises:
             CorpusError: the file is missing or cannot be read.
@@ -160,11 +160,11 @@ class Module:
         """
         path = self.thinlto_index_path
         if path is None:
-            raise CorpusError("a corpus without ThinLTO", self.name)
+            raise CorpusError("the corpus is one without ThinLTO", self.name)
         return self._read(path, MAX_MODULE_BYTES)
 
     def is_missing(self) -> bool:
-        """Return True if a file that the module has to have is not there, and False if it only cannot be read."""
+        """Return True if a file that the module must have is not there, and False if it only cannot be read."""
         paths = (self.bitcode_path, self.thinlto_index_path)
         return not all(path is None or os.path.exists(path) for path in paths)
 
@@ -183,17 +183,17 @@ class Corpus:
     """A corpus folder opened for reading: the manifest's settings, and its modules in order.
 
     Attributes:
-        path: the folder; of a corpus behind a URL only its name means something.
-        place: the folder, or what is behind the URL.
+        path: the folder; for a corpus behind a URL only its name is meaningful.
+        place: the folder, or the place behind the URL.
         location: the path or the URL, to be shown.
         names: the modules' names, in the manifest's order.
         has_thinlto: whether modules have a ThinLTO index.
         global_command_override: one command for all modules instead of their own, or None.
-        linked: whether links may lead out of it, as this user made it of such.
+        linked: whether links may lead out of the corpus, because this user made it of such links.
         packed: whether its modules are rows, not files; nothing is written into a packed corpus.
     """
 
-    # Set by `mlgo_corpus.corpus.open`, which knows the corpora of every kind.
+    # Set by `mlgo_corpus.corpus.open`, which knows all kinds of corpora.
     open: ClassVar[Callable[[Path | str], Corpus]]
     packed: ClassVar[bool] = False
 
@@ -225,7 +225,7 @@ class Corpus:
         return f"Corpus({self.location!r}, modules={len(self.names)})"
 
     def on_this_machine(self) -> tuple[Path, ...]:
-        """Give the path that a worker elsewhere has to find; none of a corpus behind a URL."""
+        """Return the paths that a worker on another machine must find; none for a corpus behind a URL."""
         return (self.path.absolute(),)
 
     def _module(self, name: str) -> Module:
@@ -233,11 +233,11 @@ class Corpus:
 
     @property
     def shown(self) -> Path | str:
-        """The corpus as a report tells of it: its path or its URL."""
+        """The corpus's path or URL, as a report shows it."""
         return self.place if isinstance(self.place, Path) else self.location
 
     def sizes(self, names: Sequence[str]) -> dict[str, int]:
-        """Give the bytes of some modules' bitcode; 0 for one that is not there."""
+        """Return the size of some modules' bitcode in bytes; 0 for a module whose bitcode is not there."""
         found = {}
         for name in names:
             try:
@@ -247,7 +247,7 @@ class Corpus:
         return found
 
     def iter_producers(self, names: Sequence[str]) -> Iterator[str | None]:
-        """Tell which LLVM made each of some modules, as their bitcode says; None where it does not say so."""
+        """Yield the producer of each of some modules, from their bitcode; None if it names none."""
         for name in names:
             try:
                 yield read_producer(self[name].bitcode())
@@ -255,7 +255,7 @@ class Corpus:
                 yield None
 
     def iter_values(self, names: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """Yield columns of some modules' rows; nulls where there are no rows, as in a folder.
+        """Yield columns of some modules' rows; nulls if there are no rows, as in a folder.
 
         Raises:
             CorpusError: a file of rows is damaged.
@@ -263,7 +263,7 @@ class Corpus:
         return repeat((None,) * len(columns), len(names))
 
     def about(self) -> dict[str, Any]:
-        """Return what the corpus says of its making; empty where it says nothing."""
+        """Return the corpus's metadata: how it was made; empty if it has none."""
         from mlgo_corpus.files.tables import read_metadata
 
         try:
@@ -272,23 +272,23 @@ class Corpus:
             return {}
 
     def recorded_digests(self) -> dict[str, str]:
-        """Return the SHA-256 of manifests and tables by their names, where the corpus records them."""
+        """Return the SHA-256 of manifests and tables by their names, if the corpus records them."""
         return {}
 
     def own_digest(self) -> str | None:
-        """Give the digest of all that was extracted, as `MODULES_NAME` tells it, or None."""
+        """Return the digest of all that was extracted, from the metadata of `MODULES_NAME`, or None."""
         digest = self.about().get("corpus_digest")
         return digest if isinstance(digest, str) else None
 
     def iter_stamps(self, names: Sequence[str]) -> Iterator[bytes]:
-        """Tell some modules' files from other files of the same names: by their sizes and times."""
+        """Yield a stamp of each of some modules' files, which tells them from other files: their sizes and times."""
         for name in names:
             said = b""
             try:
                 for path in (self[name].bitcode_path, self[name].command_path):
                     status = os.stat(path)
                     said += file_stamp(status.st_size, status.st_mtime_ns)
-            except (OSError, CorpusError) as error:  # a row of the module's will tell of it
+            except (OSError, CorpusError) as error:  # the module's row will report it
                 said += os_reason(error).encode("utf-8", "backslashreplace")
             yield said
 
@@ -308,7 +308,7 @@ def read_manifest(path: Place) -> dict[str, Any]:
             if not folder.exists():
                 raise CorpusError(f"{folder}: not a corpus: there is no such folder") from error
             if (folder / "dataset.json").exists():
-                what = "; it is a dataset, of which mlgo-corpus report tells"
+                what = "; it is a dataset, which mlgo-corpus report describes"
         raise CorpusError(f"{folder}: not a corpus: it has no {path.name}{what}") from error
     except OSError as error:
         raise CorpusError(f"{path}: {error.strerror}") from error
@@ -333,7 +333,7 @@ def write_manifest(path: Path, modules: Sequence[str], *, has_thinlto: bool, ove
 
 
 def manifest_bytes(modules: Sequence[str], *, has_thinlto: bool, override: Sequence[str] | None) -> bytes:
-    """Give a manifest byte for byte as upstream's ``json.dump(…, indent=2)`` writes it."""
+    """Return a manifest byte for byte as upstream's ``json.dump(…, indent=2)`` writes it."""
     manifest: dict[str, Any] = {}
     if override is not None:
         manifest["global_command_override"] = list(override)
@@ -350,7 +350,7 @@ def remove_module_files(root: Path, name: str) -> None:
     """
     path = root / checked_name(name)
     folders = [folder for folder in path.parents if root in folder.parents]
-    if any(folder.is_symlink() for folder in folders):  # what it leads to is not the corpus's
+    if any(folder.is_symlink() for folder in folders):  # the files behind a link are not the corpus's
         return
     for suffix in MODULE_SUFFIXES:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
@@ -362,18 +362,15 @@ def remove_module_files(root: Path, name: str) -> None:
 
 
 def iter_modules_of(root: Path, name: str) -> Iterator[str]:
-    """Give the modules that lie on disk for one object: its own name, and those of its members below it."""
+    """Yield the modules on disk of one object: its own name, and those of its members below it."""
     yield name
     below = root / checked_name(name)
     if any(folder.is_symlink() for folder in (below, *below.parents) if root in folder.parents):
         return
-    for folder, _, files in os.walk(below):  # which enters no links
+    for folder, _, files in os.walk(below):  # os.walk does not enter links
         for file in sorted(files):
             module = os.path.relpath(os.path.join(folder, file), root)
             for suffix in sorted(MODULE_SUFFIXES, key=len, reverse=True):
                 if module.endswith(suffix):
                     yield module.removesuffix(suffix)
                     break
-
-
-# Names

@@ -41,13 +41,13 @@ class ModuleFunctions(NamedTuple):
     """The functions of one module, column by column; small to pickle.
 
     Attributes:
-        module: its name.
-        bitcode_sha256: of its bitcode.
-        names: of its functions.
-        linkages: likewise.
+        module: the module's name.
+        bitcode_sha256: hex digest of the module's bitcode.
+        names: the functions' names.
+        linkages: the functions' linkages.
         instructions: of shape (n,).
         hashes: of shape (n,).
-        problem: why there are none, for a module that cannot be read; else empty.
+        problem: why the module cannot be read and has no functions here; else empty.
     """
 
     module: str
@@ -61,11 +61,11 @@ class ModuleFunctions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FunctionColumns:
-    """What is needed of all functions of a corpus to compare its modules.
+    """The columns of all functions of a corpus that comparing its modules needs.
 
     Attributes:
         modules: of shape (n,): each function's module, as its number in the manifest; ascending.
-        hashes: of shape (n,): its body's hash.
+        hashes: of shape (n,): each function's body hash.
         instructions: of shape (n,).
     """
 
@@ -74,13 +74,13 @@ class FunctionColumns:
     instructions: NDArray[np.int32]
 
     def of_at_least(self, instructions: int) -> FunctionColumns:
-        """Give the functions that have so many instructions."""
+        """Return the functions that have at least this number of instructions."""
         kept = self.instructions >= instructions
         return FunctionColumns(self.modules[kept], self.hashes[kept], self.instructions[kept])
 
 
 def function_schema(about: dict[str, Any] | None = None) -> pa.Schema:
-    """Give the table's schema; ``about`` goes into its metadata."""
+    """Return the table's schema; ``about`` goes into its metadata."""
     import pyarrow as pa
 
     label = pa.dictionary(pa.int32(), pa.string())
@@ -96,7 +96,7 @@ def function_schema(about: dict[str, Any] | None = None) -> pa.Schema:
 
 
 class FunctionTableWriter:
-    """Writes modules' functions to a file that has its name when it is whole."""
+    """Writes modules' functions to a file that gets its name when it is complete."""
 
     def __init__(self, path: Path) -> None:
         self._table = BatchTable(path, function_schema())
@@ -104,7 +104,7 @@ class FunctionTableWriter:
         self._rows = 0
 
     def append(self, made: ModuleFunctions) -> None:
-        """Add a module's functions; now and then this writes a row group."""
+        """Add a module's functions; write a row group when enough rows are waiting."""
         if made.names:
             self._waiting.append(made)
             self._rows += len(made.names)
@@ -112,13 +112,13 @@ class FunctionTableWriter:
                 self._flush()
 
     def commit(self, about: dict[str, Any]) -> None:
-        """Write what is left, and what the table was made from, and give the file its name."""
+        """Write the remaining rows and ``about``, what the table was made from, and give the file its name."""
         self._flush()
         self._table.say({METADATA_KEY: json.dumps(about, sort_keys=True)})
         self._table.commit()
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Remove the unfinished file."""
         self._table.abandon()
 
     def _flush(self) -> None:
@@ -151,7 +151,7 @@ class FunctionTableWriter:
 
 
 def read_function_metadata(path: Place) -> dict[str, Any]:
-    """Give what a table says of its making; empty where there is none, or none that can be read."""
+    """Return a table's metadata; empty if there is no table, or it cannot be read."""
     try:
         return read_metadata(path)
     except CorpusError:
@@ -159,10 +159,10 @@ def read_function_metadata(path: Place) -> dict[str, Any]:
 
 
 def iter_known(path: Place) -> Iterator[ModuleFunctions]:
-    """Give what a table holds, module by module, in its order.
+    """Yield the functions in a table, module by module, in its order.
 
     Raises:
-        CorpusError: it is damaged.
+        CorpusError: the table is damaged.
     """
     try:
         with open_parquet(path) as file:
@@ -194,7 +194,7 @@ def _modules_of(group: pa.Table) -> Iterator[ModuleFunctions]:
 
 
 def read_function_columns(path: Place, names: Sequence[str]) -> FunctionColumns:
-    """Read what comparing takes of the functions of these modules, which are numbered in this order.
+    """Read the columns that comparing needs, of these modules' functions; modules are numbered in this order.
 
     Raises:
         CorpusError: the table is damaged.

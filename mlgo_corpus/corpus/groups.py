@@ -1,4 +1,4 @@
-"""What modules are grouped by, and which are the same: columns of a corpus's table as labels and as keys."""
+"""Group modules, and find equal ones: columns of a corpus's table as labels and as keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 GROUPS: Final = ("folder", "opt-level", "triple", "producer", "language")
-"""What modules can be grouped by."""
+"""The properties that modules can be grouped by."""
 
 
 COLUMN_OF: Final = {
@@ -27,7 +27,7 @@ COLUMN_OF: Final = {
 """The column that each of `GROUPS` comes from."""
 
 UNKNOWN: Final = "unknown"
-"""The label of what is null."""
+"""The label of null."""
 
 _LANGUAGES = {
     "c": "C",
@@ -58,14 +58,14 @@ _DEEPEST = 4096
 
 
 def integers(column: pa.ChunkedArray, null: int) -> NDArray[np.int64]:
-    """Give a column's numbers, with ``null`` for null."""
+    """Return a column's numbers, with ``null`` in place of nulls."""
     import pyarrow.compute as pc
 
     return np.asarray(pc.fill_null(column, null).to_numpy(), np.int64)
 
 
 def digest_keys(column: pa.Array | pa.ChunkedArray) -> NDArray[np.uint64]:
-    """Give 64 bits of each hex digest, 0 for null; what is no such digest is digested."""
+    """Return 64 bits of each hex digest, 0 for null; text that is not a hex digest is hashed."""
     digests = texts_of(column)
     try:
         keys = [0 if text is None else int(text[:16], 16) for text in digests]
@@ -76,14 +76,14 @@ def digest_keys(column: pa.Array | pa.ChunkedArray) -> NDArray[np.uint64]:
 
 
 def is_again(keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Tell of each key whether it was there before."""
+    """Return for each key whether an earlier key equals it."""
     again = np.ones(len(keys), np.bool_)
     again[np.unique(keys, return_index=True)[1]] = False
     return again
 
 
 def group_labels(modules: pa.Table, by: str, depth: int) -> pa.ChunkedArray:
-    """Give the label of each module in the group ``by``; ``depth`` folders of its name are one, for ``folder``."""
+    """Return each module's label in the grouping ``by``; ``folder`` takes the first ``depth`` folders of its name."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

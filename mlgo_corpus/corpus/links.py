@@ -1,12 +1,12 @@
-"""Which links in a corpus are followed: those that stay in it.
+"""Follow only those links in a corpus that stay in it.
 
-A corpus may be anybody's. A link in it that leads elsewhere would put a file of this machine into what is packed,
-combined or split of it, and then published. So a file that resolves outside of its corpus's folder is not read; the
-folder itself may be a link. Hard links cannot be told from files.
+A corpus may come from anybody. A link that leads out of it would put a file of this machine into a corpus that is
+packed, combined or split from it, and then published. So a file that resolves outside of its corpus's folder is not
+read; the folder itself may be a link. Hard links cannot be told from files.
 
-Two kinds of links lead out and are followed all the same. A corpus made with ``--reference`` consists of them: it has a
-mark that only this user's key makes (`let_leave`), for its place alone. And a download of Hugging Face's has its files
-in ``blobs``, beside ``snapshots``.
+Two kinds of links lead out and are followed all the same. A corpus made by ``combine --reference`` consists of them: it
+has a mark that only this user's key makes (`let_leave`), valid for its place alone. And a download from Hugging Face
+has its files in ``blobs``, beside ``snapshots``.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from typing import AnyStr, Final
 
 from mlgo_corpus.errors import CorpusError
 
-CACHE_VARIABLE: Final = "MLGO_CORPUS_CACHE"
-LEADS_OUT: Final = "a link leads out of the corpus"
+_CACHE_VARIABLE: Final = "MLGO_CORPUS_CACHE"
+_LEADS_OUT: Final = "a link leads out of the corpus"
 
 _KEY_NAME = "reference.key"
 _KEY_BYTES = 32
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Give the folder for what can be made again: ``$MLGO_CORPUS_CACHE``, or ``mlgo-corpus`` in the user's cache."""
-    if named := environment.get(CACHE_VARIABLE):
+    """Return the folder for files that can be made again: ``$MLGO_CORPUS_CACHE``, or ``mlgo-corpus`` in the cache."""
+    if named := environment.get(_CACHE_VARIABLE):
         return Path(named).absolute()
     usual = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(usual).absolute() / "mlgo-corpus"
@@ -47,7 +47,7 @@ def open_inside(root: AnyStr, path: AnyStr, *, linked: bool) -> int:
         linked: whether links may lead out of it.
 
     Raises:
-        OSError: it is not there, or cannot be read; or a link leads out (`LEADS_OUT`).
+        OSError: it is not there, or cannot be read, or a link leads out of the corpus.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
     if linked:
@@ -71,20 +71,20 @@ def check_link(root: AnyStr, path: AnyStr) -> None:
     if not os.path.islink(path):
         _check_folder(root, os.path.dirname(path))
     elif not _is_inside(root, path):
-        raise OSError(errno.ELOOP, LEADS_OUT)
+        raise OSError(errno.ELOOP, _LEADS_OUT)
 
 
 def check_inside(root: Path, *names: str) -> None:
-    """Check files of a corpus that are not its modules'.
+    """Check that no manifest, table or other file of a corpus is a link that leads out of it.
 
     Raises:
-        CorpusError: one of them is a link that leads out of it.
+        CorpusError: one is.
     """
     for name in names:
         try:
             check_link(str(root), str(root / name))
         except OSError as error:
-            message = f"{root / name}: {error.strerror}, and is not followed; a copy in its place is read"
+            message = f"{root / name}: {error.strerror}, and is not followed; replace it by a copy"
             raise CorpusError(message) from None
 
 
@@ -93,10 +93,10 @@ def _check_folder(root: AnyStr, folder: AnyStr) -> None:
         _check_known_folder("" if os.path.isabs(root) else os.getcwd(), root, folder)
 
 
-@lru_cache(maxsize=4096)  # of folders that are inside: what is raised is not kept
+@lru_cache(maxsize=4096)  # keeps only folders that are inside: exceptions are not cached
 def _check_known_folder(_where: str, root: str | bytes, folder: str | bytes) -> None:
     if not _is_inside(root, folder):
-        raise OSError(errno.ELOOP, LEADS_OUT)
+        raise OSError(errno.ELOOP, _LEADS_OUT)
 
 
 def _is_inside(root: str | bytes, path: str | bytes) -> bool:
@@ -108,7 +108,7 @@ def _is_inside(root: str | bytes, path: str | bytes) -> bool:
 
 
 def let_leave(mark: Path, root: Path) -> None:
-    """Mark a corpus that is to be at ``root``: its links are this user's, and are followed wherever they lead.
+    """Mark the corpus at ``root`` as this user's, so that its links are followed wherever they lead.
 
     Raises:
         OSError: the mark or the user's key cannot be written.
@@ -120,7 +120,7 @@ def let_leave(mark: Path, root: Path) -> None:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
             file.write(secrets.token_bytes(_KEY_BYTES))
         try:
-            os.link(part, place)  # of two that make one at once, the first stays
+            os.link(part, place)  # if two processes make a key at once, the first one's stays
         except FileExistsError:
             pass
         finally:

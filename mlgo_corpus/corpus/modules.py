@@ -24,7 +24,7 @@ column                    meaning
 ``split``                 ``train``, ``validation`` or ``test``; null until ``mlgo-corpus split`` says so
 ========================  ===========================================================================
 
-A million rows are an ordinary corpus's: they are read as columns, and changed a row group at a time.
+A corpus may well have a million rows: they are read as columns, and changed a row group at a time.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ REQUIRED_FIELDS = frozenset({"module", "source", "status", "reason", "detail"})
 
 
 class ModuleTableWriter(RowTable):
-    """Writes rows to a Parquet file that appears under its name only when it is whole."""
+    """Writes rows to a Parquet file that gets its name only when it is complete."""
 
     def __init__(self, path: Path, temporary: Path) -> None:
         super().__init__(path, temporary, ModuleRow._fields, dict.fromkeys(INTEGER_FIELDS, Kind.INTEGER))
 
 
 def read_module_columns(path: Place, columns: Sequence[str] = ModuleRow._fields) -> pa.Table:
-    """Read columns of a ``modules.parquet``; one that an older file has not is all null.
+    """Read columns of a ``modules.parquet``; a column that an older file lacks is all null.
 
     Raises:
         CorpusError: it is missing, damaged, or no such table.
@@ -96,7 +96,7 @@ def read_module_columns(path: Place, columns: Sequence[str] = ModuleRow._fields)
 
 
 def iter_module_rows(path: Place) -> Iterator[ModuleRow]:
-    """Give the rows of a ``modules.parquet`` one by one, in bounded memory.
+    """Yield the rows of a ``modules.parquet`` one by one, in bounded memory.
 
     Raises:
         CorpusError: it is missing, damaged, or no such table.
@@ -106,7 +106,7 @@ def iter_module_rows(path: Place) -> Iterator[ModuleRow]:
 
 
 def read_module_metadata(path: Place) -> dict[str, Any]:
-    """Read what a ``modules.parquet`` says of its making; empty where it says nothing.
+    """Read the metadata of a ``modules.parquet``: how it was made; empty if it has none.
 
     Raises:
         CorpusError: it is missing or damaged.
@@ -121,14 +121,14 @@ def rewrite_column(
     give: Callable[[pa.Table], Sequence[str | None]],
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write a ``modules.parquet`` anew in which a column of text has other values.
+    """Write a copy of a ``modules.parquet`` in which a column of text has other values.
 
     Args:
         path: the table.
-        target: the new one, another file.
+        target: the new table, another file.
         column: the column's name.
-        give: the values, for some of the rows with all their columns.
-        metadata: what the table says of its making from now on.
+        give: returns the column's values for some of the rows, which it gets with all their columns.
+        metadata: the new table's metadata: how it was made.
 
     Raises:
         CorpusError: it is missing, damaged, or no such table.
@@ -142,7 +142,7 @@ def rewrite_column(
         for group in iter_module_tables(path, names):
             values = arrays.texts(group.schema.field(column).type, give(group))
             group = group.set_column(names.index(column), column, values)
-            if writer is None:  # without a stored Arrow schema, as `RowTable` does
+            if writer is None:  # without a stored Arrow schema, like `RowTable`
                 writer = pq.ParquetWriter(file, group.schema, compression="zstd", store_schema=False)
             writer.write_table(group)
         if writer is not None:
@@ -151,7 +151,7 @@ def rewrite_column(
 
 
 def write_module_rows(path: Path, temporary: Path, rows: Iterable[ModuleRow], metadata: Mapping[str, Any]) -> None:
-    """Write a ``modules.parquet`` that has its name when it is whole.
+    """Write a ``modules.parquet`` that gets its name when it is complete.
 
     Raises:
         OSError: it cannot be written.
@@ -160,7 +160,7 @@ def write_module_rows(path: Path, temporary: Path, rows: Iterable[ModuleRow], me
 
 
 def iter_module_tables(path: Place, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Give a ``modules.parquet`` some thousands of rows at a time; at least one table, which may be empty.
+    """Yield a ``modules.parquet`` as tables of some thousands of rows; at least one, which may be empty.
 
     Raises:
         CorpusError: it is missing, damaged, or no such table.
@@ -188,6 +188,6 @@ def iter_module_tables(path: Place, columns: Sequence[str]) -> Iterator[pa.Table
         raise unreadable(path, error) from error
 
 
-# As many as `RowTable` puts into a row group.
+# The same number as `RowTable` puts into a row group.
 _ROWS_AT_A_TIME = 4096
 _REQUIRED_COLUMNS = frozenset({"module", "status"})

@@ -19,11 +19,11 @@ __all__ = ["Corpus", "open_corpus"]
 def open_corpus(path: Path | str) -> Corpus:
     """Open a corpus made by this tool, by LLVM's mlgo-utils or by ml-compiler-opt.
 
-    A manifest may be named instead of its folder: ``corpus/corpus_description.train.json`` is a corpus of the
+    ``path`` may be a manifest instead of its folder: ``corpus/corpus_description.train.json`` is a corpus of the
     modules of one side of a split. A packed corpus may be behind a URL.
 
     Raises:
-        CorpusError: there is no manifest, or it is not one, or the packed corpus is damaged.
+        CorpusError: the manifest is missing or not valid, or the packed corpus is damaged.
         UsageError: the URL is of an unknown kind.
     """
     place = parse_place(path)
@@ -37,7 +37,7 @@ def open_corpus(path: Path | str) -> Corpus:
         return PackedCorpus(place, manifest.name)
     if isinstance(place, RemotePath):
         place.check_bucket()
-        raise CorpusError(f"{place}: not a packed corpus, which mlgo-corpus pack makes")
+        raise CorpusError(f"{place}: not a packed corpus; mlgo-corpus pack makes one")
     finish_moves(place / MODULES_NAME)
     return Corpus(place, read_manifest(place / manifest.name))
 

@@ -1,7 +1,7 @@
-"""The object that a module was extracted from: found again in its build, if it is still there and still the same.
+"""Find the object that a module was extracted from in its build, if it is still there and unchanged.
 
-Where it is said to be may be said by anybody. So only files in the build's folders are read, after links are resolved,
-and nothing of a file is quoted.
+The recorded path comes from the corpus and is not trusted. So only files in the build's folders are read, after links
+are resolved, and no content of a file is quoted.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from mlgo_corpus.formats.objects.objfile import Container, identify_container, p
 
 
 class OriginalReason(StrEnum):
-    """Why there is no object to compare a module's with.
+    """Why there is no original object to compare a rebuilt one with.
 
     Attributes:
         OBJECT_MISSING: there is no such file, archive member or slice in the build.
-        OBJECT_UNREADABLE: it cannot be read, or is damaged.
-        OBJECT_CHANGED: it holds other bitcode, or another command: it was built anew.
-        LINKED: it was linked of several modules, and none of them has an object of its own in it.
+        OBJECT_UNREADABLE: the object cannot be read, or is damaged.
+        OBJECT_CHANGED: the object has other bitcode, or another command: it was built anew.
+        LINKED: the file was linked from several modules, and does not contain their own objects.
         BITCODE_ONLY: the build has only bitcode of the module, as LTO builds do.
     """
 
@@ -41,7 +41,7 @@ class OriginalReason(StrEnum):
 
 
 class NoOriginal(Exception):  # noqa: N818 - it becomes a row, not an error
-    """There is no object to compare with, for this reason."""
+    """Raised if there is no object to compare with; ``reason`` and ``detail`` say why."""
 
     def __init__(self, reason: OriginalReason, detail: str) -> None:
         super().__init__(reason, detail)
@@ -51,7 +51,7 @@ class NoOriginal(Exception):  # noqa: N818 - it becomes a row, not an error
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """An object as the build left it: its bytes, and the module in it as its section holds it, in a wrapper perhaps."""
+    """An object as the build left it: its bytes, and the module as its section holds it, possibly in a wrapper."""
 
     content: Buffer
     embedded: Buffer
@@ -69,21 +69,21 @@ def find_original(
     """Find the object that a module was extracted from.
 
     Args:
-        build_dirs: where to look, in this order.
-        source: the file's path relative to the build, as ``modules.parquet`` has it.
-        member: what the module is inside the file, likewise.
-        module: its bitcode, which has to be in the object.
-        command: its command, which has to be, too; None where it has none.
+        build_dirs: the folders to look in, in this order.
+        source: the file's path relative to the build, as in ``modules.parquet``.
+        member: what the module is inside the file, as in ``modules.parquet``.
+        module: the module's bitcode, which the object must contain.
+        command: the module's command, which the object must contain, too; None if the module has none.
         names: the sections to look in.
 
     Raises:
-        NoOriginal: it is not there, or is not the one.
+        NoOriginal: the object does not exist, or is another one.
     """
     worst: NoOriginal | None = None
     for folder in build_dirs:
         try:
             return _find_in(os.path.join(folder, source), build_dirs, member, module, command, names)
-        except NoOriginal as problem:  # of several builds, one that has such a file tells more
+        except NoOriginal as problem:  # of several builds, the problem of one that has such a file says more
             if worst is None or worst.reason is OriginalReason.OBJECT_MISSING:
                 worst = problem
     raise worst or NoOriginal(OriginalReason.OBJECT_MISSING, "there is no folder to look in")
@@ -124,19 +124,19 @@ def _read_inside(path: str, build_dirs: Sequence[str]) -> Buffer:
     """Read a file of the build.
 
     Raises:
-        NoOriginal: it is outside of its folders.
-        OSError: it cannot be read.
-        ValueError: the path is none.
+        NoOriginal: the file is outside of the build's folders.
+        OSError: the file cannot be read.
+        ValueError: the path is not valid.
     """
     real = os.path.realpath(path)
     if not any(f"{real}/".startswith(f"{os.path.realpath(folder).rstrip('/')}/") for folder in build_dirs):
-        detail = "it is said to be outside of the build's folders; --build-dir names another one"
+        detail = "its path leads out of the build's folders; `build_dirs` names another one"
         raise NoOriginal(OriginalReason.OBJECT_MISSING, detail)
     return read_file(real)
 
 
 def _iter_contents(data: Buffer, member: str | None, folder: str, build_dirs: Sequence[str]) -> Iterator[Buffer]:
-    """Give the files inside an archive, or a fat file, that a member's name may mean; any other file as it is."""
+    """Yield the files inside an archive or a fat file that may be the named member; any other file as it is."""
     if archive.is_archive(data):
         for item in archive.iter_members(data):
             for rest in _rests(printable(item.name), member):
@@ -161,7 +161,7 @@ def _iter_contents(data: Buffer, member: str | None, folder: str, build_dirs: Se
 
 
 def _rests(name: str, member: str | None) -> Iterator[str | None]:
-    """Give what is left of a member's name inside the file that the first part names; nothing for another file."""
+    """Yield the rest of a member's name after ``name``, None if nothing is left; nothing if it is in another file."""
     if member == name:
         yield None
     elif member is not None and member.startswith(f"{name}/"):
@@ -169,7 +169,7 @@ def _rests(name: str, member: str | None) -> Iterator[str | None]:
 
 
 def _embedded(content: Buffer, module: bytes, command: bytes | None, names: SectionNames) -> Buffer:
-    """Give the module as the object's section holds it."""
+    """Return the module as the object's section holds it."""
     if bitcode.is_bitcode(content):
         raise NoOriginal(OriginalReason.BITCODE_ONLY, "the build's file is bitcode itself")
     if parse_objfile(content, ()).linked:

@@ -1,7 +1,7 @@
 """The table of a corpus's modules: its own ``modules.parquet``, or one made by reading every module.
 
-A corpus of LLVM's mlgo-utils or of ml-compiler-opt has no table; all that it would say is in the modules' files, but
-for what was left out.
+A corpus of LLVM's mlgo-utils or of ml-compiler-opt has no table. The modules' files contain all that a table would,
+except what was left out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PACKED_COLUMNS = ("bitcode_bytes", "cmd_bytes", *METADATA_COLUMNS)
 
 
 def iter_rows(corpus: Corpus) -> Iterator[ModuleRow]:
-    """Give the rows of a corpus's table, also of what was left out; where it has none, one of each module's files.
+    """Yield the rows of a corpus's table, also of what was left out; without a table, a row made from each module.
 
     Each module comes once, however often the manifest or the table names it.
 
@@ -53,12 +53,12 @@ def iter_rows(corpus: Corpus) -> Iterator[ModuleRow]:
         for row in iter_module_rows(path):
             if row.status != STATUS_OK or missing.pop(row.module, None) is not None:
                 yield row
-    # Of a corpus without a table, or one whose manifest somebody edited.
+    # The corpus has no table, or its manifest was edited.
     yield from _scan_modules(corpus, tuple(missing.values()))
 
 
 def iter_tables(corpus: Corpus, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Give the same rows as `iter_rows`, some thousands at a time as columns; ``module`` and ``status`` are among them.
+    """Yield the rows of `iter_rows` as tables of some thousands; ``module`` and ``status`` are always columns.
 
     Raises:
         CorpusError: the table is damaged.
@@ -74,7 +74,7 @@ def iter_tables(corpus: Corpus, columns: Sequence[str]) -> Iterator[pa.Table]:
             kept = [status != STATUS_OK or missing.pop(name, None) is not None for name, status in named]
             yield table if all(kept) else table.filter(pa.array(kept, pa.bool_()))
     chunks = _chunks(missing.values())
-    for names in chunks if missing or path.is_file() else ([],):  # of no table, or of a manifest that somebody edited
+    for names in chunks if missing or path.is_file() else ([],):  # there is no table, or the manifest was edited
         rows = list(_scan_modules(corpus, names))
         kinds = [pa.int64() if name in INTEGER_FIELDS else pa.string() for name in wanted]
         made = [pa.array([getattr(row, name) for row in rows], kind) for name, kind in zip(wanted, kinds, strict=True)]
@@ -88,7 +88,7 @@ def _chunks(names: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _scan_modules(corpus: Corpus, names: Sequence[str]) -> Iterator[ModuleRow]:
-    """Give the rows that `scan_module` gives; those of a packed corpus were made when it was packed.
+    """Yield the rows that `scan_module` makes; those of a packed corpus were made when it was packed.
 
     Raises:
         CorpusError: a packed corpus is damaged.
@@ -96,16 +96,16 @@ def _scan_modules(corpus: Corpus, names: Sequence[str]) -> Iterator[ModuleRow]:
     columns = ("module", *_PACKED_COLUMNS)
     for name, (found, *values) in zip(names, corpus.iter_values(names, columns), strict=True):
         known = dict(zip(_PACKED_COLUMNS, values, strict=True))
-        if known["source"] is None or known["reason"] is None:  # it could not be read then, or is not there
+        if known["source"] is None or known["reason"] is None:  # it could not be read when packed, or has no row
             yield scan_module(corpus[name])
         elif found != printable(name):
-            raise CorpusError(f"{corpus.location}: another module is in its row", name)
+            raise CorpusError(f"{corpus.location}: its row has another module", name)
         else:
             yield ModuleRow(module=found, status=STATUS_OK, detail="", **known)
 
 
 def scan_module(module: Module) -> ModuleRow:
-    """Read a module's files, and give the row that an extraction would have written; a failed one if they are damaged.
+    """Read a module's files, and return the row that extract would have written; a failed one if they are damaged.
 
     ``source`` is the module's own name.
     """
@@ -151,7 +151,7 @@ def scan_module(module: Module) -> ModuleRow:
 
 
 def reason_without(module: Module) -> Reason:
-    """Give the reason for a module whose files cannot be had: they are not there, or cannot be read."""
+    """Return why a module's files could not be read: they are not there, or are unreadable."""
     return Reason.MISSING if not _is_name(module) or module.is_missing() else Reason.UNREADABLE
 
 
@@ -172,7 +172,7 @@ def _own_command(module: Module) -> tuple[bytes | None, CommandFacts | None]:
 
 
 def functions_of(data: Buffer) -> int | None:
-    """Count the functions that a module defines; None where its bitcode does not say without being read."""
+    """Return the number of functions that a module defines; None if its bitcode does not say without being read."""
     try:
         return count_functions(data)
     except FormatError:

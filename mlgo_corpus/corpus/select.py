@@ -1,4 +1,4 @@
-"""Which modules of a corpus to work on (all, some by name, a sample of all sizes), and what tells them from others."""
+"""Select modules of a corpus (all, some by name, a sample of all sizes), and compute a digest of a selection."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import os_reason
 
-# A sample is drawn from so many layers of modules of like size.
+# The number of layers of modules of similar size from which a sample is drawn.
 _LAYERS = 10
-# A corpus is mostly of one LLVM; so many modules tell which.
+# The number of modules whose producers are read: most of a corpus comes from one LLVM.
 _PRODUCERS = 20
 
 
@@ -73,7 +73,7 @@ class ModuleChoice:
 
 
 def draw_sample(sizes: dict[str, int], count: int, seed: int) -> list[str]:
-    """Draw so many names, from each layer of like sizes its share; the result is in the order of ``sizes``."""
+    """Draw ``count`` names, from each layer of similar sizes its share; the result is in the order of ``sizes``."""
     generator = random.Random(seed)  # noqa: S311 - a sample, no secret
     by_size = sorted(sizes, key=lambda name: (sizes[name], name))
     layers = min(_LAYERS, count) or 1
@@ -108,9 +108,9 @@ def _count(sample: str, total: int) -> int:
 
 
 def read_names(path: Path) -> list[str]:
-    """Read a file of names, one on each line; empty lines and those that begin with ``#`` do not count.
+    """Read a file of names, one on each line; empty lines and lines that begin with ``#`` are ignored.
 
-    It may also be the manifest of a corpus, or of one side of its split: a file whose name ends in ``.json``.
+    A file whose name ends in ``.json`` is the manifest of a corpus, or of one side of its split.
 
     Raises:
         UsageError: it cannot be read.
@@ -125,7 +125,7 @@ def read_names(path: Path) -> list[str]:
             if not all(isinstance(name, str) for name in modules):
                 raise TypeError
         except (ValueError, KeyError, TypeError, RecursionError):
-            detail = "neither names, one a line, nor a corpus's manifest"
+            detail = "expected the manifest of a corpus, or names, one a line, in a file without .json"
             raise UsageError(detail, option="modules_file", value=path) from None
         return list(modules)
     lines = text.split("\n")
@@ -133,7 +133,7 @@ def read_names(path: Path) -> list[str]:
 
 
 def newest_producer(corpus: Corpus, names: Sequence[str]) -> int | None:
-    """Tell which LLVM made a corpus: the newest one among some modules; None where it is not LLVM's own numbers."""
+    """Return the major version of the newest LLVM that made some of the modules; None if none has LLVM's numbers."""
     step = max(1, len(names) // _PRODUCERS)
     producers = corpus.iter_producers(names[::step][:_PRODUCERS])
     found = [int(match[1]) for producer in producers if (match := re.match(r"LLVM(\d+)\.", producer or ""))]
@@ -141,9 +141,9 @@ def newest_producer(corpus: Corpus, names: Sequence[str]) -> int | None:
 
 
 def corpus_digest(corpus: Corpus, names: Sequence[str]) -> str:
-    """Tell the chosen modules from any others: by the corpus's own digest, else by the files' sizes and times.
+    """Return a digest of the chosen modules: from the corpus's own digest, else from the files' sizes and times.
 
-    It is the same for a corpus and for what `mlgo_corpus.pack` makes of it.
+    A corpus has the same digest when `mlgo_corpus.pack` has packed it.
     """
     digest = sha256()
     own = corpus.own_digest()

@@ -1,4 +1,4 @@
-"""Whether a corpus is what it says it is: the checks of one module, and of the folder around the modules.
+"""Check a corpus against its own records: each module, and the folder around the modules.
 
 One row is one module, or one of the corpus's own files where something is wrong with that:
 
@@ -15,8 +15,8 @@ column                        meaning
 ``cmd_bytes``                 bytes of the command found
 ============================  =========================================================================
 
-What ``modules.parquet`` says of a module is what its files are compared with. A corpus of LLVM's mlgo-utils or of
-ml-compiler-opt has no such table, and is checked for what can be told from its files alone.
+A module's files are compared with its row in ``modules.parquet``. A corpus of LLVM's mlgo-utils or of ml-compiler-opt
+has no such table; only its files are checked.
 """
 
 from __future__ import annotations
@@ -62,30 +62,30 @@ class VerifyReason(StrEnum):
     """What is wrong, from the worst to the least; the closed vocabulary.
 
     Attributes:
-        NAME_LEAVES_CORPUS: the manifest's name leads out of the folder, or no file can have it.
-        MISSING_BITCODE: there is no such file.
-        UNREADABLE: a file is there and cannot be read, or is no file.
+        NAME_LEAVES_CORPUS: the manifest's name leads out of the folder, or is no valid file name.
+        MISSING_BITCODE: the module has no bitcode file.
+        UNREADABLE: a file exists but cannot be read, or is not a regular file.
         WRONG_SIZE: the bitcode or the command is not as long as the table says.
-        WRONG_HASH: it is as long, but not the same.
+        WRONG_HASH: the bitcode or the command has the right length, but another content.
         NOT_BITCODE: the file holds something else.
         TRUNCATED: the bitcode ends too early.
         MALFORMED: the bitcode breaks its format, or is more than one module.
-        MISSING_COMMAND: there is no command's file.
-        COMMAND_EMPTY: it is empty.
-        COMMAND_NOT_CC1: its first word is not ``-cc1``.
-        MISSING_THINLTO_INDEX: a ThinLTO corpus, and the module has no index.
+        MISSING_COMMAND: the module has no command file.
+        COMMAND_EMPTY: the command is empty.
+        COMMAND_NOT_CC1: the command's first word is not ``-cc1``.
+        MISSING_THINLTO_INDEX: the corpus is a ThinLTO corpus, and the module has no index.
         BAD_THINLTO_INDEX: the index is not bitcode, or damaged.
         LISTED_TWICE: the manifest names the module again.
         UNKNOWN_MODULE: the manifest of one side of a split names what the corpus's manifest does not.
-        DAMAGED_MANIFEST: that manifest cannot be read, or is not what was packed.
+        DAMAGED_MANIFEST: a side's manifest cannot be read, or a manifest is not what was packed.
         DAMAGED_TABLE: ``modules.parquet`` cannot be read, or a table is not what was packed.
         WORKER_DIED: checking the module killed its worker, or took too long.
-        REFUSED_OPTION: the command could do more than compile: it is run only with ``--trust-corpus``.
-        NO_COMMAND: the build embedded none, and the corpus has none for all modules.
-        NOT_IN_TABLE: ``modules.parquet`` does not tell of the module.
+        REFUSED_OPTION: the command could do more than compile: it is run only with ``trust_corpus``.
+        NO_COMMAND: the build embedded no command, and the corpus has none for all modules.
+        NOT_IN_TABLE: ``modules.parquet`` has no row for the module.
         NOT_IN_MANIFEST: the table says that the module is in the corpus, and the manifest does not.
-        UNLISTED_FILE: bitcode lies in the folder that no manifest names.
-        OK: nothing.
+        UNLISTED_FILE: the folder has bitcode that no manifest names.
+        OK: nothing is wrong.
     """
 
     NAME_LEAVES_CORPUS = "name_leaves_corpus"
@@ -118,7 +118,7 @@ _ORDER = {reason: place for place, reason in enumerate(VerifyReason)}
 
 
 def status_of(reason: VerifyReason) -> str:
-    """Give the status that goes with a reason."""
+    """Return the status that goes with a reason."""
     if reason is VerifyReason.OK:
         return STATUS_OK
     return STATUS_FAILED if _ORDER[reason] < _ORDER[VerifyReason.REFUSED_OPTION] else STATUS_WARNING
@@ -141,7 +141,7 @@ _KINDS: Final[Mapping[str, Kind]] = dict.fromkeys(("readable_by", "bitcode_bytes
 
 
 class Expected(NamedTuple):
-    """What the corpus's table says of a module's files; None for what it does not say."""
+    """Sizes and digests of a module's files according to the corpus's table; None where it has no value."""
 
     bitcode_bytes: int | None
     bitcode_sha256: str | None
@@ -151,30 +151,30 @@ class Expected(NamedTuple):
 
     @classmethod
     def of(cls, row: ModuleRow) -> Expected:
-        """Take it from a row."""
+        """Make it from a row of the table."""
         has_command = row.cmd_sha256 is not None or row.cmd_bytes is not None
         return cls(row.bitcode_bytes, row.bitcode_sha256, row.cmd_bytes, row.cmd_sha256, has_command)
 
 
 class Check(NamedTuple):
-    """One module to check: what is known of it, and whether the corpus has a table that should know."""
+    """One module to check, what its files should be, and whether the corpus has a table that should list it."""
 
     module: Module
     expected: Expected | None
     has_table: bool
 
 
-Problem = tuple[VerifyReason, str]
+_Problem = tuple[VerifyReason, str]
 
 
 def check_module(check: Check) -> VerifyRow:
-    """Check one module's files. What is wrong with them is told in the row, never raised."""
+    """Check one module's files. Problems are reported in the row, never raised."""
     module, expected, has_table = check
     try:
         checked_name(module.name)
     except CorpusError as error:
         return problem_row(module.name, VerifyReason.NAME_LEAVES_CORPUS, error.message)
-    problems: list[Problem] = []
+    problems: list[_Problem] = []
     if has_table and expected is None:
         problems.append((VerifyReason.NOT_IN_TABLE, f"{MODULES_NAME} has no row of it"))
     producer = bitcode_bytes = None
@@ -198,21 +198,21 @@ def check_module(check: Check) -> VerifyRow:
         reason=reason.value,
         detail=_one_line("; ".join(detail for _, detail in problems)),
         producer=None if producer is None else printable(producer),
-        readable_by=major_of(producer),
+        readable_by=_major_of(producer),
         bitcode_bytes=bitcode_bytes,
         cmd_bytes=cmd_bytes,
     )
 
 
 def problem_row(name: str, reason: VerifyReason, detail: str) -> VerifyRow:
-    """Give the row of something of which nothing else is known."""
+    """Return a row that has only a name, a reason and a detail."""
     return VerifyRow(_one_line(name), status_of(reason), reason.value, _one_line(detail))
 
 
-def major_of(producer: str | None) -> int | None:
-    """Give the major version of the LLVM that wrote a module: this one and newer ones read it.
+def _major_of(producer: str | None) -> int | None:
+    """Return the major version of the LLVM that wrote a module: this one and newer ones read it.
 
-    None for what has its own numbers, such as Apple's.
+    Return None for a producer with other version numbers, such as Apple's.
     """
     match = _PRODUCER.match(producer or "")
     return None if match is None else int(match[1])
@@ -226,14 +226,14 @@ def _unread(error: CorpusError, missing: VerifyReason) -> VerifyReason:
     return missing if isinstance(error.__cause__, FileNotFoundError) else VerifyReason.UNREADABLE
 
 
-def _compare(what: str, data: bytes, size: int | None, digest: str | None) -> Iterator[Problem]:
+def _compare(what: str, data: bytes, size: int | None, digest: str | None) -> Iterator[_Problem]:
     if size is not None and size != len(data):
         yield VerifyReason.WRONG_SIZE, f"{what}: expected {size} bytes, found {len(data)}"
     elif digest is not None and sha256(data).hexdigest() != digest:
         yield VerifyReason.WRONG_HASH, f"{what}: as long as it was, but its sha256 is not {digest[:16]}..."
 
 
-def _check_bitcode(data: bytes) -> tuple[str | None, list[Problem]]:
+def _check_bitcode(data: bytes) -> tuple[str | None, list[_Problem]]:
     """Read the producer, and walk the blocks to the file's end."""
     if not is_bitcode(data):
         return None, [(VerifyReason.NOT_BITCODE, f"expected bitcode, found {describe_head(data)}")]
@@ -247,10 +247,10 @@ def _check_bitcode(data: bytes) -> tuple[str | None, list[Problem]]:
 
 
 def _walk(data: Buffer) -> str | None:
-    """Walk bitcode's blocks; say so if there is more or less than one module.
+    """Walk bitcode's blocks; return what is wrong unless there is exactly one module and nothing after it.
 
     Raises:
-        FormatError: it is damaged.
+        FormatError: the bitcode is damaged.
     """
     extents = list(iter_extents(data))
     if len(extents) != 1:
@@ -259,12 +259,12 @@ def _walk(data: Buffer) -> str | None:
     return None if end == len(data) else f"byte {end}: {len(data) - end} bytes follow the module"
 
 
-def _damage(error: FormatError) -> Problem:
+def _damage(error: FormatError) -> _Problem:
     reason = VerifyReason.TRUNCATED if isinstance(error, TruncatedError) else VerifyReason.MALFORMED
     return reason, str(error.at(None))
 
 
-def _check_command(module: Module, expected: Expected | None) -> tuple[int | None, list[Problem]]:
+def _check_command(module: Module, expected: Expected | None) -> tuple[int | None, list[_Problem]]:
     overridden = module.override is not None
     known_to_have_none = expected is not None and not expected.has_command
     try:
@@ -277,16 +277,16 @@ def _check_command(module: Module, expected: Expected | None) -> tuple[int | Non
             if overridden and (expected is None or known_to_have_none):
                 return None, []
         return None, [(_unread(error, VerifyReason.MISSING_COMMAND), error.message)]
-    problems: list[Problem] = []
+    problems: list[_Problem] = []
     if expected is not None and expected.has_command:
         problems += _compare("command", command, expected.cmd_bytes, expected.cmd_sha256)
-    if not overridden:  # else nobody runs it
+    if not overridden:  # an overridden command is never run
         problems += check_options(decode_options(split_options(command)))
     return len(command), problems
 
 
-def check_options(options: tuple[str, ...]) -> list[Problem]:
-    """Check a command: that there is one, that it is cc1's, and that a replay would not refuse it."""
+def check_options(options: tuple[str, ...]) -> list[_Problem]:
+    """Check that a command is not empty, is cc1's, and is one that a replay would not refuse."""
     if not any(options):
         return [(VerifyReason.COMMAND_EMPTY, "the command is empty")]
     if options[0] != "-cc1":
@@ -294,18 +294,18 @@ def check_options(options: tuple[str, ...]) -> list[Problem]:
         return [(VerifyReason.COMMAND_NOT_CC1, detail)]
     if (refused := _first_refused(_without_names(options))) is not None:
         text, why = refused
-        return [(VerifyReason.REFUSED_OPTION, f"{text[:_LONGEST_OPTION]}: {why}; --trust-corpus runs it")]
+        return [(VerifyReason.REFUSED_OPTION, f"{text[:_LONGEST_OPTION]}: {why}; `trust_corpus` runs it")]
     return []
 
 
-# What is another file's name in each command of a build, and never a reason to refuse one.
+# Options whose value is a file name that differs in each command of a build, and is never a reason to refuse one.
 _NAMING = frozenset({"-main-file-name", "-dependency-file", "-MT", "-MQ", "-coverage-notes-file", "-dumpdir"})
 
 
 def _without_names(options: tuple[str, ...]) -> tuple[str, ...]:
-    """Make the commands of a build equal, of which then one is looked at.
+    """Make the commands of a build equal, so that the cache checks only one of them.
 
-    A word that begins with a dash stays: it may be an option, where what is before it is another option's value.
+    A word that begins with a dash stays: it may be an option if the word before it is another option's value.
     """
     return tuple(
         "" if before in _NAMING and word[:1] not in ("-", "@") and word else word
@@ -318,7 +318,7 @@ def _first_refused(options: tuple[str, ...]) -> tuple[str, str] | None:
     return next(iter(refused_options(options)), None)
 
 
-def _check_thinlto_index(module: Module) -> list[Problem]:
+def _check_thinlto_index(module: Module) -> list[_Problem]:
     path = module.thinlto_index_path
     if path is None:
         return []
@@ -328,7 +328,7 @@ def _check_thinlto_index(module: Module) -> list[Problem]:
         if isinstance(error.__cause__, FileNotFoundError):
             return [(VerifyReason.MISSING_THINLTO_INDEX, f"cannot read {path.name}: there is no such file")]
         return [(VerifyReason.UNREADABLE, error.message)]
-    if not data:  # how build systems say: compile without importing
+    if not data:  # build systems write an empty index for "compile without importing"
         return []
     if not is_bitcode(data):
         return [(VerifyReason.BAD_THINLTO_INDEX, f"{path.name}: expected an index, found {describe_head(data)}")]
@@ -339,15 +339,15 @@ def _check_thinlto_index(module: Module) -> list[Problem]:
     return [] if problem is None else [(VerifyReason.BAD_THINLTO_INDEX, f"{path.name}: {problem}")]
 
 
-# --- what the table says
+# --- the table
 
 
 class ModuleLookup:
-    """A corpus's table, asked for one module after another in the manifest's order, which is most often its own.
+    """Looks up modules in a corpus's table, in the manifest's order, which is usually the table's own.
 
     Attributes:
         exists: whether there is a table that can be read.
-        damage: why not, where there is one that cannot.
+        damage: why the table cannot be read; None if it can, or does not exist.
     """
 
     def __init__(self, corpus: Corpus) -> None:
@@ -360,7 +360,7 @@ class ModuleLookup:
         self._others: list[str] = []
 
     def find(self, name: str) -> ModuleRow | None:
-        """Give the row of a module of the manifest; None where there is none."""
+        """Return the row of a module of the manifest; None if it has no row."""
         name = printable(name)
         if (waiting := self._waiting.pop(name, None)) is not None:
             return waiting
@@ -374,7 +374,7 @@ class ModuleLookup:
         return None
 
     def others(self) -> Iterator[str]:
-        """Give the modules that are in the corpus by the table, and not by the manifest."""
+        """Yield the modules that are in the corpus according to the table, but not in the manifest."""
         yield from self._others
         yield from (row.module for row in self._iter_ok() if row.module not in self._wanted)
 
@@ -391,17 +391,17 @@ class ModuleLookup:
 
 
 def iter_checks(corpus: Corpus, names: Sequence[str], lookup: ModuleLookup) -> Iterator[Check]:
-    """Give what is to be checked of the modules."""
+    """Yield a check for each of the modules."""
     for name, packed in zip(names, _iter_recorded(corpus, names), strict=True):
         row = lookup.find(name)
         yield Check(corpus[name], packed if row is None else Expected.of(row), lookup.exists)
 
 
 def _iter_recorded(corpus: Corpus, names: Sequence[str]) -> Iterator[Expected | None]:
-    """Give what the rows of a packed corpus say of modules' files; None of a module where there is no such thing."""
+    """Yield what a packed corpus's rows say of modules' files; None for a module without such a row."""
     columns = ("bitcode_bytes", "bitcode_sha256", "cmd_bytes", "cmd_sha256")
     for values in corpus.iter_values(names, columns):
-        # Whether the build embedded a command is not told: the folder would not tell it either.
+        # The row does not record whether the build embedded a command; neither does a folder.
         has_command = values[3] is not None or corpus.global_command_override is None
         yield None if values[1] is None else Expected(values[0], values[1], values[2], values[3], has_command)
 
@@ -410,12 +410,12 @@ def _iter_recorded(corpus: Corpus, names: Sequence[str]) -> Iterator[Expected | 
 
 
 def iter_folder_rows(corpus: Corpus, lookup: ModuleLookup, *, whole: bool) -> Iterator[VerifyRow]:
-    """Give a row for all that is wrong with a corpus besides its modules, once these have been looked up.
+    """Yield a row for each problem of a corpus outside its modules; call it after all modules have been looked up.
 
     Args:
-        corpus: what was checked.
-        lookup: its table.
-        whole: whether its own manifest was opened, and not that of one side of a split.
+        corpus: the corpus that was checked.
+        lookup: the corpus's table.
+        whole: whether the corpus's own manifest was opened, and not that of one side of a split.
     """
     if lookup.damage is not None:
         yield problem_row(MODULES_NAME, VerifyReason.DAMAGED_TABLE, lookup.damage)
@@ -442,7 +442,7 @@ def iter_folder_rows(corpus: Corpus, lookup: ModuleLookup, *, whole: bool) -> It
                 detail = f"{path.name} names it, {MANIFEST_NAME} does not"
                 yield problem_row(name, VerifyReason.UNKNOWN_MODULE, detail)
     if isinstance(corpus.place, Path):
-        for name in iter_bitcode_files(corpus.place):
+        for name in _iter_bitcode_files(corpus.place):
             if name.removesuffix(BITCODE_SUFFIX) not in listed:
                 yield problem_row(name, VerifyReason.UNLISTED_FILE, "bitcode that no manifest names")
 
@@ -480,8 +480,8 @@ def _check_override(override: tuple[str, ...]) -> Iterator[VerifyRow]:
         yield problem_row(MANIFEST_NAME, reason, f"global_command_override: {detail}")
 
 
-def iter_bitcode_files(root: Path) -> Iterator[str]:
-    """Give the paths of a folder's bitcode files, without ThinLTO indexes; links are not entered."""
+def _iter_bitcode_files(root: Path) -> Iterator[str]:
+    """Yield the relative paths of a folder's bitcode files, without ThinLTO indexes; links are not entered."""
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if not (folder == os.fspath(root) and name == STATE_FOLDER))
         for file in sorted(files):
@@ -495,7 +495,7 @@ def iter_bitcode_files(root: Path) -> Iterator[str]:
 def write_verify_rows(
     path: Path, rows: Iterable[VerifyRow], metadata: Mapping[str, Any], seen: Callable[[VerifyRow], None]
 ) -> None:
-    """Write rows as they come, each of which ``seen`` is told; the file has its name when it is whole."""
+    """Write rows as they come, and call ``seen`` with each; the file gets its name when it is complete."""
 
     def told() -> Iterator[VerifyRow]:
         for row in rows:

@@ -1,10 +1,10 @@
-"""The card of a dataset: a ``README.md`` that says what is in the folder, and tells Hugging Face how to load it.
+"""Write the card of a dataset: a ``README.md`` that describes the folder, and tells Hugging Face how to load it.
 
 Its front matter is YAML with ``configs`` (https://huggingface.co/docs/hub/datasets-manual-configuration): with it
-``datasets.load_dataset(FOLDER)`` gives the observations, and ``load_dataset(FOLDER, "modules")`` the table of modules.
+``datasets.load_dataset(FOLDER)`` returns the observations, ``load_dataset(FOLDER, "modules")`` the table of modules.
 
-What comes from elsewhere, names and commands above all, may hold anything: it is shown as code or as plain text, never
-as Markdown or YAML of its own. The text does not depend on the time or the machine.
+Foreign text, above all names and commands, may contain anything: it is shown as code or as plain text, never as
+Markdown or YAML. The card does not depend on the time or the machine.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _KEY_MEANINGS = (
     ("observation", "int64", "the decision's number in its context"),
 )
 
-# Of `Kind`, what a reader of the card sees.
+# The types that the card shows for `Kind`.
 _KIND_NAMES = {Kind.INTEGER: "int64", Kind.FLOAT: "double", Kind.BOOLEAN: "bool", Kind.TEXTS: "list of string"}
 
 _FRONT_MATTER = """\
@@ -61,11 +61,11 @@ configs:
 
 
 def dataset_card(about: Mapping[str, Any], header: LogHeader) -> str:
-    """Write the card of a dataset.
+    """Return the text of a dataset's card.
 
     Args:
-        about: the content of ``dataset.json``. All of it may be missing: ``kind`` (`TRACE_KIND`, else it was made of
-            logs), ``modules`` and ``failed`` (how many there are), ``contexts``, ``observations``, ``policy``,
+        about: the content of ``dataset.json``. Any key may be missing: ``kind`` (`TRACE_KIND`, else the dataset was
+            made from logs), ``modules`` and ``failed`` (their numbers), ``contexts``, ``observations``, ``policy``,
             ``compiler`` (its version line), ``argv`` (the command, with placeholders for what differs), ``corpus``
             (its name), ``corpus_sha256``, ``measure`` and ``epsilon`` (of the reward), ``tool``, ``version``, and
             ``caveats``, a list of sentences in plain text.
@@ -150,7 +150,7 @@ def _queries(header: LogHeader, *, is_trace: bool) -> Iterator[str]:
 
 
 def _decision_column(header: LogHeader) -> str | None:
-    """Give the decision's column if it holds numbers and its name can stand in a query as it is."""
+    """Return the decision's column if it has numbers and its name needs no escaping in a query; else None."""
     if not header.features:
         return None
     name = column_names(header)[len(header.features) - 1]

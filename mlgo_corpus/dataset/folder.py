@@ -1,4 +1,4 @@
-"""A dataset on disk, and how it comes to be there all at once.
+"""A dataset on disk, and how it appears there all at once.
 
 ::
 
@@ -8,13 +8,13 @@
       modules.parquet                       one row per log, also of those that could not be read
       README.md                             the dataset's card (`mlgo_corpus.dataset.card`)
       dataset.json                          what the dataset is and how it was made; written last
-      .mlgo-corpus/                         work under way; gone when the dataset is whole
+      .mlgo-corpus/                         work in progress; removed when the dataset is complete
 
-Or, where the output is called ``NAME.parquet``: that file with the observations, and ``NAME.contexts.parquet`` and
+If the output is called ``NAME.parquet``: that file with the observations, and ``NAME.contexts.parquet`` and
 ``NAME.modules.parquet`` beside it.
 
-All files are made in the work folder. When they are whole, a list of where they go is written, and they are moved
-(`mlgo_corpus.files.moves`); if that is interrupted, the list says what is left to do.
+All files are made in the work folder. When they are complete, a list of their places is written, and they are moved
+(`mlgo_corpus.files.moves`); if that is interrupted, the list says what remains to be done.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from mlgo_corpus.files.remote import Place
 from mlgo_corpus.files.tables import METADATA_KEY, open_parquet
 from mlgo_corpus.files.text import os_reason
 
-OBSERVATIONS_FOLDER: Final = "observations"
+_OBSERVATIONS_FOLDER: Final = "observations"
 DATASET_NAME: Final = "dataset.json"
 PARQUET_SUFFIX: Final = ".parquet"
 _CONTEXTS_NAME = "contexts.parquet"
@@ -54,7 +54,7 @@ _LOCK_NAME = "lock"
 
 @dataclass(frozen=True, slots=True)
 class DatasetPaths:
-    """Where the files of a dataset are: in a folder, or beside a single file of observations.
+    """The paths of a dataset's files: in a folder, or beside a single file of observations.
 
     Attributes:
         root: the folder, or the single file.
@@ -65,15 +65,15 @@ class DatasetPaths:
 
     root: Path
     single: bool
-    rows: str = OBSERVATIONS_FOLDER
+    rows: str = _OBSERVATIONS_FOLDER
     has_contexts: bool = True
 
     @classmethod
-    def of(cls, output: Path, rows: str = OBSERVATIONS_FOLDER) -> DatasetPaths:
-        """Tell by the name: a single file is called ``*.parquet``, unless that is a folder.
+    def of(cls, output: Path, rows: str = _OBSERVATIONS_FOLDER) -> DatasetPaths:
+        """Return the paths for an output: ``*.parquet`` is a single file, unless that is a folder.
 
         Raises:
-            UsageError: the path cannot be looked at.
+            UsageError: the path cannot be inspected.
         """
         try:
             is_folder = stat.S_ISDIR(os.stat(output).st_mode)
@@ -81,11 +81,11 @@ class DatasetPaths:
             is_folder = False
         except OSError as error:
             raise UsageError(f"{output}: {os_reason(error)}") from error
-        return cls(output, output.suffix == PARQUET_SUFFIX and not is_folder, rows, rows == OBSERVATIONS_FOLDER)
+        return cls(output, output.suffix == PARQUET_SUFFIX and not is_folder, rows, rows == _OBSERVATIONS_FOLDER)
 
     @property
     def folder(self) -> Path:
-        """The folder that everything is in."""
+        """The folder that contains all files."""
         return self.root.parent if self.single else self.root
 
     @property
@@ -100,28 +100,28 @@ class DatasetPaths:
 
     @property
     def card(self) -> Path:
-        """What the dataset is, for people; a single file has none."""
+        """The dataset's description for people; a single file has none."""
         return self.root / _CARD_NAME
 
     @property
     def work(self) -> Path:
-        """The folder for work under way."""
+        """The folder for work in progress."""
         return self.folder / (f".{self.root.name}{STATE_FOLDER}" if self.single else STATE_FOLDER)
 
     @property
     def whole(self) -> Path:
-        """The file that is moved to its place last: where it is, the dataset is whole."""
+        """The file that is moved to its place last: if it exists, the dataset is complete."""
         return self.root if self.single else self.root / DATASET_NAME
 
     def part(self, number: int, count: int = 1) -> Path:
-        """Give where the observations' file of this number, of ``count``, goes: sorted by name, they are in order."""
+        """Return the path of observations' file ``number`` of ``count``: sorted by name, the files are in order."""
         if self.single:
             return self.root
         digits = max(5, len(str(count - 1)))
         return self.root / self.rows / f"part-{number:0{digits}d}{PARQUET_SUFFIX}"
 
     def parts(self) -> tuple[Path, ...]:
-        """List the observations' files in their order."""
+        """Return the observations' files in their order."""
         if self.single:
             return (self.root,)
         return tuple(sorted((self.root / self.rows).glob(f"part-*{PARQUET_SUFFIX}")))
@@ -130,36 +130,36 @@ class DatasetPaths:
         return self.root.with_suffix(f".{name}") if self.single else self.root / name
 
 
-def rows_pattern(output: Path | str, rows: str = OBSERVATIONS_FOLDER) -> str:
-    """Name a dataset's files of rows for a query, also where the dataset is behind a URL."""
+def rows_pattern(output: Path | str, rows: str = _OBSERVATIONS_FOLDER) -> str:
+    """Return a pattern of a dataset's files of rows, for a query; the dataset may be behind a URL."""
     single = DatasetPaths.of(output).single if isinstance(output, Path) else output.endswith(PARQUET_SUFFIX)
     return str(output) if single else f"{output}/{rows}/*{PARQUET_SUFFIX}"
 
 
 class DatasetFolder:
-    """A dataset in the making. From `begin` to `close` it is locked.
+    """A dataset under construction. From `begin` to `close` it is locked.
 
     Attributes:
-        paths: where its files go.
-        key: what it is made of.
+        paths: the places of its files.
+        key: the inputs and options that it is made from.
         is_whole: whether it is there already, made from the same inputs with the same options.
 
     Raises:
-        UsageError: something else is there, or somebody else makes it.
-        MlgoCorpusError: what an interrupted run was about to finish cannot be finished.
+        UsageError: something else is there, or another process makes it.
+        MlgoCorpusError: the moves of an interrupted run cannot be finished.
     """
 
-    def __init__(self, output: Path, key: Mapping[str, Any], *, force: bool, rows: str = OBSERVATIONS_FOLDER) -> None:
+    def __init__(self, output: Path, key: Mapping[str, Any], *, force: bool, rows: str = _OBSERVATIONS_FOLDER) -> None:
         self.paths = paths = DatasetPaths.of(output, rows)
         self.key = json.loads(json.dumps(key))
         self._force = force
         self._lock: int | None = None
         self._made: tuple[Path, ...] = ()
         if not paths.single and output.exists() and not output.is_dir():
-            raise UsageError(f"{output}: a file is in the place of the dataset's folder")
+            raise UsageError(f"{output}: expected a folder, found a file")
         for folder in (paths.work, output / rows):
             if folder.is_symlink():
-                raise UsageError(f"{folder}: a symbolic link, expected a folder of the dataset's own; delete it")
+                raise UsageError(f"{folder}: expected a folder of the dataset, found a symbolic link; delete it")
         if (paths.work / _MOVES_NAME).exists():
             self._acquire()
             try:
@@ -169,7 +169,7 @@ class DatasetFolder:
         there = is_dataset(paths)
         self._seen = read_key(paths) if there else None
         if isinstance(self._seen, dict) and _has_functions(self._seen) != _has_functions(self.key):
-            raise UsageError(f"{output}: {_made_by(self._seen)}: other tables than these; name another output")
+            raise UsageError(f"{output}: {_made_by(self._seen)}, and has other tables; name another output")
         same = there and self._seen == self.key
         self.is_whole = same and not force and _has_all(paths)
         if self.is_whole:
@@ -177,20 +177,20 @@ class DatasetFolder:
         elif not there:
             self._check_place()
         elif not same and not force:
-            raise UsageError(f"{output}: made from other inputs or with other options; --force replaces it")
+            raise UsageError(f"{output}: made from other inputs or with other options; `force` replaces it")
 
     @property
     def token(self) -> str:
-        """A short name of the key, for files in the work folder: another key's never get in their way."""
+        """A short name of the key, so that files in the work folder never collide with those of another key."""
         return sha256(json.dumps(self.key, sort_keys=True).encode()).hexdigest()[:8]
 
     def begin(self) -> None:
-        """Make the work folder; what an interrupted run of the same key left stays there, folders too.
+        """Make the work folder; files and folders that an interrupted run of the same key left there are kept.
 
-        Once begun, it may be called again, and then does nothing.
+        Further calls do nothing.
 
         Raises:
-            UsageError: it cannot be made, or somebody else is at it.
+            UsageError: it cannot be made, or another process uses it.
         """
         if self._lock is not None:
             return
@@ -203,7 +203,7 @@ class DatasetFolder:
             self._acquire()
             if not self._force and is_dataset(self.paths) and read_key(self.paths) != self._seen:
                 self.close()
-                raise UsageError(f"{self.paths.root}: another run has just made it; --force replaces it")
+                raise UsageError(f"{self.paths.root}: another run has just made it; `force` replaces it")
             if self._force or _read_json(work / _KEY_NAME) != self.key:
                 for path in work.iterdir():
                     if path.name != _LOCK_NAME:
@@ -214,19 +214,19 @@ class DatasetFolder:
             raise UsageError(f"{error.filename or work}: cannot write there: {os_reason(error)}") from error
 
     def result_of(self, task: str) -> Any:
-        """Give what `keep_result` kept of a task of an interrupted run with the same key, or None."""
+        """Return what `keep_result` kept for a task, also in an interrupted run with the same key, or None."""
         return _read_json(self.paths.work / f"{task}.json")
 
     def finish(self, moves: Sequence[tuple[Path, Path]]) -> None:
-        """Move files from the work folder to their places, in this order, and be done.
+        """Move files from the work folder to their places, in this order, and remove the work folder.
 
-        What another dataset left in these places goes.
+        Files of another dataset in these places are removed.
 
         Raises:
-            MlgoCorpusError: a file cannot be moved; the next run goes on with it.
+            MlgoCorpusError: a file cannot be moved; the next run continues with it.
         """
         paths = self.paths
-        # What says that all is whole must not while others are moved, and rows of another dataset must not stay.
+        # Remove first the file that marks the dataset complete, and rows of another dataset.
         kept = {place for _, place in moves}
         old = (paths.whole, *(() if paths.single else (path for path in paths.parts() if path not in kept)))
         listed: list[Move] = [(None, str(path.relative_to(paths.folder))) for path in old]
@@ -237,7 +237,7 @@ class DatasetFolder:
         self._move()
 
     def discard(self) -> None:
-        """Take away the work that was begun, and the folders that were made for it."""
+        """Remove the work folder, and the folders that were made for it."""
         if self._lock is None:
             return
         shutil.rmtree(self.paths.work, ignore_errors=True)
@@ -248,7 +248,7 @@ class DatasetFolder:
                 return
 
     def close(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -258,21 +258,21 @@ class DatasetFolder:
         self._lock = open_locked(self.paths.work / _LOCK_NAME, busy)
 
     def _sweep(self) -> None:
-        """Take away what was left when a run was interrupted at its very end."""
+        """Remove the work folder of a run that was interrupted at its very end."""
         if self.paths.work.is_dir():
-            with contextlib.suppress(UsageError, OSError):  # somebody is at it, or we may not
+            with contextlib.suppress(UsageError, OSError):  # another process uses it, or we have no permission
                 self._acquire()
                 shutil.rmtree(self.paths.work, ignore_errors=True)
             self.close()
 
     def _check_place(self) -> None:
-        """See to it that nobody's files are where a new dataset is to be."""
+        """Check that the place of a new dataset has no other files."""
         paths = self.paths
         if paths.single:
             mine = (paths.contexts, paths.modules) if paths.has_contexts else (paths.modules,)
             others = [path for path in mine if path.exists()]
             if others and not self._force and read_key(paths) is None:
-                raise UsageError(f"{others[0]}: is in the way, and not ours; --force replaces it")
+                raise UsageError(f"{others[0]}: is in the way, and was not made by mlgo-corpus; `force` replaces it")
         elif paths.root.is_dir():
             try:
                 names = [name for name in sorted(os.listdir(paths.root)) if name != STATE_FOLDER]
@@ -284,11 +284,11 @@ class DatasetFolder:
                 )
 
     def _move(self) -> None:
-        """Make the moves that are listed."""
+        """Make the listed moves."""
         paths = self.paths
         moves = checked_moves(_read_json(paths.work / _MOVES_NAME))
         if moves is None:
-            raise UsageError(f"{paths.work / _MOVES_NAME}: not what we wrote; delete {paths.work}")
+            raise UsageError(f"{paths.work / _MOVES_NAME}: was not written by mlgo-corpus; delete {paths.work}")
         try:
             make_moves(moves, paths.work, paths.folder)
         except OSError as error:
@@ -297,12 +297,12 @@ class DatasetFolder:
 
 
 def read_key(paths: DatasetPaths) -> Any:
-    """Give what a dataset was made of, as its maker said it; None where it does not say so."""
+    """Return a dataset's key: the inputs and options that it was made from; None if it has none."""
     return parquet_key(paths.modules)
 
 
 def parquet_key(path: Place) -> Any:
-    """Give what a table says that its dataset was made of; None where it does not say so."""
+    """Return the dataset's key in a table's metadata; None if it has none."""
     import pyarrow as pa
 
     try:
@@ -313,17 +313,17 @@ def parquet_key(path: Place) -> Any:
 
 
 def is_dataset(paths: DatasetPaths) -> bool:
-    """Tell whether a dataset is there that is said to be whole."""
+    """Return True if a complete dataset exists."""
     return paths.whole.exists() if paths.single else _is_description(_read_json(paths.whole))
 
 
 def _is_description(value: Any) -> bool:
-    """Tell whether this is a ``dataset.json`` of ours."""
+    """Return whether this is the content of a ``dataset.json`` of this package."""
     return isinstance(value, dict) and value.get("tool") == "mlgo-corpus"
 
 
 def _has_all(paths: DatasetPaths) -> bool:
-    """Tell whether the files of a dataset that is said to be whole are there."""
+    """Return True if all files of a dataset that is marked complete exist."""
     files = [paths.contexts, paths.modules] if paths.has_contexts else [paths.modules]
     if not paths.single:
         files.append(paths.card)
@@ -335,12 +335,12 @@ def _has_all(paths: DatasetPaths) -> bool:
 
 
 def keep_result(work: Path, task: str, result: Any) -> None:
-    """Say in the work folder that a task is done, and with what result."""
+    """Record in the work folder that a task is done, with its result."""
     write_atomically(work / f"{task}.json", json.dumps(result).encode())
 
 
 def _remove(path: Path) -> None:
-    """Remove a file, a link, or a folder with all that is in it."""
+    """Remove a file, a link, or a folder with its content."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -355,22 +355,22 @@ def _read_json(path: Path) -> Any:
 
 
 def _has_functions(key: Mapping[str, Any]) -> bool:
-    """Tell by its key whether a dataset is a table of functions."""
+    """Return whether a key is that of a table of functions."""
     return "snapshot" in key
 
 
 def _made_by(key: Mapping[str, Any]) -> str:
-    """Say by its key how a dataset was made."""
+    """Return words for how the dataset of this key was made."""
     if _has_functions(key):
         return "made by ir2native"
     return "made by a trace" if "task" in key else "made from training logs"
 
 
 def refuse_difference(paths: DatasetPaths, key: Mapping[str, Any]) -> None:
-    """Refuse to go on with, or to replace, what was made otherwise by a run of compilers; say what is different.
+    """Check that a run of compilers would not continue or replace a dataset made in another way.
 
     Raises:
-        UsageError: it was.
+        UsageError: it would; the message has the differences.
     """
     output = paths.root
     before = read_key(paths) if is_dataset(paths) else None
@@ -382,7 +382,7 @@ def refuse_difference(paths: DatasetPaths, key: Mapping[str, Any]) -> None:
         return
     how, wanted = _made_by(before if isinstance(before, dict) else {}), _made_by(now)
     if how != wanted:
-        force = "" if "ir2native" in how + wanted else ", or add --force"
+        force = "" if "ir2native" in how + wanted else ", or add `force`"
         raise UsageError(
             f"{output}: {what} {how.removeprefix('made ')}, not {wanted.removeprefix('made ')}; name another "
             f"{'file' if paths.single else 'folder'}{force}"
@@ -392,7 +392,7 @@ def refuse_difference(paths: DatasetPaths, key: Mapping[str, Any]) -> None:
         for name in now
         if before.get(name) != now.get(name)
     ]
-    raise UsageError(f"{output}: {what} in another way: {'; '.join(differences)}; --force starts over")
+    raise UsageError(f"{output}: {what} in another way: {'; '.join(differences)}; `force` starts over")
 
 
 def _shown(value: Any) -> str:
@@ -403,13 +403,13 @@ def _shown(value: Any) -> str:
 
 
 def find_other_datasets(folder: Path, names: frozenset[str]) -> tuple[Path, ...]:
-    """List the datasets in a folder of datasets but those of these names.
+    """Return the datasets in a folder of datasets, except those of these names.
 
     Raises:
         UsageError: the folder is a dataset itself, or something else is in it.
     """
     if is_dataset(DatasetPaths(folder, single=False)):
-        raise UsageError(f"{folder}: is a dataset, made without --group-by-header; name another folder")
+        raise UsageError(f"{folder}: is a dataset, made without `group_by_header`; name another folder")
     try:
         children = sorted(folder.iterdir()) if folder.is_dir() else []
     except OSError as error:
@@ -419,16 +419,16 @@ def find_other_datasets(folder: Path, names: frozenset[str]) -> tuple[Path, ...]
         if child.name in names or child.name.startswith("."):
             continue
         if child.is_symlink() or not is_dataset(DatasetPaths(child, single=False)):
-            raise UsageError(f"{folder}: holds {child.name}, which is no dataset; name another folder")
+            raise UsageError(f"{folder}: {child.name} is not a dataset; name another folder")
         others.append(child)
     return tuple(others)
 
 
 def open_dataset(path: Path | str) -> DatasetPaths:
-    """Find the files of a dataset that is there.
+    """Return the paths of an existing dataset.
 
     Raises:
-        CorpusError: it is none, or not whole.
+        CorpusError: it is not a dataset, or not complete.
     """
     path = Path(path)
     paths = DatasetPaths.of(path)

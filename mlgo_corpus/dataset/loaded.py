@@ -26,13 +26,13 @@ from mlgo_corpus.formats.logs.tensors import TensorSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Large enough that a batch's columns are worth their making, small enough to stay in a processor's cache for long.
+# Large enough that a batch's columns are worth their overhead, small enough to stay in a processor's cache for long.
 _BATCH_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class LogContext:
-    """Where one context's observations are: rows ``first_row`` to ``first_row + count`` of the log.
+    """The place of one context's observations: rows ``first_row`` to ``first_row + count`` of the log.
 
     ``name`` is None for observations before the first context; ``count`` may be 0.
     """
@@ -55,12 +55,12 @@ class ContextObservations:
 
 
 class TrainingLog:
-    """A whole log in memory; ``for context in log`` gives each context with its observations.
+    """A whole log in memory; ``for context in log`` yields each context with its observations.
 
     Attributes:
-        module: the module it is of: the file's name without ``.log``.
-        header: what the log says of itself.
-        damage: what is wrong with it where only its whole observations were asked for, else None.
+        module: the log's module: the file's name without ``.log``.
+        header: the log's header.
+        damage: the damage after the last whole observation, if the log was read in spite of it; else None.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class TrainingLog:
 
     @property
     def advice(self) -> TensorSpec | None:
-        """What the header says of the advice, or None: development mode's logs have none."""
+        """The header's advice, or None: development mode's logs have none."""
         return self.header.advice
 
     def __len__(self) -> int:
@@ -116,15 +116,15 @@ class TrainingLog:
             yield ContextObservations(context.name, numbers[rows], values)
 
     def to_arrow(self) -> pa.Table:
-        """Give the log as a table: the columns of `mlgo_corpus.dataset.observations`. Nothing is copied."""
+        """Return the log as a table: the columns of `mlgo_corpus.dataset.observations`. Nothing is copied."""
         import pyarrow as pa
 
         return pa.Table.from_batches(self._batches, observation_schema(self.header))
 
     def to_numpy(self) -> dict[str, NDArray[Any]]:
-        """Give an array for each feature and the score, by the table's column names.
+        """Return an array for each feature and the score, by the table's column names.
 
-        A tensor of one element gives an array of shape ``(observations,)``, a larger one of shape
+        A tensor of one element becomes an array of shape ``(observations,)``, a larger one has shape
         ``(observations, *shape)``; the element types are the tensors' own.
         """
         return dict(self._arrays)
@@ -152,11 +152,11 @@ def read_log(path: Path | str, *, allow_truncated: bool = False, module: str | N
 
     Args:
         path: the log; ``-`` for standard input.
-        allow_truncated: of a damaged log, give the whole observations before the damage, and say so in ``damage``.
+        allow_truncated: return the whole observations before the damage of a damaged log, and set ``damage``.
         module: the module's name in tables; by default the file's name without ``.log``.
 
     Raises:
-        FormatError: the log is damaged, or none at all; it says where.
+        FormatError: the file is damaged, or is not a log; the message has the place.
         OSError: the file cannot be read.
     """
     path = Path(path)

@@ -1,7 +1,7 @@
-"""Training logs on disk: which files they are, what modules they are of, and how to open them.
+"""Training logs on disk: find them, name their modules, and open them.
 
-A log may be compressed with gzip or zstd: its content tells, not its name. Folders are walked: what is called
-``*.log``, ``*.log.gz`` or ``*.log.zst`` there is taken for a log, and so is any file that begins as one.
+A log may be compressed with gzip or zstd: its content decides, not its name. In folders, files called ``*.log``,
+``*.log.gz`` or ``*.log.zst`` count as logs, and so does any file that begins like one.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from mlgo_corpus.formats.logs.blocks import BlockWriter, Source, Window
 from mlgo_corpus.formats.logs.events import MAX_HEADER_BYTES, LogHeader, Writable, read_header
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 
-STDIN: Final = "-"
+_STDIN: Final = "-"
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-# Of a damaged stream up to so much is lost before the damage: what the decompressor fails over gives nothing.
+# The most bytes lost before the damage of a damaged stream: a step that fails returns nothing.
 _STEP_BYTES = 16 << 10
-# A frame that holds no data: parallel compressors begin with one.
+# A frame without data: parallel compressors begin with one.
 _ZSTD_SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 _COMPRESSED_SUFFIXES = (".gz", ".zst")
 LOG_SUFFIX: Final = ".log"
@@ -47,10 +47,10 @@ class LogFile:
     """One log to read.
 
     Attributes:
-        path: where it is; `STDIN` for standard input.
-        source: its path below the inputs' common folder.
-        module: the module it is of: ``source`` without ``.log`` and a compression's suffix.
-        size: its bytes on disk; None for a pipe, which can be read only once.
+        path: the log's path; ``-`` for standard input.
+        source: the path below the inputs' common folder.
+        module: the log's module: ``source`` without ``.log`` and a compression's suffix.
+        size: the bytes on disk; None for a pipe, which can be read only once.
     """
 
     path: str
@@ -60,26 +60,26 @@ class LogFile:
 
 
 def find_logs(inputs: Sequence[str | Path], *, exclude: Path | None = None) -> tuple[LogFile, ...]:
-    """List the logs behind files, folders, glob patterns and ``-``, in the inputs' order, folders sorted.
+    """Return the logs named by files, folders, glob patterns and ``-``, in the inputs' order, folders sorted.
 
     Modules are named by the path below the inputs' common folder; a name that is taken gets a number. ``exclude`` is
-    a folder that is not walked: the output.
+    a folder that is not entered: the output.
 
     Raises:
-        UsageError: an input is not there, a folder cannot be listed, or there is no log.
+        UsageError: an input does not exist, a folder cannot be listed, or there is no log.
     """
     roots: list[str] = []
     found: list[str] = []
     excluded = None if exclude is None else os.path.abspath(exclude)
     for item in map(str, inputs):
-        if item == STDIN:
+        if item == _STDIN:
             found.append(item)
             continue
         paths = [item]
         if not os.path.lexists(item) and glob.has_magic(item):
             paths = sorted(glob.glob(item, recursive=True))
             if not paths:
-                raise UsageError(f"{item}: no file has such a name")
+                raise UsageError(f"{item}: no file matches")
         for path in paths:
             if os.path.isdir(path):
                 roots.append(os.path.abspath(path))
@@ -90,12 +90,14 @@ def find_logs(inputs: Sequence[str | Path], *, exclude: Path | None = None) -> t
             else:
                 raise UsageError(f"{path}: no such file or folder")
     if not found:
-        raise UsageError(f"{', '.join(map(str, inputs))}: no training logs (files called *.log, or that begin as one)")
+        raise UsageError(
+            f"{', '.join(map(str, inputs))}: no training logs (files called *.log, or that begin like one)"
+        )
     if len(set(roots)) > 1 and any(os.path.isdir(str(item)) for item in inputs):
         roots = [os.path.dirname(root) if root in _folders_of(inputs) else root for root in roots]
     base = os.path.commonpath(roots) if roots else "/"
     registry = NameRegistry()
-    once = {path if path == STDIN else os.path.abspath(path): path for path in reversed(found)}
+    once = {path if path == _STDIN else os.path.abspath(path): path for path in reversed(found)}
     return tuple(_log_file(path, base, registry) for path in reversed(once.values()))
 
 
@@ -104,7 +106,7 @@ def _folders_of(inputs: Sequence[str | Path]) -> frozenset[str]:
 
 
 def _log_file(path: str, base: str, registry: NameRegistry) -> LogFile:
-    if path == STDIN:
+    if path == _STDIN:
         return LogFile(path, "stdin.log", registry.claim("stdin"), None)
     source = os.path.relpath(os.path.abspath(path), base)
     try:
@@ -116,19 +118,19 @@ def _log_file(path: str, base: str, registry: NameRegistry) -> LogFile:
 
 
 def module_name(source: str) -> str:
-    """Name the module of a log by its path: without ``.log`` and a compression's suffix."""
+    """Return the name of a log's module: the log's path without ``.log`` and a compression's suffix."""
     return safe_module_name(without_compression(source).removesuffix(LOG_SUFFIX))
 
 
 def log_name(source: str) -> str:
-    """Give the path of a log below a folder, by the one that it had: inside it, and with ``.log`` as before."""
+    """Return a safe path below a folder for a log from its former path; ``.log`` is kept if that had it."""
     name = without_compression(source)
     suffix = LOG_SUFFIX if name.endswith(LOG_SUFFIX) else ""
     return safe_module_name(name.removesuffix(suffix)) + suffix
 
 
 def without_compression(name: str) -> str:
-    """Give a file's name without ``.gz`` or ``.zst``."""
+    """Return a file's name without ``.gz`` or ``.zst``."""
     for suffix in _COMPRESSED_SUFFIXES:
         name = name.removesuffix(suffix)
     return name
@@ -168,11 +170,11 @@ def _begins_as_log(path: str) -> bool:
 
 @contextmanager
 def open_log(path: str | Path) -> Iterator[Source]:
-    """Open a log, or standard input for `STDIN`, for reading in blocks; compressed ones are decompressed.
+    """Open a log, or standard input for ``-``, for reading in blocks; compressed logs are decompressed.
 
     Raises:
         OSError: it cannot be opened.
-        FormatError: compressed data is damaged, when it is read.
+        FormatError: compressed data is damaged; raised when it is read.
     """
     with _open_raw(str(path)) as raw:
         start = b""
@@ -197,7 +199,7 @@ def open_log(path: str | Path) -> Iterator[Source]:
 
 @contextmanager
 def _open_raw(path: str) -> Iterator[Any]:
-    if path != STDIN:
+    if path != _STDIN:
         with open(path, "rb", buffering=0) as file:
             yield file
     elif sys.stdin is None:
@@ -208,7 +210,7 @@ def _open_raw(path: str) -> Iterator[Any]:
 
 
 class _Unread:
-    """A file of which some bytes were read too early."""
+    """A file with some bytes, which were read before, put back in front."""
 
     closed = False
 
@@ -239,7 +241,7 @@ class _Unread:
 
 
 class _Decompressed:
-    """A decompressing stream whose errors are ours; what was decompressed before the damage is given out first."""
+    """A decompressing stream that raises `FormatError`, after returning all that precedes the damage."""
 
     def __init__(self, readinto: Callable[[memoryview], int], compression: str) -> None:
         self._readinto = readinto
@@ -252,7 +254,7 @@ class _Decompressed:
             try:
                 got = self._readinto(buffer[filled : filled + _STEP_BYTES])
             except (EOFError, OSError, ValueError, zlib.error) as error:
-                if getattr(error, "errno", None) is not None:  # the file's, not the decompressor's
+                if getattr(error, "errno", None) is not None:  # an error of the file, not of the decompressor
                     raise
                 self._failure = self._error(error)
                 break
@@ -279,7 +281,7 @@ class HeaderReader:
         """Read a log's header.
 
         Raises:
-            FormatError: there is none; with the log's path.
+            FormatError: the log has no header; the error has the log's path.
             OSError: the log cannot be read.
         """
         try:
@@ -294,7 +296,7 @@ class HeaderReader:
 
 
 class LogWriter(BlockWriter):
-    """Writes a training log, to a file that gets its name when it is whole, or to a stream.
+    """Writes a training log, to a file that gets its name when it is complete, or to a stream.
 
     ::
 
@@ -304,11 +306,11 @@ class LogWriter(BlockWriter):
 
     Args:
         target: the file, or a stream of bytes, which stays open.
-        features: what each observation holds, in order.
-        score: what follows each observation, if anything does.
-        advice: what a compiler would read back, if the header is to say so.
-        header: all of that in one, with its line verbatim.
-        separator: what to put between an event's key and its value; LLVM's is ``b":"``.
+        features: the tensors of each observation, in order.
+        score: the tensor that follows each observation, if any.
+        advice: the tensor that a compiler reads back, if the header has one.
+        header: all three in one, with the header's line verbatim.
+        separator: the bytes between an event's key and its value; LLVM's is ``b":"``.
     """
 
     def __init__(
@@ -346,12 +348,12 @@ class LogWriter(BlockWriter):
             self._abandon()
 
     def _abandon(self) -> None:
-        with suppress(OSError):  # a full disk, which is what raised
+        with suppress(OSError):  # such as a full disk, which has raised already
             self._stream.close()
         self._temporary.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Finish the file and give it its name."""
+        """Close the file, and give it its name."""
         if self._path is not None:
             try:
                 self._stream.close()

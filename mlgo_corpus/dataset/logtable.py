@@ -16,8 +16,8 @@ column                    meaning
 ``separator``             what stands between an event's key and its value: ``:`` or ``: ``
 ========================  ===========================================================================
 
-The table of a dataset that was made by running a compiler (`mlgo_corpus.dataset.tracetable`) has all of these but
-``source``, and more; it is read as one of logs, too.
+The table of a dataset that was made by running a compiler (`mlgo_corpus.dataset.tracetable`) has all of these columns
+except ``source``, and more; it can be read as a table of logs, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mlgo_corpus.files.tables import Kind, read_columns, share_equal, write_rows
 
 
 class LogReason(StrEnum):
-    """Why a log is in a dataset, or is not."""
+    """Why a log is in a dataset or left out."""
 
     OK = "ok"
     TRUNCATED = "truncated"
@@ -64,22 +64,22 @@ KINDS: Final[Mapping[str, Kind]] = {
     "module": Kind.LABEL,  # as in the tables of observations and contexts, so that all can be joined
     **dict.fromkeys(("contexts", "observations", "log_bytes", "dropped_bytes"), Kind.INTEGER),
 }
-"""The columns that hold something else than text."""
+"""The columns that are not text."""
 
 
 def write_log_rows(path: Path, rows: Iterable[LogRow], metadata: Mapping[str, Any]) -> None:
-    """Write the table; ``metadata`` goes into its schema as JSON, and has to name the dataset's ``key``."""
+    """Write the table; ``metadata`` goes into its schema as JSON, and must contain the dataset's ``key``."""
     write_rows(path, LogRow._fields, KINDS, rows, metadata)
 
 
 def read_log_rows(path: Path) -> tuple[LogRow, ...]:
-    """Read the table, or of a table of traces what it says of logs.
+    """Read a table of logs, or the logs of a table of traces.
 
-    There a module's log is called as the module is, with ``.log`` after it; a module that has no log in the dataset
-    is a failed row, with the reason of its run.
+    In the latter a log has its module's name with ``.log`` appended; a module without a log in the dataset becomes a
+    failed row with the reason of its run.
 
     Raises:
-        CorpusError: it is none.
+        CorpusError: the file is not such a table.
     """
     columns = read_columns(
         path, LogRow._fields, KINDS, what="logs", required=_REQUIRED, optional={"source"}, others=True
@@ -92,10 +92,10 @@ def read_log_rows(path: Path) -> tuple[LogRow, ...]:
 
 
 def _log_of_trace(row: LogRow) -> LogRow:
-    """Say of a module's run what there is to say of its log."""
+    """Turn the row of a module's run into the row of its log."""
     if row.status != STATUS_OK:
         return row
     if row.header is None:
         return row._replace(status=STATUS_FAILED, detail=row.detail or "the compiler decided nothing, so it has no log")
-    # Whatever else is to be said of the run, the log is whole, or it is cut.
+    # Whatever the run's reason, the log is either whole or truncated.
     return row._replace(reason=LogReason.TRUNCATED if row.dropped_bytes else LogReason.OK)

@@ -1,4 +1,4 @@
-"""Observations as a table: one row per observation, columns as Arrow wants them.
+"""Observations as a table: one row per observation, columns in Arrow's memory layout.
 
 The columns are ``module`` and ``context`` (dictionary-encoded text; a null context for observations before the first
 context), ``observation`` (int64, its number in the log), the features in the header's order under LLVM's names, and
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 
 KEY_COLUMNS: Final = ("module", "context", "observation")
 
-# Observations are gathered side by side in so much memory before they are turned into columns: a part of the
-# processor's second-level cache.
+# Memory in which observations are gathered row by row before they are transposed: a part of the processor's
+# second-level cache.
 _STAGE_BYTES = 256 << 10
-# ... unless so many come at a time, which are worth a transposition of their own.
+# A block of at least this number of rows is transposed directly.
 _DIRECT_ROWS = 48
 
-# What Arrow recommends for its buffers.
+# The alignment that Arrow recommends for its buffers.
 _ALIGNMENT = 64
 
 Array = NDArray[Any]
 
 
 def column_names(header: LogHeader) -> tuple[str, ...]:
-    """Name the columns of a header's features and score.
+    """Return the names of the columns of a header's features and score.
 
     They are LLVM's names. A name that is taken, by an earlier column or by one of `KEY_COLUMNS`, gets a number:
     ``observation_2``.
     """
     taken = set(KEY_COLUMNS)
-    numbers: dict[str, int] = {}  # the last one that each name got: there may be many features of one name
+    numbers: dict[str, int] = {}  # the last number that each name got: many features may have one name
     names = []
     for spec in header.columns:
         name = spec.name
@@ -60,7 +60,7 @@ def column_names(header: LogHeader) -> tuple[str, ...]:
 
 
 def observation_schema(header: LogHeader, metadata: dict[str, Any] | None = None) -> pa.Schema:
-    """Give the table's schema; ``metadata`` goes into it as JSON under ``mlgo_corpus``."""
+    """Return the table's schema; ``metadata`` goes into it as JSON under ``mlgo_corpus``."""
     import pyarrow as pa
 
     text = pa.dictionary(pa.int32(), pa.string())
@@ -77,10 +77,11 @@ def observation_schema(header: LogHeader, metadata: dict[str, Any] | None = None
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Columns that lie side by side in an observation and have one type: they are transposed in one go.
+    """Adjacent columns of an observation that have one type: they are transposed together.
 
-    ``of_score`` tells whether they lie in the score or in the tensors, ``offset`` where they begin there. ``width`` is
-    the number of columns, of one element each; 0 for a single column of larger tensors, which are copied whole.
+    ``of_score`` is True if they are in the score, False if in the tensors; ``offset`` is where they begin there.
+    ``width`` is the number of columns, of one element each; 0 for a single column of larger tensors, which are copied
+    whole.
     """
 
     of_score: bool
@@ -92,7 +93,7 @@ class _Group:
         return (self.width, rows) if self.width else (rows,)
 
     def values(self, tensors: Array, scores: Array | None) -> Array:
-        """Give a view of observations as this group's values: (rows, width), or (rows,) for larger tensors."""
+        """Return a view of observations as this group's values: (rows, width), or (rows,) for larger tensors."""
         part = scores if self.of_score else tensors
         assert part is not None  # noqa: S101 - a header with a score comes with scores
         kind = np.dtype((self.dtype, (self.width,))) if self.width else self.dtype
@@ -120,7 +121,7 @@ def _group_key(index: int, spec: TensorSpec, of_score: bool) -> tuple[bool, str,
 
 
 def _allocate(groups: Sequence[_Group], rows: int) -> tuple[Array, ...]:
-    """Make the columns' memory: in one piece, because large pieces come in large pages, a third faster to fill."""
+    """Allocate the columns' memory in one piece: large pieces come in large pages, which are a third faster to fill."""
     sizes = [int(np.prod(group.shape(rows))) * group.dtype.itemsize for group in groups]
     padded = [-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes]
     memory = np.empty(sum(padded), np.uint8)
@@ -136,8 +137,8 @@ def _allocate(groups: Sequence[_Group], rows: int) -> tuple[Array, ...]:
 class ObservationBuilder:
     """Collects observations into columns, up to ``capacity`` rows at a time.
 
-    Rows come in blocks of raw bytes (`mlgo_corpus.formats.logs.blocks.Rows`); modules and contexts are said where they
-    begin. `take` gives the first rows as a record batch, whose columns are not copied again.
+    Rows come in blocks of raw bytes (`mlgo_corpus.formats.logs.blocks.Rows`); call `begin_module` and `begin_context`
+    where modules and contexts begin. `take` returns the first rows as a record batch, without copying columns again.
     """
 
     def __init__(self, header: LogHeader, capacity: int, schema: pa.Schema | None = None) -> None:
@@ -164,16 +165,16 @@ class ObservationBuilder:
 
     @property
     def room(self) -> int:
-        """How many more rows there is room for."""
+        """The number of rows that still fit."""
         return self.capacity - self.rows
 
     def begin_module(self, name: str) -> None:
-        """Say what module the next rows are of; they have no context yet."""
+        """Set the module of the next rows; they have no context yet."""
         self._modules.begin(name, self.rows)
         self._contexts.begin(None, self.rows)
 
     def begin_context(self, name: str) -> None:
-        """Say what context the next rows are of."""
+        """Set the context of the next rows."""
         self._contexts.begin(name, self.rows)
 
     def append(self, rows: Rows) -> None:
@@ -196,7 +197,7 @@ class ObservationBuilder:
         self.rows += count
 
     def extend(self, rows: Rows) -> Iterator[pa.RecordBatch]:
-        """Add any number of rows, and yield a batch each time there is no more room."""
+        """Add any number of rows, and yield a batch whenever the builder is full."""
         while len(rows.tensors) > (room := self.room):
             if room:
                 self.append(cut_rows(rows, 0, room))
@@ -205,14 +206,14 @@ class ObservationBuilder:
         self.append(rows)
 
     def drop_after(self, rows: int) -> None:
-        """Forget all but the first ``rows`` rows; a module has to begin after that."""
+        """Discard all but the first ``rows`` rows; the next call must begin a module."""
         self._transpose()
         self.rows = rows
         self._modules.drop_after(rows)
         self._contexts.drop_after(rows)
 
     def take(self, rows: int | None = None) -> pa.RecordBatch:
-        """Give the first ``rows`` rows, by default all, as a record batch; the others stay."""
+        """Return the first ``rows`` rows, by default all, as a record batch; the others stay."""
         import pyarrow as pa
 
         self._transpose()
@@ -248,7 +249,7 @@ class ObservationBuilder:
         return _allocate(self._groups, self.capacity)
 
     def _transpose(self) -> None:
-        """Turn what is on the stage into columns."""
+        """Transpose the staged rows into columns."""
         count = self._staged
         if count:
             scores = None if self._score_stage is None else self._score_stage[:count]
@@ -262,20 +263,20 @@ class ObservationBuilder:
 
 
 def cut_rows(rows: Rows, first: int, after: int) -> Rows:
-    """Give observations ``first`` to ``after`` of a block."""
+    """Return observations ``first`` to ``after`` of a block."""
     scores = None if rows.scores is None else rows.scores[first:after]
     return Rows(rows.number + first, rows.tensors[first:after], scores)
 
 
 class Labels:
-    """A column of text that changes now and then: the rows at which it changes, and to what it changes."""
+    """A column of text with few changes: the rows at which it changes, and the new values."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._names: list[str | None] = []
 
     def begin(self, name: str | None, row: int) -> None:
-        """Say what the column is from ``row`` on."""
+        """Set the column's value from ``row`` on."""
         if self._starts and self._starts[-1] == row:
             self._names[-1] = name
         else:
@@ -283,13 +284,13 @@ class Labels:
             self._names.append(name)
 
     def drop_after(self, row: int) -> None:
-        """Forget all but the first ``row`` rows."""
+        """Discard all but the first ``row`` rows."""
         while self._starts and self._starts[-1] >= row:
             self._starts.pop()
             self._names.pop()
 
     def array(self, rows: int, there: int) -> pa.DictionaryArray:
-        """Give the column's first ``rows`` rows, of ``there``."""
+        """Return the column's first ``rows`` rows of ``there`` rows."""
         import pyarrow as pa
 
         ends = np.minimum(np.array([*self._starts[1:], there], np.int64)[: len(self._starts)], rows)
@@ -304,7 +305,7 @@ class Labels:
         )
 
     def keep_from(self, row: int) -> None:
-        """Forget the rows before ``row``; the label in force there stays in force."""
+        """Discard the rows before ``row``; the label of that row is kept."""
         last = 0
         while last + 1 < len(self._starts) and self._starts[last + 1] <= row:
             last += 1

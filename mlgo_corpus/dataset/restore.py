@@ -1,4 +1,4 @@
-"""From a dataset back to the logs that it was made of, byte for byte."""
+"""Restore the logs that a dataset was made from, byte for byte."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from mlgo_corpus.formats.logs.events import Context, LogHeader, encode_context, 
 _CONTEXTS_AT_A_TIME = 1 << 16
 
 
-class ContextRow(NamedTuple):
-    """A row of ``contexts.parquet``; ``context`` and ``count`` have other names, for tuples have a ``count``."""
+class _ContextRow(NamedTuple):
+    """A row of ``contexts.parquet``; ``context`` and ``count`` have other names, because tuples have a ``count``."""
 
     module: str
     name: str | None
@@ -32,9 +32,9 @@ class ContextRow(NamedTuple):
 
 
 def write_logs(paths: DatasetPaths, rows: Sequence[tuple[LogRow, Path]], *, progress: Callable[[int], None]) -> int:
-    """Write each of a dataset's logs to its path; give the number of bytes. ``rows`` are all of ``modules.parquet``.
+    """Write each of a dataset's logs to its path, and return the number of bytes.
 
-    ``progress`` is told how many observations were written.
+    ``rows`` are all rows of ``modules.parquet``. ``progress`` is called with the number of observations written.
 
     Raises:
         CorpusError: the dataset's tables contradict each other.
@@ -59,12 +59,12 @@ def write_logs(paths: DatasetPaths, rows: Sequence[tuple[LogRow, Path]], *, prog
                 raise _contradiction(paths, f"{count} contexts and {observations.row - first} rows of {row.module}")
         written += path.stat().st_size
     if contexts.head is not None or observations.rest():
-        raise _contradiction(paths, "there are more rows than modules.parquet tells of")
+        raise _contradiction(paths, "there are more rows than modules.parquet says")
     return written
 
 
 def _write_context(
-    log: LogWriter, context: ContextRow, observations: _Observations, progress: Callable[[int], None]
+    log: LogWriter, context: _ContextRow, observations: _Observations, progress: Callable[[int], None]
 ) -> None:
     if context.first_row != observations.row or context.rows is None or context.rows < 0:
         raise _contradiction(observations.paths, f"a context begins at row {context.first_row}")
@@ -79,14 +79,14 @@ def _write_context(
 
 
 class _Ahead:
-    """Contexts, with a look at the next one."""
+    """An iterator of contexts whose next one can be inspected: ``head``."""
 
-    def __init__(self, contexts: Iterator[ContextRow]) -> None:
+    def __init__(self, contexts: Iterator[_ContextRow]) -> None:
         self._contexts = contexts
         self.head = next(contexts, None)
 
-    def next_of(self, module: str) -> ContextRow | None:
-        """Give the next context if it is of this module."""
+    def next_of(self, module: str) -> _ContextRow | None:
+        """Return the next context if it is of this module."""
         head = self.head
         if head is None or head.module != module:
             return None
@@ -104,7 +104,7 @@ class _Labels:
             raise ValueError("an index lies outside its dictionary")
 
     def are(self, name: str | None, rows: slice) -> bool:
-        """Tell whether all of these rows have this name."""
+        """Return whether all of these rows have this name."""
         codes = self._codes[rows]
         if (codes == codes[0]).all():
             return bool(self._names[codes[0]] == name)
@@ -125,15 +125,15 @@ class _Observations:
         self._labels: tuple[_Labels, ...] = ()
         self._at = 0
 
-    def take(self, context: ContextRow) -> Iterator[tuple[Array, Array, Array | None]]:
-        """Yield the next rows, which are the context's: their numbers, tensors and scores."""
+    def take(self, context: _ContextRow) -> Iterator[tuple[Array, Array, Array | None]]:
+        """Yield the next rows, which must be the context's: their numbers, tensors and scores."""
         count = context.rows
         while count:
             if self._at == len(self._numbers) and not self._advance():
                 raise _contradiction(self.paths, f"there is no row {self.row}")
             part = slice(self._at, min(len(self._numbers), self._at + count))
             if not all(labels.are(name, part) for labels, name in zip(self._labels, context[:2], strict=True)):
-                raise _contradiction(self.paths, f"row {self.row} is not of the context that contexts.parquet says")
+                raise _contradiction(self.paths, f"row {self.row} is of another context than contexts.parquet says")
             taken = part.stop - part.start
             self._at += taken
             self.row += taken
@@ -141,7 +141,7 @@ class _Observations:
             yield self._numbers[part], self._tensors[part], None if self._scores is None else self._scores[part]
 
     def rest(self) -> bool:
-        """Tell whether there are more rows."""
+        """Return whether there are more rows."""
         return self._at < len(self._numbers) or self._advance()
 
     def _advance(self) -> bool:
@@ -151,7 +151,7 @@ class _Observations:
                     self._labels = (_Labels(batch.column(0)), _Labels(batch.column(1)))
                     self._numbers = batch.column(2).to_numpy(zero_copy_only=True)
                     self._tensors, self._scores = rows_of_batch(self.header, batch)
-                except ValueError as error:  # nulls where none can be, text that is not UTF-8
+                except ValueError as error:  # unexpected nulls, or text that is not UTF-8
                     raise unreadable(self.paths.root, error) from error
                 if (self._numbers < 0).any():
                     raise _contradiction(self.paths, "an observation's number is less than 0")
@@ -169,13 +169,13 @@ class _Observations:
                 yield from file.iter_batches(batch_size=size)
 
 
-def _iter_contexts(paths: DatasetPaths) -> Iterator[ContextRow]:
+def _iter_contexts(paths: DatasetPaths) -> Iterator[_ContextRow]:
     with read_parquet(paths.contexts) as file:
         if not file.schema_arrow.equals(contexts_schema()):
             raise CorpusError(f"{paths.contexts}: its columns are not those of a table of contexts")
         for batch in file.iter_batches(batch_size=_CONTEXTS_AT_A_TIME):
             columns = [column.to_pylist() for column in batch.columns]
-            yield from map(ContextRow._make, zip(*columns, strict=True))
+            yield from map(_ContextRow._make, zip(*columns, strict=True))
 
 
 def _header_of(row: LogRow) -> LogHeader:

@@ -1,4 +1,4 @@
-"""The observations of a dataset as one sequence of rows: which are whose, and any part of them, by column."""
+"""The observations of a dataset as one sequence of rows: find a module's rows, and read any part by column."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from mlgo_corpus.files.tables import read_parquet, unreadable
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 
-# What a batch of rows takes: columns that are worked on one after the other stay in the processor's cache.
+# The size of a batch of rows: small enough that all columns stay in the processor's cache.
 _BATCH_BYTES = 4 << 20
 
 
 class ModuleRows(NamedTuple):
-    """The rows of one module: the first one's number, how many there are, and the run's reward where that is known."""
+    """The rows of one module: the first row's number, the number of rows, and the run's reward if it is known."""
 
     module: str
     first: int
@@ -36,7 +36,7 @@ class ModuleRows(NamedTuple):
     reward: float | None
 
 
-class PartRows(NamedTuple):
+class _PartRows(NamedTuple):
     """A file of observations, and its number of rows."""
 
     path: Path
@@ -44,7 +44,7 @@ class PartRows(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Rows that lie together and have one module and one context."""
+    """Consecutive rows that have one module and one context."""
 
     module: str
     context: str | None
@@ -54,21 +54,21 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DatasetRows:
-    """Where the rows of a dataset are. It pickles small.
+    """The files and the rows of a dataset. It pickles small.
 
     Attributes:
         root: the dataset.
         line: the line of the logs' header.
         parts: the files, in the order of their rows.
-        modules: those that have rows, in the order of their rows; after `select` only some of them.
-        missing: how many modules or logs are not in the dataset because their runs failed or they cannot be read.
+        modules: the modules that have rows, in the order of their rows; after `select` only some of them.
+        missing: the number of modules or logs left out of the dataset because their runs failed or they are unreadable.
         has_rewards: whether the dataset is of runs of a compiler, which have a reward.
-        key: what the dataset was made of, as its maker said it.
+        key: the dataset's recorded inputs and options.
     """
 
     root: Path
     line: bytes
-    parts: tuple[PartRows, ...]
+    parts: tuple[_PartRows, ...]
     modules: tuple[ModuleRows, ...]
     missing: int
     has_rewards: bool
@@ -81,36 +81,39 @@ class DatasetRows:
 
     @property
     def batch_rows(self) -> int:
-        """How many rows to ask for at a time."""
+        """The number of rows to read at a time."""
         header = self.header
         return max(1, _BATCH_BYTES // max(1, header.tensor_bytes + header.score_bytes))
 
     def select(self, *, name_regex: str | None = None, modules_file: Path | None = None) -> DatasetRows:
-        """Keep only some modules: those in whose name a pattern is found, and those that a file names.
+        """Return the rows of some modules: those in whose name a pattern is found, and those that a file names.
 
-        The file has a name on each line, or it is the manifest of a corpus, or of one side of its split.
+        The file has a name on each line, or is the manifest of a corpus, or of one side of its split.
 
         Raises:
-            UsageError: an option is not what it has to be, or nothing is left.
+            UsageError: an argument is not valid, or nothing is left.
         """
         modules: Sequence[ModuleRows] = self.modules
         if modules_file is not None:
             wanted = frozenset(map(printable, read_names(modules_file)))
             modules = [item for item in modules if item.module in wanted]
             if not modules:
-                raise UsageError(f"--modules-file {modules_file}: {self.root} has decisions of none of these modules")
+                message = f"{self.root} has no decisions of these modules"
+                raise UsageError(message, option="modules_file", value=modules_file)
         if name_regex is not None:
             try:
                 pattern = re.compile(name_regex)
             except re.error as error:
-                raise UsageError(f"--module-filter {name_regex}: not a regular expression: {error}") from error
+                message = f"not a regular expression: {error}"
+                raise UsageError(message, option="module_filter", value=name_regex) from error
             modules = [item for item in modules if pattern.search(item.module)]
             if not modules:
-                raise UsageError(f"--module-filter {name_regex}: {self.root} has decisions of no such module")
+                message = f"{self.root} has no decisions of a module with such a name"
+                raise UsageError(message, option="module_filter", value=name_regex)
         return replace(self, modules=tuple(modules))
 
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """Give the rows of the chosen modules, as (first, after) of those that lie together."""
+        """Return the rows of the chosen modules, as (first, after) of each range of consecutive rows."""
         found: list[tuple[int, int]] = []
         for module in self.modules:
             if found and found[-1][1] == module.first:
@@ -122,12 +125,12 @@ class DatasetRows:
     def iter_batches(
         self, names: Sequence[str], first: int, after: int, *, batch_rows: int | None = None
     ) -> Iterator[tuple[int, Any]]:
-        """Yield the rows from ``first`` to ``after`` as (number of its first row, record batch) with these columns.
+        """Yield these columns of the rows from ``first`` to ``after`` as (number of the first row, record batch).
 
-        ``batch_rows`` is the most rows of a batch; by default they are few enough for work on all columns.
+        ``batch_rows`` is the most rows of a batch; by default `batch_rows`, for work on all columns.
 
         Raises:
-            CorpusError: they cannot be read.
+            CorpusError: the rows cannot be read.
         """
         begin = 0
         for path, count in self.parts:
@@ -158,7 +161,7 @@ class DatasetRows:
                 yield Run(module, contexts[context_codes[start]], begin + start, begin + stop)
 
     def contradiction(self, what: str) -> CorpusError:
-        """Say that the dataset's tables do not fit together."""
+        """Return the error that the dataset's tables contradict each other."""
         return CorpusError(f"{self.root}: its tables contradict each other: {what}")
 
 
@@ -166,7 +169,7 @@ def open_rows(path: Path) -> DatasetRows:
     """Open a dataset of logs or of traces.
 
     Raises:
-        UsageError: there is none, it has no rows, or its tables do not fit together.
+        UsageError: there is no dataset, it has no rows, or its tables contradict each other.
     """
     try:
         return _open_rows(open_dataset(path))
@@ -202,10 +205,10 @@ def _open_rows(paths: DatasetPaths) -> DatasetRows:
         with read_parquet(path) as file:
             if not file.schema_arrow.equals(expected):
                 raise CorpusError(f"{path}: its columns are not those of the header in modules.parquet")
-            parts.append(PartRows(path, file.metadata.num_rows))
+            parts.append(_PartRows(path, file.metadata.num_rows))
     found = sum(part.rows for part in parts)
     if found != begin:
-        raise made.contradiction(f"{found} rows of observations, and modules.parquet tells of {begin}")
+        raise made.contradiction(f"there are {found} rows of observations, modules.parquet says {begin}")
     return replace(made, parts=tuple(parts))
 
 
@@ -228,10 +231,10 @@ def _batches(path: Path, names: Sequence[str], first: int, after: int, batch_row
 
 
 def column_values(batch: Any, name: str, width: int) -> NDArray[Any]:
-    """Give a column of a batch of `DatasetRows.iter_batches`, of shape (rows, width), without a copy.
+    """Return a column of a batch of `DatasetRows.iter_batches`, of shape (rows, width), without a copy.
 
     Raises:
-        CorpusError: there are nulls, where none can be.
+        CorpusError: the column has nulls.
     """
     column = batch.column(batch.schema.get_field_index(name))
     if column.null_count:
@@ -245,10 +248,10 @@ def column_values(batch: Any, name: str, width: int) -> NDArray[Any]:
 
 
 def named_columns(header: LogHeader) -> dict[str, str]:
-    """Give the column of each feature and score by LLVM's name for it.
+    """Return the column of each feature and score by LLVM's name for it.
 
     Raises:
-        UsageError: two have one name, of which a map can hold only one.
+        UsageError: two have the same name, and a map can hold only one of them.
     """
     columns: dict[str, str] = {}
     for spec, column in zip(header.columns, column_names(header), strict=True):

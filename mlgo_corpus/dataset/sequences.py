@@ -1,9 +1,8 @@
-"""The sequences of a dataset, one for each module and context, as TFRecords of SequenceExamples.
+"""Write the sequences of a dataset, one for each module and context, as TFRecords of SequenceExamples.
 
-A sequence's steps are its observations in their order, also where a context comes back later in its module. Rows are
-read in batches and each batch is encoded column by column; a sequence that a batch does not hold whole keeps its
-pieces until its last row was met, and puts them into files where they are many. So memory stays bounded whatever the
-length of a sequence.
+A sequence's steps are its observations in their order, also if a context comes back later in its module. Rows are read
+in batches, and each batch is encoded column by column. A sequence that spans several batches keeps its pieces until its
+last row is read, and moves large ones to files. So memory is bounded whatever the length of a sequence.
 """
 
 from __future__ import annotations
@@ -34,23 +33,23 @@ from mlgo_corpus.formats.records.sequenceexample import (
 from mlgo_corpus.formats.records.tfrecord import FRAME_BYTES, extend_crc, record_footer, record_header
 
 REWARD_NAME: Final = "reward"
-"""The list that trainers read the reward from; what a log has under this name is not kept."""
+"""The list that trainers read the reward from; a log's own column of this name is left out."""
 
-# The pieces of sequences that are held in memory, all together.
+# The most memory for the pieces of all sequences together.
 _HELD_BYTES = 64 << 20
 _COPY_BYTES = 4 << 20
-# A list of equal steps is written so many at a time.
+# The number of equal steps that are written at a time.
 _EQUAL_STEPS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class RewardRule:
-    """What becomes the reward: at each step of a sequence the same.
+    """The source of the reward, which is the same at each step of a sequence.
 
     Attributes:
-        of_run: the reward of the module's run.
-        logged: the last score of the sequence.
-        constant: this number; None for none of the three: then there is no list of rewards.
+        of_run: use the reward of the module's run.
+        logged: use the last score of the sequence.
+        constant: use this number. If all three are unset, no list of rewards is written.
     """
 
     of_run: bool = False
@@ -60,13 +59,13 @@ class RewardRule:
 
 @dataclass(slots=True)
 class SequenceCounts:
-    """What was written, and what was not.
+    """The numbers of sequences written and left out.
 
     Attributes:
         sequences: sequences written, of ``steps`` steps, in ``bytes`` bytes.
-        too_short: sequences that have too few steps.
+        too_short: sequences with too few steps.
         no_reward: sequences of modules whose reward is not known.
-        too_large: sequences larger than what protobuf's readers take.
+        too_large: sequences larger than protobuf's readers accept.
     """
 
     sequences: int = 0
@@ -77,13 +76,13 @@ class SequenceCounts:
     too_large: int = 0
 
     def add(self, other: SequenceCounts) -> None:
-        """Count what somebody else did, too."""
+        """Add the numbers of another object."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class _Column(NamedTuple):
-    """A list of the message: its name in UTF-8, and the column that it is made of."""
+    """A list of the message: its name in UTF-8, and the column that it is made from."""
 
     key: bytes
     column: str
@@ -96,14 +95,12 @@ class _Column(NamedTuple):
         try:
             return encode_integers(values)
         except OverflowError as error:
-            raise CorpusError(
-                f"observations: column {self.column}: {error}, which is all that a trainer reads"
-            ) from error
+            raise CorpusError(f"observations: column {self.column}: {error}; trainers read only int64") from error
 
 
 @dataclass(slots=True)
 class _Sequence:
-    """A sequence that is to be written; ``pieces`` are of each column what was encoded of it so far."""
+    """A sequence to be written; ``pieces`` are its encoded parts so far, for each column."""
 
     reward: float | None
     steps: int = 0
@@ -125,7 +122,7 @@ class _Sequence:
 
 
 class _Piece(NamedTuple):
-    """Rows that lie together, and the sequence that they belong to."""
+    """Consecutive rows, and the sequence that they belong to."""
 
     first: int
     after: int
@@ -142,9 +139,9 @@ def write_sequences(
     spill: Path,
     progress: Callable[[int], None] = lambda _: None,
 ) -> SequenceCounts:
-    """Write the sequences of some modules, whose rows lie together, in the order of their last rows.
+    """Write the sequences of some modules, whose rows are consecutive, in the order of their last rows.
 
-    ``spill`` is a folder for files that have no names; ``progress`` is told how many rows were read.
+    ``spill`` is a folder for files without names; ``progress`` is called with the number of rows read.
 
     Raises:
         CorpusError: the dataset's tables contradict each other, or cannot be read.
@@ -163,7 +160,7 @@ def write_sequences(
 def _plan(
     rows: DatasetRows, modules: Sequence[ModuleRows], rule: RewardRule, min_steps: int, counts: SequenceCounts
 ) -> list[_Piece]:
-    """Find the rows of each sequence that is to be written; the pieces are in the order of the rows."""
+    """Return the rows of each sequence to be written, as pieces in the order of the rows."""
     pieces: list[_Piece] = []
     wanted = iter(modules)
     module, end = None, modules[0].first
@@ -175,7 +172,7 @@ def _plan(
             end += module.rows
             of_module = {}
         if module is None or run.module != module.module or run.after > end:
-            raise rows.contradiction(f"row {run.first} is of {run.module}, which modules.parquet does not say")
+            raise rows.contradiction(f"row {run.first} is of {run.module}, but not according to modules.parquet")
         sequence = of_module.get(run.context)
         if sequence is None:
             sequence = of_module[run.context] = _Sequence(module.reward if rule.of_run else rule.constant)
@@ -197,7 +194,7 @@ def _plan(
 
 
 class _Writer:
-    """Encodes batches of rows and writes the sequences that are whole."""
+    """Encodes batches of rows and writes the sequences that are complete."""
 
     def __init__(
         self, rows: DatasetRows, file: IO[bytes], rule: RewardRule, spill: Path, counts: SequenceCounts
@@ -214,7 +211,7 @@ class _Writer:
         )
         self._reward_key = REWARD_NAME.encode()
         self._has_reward = rule != RewardRule()
-        # Where among the lists that of the rewards goes.
+        # The position of the list of rewards among the lists.
         self._reward_at = sum(column.key < self._reward_key for column in self._columns)
         self._score = columns[header.score.name] if rule.logged and header.score is not None else None
         self._score_width = 1 if header.score is None else header.score.element_count
@@ -282,7 +279,7 @@ class _Writer:
                 self._file.write(part)
 
     def _keep(self, sequence: _Sequence, views: Sequence[memoryview]) -> None:
-        """Keep what was encoded of a sequence until the rest of it comes."""
+        """Keep the encoded part of a sequence until the rest is read."""
         if not sequence.pieces:
             sequence.pieces = [[] for _ in views]
             sequence.sizes = [0] * len(views)
@@ -364,10 +361,10 @@ class _Writer:
 
 
 def append_file(part: Path, target: Path) -> None:
-    """Add a file to another one; it goes.
+    """Append a file to another one, and delete it.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the other file cannot be written.
     """
     with part.open("rb") as source, target.open("r+b") as file:
         file.seek(0, os.SEEK_END)
@@ -377,7 +374,7 @@ def append_file(part: Path, target: Path) -> None:
 
 
 def _send(source: int, target: int) -> bool:
-    """Copy a file without leaving the kernel; give False, with nothing copied, where that cannot be done."""
+    """Copy a file within the kernel; return False, with nothing copied, if the system cannot do that."""
     left = size = os.fstat(source).st_size
     while left:
         try:

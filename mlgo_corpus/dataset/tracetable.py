@@ -36,8 +36,8 @@ column                        meaning
 ``separator``                 what stands between an event's key and its value in the log: ``:`` or ``: ``
 ============================  =========================================================================
 
-Rows that have a header are in the order of their observations; where the others stand among them is free. What is not
-known is null, but for ``contexts`` and ``observations``, which are 0 then.
+Rows that have a header are in the order of their observations; the others may be anywhere among them. Unknown values
+are null, except ``contexts`` and ``observations``, which are 0 then.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ from mlgo_corpus.files.tables import Kind, iter_rows, write_rows
 from mlgo_corpus.files.text import storable
 
 TRACE_KIND: Final = "trace"
-"""What ``kind`` in ``dataset.json`` says of such a dataset."""
+"""The value of ``kind`` in ``dataset.json`` for such a dataset."""
 
 REWARD_EPSILON: Final = 0.01
-"""What ml-compiler-opt adds to both sizes (``inlining_runner.py``), in bytes: it avoids a division by 0, no more."""
+"""Bytes that ml-compiler-opt adds to both sizes (``inlining_runner.py``), only to avoid a division by 0."""
 
-STDERR_BYTES: Final = 2048
-"""How much of stderr is kept: its end, where compilers say why they stop."""
+# How much of stderr is kept: its end, where compilers say why they stop.
+_STDERR_BYTES: Final = 2048
 
 
 class TraceRow(NamedTuple):
@@ -99,9 +99,9 @@ class TraceRow(NamedTuple):
     separator: str | None = None
 
     def with_log(self, log: LogRow) -> TraceRow:
-        """Add what came of converting the module's log; a log that is not in the dataset makes the run a failure.
+        """Return the row with the outcome of converting its log; a log that is not in the dataset makes it a failure.
 
-        A run that has failed already keeps its reason. Its log must not be in the dataset.
+        A run that has failed already keeps its reason; its log must not be in the dataset.
         """
         if log.status == STATUS_OK:
             return self._replace(
@@ -118,7 +118,7 @@ class TraceRow(NamedTuple):
         return row.failed(RunReason.UNREADABLE_LOG, f"its log is {log.reason}: {log.detail}")
 
     def with_shared_text(self) -> TraceRow:
-        """Give the same row with one copy of what all rows repeat: commands are 200 options, the same but for a few."""
+        """Return the row with text that rows have in common shared: most of a command's 200 options are the same."""
         argv = None if self.argv is None else tuple(map(sys.intern, self.argv))
         return self._replace(argv=argv, header=None if self.header is None else sys.intern(self.header))
 
@@ -149,15 +149,15 @@ KINDS: Final[Mapping[str, Kind]] = {
     "argv": Kind.TEXTS,
     "module": Kind.LABEL,
 }  # fmt: skip
-"""The columns that hold something else than text."""
+"""The columns that are not text."""
 
 _REQUIRED = frozenset({"module", "status", "reason", "detail", "contexts", "observations"})
 
 
 def reward(size: int | None, baseline: int | None, *, epsilon: float = REWARD_EPSILON) -> float | None:
-    """Say how much smaller an object is than the baseline's: 0.1 for a tenth, less than 0 if it is larger.
+    """Return how much smaller an object is than the baseline's: 0.1 for a tenth, negative if it is larger.
 
-    It is ml-compiler-opt's ``1 - (size + epsilon) / (baseline + epsilon)``; None if one of the sizes is not known.
+    This is ml-compiler-opt's ``1 - (size + epsilon) / (baseline + epsilon)``; None if one of the sizes is not known.
 
     Raises:
         ValueError: a size is less than 0, or there would be a division by 0.
@@ -169,28 +169,29 @@ def reward(size: int | None, baseline: int | None, *, epsilon: float = REWARD_EP
     return 1.0 - (size + epsilon) / (baseline + epsilon)
 
 
-# Escape sequences that colour a terminal's text or move its cursor, and what else does not print.
+# Escape sequences that colour a terminal's text or move its cursor, and other characters that do not print.
 ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def stderr_tail(data: bytes) -> str:
-    r"""Give the end of what a program wrote to stderr, as text that can be stored and shown.
+    r"""Return the end of what a program wrote to stderr, as text that can be stored and shown.
 
-    Colours are taken out; what is no text or does not print, but for newlines and tabs, is written as ``\xNN``.
+    Colours are removed. Bytes that are not text, and characters that do not print, except newlines and tabs, are
+    written as ``\xNN``.
     """
-    end = data[-STDERR_BYTES:]
-    if len(data) > STDERR_BYTES:
+    end = data[-_STDERR_BYTES:]
+    if len(data) > _STDERR_BYTES:
         end = end.lstrip(bytes(range(0x80, 0xC0)))  # the rest of a character that was cut
     text = ESCAPES.sub("", end.decode("utf-8", "backslashreplace").replace("\r\n", "\n"))
     text = _UNPRINTABLE.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
-    return text.encode()[-STDERR_BYTES:].decode("utf-8", "ignore")  # what is escaped is up to four times as long
+    return text.encode()[-_STDERR_BYTES:].decode("utf-8", "ignore")  # escaped text is up to four times as long
 
 
 def write_trace_rows(path: Path, rows: Iterable[TraceRow], metadata: Mapping[str, Any]) -> None:
-    """Write the table; ``metadata`` goes into its schema as JSON, and has to name the dataset's ``key``.
+    """Write the table; ``metadata`` goes into its schema as JSON, and must contain the dataset's ``key``.
 
-    Text that is not Unicode, of names and of commands, is made so (`printable`).
+    Names and commands that are not Unicode are escaped (`printable`).
     """
     write_rows(path, TraceRow._fields, KINDS, ([storable(value) for value in row] for row in rows), metadata)
 
@@ -199,7 +200,7 @@ def read_trace_rows(path: Path) -> tuple[TraceRow, ...]:
     """Read the table.
 
     Raises:
-        CorpusError: it is none.
+        CorpusError: the file is not a table of traces.
     """
     return tuple(row.with_shared_text() for row in iter_trace_rows(path))
 

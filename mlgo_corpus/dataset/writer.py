@@ -1,4 +1,4 @@
-"""Observations on their way into Parquet files: bounded files, bounded memory, logs that can be taken back."""
+"""Write observations to Parquet files: of bounded size, in bounded memory, with logs that can be rolled back."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "lz4", "brotli", "none")
 ROW_GROUP_BYTES: Final = 32 << 20
 """The most bytes of observations in a row group: in memory while it is filled, and again while it is encoded."""
 
-# Contexts wait for their row group; they take about 100 bytes each.
+# The most contexts that wait for their row group; they take about 100 bytes each.
 _MAX_CONTEXTS = 200_000
-# ... and their names, which may be of any length.
+# The most bytes of their names, each of which may be of any length.
 _MAX_CONTEXT_BYTES = 16 << 20
-# What an observation's module, context and number take in memory.
+# The memory that an observation's module, context and number take.
 _KEY_BYTES = 16
 
 
 def contexts_schema() -> pa.Schema:
-    """Give the columns of ``contexts.parquet``.
+    """Return the schema of ``contexts.parquet``.
 
     ``first_row`` counts the rows of all observations' files in their order, and ``count`` the context's rows from
-    there on. ``line`` is the context's line in the log where it is not as LLVM writes it. A null context stands for
+    there on. ``line`` is the context's line in the log if it differs from what LLVM writes. A null context stands for
     observations before a log's first context.
     """
     import pyarrow as pa
@@ -63,9 +63,9 @@ class WriteOptions:
 
     Attributes:
         compression: one of `COMPRESSIONS`.
-        rows_per_file: the most rows of one file; None for as many as one row group holds.
-        context_regex: a context in whose name this is not found is left out.
-        threads: how many row groups are encoded while another is filled; 0 for none.
+        rows_per_file: the most rows of one file; None for the rows of one row group.
+        context_regex: a context is left out if this is not found in its name.
+        threads: the number of row groups that are encoded while another is filled; 0 for none.
         single: whether everything goes into one file.
     """
 
@@ -77,7 +77,7 @@ class WriteOptions:
 
 
 class Part(NamedTuple):
-    """A file of observations, and one of the contexts that were flushed with them; None for one that is not needed."""
+    """A file of observations, and one of the contexts flushed with them; None for a file that is not needed."""
 
     observations: str | None
     rows: int
@@ -85,21 +85,21 @@ class Part(NamedTuple):
 
 
 class StartOverError(MlgoCorpusError):
-    """Some of a log that has to be taken back is in the only file: that has to be written again, without the log."""
+    """A part of a log to be rolled back is in the only file, which must be written again without the log."""
 
 
 class ObservationsWriter:
     """Writes the observations and contexts of logs, one log after the other, to files in a folder.
 
-    A log is begun, written block by block, and then committed, or taken back as if it had never been. What is not
-    committed goes to files of its own where it does not fit into memory, so that a log may be of any size.
+    A log is begun, written block by block, and then committed or rolled back. Uncommitted rows that do not fit into
+    memory go to files of their own, so that a log may be of any size.
 
     Args:
-        folder: where the files go.
-        prefix: what their names begin with.
+        folder: the folder of the files.
+        prefix: the beginning of the files' names.
         header: the header of all logs.
         schema: the schema of the observations' table.
-        options: how they are written.
+        options: how observations are written.
     """
 
     def __init__(self, folder: Path, prefix: str, header: LogHeader, schema: pa.Schema, options: WriteOptions) -> None:
@@ -116,7 +116,7 @@ class ObservationsWriter:
         self._parts: list[_OpenPart] = []
         self._open: _OpenPart | None = None
         self._flushed = 0  # rows that have left the builder
-        # Of logs that are committed: rows in the builder, contexts that wait, and parts.
+        # Of committed logs: rows in the builder, contexts not written yet, and parts.
         self._safe_rows = self._safe_contexts = self._safe_parts = 0
         self._log_rows = self._log_contexts = 0
         self._keeping = True
@@ -145,7 +145,7 @@ class ObservationsWriter:
             self._write_rows(block)
 
     def commit_log(self) -> tuple[int, int]:
-        """End the log; give how many observations and contexts were kept of it."""
+        """End the log, and return the number of its observations and contexts that were kept."""
         self._safe_rows, self._safe_contexts, self._safe_parts = (
             self._builder.rows,
             len(self._contexts),
@@ -156,10 +156,10 @@ class ObservationsWriter:
         return self._log_rows, self._log_contexts
 
     def roll_back(self) -> None:
-        """Take back what was written of the log.
+        """Remove what was written of the log.
 
         Raises:
-            StartOverError: some of it is in a file with other logs' observations.
+            StartOverError: a part of it is in a file with other logs' observations.
         """
         if self._open is not None and self._open.mixed:
             raise StartOverError("observations of a damaged log are in the file")
@@ -173,7 +173,7 @@ class ObservationsWriter:
             self._open = None
 
     def close(self) -> tuple[Part, ...]:
-        """Write what is left; give the files in their order. A single file is there even without rows.
+        """Write the rest, and return the files in their order. A single file is made even without rows.
 
         Raises:
             MlgoCorpusError: a file cannot be written.
@@ -185,7 +185,7 @@ class ObservationsWriter:
         return tuple(part.described() for part in self._parts)
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Remove all files."""
         for part in self._parts:
             self._encoder.discard(part)
         self._parts.clear()
@@ -205,7 +205,7 @@ class ObservationsWriter:
         self._contexts.extend(names, lines, self._flushed + self._builder.rows)
         self._log_contexts += len(names)
         while len(self._contexts) >= _MAX_CONTEXTS or (self._contexts.bytes >= _MAX_CONTEXT_BYTES):
-            if len(self._contexts) == 1:  # it may go on
+            if len(self._contexts) == 1:  # it may get more rows
                 break
             self._make_room()
 
@@ -219,7 +219,7 @@ class ObservationsWriter:
         self._builder.append(rows)
 
     def _make_room(self) -> None:
-        """Flush the logs that are committed; where there are none, what there is of the log under way."""
+        """Flush the committed logs; if there are none, flush the rows of the current log."""
         if self._safe_rows or self._safe_contexts:
             rows, contexts = self._safe_rows, self._safe_contexts
             self._safe_rows = self._safe_contexts = 0
@@ -231,7 +231,7 @@ class ObservationsWriter:
                 self._open.mixed = True
             else:
                 self._close_part()
-        self._flush(self._builder.rows, len(self._contexts) - 1)  # the last context may go on
+        self._flush(self._builder.rows, len(self._contexts) - 1)  # the last context may get more rows
 
     def _flush(self, rows: int, contexts: int) -> None:
         pending = self._contexts.take(contexts, self._flushed + self._builder.rows)
@@ -278,7 +278,7 @@ class ObservationsWriter:
 
 
 class _OpenPart:
-    """The files of one part, as long as they are written to. ``mixed``: not all that it holds is committed."""
+    """The files of one part while they are written. ``mixed``: they also contain uncommitted rows."""
 
     def __init__(self, folder: Path, name: str, schema: pa.Schema) -> None:
         self.rows = 0
@@ -326,7 +326,7 @@ class _Encoder:
         self._failure: BaseException | None = None
 
     def run(self, part: _OpenPart, work: Callable[[], None]) -> None:
-        """Do some work on a part, after what was asked for it before; an error may come with a later call."""
+        """Run some work on a part, after its earlier work; an error may be raised by a later call."""
         if self._pool is None:
             work()
             return
@@ -350,13 +350,13 @@ class _Encoder:
             raise self._failure
 
     def discard(self, part: _OpenPart) -> None:
-        """Wait for a part's work, and leave nothing of it."""
+        """Wait for a part's work, and remove its files."""
         if part.last is not None:
             part.last.exception()
         part.discard()
 
     def close(self, *, checked: bool) -> None:
-        """Wait for all work; ``checked``: raise what went wrong."""
+        """Wait for all work; with ``checked``, raise its first error."""
         if self._pool is not None:
             self._pool.shutdown()
         if checked:
@@ -364,14 +364,14 @@ class _Encoder:
 
 
 class _ContextRows:
-    """The rows of ``contexts.parquet`` that are not written yet: where contexts begin, in the observations' order."""
+    """The rows of ``contexts.parquet`` that are not written yet, in the observations' order."""
 
     def __init__(self) -> None:
         self._names: list[str | None] = []
         self._first_rows: list[int] = []
         self._lines: dict[int, bytes] = {}
         self._modules = Labels()
-        self.bytes = 0  # of names and lines, about
+        self.bytes = 0  # approximately, of names and lines
 
     def __len__(self) -> int:
         return len(self._names)
@@ -398,7 +398,7 @@ class _ContextRows:
         self._count_bytes()
 
     def take(self, count: int, row: int) -> pa.RecordBatch:
-        """Give the first ``count`` contexts; ``row`` is where the observations that there are end."""
+        """Return the first ``count`` contexts; ``row`` is the number of observations so far."""
         import pyarrow as pa
 
         firsts = np.array(self._first_rows[: count + 1], np.int64)

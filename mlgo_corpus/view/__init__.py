@@ -1,1 +1,1 @@
-"""Pages for people: what is on disk, summed up, drawn and explained in one HTML file."""
+"""Report pages: corpora and datasets, summarised, drawn and explained in one HTML file."""

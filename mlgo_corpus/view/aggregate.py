@@ -1,8 +1,8 @@
-"""Statistics of columns that pass by, in bounded memory: counts, extremes, quantiles, distances.
+"""Statistics of streamed columns in bounded memory: counts, extremes, quantiles, distances.
 
-A `Distribution` keeps of each value its sign, its exponent and the first `MANTISSA_BITS` bits of its fraction, and how
-often that came. So whole numbers below 512 are counted one by one, and anything else to within 0.4 %: quantiles and
-histograms are as exact, need no second pass, and two distributions can be merged and compared.
+A `Distribution` keeps each value's sign, exponent and first `MANTISSA_BITS` bits of the fraction, and counts them. So
+whole numbers below 512 are exact, and others are exact to within 0.4 %. Quantiles and histograms have the same
+precision and need no second pass, and two distributions can be merged and compared.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ MANTISSA_BITS: Final = 8
 """The bits of a value's fraction that are kept; 1 / 2**8 is the relative error."""
 
 DRIFT_LIMIT: Final = 0.1
-"""The Kolmogorov-Smirnov distance from which two distributions are called different."""
+"""The Kolmogorov-Smirnov distance from which two distributions count as different."""
 
 _FLOAT_SHIFT = np.uint32(23 - MANTISSA_BITS)
 _DOUBLE_SHIFT = np.uint64(52 - MANTISSA_BITS)
-# Counting in an array of all numbers in a range beats sorting, unless the range is so many times as large.
+# Counting in an array of all numbers in a range is faster than sorting, unless the range is larger by this factor.
 _SPARSE = 4
 _SMALL_RANGE = 1 << 16
 _PENDING_LIMIT = 1 << 18
-# Histograms: so few different values have a bar each, and so few whole ones that lie so near; others share bars.
+# The most different values that have a bar each in a histogram, and the most whole values, within a range.
 _EACH_VALUE = 8
 _EACH_WHOLE, _WHOLE_RANGE = 40, 48.0
 _BARS = 24
-# From this ratio of the largest value to the median of what is not 0, bars are equally wide in logarithms.
+# From this ratio of the largest value to the median of nonzero values, bars are equally wide in logarithms.
 _SKEWED = 30.0
-# ... down to this fraction of the largest.
+# The least unit of such bars, as a fraction of the largest value.
 _LEAST_UNIT = 1e-12
 
-Floats = NDArray[np.float64]
+_Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 
@@ -47,8 +47,8 @@ Counts = NDArray[np.int64]
 class Bar:
     """One bar of a histogram: ``count`` values from ``low`` to ``high``.
 
-    Where all values are whole, both ends are in it, and a bar of one value has that as both. Else ``high`` belongs to
-    the next bar, if there is one.
+    If all values are whole, both ends belong to the bar, and a bar of one value has it as both ends. Else ``high``
+    belongs to the next bar, if there is one.
     """
 
     low: float
@@ -58,37 +58,37 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """The bars of a distribution, and how they divide it: ``values`` (one each), ``linear`` or ``log``."""
+    """The bars of a distribution, and their scale: ``values`` (one each), ``linear`` or ``log``."""
 
     scale: str
     bars: tuple[Bar, ...]
 
 
 class Distribution:
-    """What is known of a column's values.
+    """Statistics of a column's values.
 
     Attributes:
-        count: values, with those that are null or no number.
-        nulls: that are null.
-        nans: that are not a number.
-        infinities: that are infinite.
-        zeros: that are 0.
-        total: the sum of the finite ones.
-        min: the least finite one; NaN where there is none.
-        max: the largest finite one; NaN where there is none.
+        count: the number of all values, including nulls and NaNs.
+        nulls: the number of nulls.
+        nans: the number of NaNs.
+        infinities: the number of infinite values.
+        zeros: the number of zeros.
+        total: the sum of the finite values.
+        min: the least finite value; NaN if there is none.
+        max: the largest finite value; NaN if there is none.
     """
 
     def __init__(self) -> None:
         self.count = self.nulls = self.nans = self.infinities = self.zeros = 0
         self.total = 0.0
         self.min = self.max = math.nan
-        self._values: Floats = np.zeros(0)
+        self._values: _Floats = np.zeros(0)
         self._counts: Counts = np.zeros(0, np.int64)
-        self._pending: list[tuple[Floats, Counts]] = []
+        self._pending: list[tuple[_Floats, Counts]] = []
         self._pending_length = 0
 
     def add(self, values: NDArray[Any], nulls: int = 0) -> None:
-        """Add values of any shape, of a type of truth values, integers or floats, and so many nulls."""
+        """Add values of any shape, of truth values, integers or floats, and a number of nulls."""
         values = values.reshape(-1)
         self.count += len(values) + nulls
         self.nulls += nulls
@@ -115,7 +115,7 @@ class Distribution:
         self.infinities += len(values) - int(finite.sum()) - nans
         return np.asarray(values[finite])
 
-    def _merge(self, values: Floats, counts: Counts) -> None:
+    def _merge(self, values: _Floats, counts: Counts) -> None:
         self._pending.append((values, counts))
         self._pending_length += len(values)
         if self._pending_length > _PENDING_LIMIT:
@@ -135,26 +135,26 @@ class Distribution:
 
     @property
     def finite(self) -> int:
-        """How many values are finite numbers."""
+        """The number of finite values."""
         return self.count - self.nulls - self.nans - self.infinities
 
     @property
     def mean(self) -> float:
-        """The mean of the finite ones; NaN where there is none."""
+        """The mean of the finite values; NaN if there is none."""
         return self.total / self.finite if self.finite else math.nan
 
     @property
     def is_constant(self) -> bool:
-        """Whether all values are one finite number."""
+        """Whether all values are the same finite number."""
         return self.finite == self.count > 0 and self.min == self.max
 
-    def steps(self) -> tuple[Floats, Counts]:
-        """Give the different values as far as they are told apart, ascending, and how often each came."""
+    def steps(self) -> tuple[_Floats, Counts]:
+        """Return the distinct values, to `MANTISSA_BITS`, ascending, and their counts."""
         self._settle()
         return self._values, self._counts
 
     def quantile(self, at: float) -> float:
-        """Give a quantile of the finite values, such as 0.5, to within 0.4 %; NaN where there is none."""
+        """Return a quantile of the finite values, such as 0.5, to within 0.4 %; NaN if there are none."""
         values, counts = self.steps()
         if not len(values):
             return math.nan
@@ -163,7 +163,7 @@ class Distribution:
         return self._within(float(values[place]))
 
     def most_common(self) -> tuple[float, float]:
-        """Give the value that came most often, and its share of all; values less than 0.4 % apart count as one."""
+        """Return the most frequent value, and its share of all; values less than 0.4 % apart count as one."""
         values, counts = self.steps()
         if not len(values):
             return math.nan, 0.0
@@ -174,14 +174,14 @@ class Distribution:
         return min(max(value, self.min), self.max)
 
     def histogram(self, bars: int = _BARS) -> Histogram:
-        """Give the bars of the finite values: one for each value if they are few, else of equal width."""
+        """Return the bars of the finite values: one for each value if they are few, else of equal width."""
         values, counts = self.steps()
         if not len(values):
             return Histogram("values", ())
         if _have_a_bar_each(values):
             lows = np.clip(values, self.min, self.max)
             highs = lows.copy()
-            lows[0], highs[-1] = self.min, self.max  # which are exact
+            lows[0], highs[-1] = self.min, self.max  # these are exact
             ends = zip(lows.tolist(), highs.tolist(), counts.tolist(), strict=True)
             return Histogram("values", tuple(Bar(low, high, count) for low, high, count in ends))
         edges, scale = self._edges(values, counts, bars)
@@ -194,7 +194,7 @@ class Distribution:
         ends = zip(lows.tolist(), highs.tolist(), heights.tolist(), strict=True)
         return Histogram(scale, tuple(Bar(low, high, count) for low, high, count in ends))
 
-    def _edges(self, values: Floats, counts: Counts, bars: int) -> tuple[Floats, str]:
+    def _edges(self, values: _Floats, counts: Counts, bars: int) -> tuple[_Floats, str]:
         sizes = np.abs(values[values != 0])
         order = np.argsort(sizes)
         sums = np.cumsum(counts[values != 0][order])
@@ -204,50 +204,50 @@ class Distribution:
         # asinh is linear around 0 and a logarithm further out, of either sign.
         unit = max(float(sizes[order][np.searchsorted(sums, 0.05 * sums[-1])]), float(sizes[order[-1]]) * _LEAST_UNIT)
         low_end, high_end = (math.asinh(end / unit) for end in (self.min, self.max))
-        with np.errstate(over="ignore"):  # at the ends, which are known
+        with np.errstate(over="ignore"):  # only at the ends, which are set below
             edges = np.sinh(np.linspace(low_end, high_end, bars + 1)) * unit
         edges[0], edges[-1] = self.min, self.max
         return np.maximum.accumulate(edges), "log"
 
     def drift(self, other: Distribution) -> float:
-        """Give the Kolmogorov-Smirnov distance to another one, from 0 to 1: the largest gap of their sums of shares.
+        """Return the Kolmogorov-Smirnov distance, from 0 to 1: the largest gap of the cumulative distributions.
 
-        NaN where one of them has no finite value.
+        Return NaN if one of them has no finite value.
         """
         (mine, my_counts), (theirs, their_counts) = self.steps(), other.steps()
         if not len(mine) or not len(theirs):
             return math.nan
         at = np.union1d(mine, theirs)
 
-        def shares(values: Floats, counts: Counts) -> Floats:
+        def shares(values: _Floats, counts: Counts) -> _Floats:
             sums = np.concatenate([[0], np.cumsum(counts)])
             return np.asarray(sums[np.searchsorted(values, at, side="right")] / sums[-1], np.float64)
 
         return float(np.abs(shares(mine, my_counts) - shares(theirs, their_counts)).max())
 
     def as_json(self) -> dict[str, Any]:
-        """Give the numbers as plain values; what is no number is None."""
+        """Return the statistics as plain values; NaN and infinity become None."""
         quantiles = {f"p{round(100 * at)}": self.quantile(at) for at in (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)}
         numbers = {"min": self.min, **quantiles, "max": self.max, "mean": self.mean}
         counts = {name: getattr(self, name) for name in ("count", "nulls", "nans", "infinities", "zeros")}
         return {**counts, **{name: value if math.isfinite(value) else None for name, value in numbers.items()}}
 
 
-def _have_a_bar_each(values: Floats) -> bool:
-    """Tell whether a histogram can show each of some values, which ascend, where it belongs."""
+def _have_a_bar_each(values: _Floats) -> bool:
+    """Return True if a histogram can show each of some ascending values with a bar of its own."""
     whole = bool((values == np.floor(values)).all()) and float(values[-1]) - float(values[0]) <= _WHOLE_RANGE
     return len(values) <= _EACH_VALUE or (whole and len(values) <= _EACH_WHOLE)
 
 
-def _counted(values: NDArray[Any], low: Any, high: Any) -> tuple[Floats, Counts]:
-    """Give the different values to `MANTISSA_BITS`, and how often each came; all are finite."""
+def _counted(values: NDArray[Any], low: Any, high: Any) -> tuple[_Floats, Counts]:
+    """Return the distinct values, to `MANTISSA_BITS`, and their counts; all values are finite."""
     kind = values.dtype.kind
     if kind == "b":
         ones = int(np.count_nonzero(values))
         both = np.array([len(values) - ones, ones], np.int64)
         return np.flatnonzero(both).astype(np.float64), both[both > 0]
     if kind in "iu" and int(high) - int(low) < _SMALL_RANGE:
-        if values.dtype.itemsize < 8:  # a difference of small types may not fit into them
+        if values.dtype.itemsize < 8:  # a difference of values of a small type may not fit into it
             values = values.astype(np.int64)
         heights = np.bincount((values - values.dtype.type(low)).astype(np.intp, copy=False))
         there = np.flatnonzero(heights)
@@ -260,7 +260,7 @@ def _counted(values: NDArray[Any], low: Any, high: Any) -> tuple[Floats, Counts]
 
 
 def _tally(keys: NDArray[Any]) -> tuple[NDArray[Any], Counts]:
-    """Give the different keys, and how often each came: by an array of all between them, unless that is far larger."""
+    """Return the distinct keys and their counts; count in an array of their range, unless that is far larger."""
     low, high = int(keys.min()), int(keys.max())
     if high - low > _SPARSE * len(keys) + _SMALL_RANGE:
         found, counts = np.unique(keys, return_counts=True)
@@ -270,14 +270,14 @@ def _tally(keys: NDArray[Any]) -> tuple[NDArray[Any], Counts]:
     return there + low, bins[there].astype(np.int64)
 
 
-def _cut(values: Floats) -> Floats:
-    """Take the bits away that are not kept."""
+def _cut(values: _Floats) -> _Floats:
+    """Return values without the bits that are not kept."""
     kept = (values.view(np.uint64) >> _DOUBLE_SHIFT) << _DOUBLE_SHIFT
     return kept.view(np.float64)
 
 
 def numbers_of(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[Any], int] | None:
-    """Give a column's numbers, and how many nulls there were; of a list, its elements. None for other types."""
+    """Return a column's numbers, or the elements of its lists, and the number of nulls; None for other types."""
     import pyarrow as pa
 
     if isinstance(column, pa.ChunkedArray):
@@ -295,9 +295,9 @@ def numbers_of(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[Any], int] |
 
 
 class LogCorrelations:
-    """Pearson's correlation of log(1 + x) of many columns with the logarithm of one, in one pass.
+    """Pearson's correlation of log(1 + x) of many columns with the logarithm of a label, in one pass.
 
-    Negative values count as 0: the columns are counts.
+    Negative values count as 0, because the columns are counts.
     """
 
     def __init__(self, columns: int) -> None:
@@ -305,7 +305,7 @@ class LogCorrelations:
         self._sums = np.zeros((5, columns))
 
     def add(self, columns: Sequence[NDArray[Any]], label: NDArray[Any]) -> None:
-        """Add rows: the columns' values, and the label's, which are more than 0."""
+        """Add rows: the columns' values, and the label's, which must be more than 0."""
         if not len(label):
             return
         y = np.log(label.astype(np.float64))
@@ -314,8 +314,8 @@ class LogCorrelations:
             self._sums[:, number] += (x.sum(), (x * x).sum(), (x * y).sum(), y.sum(), (y * y).sum())
         self._rows += len(y)
 
-    def result(self) -> Floats:
-        """Give a correlation for each column; NaN for one that is constant."""
+    def result(self) -> _Floats:
+        """Return the correlation of each column; NaN for a constant one."""
         if not self._rows:
             return np.full(self._sums.shape[1], np.nan)
         x, xx, xy, y, yy = self._sums / self._rows

@@ -1,4 +1,4 @@
-"""What a page is made of. Text in these is plain: whoever writes the page escapes it."""
+"""The blocks of a page. Their text is plain: the code that writes the page escapes it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """A figure that is read first: what it is, how much, and a few words on it."""
+    """A key figure: its name, its value, and a short note."""
 
     label: str
     value: str
@@ -17,7 +17,7 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class CallOut:
-    """Something worth knowing: what is so, and what to do about it. ``grave`` ones are likely to spoil training."""
+    """A finding and the advice on it. ``grave`` findings are likely to spoil training."""
 
     text: str
     advice: str
@@ -26,9 +26,9 @@ class CallOut:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text under a caption; all columns but the first ``left`` hold numbers.
+    """Rows of text under a caption; all columns except the first ``left`` have numbers.
 
-    A column named in ``bars`` shows its numbers as bars, too: ``shares`` has the lengths, from -1 to 1, row by row.
+    ``shares`` adds a column of bars: it has their lengths, from -1 to 1, row by row.
     """
 
     kind: ClassVar[str] = "table"
@@ -42,7 +42,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A chart: a Vega-Lite specification, what it shows, what it means, and its numbers as a table."""
+    """A chart: a Vega-Lite specification, its title and explanation, and its numbers as a table."""
 
     kind: ClassVar[str] = "figure"
     name: str
@@ -70,7 +70,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class TreeMap:
-    """Rectangles by size, folder in folder."""
+    """Nested rectangles of folders, by size."""
 
     kind: ClassVar[str] = "treemap"
     title: str
@@ -92,7 +92,7 @@ class SmallBar:
 
 @dataclass(frozen=True, slots=True)
 class FeatureCard:
-    """One feature: its name, meaning, distribution, and what is odd about it."""
+    """One feature: its name, meaning, distribution, and its oddities."""
 
     name: str
     meaning: str
@@ -117,7 +117,7 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Text as a program wrote it, one piece for each of some names, folded."""
+    """Folded pieces of a program's output, each under a name."""
 
     kind: ClassVar[str] = "listing"
     title: str
@@ -127,7 +127,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names and values, such as where a dataset comes from."""
+    """Names and values, such as the origin of a dataset."""
 
     kind: ClassVar[str] = "facts"
     title: str
@@ -136,7 +136,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """The beginning of a part of a section, which the table of contents names."""
+    """The heading of a part of a section, which the table of contents lists."""
 
     kind: ClassVar[str] = "heading"
     name: str
@@ -149,7 +149,7 @@ Block = Table | Figure | TreeMap | Features | Listing | Facts | Heading
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One input, or one comparison: ``data`` are its numbers for programs."""
+    """One input, or one comparison; ``data`` has its numbers for programs."""
 
     name: str
     label: str

@@ -1,4 +1,4 @@
-"""Columns of tables that may hold anything, read as plain arrays."""
+"""Read columns of untrusted tables as plain arrays."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ _ROWS_AT_A_TIME = 1 << 14
 
 @contextmanager
 def blamed(path: Place) -> Iterator[None]:
-    """Run a block that takes a table's columns for what they should be.
+    """Run a block that assumes the types of a table's columns.
 
     Raises:
-        CorpusError: the block failed: the table is damaged, or its columns are of other types.
+        CorpusError: the block failed: the table is damaged, or its columns have other types.
     """
     try:
         yield
     except MlgoCorpusError:
         raise
-    except Exception as error:  # damage shows as errors of many types
+    except Exception as error:  # damage causes errors of many types
         raise unreadable(path, error) from error
 
 
 @contextmanager
 def readable(path: Place) -> Iterator[ParquetFile]:
-    """Open a Parquet file of anybody's, for a block that `blamed` guards.
+    """Open an untrusted Parquet file, for a block that `blamed` guards.
 
     Raises:
         CorpusError: it cannot be opened, or the block failed.
@@ -53,7 +53,7 @@ def readable(path: Place) -> Iterator[ParquetFile]:
 
 
 def iter_ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """Give items, and make the next one meanwhile in a thread: reading Parquet leaves the interpreter alone."""
+    """Yield items, and read the next one in a thread meanwhile: reading Parquet releases the interpreter's lock."""
     with ThreadPoolExecutor(1) as reader:
         upcoming = reader.submit(next, items, None)
         while (item := upcoming.result()) is not None:
@@ -62,20 +62,20 @@ def iter_ahead(items: Iterator[Item]) -> Iterator[Item]:
 
 
 def column_names_of(path: Place) -> tuple[str, ...]:
-    """Name the columns of a Parquet file.
+    """Return the names of a Parquet file's columns.
 
     Raises:
-        CorpusError: it is none.
+        CorpusError: the file is not a Parquet file.
     """
     with readable(path) as file:
         return tuple(file.schema_arrow.names)
 
 
 def iter_columns(path: Path, wanted: Sequence[str], needed: Sequence[str] = ()) -> Iterator[dict[str, pa.Array]]:
-    """Give those of the wanted columns that are there, some thousands of rows at a time.
+    """Yield the wanted columns that exist, some thousands of rows at a time.
 
     Raises:
-        CorpusError: it cannot be read, or a needed column is not there.
+        CorpusError: the file cannot be read, or a needed column does not exist.
     """
     with readable(path) as file:
         there = set(file.schema_arrow.names)
@@ -87,11 +87,11 @@ def iter_columns(path: Path, wanted: Sequence[str], needed: Sequence[str] = ()) 
 
 
 LARGEST: Final = 1e12
-"""The largest number of bytes, seconds or decisions that is believed of one module: sums of more would overflow."""
+"""The largest number of bytes, seconds or decisions accepted for one module: sums of larger ones would overflow."""
 
 
 def floats_of(column: pa.Array) -> NDArray[np.float64]:
-    """Give numbers or truth values as floats of their own; null, and what is beyond `LARGEST`, as NaN."""
+    """Return a copy of numbers or truth values as floats; null, and numbers beyond `LARGEST`, become NaN."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -104,7 +104,7 @@ def floats_of(column: pa.Array) -> NDArray[np.float64]:
 
 
 def texts_of(column: pa.Array) -> list[str | None]:
-    """Give text, also dictionary-encoded."""
+    """Return a column's texts, which may be dictionary-encoded."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""The part of a page that compares two inputs of a kind."""
+"""The section of a page that compares two inputs of a kind."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _HasFeatures(Protocol):
 
 
 def compare(before: Facts, after: Facts, name: str, labels: tuple[str, str]) -> Section:
-    """Compare two inputs of a kind; ``labels`` are what they are called."""
+    """Return the section that compares two inputs of a kind; ``labels`` are their names on the page."""
     if isinstance(before, DatasetFacts) and isinstance(after, DatasetFacts):
         return _datasets(before, after, name, labels)
     if isinstance(before, SizesFacts) and isinstance(after, SizesFacts):
@@ -92,14 +92,14 @@ def _datasets(before: DatasetFacts, after: DatasetFacts, name: str, labels: tupl
     headlines.append(Headline("decisions", more, note))
     blocks += _actions(before, after, name, labels)
     drift = _drifts(before, after)
-    drift.pop(before.decision or "", None)  # it has a chart of its own
+    drift.pop(before.decision or "", None)  # the decision has a chart of its own
     data["drift"] = drift
     blocks += _drift_blocks(drift, name)
     called += _drift_call_outs(drift)
     return _section(
         name,
         labels,
-        "The same task, seen twice: by another policy, another compiler, or over other modules.",
+        "The same task, recorded twice: with another policy, another compiler, or other modules.",
         headlines=tuple(headlines),
         call_outs=tuple(called),
         blocks=tuple(blocks),
@@ -112,7 +112,7 @@ def _in_both_headline(what: str, both: int, before: int, after: int) -> Headline
 
 
 def _in_both(before: Sequence[str], after: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Give the places, in the one and in the other, of what is in both; a name's first place counts."""
+    """Return the places, in ``before`` and in ``after``, of the names in both; a name's first place counts."""
     place = {name: at for at, name in reversed(list(enumerate(after)))}
     found: dict[int, int] = {}
     seen: set[str] = set()
@@ -146,13 +146,13 @@ def _size_scatter(
     ]
     change = ratio[known]
     alt = (
-        f"Scatter chart of {words.counted(len(known), unit)}: size in {labels[0]}, and how many percent it changes "
-        f"by in {labels[1]}."
+        f"Scatter chart of {words.counted(len(known), unit)}: size in {labels[0]}, and its change in percent in "
+        f"{labels[1]}."
     )
     drawn = (
         ""
         if len(kept) == len(known)
-        else f" {words.count(len(kept))} of {words.count(len(known))} are drawn, with all extremes."
+        else f" {words.count(len(kept))} of {words.count(len(known))} are shown, including all extremes."
     )
     rows = (
         tuple((text, words.change(float(np.quantile(change, at)) - 1)) for text, at in _QUANTILES)
@@ -163,7 +163,7 @@ def _size_scatter(
         name,
         f"Change by size of the {unit}",
         f"A point is a {unit}: below the line it is smaller in {labels[1]} (green), above it larger (red). Changes of "
-        f"large ones count most in the total.{drawn}",
+        f"large {unit}s matter most for the total.{drawn}",
         alt,
         figures.scatter(points, alt, x=f"bytes in {labels[0]}", y="change in %", log=False, level=True),
         Table("Quantiles of the relative change", ("quantile", "change"), rows),
@@ -196,7 +196,7 @@ def _actions(before: DatasetFacts, after: DatasetFacts, name: str, labels: tuple
         bars.append(("others", [1 - sum(shares[side] for _, shares in bars) for side in (0, 1)]))
     names = _different(labels)
     yield Heading(f"{name}-actions", "Balance of decisions")
-    alt = f"Bars of how often each value of {called} was decided, in {labels[0]} and in {labels[1]}."
+    alt = f"Bar chart of the frequency of each value of {called}, in {labels[0]} and in {labels[1]}."
     yield Figure(
         f"{name}-actions-chart",
         "Decisions side by side",
@@ -216,7 +216,7 @@ def _different(labels: tuple[str, str]) -> tuple[str, str]:
 
 
 def _drifts(before: _HasFeatures, after: _HasFeatures) -> dict[str, float]:
-    """Give the distance of each feature's two distributions, largest first; those without values are left out."""
+    """Return the distance of each feature's two distributions, largest first; those without values are left out."""
     shared = [name for name in before.features if name in after.features]
     distances = {name: before.features[name].drift(after.features[name]) for name in shared}
     known = {name: distance for name, distance in distances.items() if math.isfinite(distance)}
@@ -229,14 +229,14 @@ def _drift_blocks(drift: dict[str, float], name: str) -> Iterator[Block]:
     yield Heading(
         f"{name}-drift",
         "Drift of features",
-        "The Kolmogorov-Smirnov distance: the largest gap between the two cumulated distributions, from 0 (the same) "
-        f"to 1 (nothing in common). From {DRIFT_LIMIT} on, what a model learns from the one may not hold in the other.",
+        "The Kolmogorov-Smirnov distance: the largest gap between the two cumulative distributions, from 0 (the same) "
+        f"to 1 (no overlap). From {DRIFT_LIMIT} on, a model trained on one of the two may not work on the other.",
     )
     shown = list(drift.items())[:_DRIFTS]
     rest = f", the largest {len(shown)} of {len(drift)}" if len(drift) > len(shown) else ""
     yield Table(
         f"Features by drift{rest}",
-        ("feature", "distance", "called out"),
+        ("feature", "distance", "flagged"),
         tuple(
             (words.shown(feature), f"{value:.3f}", "yes" if value >= DRIFT_LIMIT else "") for feature, value in shown
         ),
@@ -250,9 +250,9 @@ def _drift_call_outs(drift: dict[str, float]) -> Iterator[CallOut]:
         listed = ", ".join(words.shown(feature, 60) for feature in far[:8])
         more = f" and {len(far) - 8} more" if len(far) > 8 else ""
         yield CallOut(
-            f"{words.counted(len(far), 'feature')} {words.be(len(far))} distributed otherwise (distance of "
+            f"{words.counted(len(far), 'feature')} {words.be(len(far))} distributed differently (distance of "
             f"{DRIFT_LIMIT} or more): {listed}{more}.",
-            "A model trained on one of the two may do badly on the other: mix them, or train again.",
+            "A model trained on one of the two may perform badly on the other: mix them, or train again.",
         )
 
 
@@ -348,8 +348,8 @@ def _corpora(before: CorpusFacts, after: CorpusFacts, name: str, labels: tuple[s
     blocks: list[Block] = [
         Heading(f"{name}-modules", "Modules"),
         Table(
-            "What became of modules, by their names",
-            ("what", "modules", "bitcode"),
+            "Changes of modules, by their names",
+            ("change", "modules", "bitcode"),
             tuple((what, words.count(count), words.size(size)) for what, count, size in groups),
         ),
     ]
@@ -366,7 +366,7 @@ def _corpora(before: CorpusFacts, after: CorpusFacts, name: str, labels: tuple[s
     return _section(
         name,
         labels,
-        "Modules are the same if their names are, and unchanged if bitcode and command are, too.",
+        "Modules are matched by name; a module is unchanged if its bitcode and its command are.",
         headlines=tuple(headlines),
         call_outs=(),
         blocks=tuple(blocks),

@@ -1,9 +1,9 @@
-"""Charts as Vega-Lite specifications: plain dictionaries, without anything that would have to be fetched.
+"""Charts as Vega-Lite specifications: plain dictionaries that need nothing to be fetched.
 
-Colours are the page's own (``var(--a)``), so that charts follow it into the dark and onto paper. Text from elsewhere
-only ever stands in ``data`` and in titles of axes, where nothing is evaluated, and as JSON's strings in ``labelExpr``.
-Titles of fields are another thing: Vega-Lite pastes them into the expressions of tooltips and descriptions, and escapes
-no more than quotes; see `_harmless`.
+Colours are the page's own (``var(--a)``), so that charts follow it in dark mode and in print. Foreign text is only in
+``data`` and in titles of axes, where nothing is evaluated, and in ``labelExpr`` as JSON strings. Titles of fields are
+different: Vega-Lite pastes them into the expressions of tooltips and descriptions, and escapes only quotes; see
+`_harmless`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ QUIET: Final = "var(--quiet)"
 _HEIGHT = 220
 _ROW = 24
 _TICKS = 6
-# How an axis writes its numbers: 50k, or as they are.
+# Formats of an axis's numbers: 50k, or in full.
 _SHORT = "format(datum.value, '~s')"
 _PLAIN = "format(datum.value, '~g')"
-# A logarithmic axis that spans fewer powers of ten is marked at 2 and 5 times them, too.
+# A logarithmic axis that spans fewer powers of ten than this is also marked at 2 and 5 times them.
 _DECADES = 3
-# Of what is counted, half a thing is no number to write: '~s' would call it 500m.
+# Counts have no fractional marks: '~s' would write 0.5 as 500m.
 _WHOLE = f"datum.value % 1 ? '' : {_SHORT}"
 
 CONFIG: Final[Spec] = {
@@ -61,7 +61,7 @@ CONFIG: Final[Spec] = {
     "point": {"fill": FIRST, "stroke": None, "filled": True, "size": 36},
     "rule": {"stroke": "var(--soft)"},
 }
-"""What all charts share; the page gives it to Vega."""
+"""The configuration that all charts share; the page passes it to Vega."""
 
 
 def _spec(alt: str, rows: Rows, height: int, **rest: Any) -> Spec:
@@ -80,12 +80,12 @@ def _tips(*fields: tuple[str, str]) -> list[Spec]:
 
 
 def _harmless(title: str) -> str:
-    """Leave nothing of a title that could mean anything in an expression."""
+    """Return a title without characters that have a meaning in an expression."""
     return re.sub(r"[^\w %(),./:-]", "_", title)
 
 
 def _titled(title: str, axis: Spec) -> Spec:
-    """Give the title of a field, and its axis, on which that is shown as it is."""
+    """Return a field's harmless title, and its axis with the original title, which is not evaluated there."""
     return {"title": _harmless(title), "axis": {**axis, "title": title}}
 
 
@@ -95,11 +95,11 @@ def histogram(
     """Draw bars side by side.
 
     Args:
-        bars: a label, what to say of it, and the height of each.
-        alt: what the chart shows.
-        x: the title below.
-        y: the title beside.
-        edges: the labels between the bars, one more than there are bars; without them each bar has its own.
+        bars: the label, the tooltip and the height of each bar.
+        alt: the chart's description.
+        x: the horizontal axis's title.
+        y: the vertical axis's title.
+        edges: the labels between the bars, one more than bars; without them each bar has its own label.
     """
     rows = [
         {"i": number, "j": number + 1, "label": label, "tip": tip, "n": height}
@@ -122,7 +122,7 @@ def histogram(
 
 
 def span(bar: Bar, write: Any = words.number) -> str:
-    """Say what values a bar stands for."""
+    """Return the range of a bar's values as text."""
     return str(write(bar.low)) if bar.low == bar.high else f"{write(bar.low)} to {write(bar.high)}"
 
 
@@ -146,9 +146,9 @@ def waterfall(steps: Sequence[tuple[str, str, float, float, str]], alt: str, *, 
     """Draw how one number becomes another, step by step from top to bottom.
 
     Args:
-        steps: a label, what to say of it, where the bar begins and ends, and its colour.
-        alt: what the chart shows.
-        x: the title below.
+        steps: the label, the tooltip, the beginning, the end and the colour of each bar.
+        alt: the chart's description.
+        x: the horizontal axis's title.
     """
     rows = [
         {"k": f"{number:03d}", "label": label, "tip": tip, "from": low, "to": high, "colour": colour}
@@ -173,7 +173,7 @@ def waterfall(steps: Sequence[tuple[str, str, float, float, str]], alt: str, *, 
         },
         "tooltip": _tips(("label", "module"), ("tip", "bytes")),
     }
-    # A bar without a length, of a total that did not change, is a line.
+    # A bar of length 0, such as an unchanged total, becomes a line.
     mark = {"type": "bar", "height": {"band": 0.72}, "minBandSize": 2}
     return _spec(alt, rows, _ROW * len(rows), mark=mark, encoding=encoding)
 
@@ -190,11 +190,11 @@ def scatter(
     """Draw points.
 
     Args:
-        points: where each is, its name or nothing, and its colour.
-        alt: what the chart shows.
-        x: the title below.
-        y: the title beside.
-        log: whether both axes are logarithmic; else only the one below.
+        points: each point's place, name (or empty) and colour.
+        alt: the chart's description.
+        x: the horizontal axis's title.
+        y: the vertical axis's title.
+        log: whether both axes are logarithmic; else only the horizontal one is.
         level: draw the line at 0.
     """
     rows = [
@@ -227,9 +227,9 @@ def scatter(
 
 
 def _round_numbers(values: Sequence[float]) -> list[float]:
-    """Give the round numbers to mark on a logarithmic axis: powers of ten; where those are few, 2 and 5 times them too.
+    """Return the marks of a logarithmic axis: powers of ten, and 2 and 5 times them if there are few.
 
-    Left to itself, Vega writes 8 and 20 and leaves out 10.
+    By default, Vega marks 8 and 20 and leaves out 10.
     """
     there = [value for value in values if value > 0 and math.isfinite(value)]
     if not there:
@@ -243,11 +243,11 @@ def pairs(groups: Sequence[str], bars: Sequence[tuple[str, Sequence[float]]], al
     """Draw bars of several groups side by side, as shares of each group.
 
     Args:
-        groups: their names.
+        groups: the groups' names.
         bars: a label, and the share of each group.
-        alt: what the chart shows.
-        x: the title below.
-        y: the title beside.
+        alt: the chart's description.
+        x: the horizontal axis's title.
+        y: the vertical axis's title.
     """
     rows = [
         {"label": label, "group": group, "share": share, "tip": words.percent(share)}

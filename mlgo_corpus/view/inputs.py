@@ -1,4 +1,4 @@
-"""What a path holds that a page can tell of: a corpus, a dataset of decisions, or a table of functions."""
+"""Find the kind of a page's input: a corpus, a dataset of decisions, or a table of functions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.view import words
 from mlgo_corpus.view.columns import column_names_of
 
-EXPECTED: Final = "a corpus, a dataset of decisions, or a table of functions and sizes"
+_EXPECTED: Final = "a corpus, a dataset of decisions, or a table of functions and sizes"
 
 
 class Kind(StrEnum):
-    """What an input is."""
+    """The kinds of inputs."""
 
     CORPUS = "corpus"
     DATASET = "dataset"
@@ -30,10 +30,10 @@ class Kind(StrEnum):
 
 
 def find_kind(path: str | Path) -> Kind:
-    """Tell what a path or URL holds.
+    """Return the kind of input at a path or URL.
 
     Raises:
-        UsageError: nothing that a page can tell of, or it cannot be looked at.
+        UsageError: it is none of these kinds, or cannot be read.
     """
     place = parse_place(path)
     if isinstance(place, RemotePath):
@@ -42,19 +42,19 @@ def find_kind(path: str | Path) -> Kind:
         if place.is_dir():
             return _kind_of_folder(place)
         if not place.exists():
-            raise UsageError(f"{place}: no such file or folder; expected {EXPECTED}")
+            raise UsageError(f"{place}: no such file or folder; expected {_EXPECTED}")
     except OSError as error:
         raise UsageError(f"{place}: {os_reason(error)}") from error
     if place.name.startswith(MANIFEST_STEM) and place.name.endswith(".json"):
         return Kind.CORPUS
     _check_whole(place)
     if place.suffix != PARQUET_SUFFIX:
-        raise UsageError(f"{place}: a file that is no Parquet; expected {EXPECTED}")
+        raise UsageError(f"{place}: not a Parquet file; expected {_EXPECTED}")
     return _kind_of_file(place)
 
 
 def _kind_behind(place: RemotePath) -> Kind:
-    """Tell what a URL leads to: what is no dataset is left to what opens corpora."""
+    """Return the kind of input behind a URL; without a ``dataset.json`` it counts as a corpus."""
     _check_whole(place)
     try:
         if place.name.endswith(PARQUET_SUFFIX):
@@ -69,7 +69,7 @@ def _kind_behind(place: RemotePath) -> Kind:
 
 def _check_whole(place: Place) -> None:
     if place.name in (DATASET_NAME, "modules.parquet", "contexts.parquet"):
-        raise UsageError(f"{place}: is a part of a dataset or a corpus; name its folder: {place.parent}")
+        raise UsageError(f"{place}: is part of a dataset or a corpus; name its folder: {place.parent}")
 
 
 def _kind_of_folder(folder: Path) -> Kind:
@@ -83,7 +83,7 @@ def _kind_of_folder(folder: Path) -> Kind:
             raise UsageError(
                 f"{folder}: holds {words.counted(len(inside), 'dataset')} ({listed}); name one: {folder / inside[0]}"
             )
-        raise UsageError(f"{folder}: holds neither {MANIFEST_NAME} nor {DATASET_NAME}; expected {EXPECTED}")
+        raise UsageError(f"{folder}: has neither {MANIFEST_NAME} nor {DATASET_NAME}; expected {_EXPECTED}")
     try:
         return _kind_said(about, read_regular(about, MAX_NOTE_BYTES))
     except OSError as error:
@@ -91,13 +91,13 @@ def _kind_of_folder(folder: Path) -> Kind:
 
 
 def _kind_said(about: Place, text: bytes) -> Kind:
-    """Tell what a folder is from its ``dataset.json``."""
+    """Return the kind of a folder from the text of its ``dataset.json``."""
     try:
         said: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{about}: not JSON: {error}") from error
     if not isinstance(said, dict) or said.get("tool") != "mlgo-corpus":
-        raise UsageError(f"{about}: not a dataset of mlgo-corpus; expected {EXPECTED}")
+        raise UsageError(f"{about}: not a dataset of mlgo-corpus; expected {_EXPECTED}")
     return Kind.SIZES if said.get("kind") == SIZES_KIND else Kind.DATASET
 
 
@@ -112,10 +112,10 @@ def _kind_of_file(path: Place) -> Kind:
         folder = path.parent.parent
         above_buckets = isinstance(folder, RemotePath) and not folder.key
         if path.parent.name == "observations" and not above_buckets and (folder / DATASET_NAME).is_file():
-            raise UsageError(f"{path}: is a part of a dataset; name its folder: {folder}")
+            raise UsageError(f"{path}: is part of a dataset; name its folder: {folder}")
         beside = DatasetPaths(Path(path.name), single=True).modules.name
         if not (path.parent / beside).is_file():
-            raise UsageError(f"{path}: has no {beside} beside it, which says what its modules are")
+            raise UsageError(f"{path}: expected the table of its modules, {beside}, beside it, found none")
         return Kind.DATASET
     columns = ", ".join(sorted(names)[:6])
-    raise UsageError(f"{path}: a Parquet file of something else (its columns: {columns}); expected {EXPECTED}")
+    raise UsageError(f"{path}: a Parquet file of another kind (its columns: {columns}); expected {_EXPECTED}")

@@ -1,4 +1,4 @@
-"""Writing a page: one HTML file with everything in it, which loads nothing and runs only its own scripts."""
+"""Write a page: one self-contained HTML file, which loads nothing and runs only its own scripts."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.view.blocks import Figure, Heading, Section
 from mlgo_corpus.view.figures import CONFIG
 
-INSTALL: Final = "pip install 'mlgo-corpus[report]'"
-"""How the libraries come to be there that pages are made with."""
+# The command that installs the libraries needed for pages.
+_INSTALL: Final = "pip install 'mlgo-corpus[report]'"
 
-# What the bundle does, beside bringing Vega, Vega-Lite and Vega-Embed.
+# The bundle's own code, in addition to Vega, Vega-Lite and Vega-Embed.
 _SNIPPET = "window.vegaEmbed=vegaEmbed;"
-# What ends a script, or begins a comment, in HTML; in JSON it stands only in strings, where this means the same.
+# Characters that end a script or begin a comment in HTML. JSON has them only in strings, where escapes mean the same.
 _IN_SCRIPT = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page to be written: its title, what made it, its sections."""
+    """A page to be written: its title, the program that makes it, its sections."""
 
     title: str
     maker: str
@@ -33,24 +33,24 @@ class Page:
 
 
 def check_libraries() -> None:
-    """See to it that pages can be made.
+    """Check that the libraries that pages need are installed.
 
     Raises:
-        UsageError: a library is missing; the message says how to get it.
+        UsageError: a library is missing; the message says how to install it.
     """
     try:
         import jinja2  # noqa: F401
         import vl_convert  # noqa: F401
     except ImportError as error:
-        raise UsageError(f"a report needs {error.name}, which is not installed: {INSTALL}") from error
+        raise UsageError(f"a report needs {error.name}, which is not installed: {_INSTALL}") from error
 
 
 def render(page: Page) -> bytes:
-    """Write the page as HTML in UTF-8.
+    """Return the page as HTML in UTF-8.
 
-    All text is escaped by the template; specifications of charts are JSON that cannot end its script. Scripts are
-    named by their digests in the page's content security policy, so nothing else runs even if something slipped
-    through, and nothing can be fetched.
+    The template escapes all text; specifications of charts are JSON that cannot end its script. The page's content
+    security policy lists the scripts by their digests, so nothing else runs even if some text were not escaped, and
+    nothing can be fetched.
     """
     import jinja2
     import vl_convert
@@ -61,12 +61,12 @@ def render(page: Page) -> bytes:
     script = (folder / "page.js").read_text(encoding="utf-8")
     scripts = (bundle, script)
     if any("</script" in text.lower() or "<!--" in text for text in scripts):
-        raise UsageError("the bundle of vl-convert-python cannot stand in a page: install another version of it")
+        raise UsageError("the bundle of vl-convert-python cannot be embedded in a page: install another version of it")
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     template = environment.from_string((folder / "page.html.j2").read_text(encoding="utf-8"))
-    # Ours, and JSON that no script ends in; all else goes through the template's escaping.
+    # Our own text, and JSON that cannot end a script; the template escapes everything else.
     ours = {
         "css": (folder / "page.css").read_text(encoding="utf-8"),
         "charts": embedded({"config": CONFIG, "charts": _charts(page.sections)}),
@@ -88,7 +88,7 @@ def _policy(scripts: Sequence[str]) -> str:
 
 
 def embedded(value: Any) -> str:
-    """Write JSON that can stand in a script of HTML, whatever text is in it."""
+    """Return JSON that can be embedded in a script of HTML, whatever text is in it."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=True).translate(_IN_SCRIPT)
 
 

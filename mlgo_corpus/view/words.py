@@ -1,4 +1,4 @@
-"""Numbers and names as people read them."""
+"""Format numbers and names for people."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 
 _SPACE: Final = "\N{NARROW NO-BREAK SPACE}"
 _MINUS: Final = "\N{MINUS SIGN}"
-# A name is shown up to so many characters in a table; its end tells more than its middle.
+# The most characters of a name in a table; the middle is left out, because the end says more.
 _LONGEST: Final = 120
 
 
 def shown(text: object, longest: int = _LONGEST) -> str:
-    """Make any text fit for one line: what does not print is escaped, and too long a middle is left out."""
+    """Return any text as one line: unprintable characters are escaped, the middle of long text is left out."""
     line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))
     if len(line) <= longest:
         return line
@@ -21,39 +21,39 @@ def shown(text: object, longest: int = _LONGEST) -> str:
 
 
 def shown_lines(text: str) -> str:
-    """Make any text fit to be shown line by line, as `shown` does."""
+    """Return any text with each line as `shown` returns it."""
     return "\n".join(shown(line.expandtabs(), 400) for line in text.splitlines())
 
 
 def plain(text: str) -> str:
-    """Give what these functions write with ordinary spaces, for a terminal."""
+    """Return text of this module with ordinary spaces, for a terminal."""
     return text.replace(_SPACE, " ")
 
 
 def short(name: str, longest: int = 24) -> str:
-    """Give the last part of a module's name, for an axis."""
+    """Return the last part of a module's name, for an axis."""
     return shown(name.rstrip("/").rpartition("/")[2] or name, longest)
 
 
 def count(number: float) -> str:
-    """Write a whole number, in groups of three digits: ``12 345``."""
+    """Return a whole number in groups of three digits: ``12 345``."""
     if not math.isfinite(number):
         return "–"
     return f"{round(number):,}".replace(",", _SPACE).replace("-", _MINUS)
 
 
 def counted(number: int, noun: str) -> str:
-    """Write a number with its noun: ``1 module``, ``2 modules``."""
+    """Return a number with its noun: ``1 module``, ``2 modules``."""
     return f"{count(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def be(number: int) -> str:
-    """Give the verb for so many: ``is`` or ``are``."""
+    """Return the verb for a number of things: ``is`` or ``are``."""
     return "is" if number == 1 else "are"
 
 
 def size(number: float) -> str:
-    """Write a number of bytes, in powers of 1000: ``1.5 MB``."""
+    """Return a number of bytes in powers of 1000: ``1.5 MB``."""
     value = abs(number)
     sign = _MINUS if number < 0 else ""
     for unit in ("B", "kB", "MB", "GB"):
@@ -64,12 +64,12 @@ def size(number: float) -> str:
 
 
 def signed(number: float) -> str:
-    """Write a whole number with its sign."""
+    """Return a whole number with its sign."""
     return f"+{count(number)}" if number > 0 else count(number)
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """Write a share of 1 in percent; only none is 0 %, and only all is 100 %."""
+    """Return a share of 1 in percent; only an exact 0 is 0 %, and only an exact 1 is 100 %."""
     if not math.isfinite(share):
         return "–"
     least = 10.0**-digits
@@ -81,14 +81,14 @@ def percent(share: float, digits: int = 1) -> str:
 
 
 def change(share: float) -> str:
-    """Write a relative change in percent, with its sign."""
+    """Return a relative change in percent, with its sign."""
     if not math.isfinite(share):
         return "–"
     return f"{share * 100:+.2f}{_SPACE}%".replace("-", _MINUS)
 
 
 def number(value: float, digits: int = 3) -> str:
-    """Write any number, short: whole ones below a billion as they are, others to some digits."""
+    """Return any number in short: whole numbers below a billion as they are, others to ``digits`` digits."""
     if not math.isfinite(value):
         return "–" if math.isnan(value) else ("∞" if value > 0 else f"{_MINUS}∞")
     if abs(value) < 1e9 and (value == int(value) or abs(value) >= 10**digits):
@@ -97,7 +97,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def seconds(value: float) -> str:
-    """Write a time."""
+    """Return a time with its unit."""
     if not math.isfinite(value):
         return "–"
     if value < 120:

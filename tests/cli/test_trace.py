@@ -225,7 +225,7 @@ ERRORS = {
     "policy-file": ("--policy ./noisy.py:Never", "expected a module, not a file: noisy:Never, in the file's folder"),
     "policy-leaves": ("--policy noisy:Leaves", "--policy noisy:Leaves: SystemExit: bye"),
     "verify": ("--verify-default --policy never", "the policy is never; another than default gives other objects"),
-    "output-file": ("--output binary", "binary: a file is in the place of the dataset's folder"),
+    "output-file": ("--output binary", "binary: expected a folder, found a file"),
     "output-corpus": ("--output corpus", "is not empty, and not a dataset: it holds a.o.bc; name another folder"),
 }
 

@@ -143,7 +143,7 @@ def test_names_that_stand_in_each_others_way(tmp_path: Path) -> None:
         made.finish(has_thinlto=True, override=None, about={})
     assert made.failed == [
         ("a", "a.bc is a file of another module"),
-        ("a.bc/b", "a file stands where its folder has to be"),
+        ("a.bc/b", "a file is in the place of its folder"),
         ("a.thinlto", "a.thinlto.bc is a file of another module"),
         ("../b", "this module name leaves the corpus folder"),
     ]
@@ -168,11 +168,11 @@ def test_what_stands_in_the_place(tmp_path: Path) -> None:
     for name, force, message in (
         ("file", True, "expected a folder, found a file"),
         ("lost", True, "expected a folder, found a link to nothing"),
-        ("full", True, "is no corpus, and not empty; name another folder"),
-        ("other", False, "a corpus made otherwise is there; --force replaces it"),
+        ("full", True, "is not a corpus, and not empty; name another folder"),
+        ("other", False, "a corpus of other inputs or options is there; `force` replaces it"),
         ("kept", True, "is a corpus that extract keeps up to date; name another folder"),
-        ("mixed", True, "notes/todo.txt is no part of the corpus, and would be lost; name another folder"),
-        ("root", True, "one/corpus_description.json is no part of the corpus, and would be lost; name another folder"),
+        ("mixed", True, "notes/todo.txt is not part of the corpus, and would be lost; name another folder"),
+        ("root", True, "one/corpus_description.json is not part of the corpus, and would be lost; name another folder"),
     ):
         with pytest.raises(UsageError) as caught:
             is_whole(tmp_path / name, "r", force=force)
@@ -184,15 +184,15 @@ def test_the_same_again(tmp_path: Path) -> None:
     make(tmp_path / "made", source, "one")
     assert is_whole(tmp_path / "made", "one", force=False)
     assert not is_whole(tmp_path / "made", "one", force=True)
-    with pytest.raises(UsageError, match="made otherwise"):
+    with pytest.raises(UsageError, match="a corpus of other inputs"):
         is_whole(tmp_path / "made", "two", force=False)
     with pytest.raises(UsageError, match=r"made: another mlgo-corpus has just made it$"):
         make(tmp_path / "made", source, "one", request="one")
-    with pytest.raises(UsageError, match="made otherwise"):
+    with pytest.raises(UsageError, match="a corpus of other inputs"):
         make(tmp_path / "made", source, "two", request="two")
     (tmp_path / "made/modules.parquet").unlink()
     os.mkfifo(tmp_path / "made/modules.parquet")
-    with pytest.raises(UsageError, match="made otherwise"):
+    with pytest.raises(UsageError, match="a corpus of other inputs"):
         is_whole(tmp_path / "made", "one", force=False)
 
 
@@ -296,7 +296,7 @@ def test_killed_at_every_step(tmp_path: Path, where: Any, name: str, calls: list
                 [before, files(tmp_path / "expected")] if force else [files(tmp_path / "expected")]
             )
         elif code and force:  # between the two renames: nothing is lost, and nothing is replaced unasked
-            with pytest.raises(UsageError, match="a corpus made otherwise is there; --force replaces it"):
+            with pytest.raises(UsageError, match="a corpus of other inputs or options is there; `force` replaces it"):
                 combine_corpora([new], output)
             assert files(output) == before
             assert listing(output.parent) == ["made"]
@@ -387,8 +387,7 @@ def test_overlaps(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as caught:
             check_apart(tmp_path / output, [one])
         assert (
-            str(caught.value)
-            == f"--output {tmp_path / output}: overlaps {tmp_path / 'one'}; name a folder apart from it"
+            str(caught.value) == f"output {tmp_path / output}: overlaps {tmp_path / 'one'}; name a folder apart from it"
         )
     check_apart(tmp_path / "one-more", [one])
     check_apart(tmp_path / "one-more", [tmp_path / "on"])
@@ -402,7 +401,7 @@ def test_references_into_what_is_replaced(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         combine_corpora([tmp_path / "far"], tmp_path / "real", placing="reference", force=True)
     path = tmp_path / "far/real/a.bc"
-    assert str(caught.value) == f"{tmp_path / 'real'}: {path} is in it, and would be gone; --link or --copy keeps it"
+    assert str(caught.value) == f"{tmp_path / 'real'}: {path} is in it, and would be gone; `link` or `copy` keeps it"
     assert files(tmp_path / "real") == before
     combine_corpora([tmp_path / "far"], tmp_path / "real", force=True)
     assert (tmp_path / "real/far/real/a.bc").read_bytes() == bitcode(b"a")

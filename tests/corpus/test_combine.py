@@ -413,7 +413,9 @@ def test_what_a_person_sees(tmp_path: Path) -> None:
         assert rest == ["  one/ 2 modules", "  two/ 1 module", "1 row of what the corpora had left out came along"]
     done = mlgo("combine", "one", "--output", "made", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "mlgo-corpus: error: made: a corpus made otherwise is there; --force replaces it\n"
+    assert (
+        done.stderr == "mlgo-corpus: error: made: a corpus of other inputs or options is there; --force replaces it\n"
+    )
     done = mlgo("combine", "one", "--output", "made", "--force", "--copy", cwd=tmp_path)
     assert done.returncode == 0
     done = mlgo("combine", "--root", ".", cwd=tmp_path)
@@ -466,7 +468,7 @@ def test_the_json_is_the_report(tmp_path: Path) -> None:
         (["one", "--output", "one"], 2, "--output one: overlaps one; name a folder apart from it"),
         (["one", "--output", "one/a.bc"], 2, "--output one/a.bc: overlaps one; name a folder apart from it"),
         (["one", "--output", "file"], 2, "file: expected a folder, found a file"),
-        (["one", "--output", "full"], 2, "full: is no corpus, and not empty; name another folder"),
+        (["one", "--output", "full"], 2, "full: is not a corpus, and not empty; name another folder"),
         (["full", "--output", "x"], 2, "full: not a corpus: it has no corpus_description.json"),
         (["nowhere", "--output", "x"], 2, "nowhere: not a corpus: there is no such folder"),
         (["one", "--output", "file/x"], 2, "TMP/file: cannot write there: File exists"),

@@ -77,7 +77,7 @@ def test_another_folder_has_the_same(tmp_path: Path, placing: str) -> None:
     assert listing(tmp_path) == ["in", "out"]
     assert make_corpus(folder, tmp_path / "out", default_args=ARGS, placing=placing).unchanged
     loose(folder, "new")
-    with pytest.raises(UsageError, match=r"out: a corpus made otherwise is there; --force replaces it$"):
+    with pytest.raises(UsageError, match=r"out: a corpus of other inputs or options is there; `force` replaces it$"):
         make_corpus(folder, tmp_path / "out", default_args=ARGS, placing=placing)
     made = make_corpus(folder, tmp_path / "out", default_args=ARGS, placing=placing, force=True)
     assert (made.modules, made.unchanged) == (len(NAMES) + 1, False)
@@ -219,7 +219,7 @@ def test_outputs_that_are_refused(tmp_path: Path) -> None:
     for output in (folder / "below", tmp_path / "around"):
         with pytest.raises(UsageError) as caught:
             make_corpus(folder, output, default_args=ARGS, force=True)
-        assert str(caught.value) == f"--output {output}: overlaps {folder}; name a folder apart from it"
+        assert str(caught.value) == f"output {output}: overlaps {folder}; name a folder apart from it"
     assert (folder / "a.bc").exists()
 
 

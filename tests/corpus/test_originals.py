@@ -10,7 +10,7 @@ from mlgo_corpus.builds.objects import SectionNames
 from mlgo_corpus.corpus.originals import NoOriginal, find_original
 from tests.handmade import bitcode
 
-OUTSIDE = "it is said to be outside of the build's folders; --build-dir names another one"
+OUTSIDE = "its path leads out of the build's folders; `build_dirs` names another one"
 
 
 def problem(source: str, *build_dirs: Path, member: str | None = None) -> tuple[str, str]:

@@ -111,8 +111,8 @@ def test_inputs_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for inputs, message in [
         (["nowhere"], "nowhere: no such file or folder"),
         (["a/x.log", "gone.log"], "gone.log: no such file or folder"),
-        (["*.nothing"], "*.nothing: no file has such a name"),
-        (["empty"], "empty: no training logs (files called *.log, or that begin as one)"),
+        (["*.nothing"], "*.nothing: no file matches"),
+        (["empty"], "empty: no training logs (files called *.log, or that begin like one)"),
         ([], "no training logs"),
     ]:
         with pytest.raises(UsageError) as caught:

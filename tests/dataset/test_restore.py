@@ -87,7 +87,7 @@ def _swap(rows: Rows) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (list.pop, "there are more rows than modules.parquet tells of"),
+        (list.pop, "there are more rows than modules.parquet says"),
         (
             lambda rows: rows.pop(0),
             "its tables contradict each other: 0 contexts and 0 rows of regalloc-priority.linit",
@@ -175,8 +175,8 @@ def _rename(rows: Rows) -> None:
         (lambda rows: rows[0].update(first_row=-5), "a context begins at row -5"),
         (lambda rows: rows[5].update(first_row=1 << 62), "a context begins at row 4611686018427387904"),
         (lambda rows: rows[0].update(module="x"), "0 contexts and 0 rows of regalloc-priority.lapi"),
-        (_shift, " is not of the context that contexts.parquet says"),
-        (_rename, " is not of the context that contexts.parquet says"),
+        (_shift, " is of another context than contexts.parquet says"),
+        (_rename, " is of another context than contexts.parquet says"),
     ],
 )  # fmt: skip
 def test_a_table_of_contexts_that_contradicts_the_rows(
@@ -224,9 +224,9 @@ def test_observations_with_other_columns(dataset: Path, tmp_path: Path, change: 
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        (0, "x", " is not of the context that contexts.parquet says"),
-        (1, "x", " is not of the context that contexts.parquet says"),
-        (1, None, " is not of the context that contexts.parquet says"),
+        (0, "x", " is of another context than contexts.parquet says"),
+        (1, "x", " is of another context than contexts.parquet says"),
+        (1, None, " is of another context than contexts.parquet says"),
         (2, -1, "an observation's number is less than 0"),
     ],
 )
@@ -249,7 +249,7 @@ def test_a_part_that_is_missing(dataset: Path, tmp_path: Path, gone: str) -> Non
 
 def test_a_part_too_many(dataset: Path, tmp_path: Path) -> None:
     shutil.copy(parts_of(dataset)[1], dataset / "observations/part-00002.parquet")
-    assert "there are more rows than modules.parquet tells of" in refused(dataset, tmp_path / "out")
+    assert "there are more rows than modules.parquet says" in refused(dataset, tmp_path / "out")
 
 
 @pytest.mark.parametrize("name", ["dataset.json", "contexts.parquet", "modules.parquet"])

@@ -245,7 +245,7 @@ def test_what_a_user_is_told(bucket: str, small: Path, tmp_path: Path, monkeypat
             MlgoCorpusError, match=r"^s3://nobucket/corpus.*: there is no bucket nobucket; make it, or name another$"
         ):
             work()
-    with pytest.raises(CorpusError, match=r"^s3://bucket/nothing: not a packed corpus, which mlgo-corpus pack makes$"):
+    with pytest.raises(CorpusError, match=r"^s3://bucket/nothing: not a packed corpus; mlgo-corpus pack makes one$"):
         Corpus.open(f"s3://bucket/nothing{bucket}")
     with pytest.raises(UsageError, match=r"^s3://bucket/nothing: not a packed corpus: it has no corpus\.json of one$"):
         unpack_corpus(f"s3://bucket/nothing{bucket}", tmp_path / "again")
@@ -629,7 +629,7 @@ def test_what_a_report_cannot_tell_of_behind_a_url(bucket: str, tmp_path: Path) 
     for name, message in (
         ("damaged", "s3://bucket/damaged/observations/part-00000.parquet: "),
         ("damaged/observations/part-00000.parquet", "s3://bucket/damaged/observations/part-00000.parquet: "),
-        ("damaged/modules.parquet", "s3://bucket/damaged/modules.parquet: is a part of a dataset"),
+        ("damaged/modules.parquet", "s3://bucket/damaged/modules.parquet: is part of a dataset"),
         ("other", "s3://bucket/other/dataset.json: not a dataset of mlgo-corpus"),
         ("torn", "s3://bucket/torn/dataset.json: not JSON"),
         ("text.parquet", "s3://bucket/text.parquet: "),

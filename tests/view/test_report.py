@@ -119,7 +119,7 @@ def test_logs_that_were_converted_are_a_dataset_too(tmp_path: Path) -> None:
     assert data["features"]["liverange_size"]["count"] == len(weights)
     assert data["features"]["liverange_size"]["max"] == pytest.approx(weights.max())
     assert data["features"]["progress"]["count"] == len(frame)
-    assert "What came of them" not in text
+    assert "Outcomes" not in text
 
 
 def test_odd_features_are_called_out(tmp_path: Path) -> None:
@@ -138,12 +138,12 @@ def test_odd_features_are_called_out(tmp_path: Path) -> None:
     summary, text = report(trace(tmp_path / "d", odd, rows), output=tmp_path / "r.html")
     said = told(summary)
     for expected in (
-        "1 feature is not a number (NaN) here and there: holes.",
-        "1 feature is infinite here and there: endless.",
-        "1 feature is 0 everywhere: dead.",
-        "1 feature is the same number everywhere: constant.",
+        "1 feature is sometimes not a number (NaN): holes.",
+        "1 feature is sometimes infinite: endless.",
+        "1 feature is always 0: dead.",
+        "1 feature is always the same number: constant.",
         "1 feature is almost always the same number (more than 99 %): rare.",
-        "1 feature is of a few huge values (more than 100 times the 99th percentile): huge.",
+        "1 feature is dominated by a few huge values (more than 100 times the 99th percentile): huge.",
     ):
         assert expected in said
     assert "fine" not in said
@@ -155,12 +155,12 @@ def test_odd_features_are_called_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("about", "rows", "columns", "expected"),
     [
-        ({"policy": "default"}, [1000, 1000], {}, "The reward is 0 everywhere. That is as it should be"),
-        ({"policy": "random:0.5"}, [1000, 1000], {}, "The reward is 0 everywhere. This policy changes nothing"),
-        ({"policy": "default"}, [1000, 900], {}, "1 object of the default policy is not the baseline's: m1."),
+        ({"policy": "default"}, [1000, 1000], {}, "The reward is always 0. This is expected"),
+        ({"policy": "random:0.5"}, [1000, 1000], {}, "The reward is always 0. This policy changes no object"),
+        ({"policy": "default"}, [1000, 900], {}, "1 object of the default policy is different from the baseline's: m1"),
         ({"policy": "mine:f"}, [900], {"inlining_decision": [1, 1]}, "Every decision is 1."),
-        ({}, [900], {"delta": np.zeros(2, np.float32)}, "delta, the score in the logs, is 0 everywhere."),
-        ({}, [900], {"inlining_decision": np.zeros(0, np.int64)}, "There is not one decision in this dataset."),
+        ({}, [900], {"delta": np.zeros(2, np.float32)}, "delta, the score in the logs, is always 0."),
+        ({}, [900], {"inlining_decision": np.zeros(0, np.int64)}, "This dataset has no decisions."),
     ],
 )
 def test_what_spoils_training_is_called_out(
@@ -509,16 +509,16 @@ def other_json(folder: Path) -> Path:
     ("make", "expected"),
     [
         (lambda folder: folder / "nowhere", "nowhere: no such file or folder; expected a corpus, a dataset"),
-        (empty_folder, "holds neither corpus_description.json nor dataset.json; expected a corpus"),
-        (text_file, "a file that is no Parquet"),
-        (some_parquet, "a Parquet file of something else (its columns: x, y)"),
+        (empty_folder, "has neither corpus_description.json nor dataset.json; expected a corpus"),
+        (text_file, "not a Parquet file"),
+        (some_parquet, "a Parquet file of another kind (its columns: x, y)"),
         (not_parquet, "cannot be read"),
         (damaged, "part-00000.parquet: cannot be read"),
         (holes, "part-00000.parquet: cannot be read"),
         (wrong_types, "modules.parquet: cannot be read"),
         (no_modules, "modules.parquet"),
-        (part_of_a_dataset, "is a part of a dataset; name its folder"),
-        (its_modules, "is a part of a dataset or a corpus; name its folder"),
+        (part_of_a_dataset, "is part of a dataset; name its folder"),
+        (its_modules, "is part of a dataset or a corpus; name its folder"),
         (datasets, "holds 1 dataset (one); name one"),
         (other_json, "not a dataset of mlgo-corpus"),
         (lambda _: "ftp://x/y", "ftp://x/y"),
@@ -577,7 +577,7 @@ def test_no_number_breaks_a_page(tmp_path: Path, size: int | None, baseline: int
 
 def test_an_empty_corpus_has_a_page(tmp_path: Path) -> None:
     summary, _ = report(corpus(tmp_path / "c", []), output=tmp_path / "r.html")
-    assert "There is no module in this corpus." in told(summary)
+    assert "This corpus has no modules." in told(summary)
 
 
 def test_inputs_of_one_name_are_told_apart(tmp_path: Path) -> None:

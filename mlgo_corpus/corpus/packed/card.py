@@ -1,4 +1,4 @@
-"""The card of a packed corpus: a ``README.md`` that says what is in the folder, and how to load it."""
+"""Write the card of a packed corpus: a ``README.md`` that describes the folder and how to load it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _CONFIGS = {MODULES_NAME: "objects", FUNCTIONS_NAME: "functions", CERTIFICATE_NA
 
 
 def packed_card(about: Mapping[str, Any], others: Iterable[str]) -> str:
-    """Write the card: what ``corpus.json`` says, how to load it, and what every column means."""
+    """Return the card's text: facts from ``corpus.json``, how to load the corpus, and every column's meaning."""
     tables = [name for name in others if name in TABLE_NAMES]
     configs = "".join(f'- config_name: {_CONFIGS[name]}\n  data_files: "{name}"\n' for name in tables)
     facts = (

@@ -1,6 +1,6 @@
-"""The rows of a packed corpus: made of a corpus's files, and made into files again.
+"""Convert a corpus's files to the rows of a packed corpus, and back.
 
-Both go a piece at a time, so that pieces can be divided among workers and memory is bounded by a few row groups each.
+Both work a piece at a time, so that pieces can be divided among workers, each with memory for a few row groups.
 """
 
 from __future__ import annotations
@@ -47,32 +47,32 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PART_BYTES: Final = 128 << 20
-"""The bytes of modules that one file holds, before they are compressed; less for the last one."""
+"""Uncompressed bytes of modules in one file; the last one has less."""
 
-MAX_GROUP_ROWS: Final = 1 << 14
-"""The most modules of a row group, however small they are."""
+# The most modules of a row group, however small they are.
+_MAX_GROUP_ROWS: Final = 1 << 14
 
-# As tar's zstd; higher levels take twice the time for 2 percent.
+# The level of tar's zstd; higher levels take twice the time for 2 percent.
 _LEVEL = 3
-# Bitcode is one page of its row group: pages are compressed one by one.
+# A row group's bitcode is one page, because pages are compressed separately.
 _PAGE_BYTES = 4 * ROW_GROUP_BYTES
 _BUFFER_BYTES = 4 << 20
-# Columns whose values come again and again. Of others a dictionary only costs time.
+# Columns whose values repeat. For the others a dictionary only costs time.
 _REPEATED = ("command.list.element", "reason", "cmd_origin", "target_triple", "producer", "ir_stage", "opt_level")
 
 
 @dataclass(frozen=True, slots=True)
 class PartTask:
-    """What a file of rows is made of.
+    """A file of rows to be made.
 
     Attributes:
         root: the corpus's folder.
         names: the modules.
-        rows: their rows in the table of modules, -1 for one that has none; None where there is no table.
-        has_thinlto, override, linked: of the corpus.
+        rows: their rows in the table of modules, -1 for a module without one; None if there is no table.
+        has_thinlto, override, linked: the corpus's attributes.
         stamped: whether the files' times are written.
-        path: where to make it.
-        upload: where to put it then, instead of leaving it there.
+        path: the file to make.
+        upload: the place to move it to; None to leave it at ``path``.
     """
 
     root: Path
@@ -87,7 +87,7 @@ class PartTask:
 
 
 class WrittenPart(NamedTuple):
-    """A file of rows: its bytes, the rows of each row group, what is in it, and the modules that lack something."""
+    """A file of rows: its size, the rows of each row group, the bytes of its parts, and modules with their problems."""
 
     size: int
     row_groups: tuple[int, ...]
@@ -98,7 +98,7 @@ class WrittenPart(NamedTuple):
 
 
 def write_part(task: PartTask) -> WrittenPart:
-    """Read modules, and write them as one file.
+    """Read modules, and write them to one file.
 
     Raises:
         CorpusError: the table of modules is damaged, or the file cannot be uploaded.
@@ -153,7 +153,7 @@ class _PartWriter:
         self._last = self._pool.submit(self._writer.write_batch, group, row_group_size=max(1, group.num_rows))
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the rest, and close the file."""
         self._wait()
         self._pool.shutdown()
         self._writer.close()
@@ -161,10 +161,10 @@ class _PartWriter:
         self._file.close()
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Remove the unfinished file."""
         self._pool.shutdown()
         for part in (self._writer, self._buffer, self._file):
-            with contextlib.suppress(OSError, ValueError):  # a full disk was reported when it was met
+            with contextlib.suppress(OSError, ValueError):  # such as a full disk, which was reported before
                 part.close()
         self._path.unlink(missing_ok=True)
 
@@ -175,7 +175,7 @@ class _PartWriter:
 
 @dataclass(slots=True)
 class _ModuleFiles:
-    """A module's files in memory, each with its time of change; None for one that is not there."""
+    """A module's files in memory, bitcode and command with their times of change; None for a file that is not there."""
 
     bitcode: bytes | None = None
     command: bytes | None = None
@@ -190,7 +190,7 @@ class _ModuleFiles:
 
 @dataclass(frozen=True, slots=True)
 class _InHand(Module):
-    """A module whose files have been read, to be looked into."""
+    """A module whose files have been read already, for `scan_module`."""
 
     files: _ModuleFiles = field(default_factory=_ModuleFiles)
 
@@ -206,7 +206,7 @@ class _InHand(Module):
 
 
 class _Rows:
-    """Makes row groups of modules; what it adds up is complete when they have all been taken."""
+    """Makes row groups of modules; its totals are complete when all row groups have been taken."""
 
     def __init__(self, task: PartTask) -> None:
         self.bitcode_bytes = self.command_bytes = self.index_bytes = 0
@@ -216,12 +216,12 @@ class _Rows:
         self._known = _KnownRows(task.root / MODULES_NAME)
 
     def groups(self) -> Iterator[pa.RecordBatch]:
-        """Give the row groups in order."""
+        """Yield the row groups in order."""
         waiting: list[_ModuleFiles] = []
         size = first = 0
         for position, name in enumerate(self._task.names):
             files = self._read(name)
-            full = size + files.size > ROW_GROUP_BYTES or len(waiting) == MAX_GROUP_ROWS
+            full = size + files.size > ROW_GROUP_BYTES or len(waiting) == _MAX_GROUP_ROWS
             if waiting and full:
                 yield self._batch(first, waiting)
                 waiting, size, first = [], 0, position
@@ -307,10 +307,10 @@ def _sizes(values: Sequence[bytes | None]) -> pa.Array:
 
 
 def _read_file(descriptor: int) -> tuple[bytes, int]:
-    """Read an open file whole, and close it; give its time of change, too.
+    """Read an open file whole, and close it; return its bytes and its time of change.
 
     Raises:
-        OSError: it cannot be read, or is not one; its ``strerror`` says so.
+        OSError: it cannot be read, or is not a regular file; ``strerror`` says which.
     """
     with as_regular(descriptor, "") as file:
         status = os.fstat(file.fileno())
@@ -323,7 +323,7 @@ def _read_file(descriptor: int) -> tuple[bytes, int]:
 
 
 class _KnownRows:
-    """The rows of a table of modules. Only the row groups that are asked for are read, and the last one is kept."""
+    """The rows of a table of modules. Only the requested row groups are read, and the last one is kept."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -332,7 +332,7 @@ class _KnownRows:
         self._last: tuple[int, Any] = (-1, None)
 
     def take(self, rows: Sequence[int]) -> dict[str, list[Any]]:
-        """Give columns of some rows, nulls for -1.
+        """Return columns of some rows, nulls for -1.
 
         Raises:
             CorpusError: the table is damaged.
@@ -368,7 +368,7 @@ class _KnownRows:
 
 @dataclass(frozen=True, slots=True)
 class GroupTask:
-    """A row group to be made into files: where it is, its modules, and the folder to write to."""
+    """A row group to be written as files: its place, its modules, and the folder to write to."""
 
     file: Place
     number: int
@@ -378,7 +378,7 @@ class GroupTask:
 
 
 class WrittenModules(NamedTuple):
-    """What was written: bytes of bitcode, of commands and of indexes, and how many modules lack something."""
+    """The bytes of bitcode, commands and indexes written, and the number of modules that lack a file."""
 
     bitcode_bytes: int
     command_bytes: int
@@ -387,7 +387,7 @@ class WrittenModules(NamedTuple):
 
 
 def write_modules(task: GroupTask) -> WrittenModules:
-    """Write the files of a row group's modules, which must be no links; their folders are made.
+    """Write the files of a row group's modules, and make their folders; links in their place are refused.
 
     Raises:
         CorpusError: the row group is damaged, or a name leaves the folder.
@@ -404,7 +404,7 @@ def write_modules(task: GroupTask) -> WrittenModules:
     total = [0, 0, 0]
     for row, name in enumerate(task.names):
         if found[row] != printable(name):
-            raise CorpusError(f"{task.file}: another module is in its row", name)
+            raise CorpusError(f"{task.file}: its row has another module", name)
         bitcode, index = value_of(table["bitcode"], row), value_of(table["thinlto_index"], row)
         datas = (bitcode, join_command(commands[row], raw[row]), index)
         if all(data is None for data in datas):
@@ -436,6 +436,6 @@ def _write_file(path: str, data: Any, mtime_ns: int | None) -> None:
             try:
                 os.utime(descriptor, ns=(mtime_ns, mtime_ns))
             except (OSError, OverflowError, ValueError) as error:
-                raise CorpusError(f"{path}: cannot have the time {mtime_ns}: {os_reason(error)}") from error
+                raise CorpusError(f"{path}: cannot set its time to {mtime_ns} ns: {os_reason(error)}") from error
     finally:
         os.close(descriptor)

@@ -4,7 +4,7 @@
 
     packed/
       corpus_description.json   the corpus's manifest, byte for byte; those of the sides of a split, too
-      data/part-00000.parquet   one row per module, in the manifest's order (`packedrows.packed_schema`)
+      data/part-00000.parquet   one row per module, in the manifest's order (`packed.rows.packed_schema`)
       modules.parquet           the corpus's own table, also of what was left out, where it has one
       functions.parquet         the same
       README.md                 what it is, for people and for Hugging Face ``datasets``
@@ -27,9 +27,9 @@ column                    meaning
 
 The other columns are those of ``modules.parquet`` (`mlgo_corpus.corpus.modules`).
 
-A row group holds a few megabytes of bitcode (`packedrows.ROW_GROUP_BYTES`), or one module that is larger. A reader that
-takes the modules in order decodes each once; ``corpus.json`` says how many rows each has, so that a module's place is
-known without looking into the files. Nothing read here is taken on trust: names, numbers and sizes are checked.
+A row group holds a few megabytes of bitcode (`packed.rows.ROW_GROUP_BYTES`), or one module that is larger. A reader
+that takes the modules in order decodes each row group once. ``corpus.json`` has the number of rows of each, so that a
+module's place is known without reading the files. Nothing read here is trusted: names, numbers and sizes are checked.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ _FILE_NAME = re.compile(rf"{DATA_FOLDER}/part-[0-9]{{5,}}\.parquet")
 
 
 def is_packed(place: Place) -> bool:
-    """Tell whether this is the folder of a packed corpus, whole or damaged.
+    """Return whether this is the folder of a packed corpus, whole or damaged.
 
     Raises:
-        CorpusError: nothing can be told of what is behind a URL.
+        CorpusError: the place behind a URL cannot be read.
     """
     try:
         said = json.loads(read_regular(place / PACKED_NAME, MAX_LIST_BYTES))
@@ -85,8 +85,8 @@ def is_packed(place: Place) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class PackedFile:
-    """One file of rows: its name in the folder, its bytes, and how many rows each of its row groups has."""
+class _PackedFile:
+    """One file of rows: its name in the folder, its size in bytes, and the number of rows of each row group."""
 
     name: str
     size: int
@@ -94,10 +94,10 @@ class PackedFile:
 
 
 def read_description(place: Place) -> dict[str, Any]:
-    """Read ``corpus.json``; ``files`` are `PackedFile`.
+    """Read and check ``corpus.json``; ``files`` become objects with ``name``, ``size`` and ``row_groups``.
 
     Raises:
-        CorpusError: it is missing, or not one.
+        CorpusError: it is missing or not valid.
     """
     path = place / PACKED_NAME
     try:
@@ -109,7 +109,7 @@ def read_description(place: Place) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise CorpusError(f"{path}: not JSON: {error}") from error
     if not isinstance(said, dict) or said.get("kind") != PACKED_KIND:
-        raise CorpusError(f"{path}: not of a packed corpus")
+        raise CorpusError(f"{path}: does not describe a packed corpus")
     if said.get("format") != PACKED_FORMAT:
         raise CorpusError(f"{path}: expected format {PACKED_FORMAT}, found {str(said.get('format'))[:20]}")
     files = said.get("files")
@@ -117,7 +117,7 @@ def read_description(place: Place) -> dict[str, Any]:
         if not isinstance(files, list):
             raise TypeError
         said["files"] = tuple(
-            PackedFile(_file_name(item["name"]), _count(item["bytes"]), tuple(map(_count, item["row_groups"])))
+            _PackedFile(_file_name(item["name"]), _count(item["bytes"]), tuple(map(_count, item["row_groups"])))
             for item in files
         )
         if not all(isinstance(said.get(key), bool) for key in ("stamped",)):
@@ -149,8 +149,8 @@ def _count(number: Any) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class RowPlace:
-    """Where a module is: the file, the row group, how many rows that has, and which of them it is."""
+class _RowPlace:
+    """A module's place: the file, the row group, the group's number of rows, and the module's row in it."""
 
     file: Place
     group: int
@@ -159,21 +159,21 @@ class RowPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class PackedModule(Module):
-    """One module of a packed corpus, which reads its row when it is asked; it pickles small.
+class _PackedModule(Module):
+    """One module of a packed corpus, which reads its row on demand; it pickles small.
 
     Attributes:
-        root: the folder that its files would be in; for one behind a URL, see ``shown``.
-        place: its row; None if there is none.
+        root: the folder that its files would be in; for a corpus behind a URL, see ``shown``.
+        place: the module's row; None if it has none.
         shown: the corpus's path or URL.
     """
 
-    place: RowPlace | None = None
+    place: _RowPlace | None = None
     shown: str = ""
 
     @property
     def packed(self) -> bool:
-        """Whether the module is a row of a packed corpus: it is."""
+        """Whether the module is a row of a packed corpus: True."""
         return True
 
     @property
@@ -185,7 +185,7 @@ class PackedModule(Module):
         """Read the bitcode.
 
         Raises:
-            CorpusError: there is none, or it cannot be read.
+            CorpusError: the module has none, or it cannot be read.
         """
         data, problem = self._values("bitcode", "problem")
         if data is None:
@@ -193,10 +193,10 @@ class PackedModule(Module):
         return bytes(data)
 
     def own_command(self) -> bytes:
-        """Read the module's own command, byte for byte as it lay in its file.
+        """Read the module's own command, byte for byte as it was in its file.
 
         Raises:
-            CorpusError: there is none, or it cannot be read.
+            CorpusError: the module has none, or it cannot be read.
         """
         command = self._own_command()
         if command is None:
@@ -207,7 +207,7 @@ class PackedModule(Module):
         """Read the module's ThinLTO index, which may be empty.
 
         Raises:
-            CorpusError: there is none, or it cannot be read.
+            CorpusError: the module has none, or it cannot be read.
         """
         data, problem = self._values("thinlto_index", "problem")
         if data is None:
@@ -215,7 +215,7 @@ class PackedModule(Module):
         return bytes(data)
 
     def is_missing(self) -> bool:
-        """Return True if what the module lacks was not there when the corpus was packed, and not only unreadable."""
+        """Return True if a required file was missing when the corpus was packed, and not only unreadable."""
         try:
             self.bitcode()
             if self.has_thinlto:
@@ -228,10 +228,10 @@ class PackedModule(Module):
         """Write the module's files into ``folder``, under the names that they have in a corpus.
 
         Raises:
-            CorpusError: it has no bitcode, or its row cannot be read.
+            CorpusError: the module has no bitcode, or its row cannot be read.
             OSError: a file cannot be written.
         """
-        module = Module(folder, self.name, self.has_thinlto, self.override, linked=True)  # of ours
+        module = Module(folder, self.name, self.has_thinlto, self.override, linked=True)  # the folder is ours
         path = module.bitcode_path
         path.parent.mkdir(parents=True, exist_ok=True)
         files: list[tuple[Path, Any]] = [(path, self.bitcode()), (module.command_path, self._own_command())]
@@ -244,9 +244,9 @@ class PackedModule(Module):
         return module
 
     def _lacks(self, file: str, problem: str | None, otherwise: str | None = None) -> CorpusError:
-        """Say why a file is not there; what is wrong with the module may be wrong with another of its files.
+        """Return the error for a file that is not there; the row's problem may be that of another file of the module.
 
-        The error's cause is that of `Module`, where the file was not there when the corpus was packed.
+        If the file was missing when the corpus was packed, the error has the same cause as that of `Module`.
         """
         said = missing_file(file)
         if problem is not None and problem.startswith(printable(said).removesuffix(MISSING)):
@@ -268,23 +268,23 @@ class PackedModule(Module):
             raise CorpusError(str(error), self.name) from error
         row = self.place.row
         if group["module"][row].as_py() != printable(self.name):
-            raise CorpusError(f"{self.place.file}: another module is in its row", self.name)
+            raise CorpusError(f"{self.place.file}: its row has another module", self.name)
         checked_name(self.name)
         return tuple(value_of(group[column], row) for column in columns)
 
 
 class PackedCorpus(Corpus):
-    """A packed corpus opened for reading: all that `Corpus` is, with modules that are rows.
+    """A packed corpus opened for reading: a `Corpus` whose modules are rows.
 
     Args:
         place: the folder.
-        manifest_name: which of the manifests: of all modules, or of one side of a split.
+        manifest_name: the manifest to read: of all modules, or of one side of a split.
 
     Attributes:
-        description: what ``corpus.json`` says.
+        description: the content of ``corpus.json``.
 
     Raises:
-        CorpusError: it is damaged.
+        CorpusError: the corpus is damaged.
     """
 
     packed: ClassVar[bool] = True
@@ -294,15 +294,15 @@ class PackedCorpus(Corpus):
         if isinstance(place, Path):
             check_inside(place, *self.description["others"], *(file.name for file in self.description["files"]))
         manifest = read_manifest(place / manifest_name)
-        # Of what is behind a URL only the name means something; there is nothing at this path.
+        # For a corpus behind a URL only the path's name is meaningful; nothing exists at this path.
         super().__init__(
             Path("/", place.scheme, *place.key.split("/")) if isinstance(place, RemotePath) else place, manifest
         )
         self.location = str(place)
         self.place = place
         all_names = self.names if manifest_name == MANIFEST_NAME else read_manifest(place / MANIFEST_NAME)["modules"]
-        self.files: tuple[PackedFile, ...] = self.description["files"]
-        # Where each row group begins, counted over all files.
+        self.files: tuple[_PackedFile, ...] = self.description["files"]
+        # The first row of each row group, counted over all files.
         sizes = [rows for file in self.files for rows in file.row_groups]
         self._starts = [0, *accumulate(sizes)]
         self._groups = [
@@ -313,51 +313,51 @@ class PackedCorpus(Corpus):
         self._positions = {name: number for number, name in enumerate(dict.fromkeys(all_names))}
         if self._starts[-1] != len(self._positions):
             raise CorpusError(
-                f"{place}: its files contradict each other: {PACKED_NAME} tells of {self._starts[-1]} modules, "
-                f"{MANIFEST_NAME} of {len(self._positions)}"
+                f"{place}: its files contradict each other: {PACKED_NAME} has {self._starts[-1]} modules, "
+                f"{MANIFEST_NAME} has {len(self._positions)}"
             )
         absolute = str(place) if isinstance(place, RemotePath) else str(place.absolute())
         self._shown = absolute
 
     def on_this_machine(self) -> tuple[Path, ...]:
-        """Give the folder, unless it is behind a URL."""
+        """Return the folder, unless it is behind a URL."""
         return () if isinstance(self.place, RemotePath) else super().on_this_machine()
 
     def about(self) -> dict[str, Any]:
-        """Return what ``corpus.json`` says."""
+        """Return the content of ``corpus.json``."""
         return dict(self.description)
 
     def recorded_digests(self) -> dict[str, str]:
         """Return the SHA-256 of the manifests and tables that were packed, by their names."""
         return dict(self.description["others"])
 
-    def _module(self, name: str) -> PackedModule:
+    def _module(self, name: str) -> _PackedModule:
         position = self._positions.get(name)
         place = None
         if position is not None:
             group = bisect_right(self._starts, position) - 1
             file, number = self._groups[group]
             first = self._starts[group]
-            place = RowPlace(file, number, self._starts[group + 1] - first, position - first)
+            place = _RowPlace(file, number, self._starts[group + 1] - first, position - first)
         override = self.global_command_override
-        return PackedModule(self.path, name, self.has_thinlto, override, place=place, shown=self._shown)
+        return _PackedModule(self.path, name, self.has_thinlto, override, place=place, shown=self._shown)
 
     def sizes(self, names: Sequence[str]) -> dict[str, int]:
-        """Give the bytes of some modules' bitcode; 0 for one that is not there."""
+        """Return the size of some modules' bitcode in bytes; 0 for a module whose bitcode is not there."""
         return {
             name: size or 0 for name, (size,) in zip(names, self.iter_values(names, ["bitcode_bytes"]), strict=True)
         }
 
     def iter_producers(self, names: Sequence[str]) -> Iterator[str | None]:
-        """Tell which LLVM made each of some modules."""
+        """Return the producer of each of some modules; None if the bitcode named none."""
         return (producer for (producer,) in self.iter_values(names, ["producer"]))
 
     def own_digest(self) -> str | None:
-        """Give the digest that the corpus had of its own, or None."""
+        """Return the digest that the corpus recorded before it was packed, or None."""
         return self.description["corpus_digest"]  # type: ignore[no-any-return]  # checked when it was read
 
     def iter_stamps(self, names: Sequence[str]) -> Iterator[bytes]:
-        """Tell some modules' files from other files of the same names: by the sizes and times they had."""
+        """Yield a stamp of each of some modules' files: the sizes and times that they had when they were packed."""
         missing = MISSING.encode()
         columns = ["bitcode_bytes", "bitcode_mtime_ns", "cmd_bytes", "command_mtime_ns"]
         for size, mtime, command_size, command_mtime in self.iter_values(names, columns):
@@ -369,7 +369,7 @@ class PackedCorpus(Corpus):
                 yield file_stamp(size, mtime) + file_stamp(command_size, command_mtime)
 
     def iter_values(self, names: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """Give some columns of some modules; of a module that is not there, nulls.
+        """Yield some columns of some modules; nulls for a module that is not there.
 
         Raises:
             CorpusError: a file is damaged.
@@ -396,5 +396,5 @@ class PackedCorpus(Corpus):
 
 
 def command_files(module: str) -> tuple[str, str, str]:
-    """Name the files of a module: bitcode, command and index."""
+    """Return the names of a module's files: bitcode, command and index."""
     return module + BITCODE_SUFFIX, module + COMMAND_SUFFIX, module + THINLTO_INDEX_SUFFIX

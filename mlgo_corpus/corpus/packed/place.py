@@ -1,4 +1,4 @@
-"""Where a packed corpus, or the folder of one, is to be: what is there, what is in the way, what else goes along."""
+"""Check the place of a packed corpus or of an unpacked one, and copy the files that are not of modules."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from mlgo_corpus.files.text import os_reason
 
 
 def manifest_of(corpus: Corpus, named: Path | str) -> Path:
-    """Give the manifest that was opened: the folder's, or the one that was named."""
+    """Return the path of the manifest that was opened: the folder's own, or ``named`` if that is a manifest."""
     place = parse_place(named)
     is_file = isinstance(place, Path) and place.name.startswith(MANIFEST_STEM) and place.is_file()
     return corpus.path / (place.name if is_file else MANIFEST_NAME)
 
 
 def other_files(folder: Path, manifest: Path) -> dict[str, Path]:
-    """Give the corpus's files that are not of modules: names in the packed folder, and where they are.
+    """Return the corpus's files that are not of modules: each name in the packed folder, and the file's path.
 
-    Of one side of a split, the others' manifests name what is not there.
+    For one side of a split, the other sides' manifests are left out: their modules are not there.
     """
     found = {MANIFEST_NAME: manifest}
     if manifest.name == MANIFEST_NAME:
@@ -47,10 +47,10 @@ def other_files(folder: Path, manifest: Path) -> dict[str, Path]:
 
 
 def file_digest(path: Place) -> str:
-    """Give the SHA-256 of a file's bytes.
+    """Return the SHA-256 of a file's bytes, as hex digits.
 
     Raises:
-        CorpusError: it cannot be read.
+        CorpusError: the file cannot be read.
     """
     digest = sha256()
     try:
@@ -69,12 +69,12 @@ def copy_others(packed: PackedCorpus, folder: Path) -> None:
     """Copy the files that are not of modules.
 
     Raises:
-        CorpusError: one is missing, or not what it was.
+        CorpusError: one is missing, or not what was packed.
         OSError: one cannot be written.
     """
     others = packed.description["others"]
     if MANIFEST_NAME not in others:
-        raise CorpusError(f"{packed.location}: {PACKED_NAME} tells of no {MANIFEST_NAME}")
+        raise CorpusError(f"{packed.location}: {PACKED_NAME} does not list {MANIFEST_NAME}")
     for name, digest in others.items():
         path = packed.place / name
         try:
@@ -89,17 +89,21 @@ def copy_others(packed: PackedCorpus, folder: Path) -> None:
 
 
 def check_apart(output: Path, source: Path) -> None:
-    """Refuse to write into what is read, or around it."""
+    """Check that the output is not the source, nor in it, nor around it.
+
+    Raises:
+        UsageError: it is.
+    """
     try:
         one, other = output.resolve(), source.resolve()
     except (OSError, RuntimeError) as error:
         raise UsageError(f"{output}: {os_reason(error)}") from error
     if one.is_relative_to(other) or other.is_relative_to(one):
-        raise UsageError(f"{output}: is in the way of {source}; name another folder")
+        raise UsageError(f"{output}: overlaps {source}; name a folder apart from it")
 
 
 def has_files(place: Place, about: dict[str, Any]) -> bool:
-    """Tell whether the files of a packed corpus are there, each with the bytes it had."""
+    """Return whether the files of a packed corpus are there, the files of rows with the sizes that they had."""
     wanted = {file.name: file.size for file in about["files"]}
     others = (*about["others"], CARD_NAME)
     if isinstance(place, RemotePath):
@@ -113,17 +117,21 @@ def has_files(place: Place, about: dict[str, Any]) -> bool:
 
 
 def check_place(output: Path, there: dict[str, Any] | None) -> None:
-    """See to it that nobody's files are where a packed corpus is to be; its own may be replaced."""
+    """Check that the place of a packed corpus has no other files; those of the packed corpus ``there`` may be replaced.
+
+    Raises:
+        UsageError: it has.
+    """
     if there is not None:
         stranger = find_stranger(output, known_files(there))
         if stranger is not None:
-            raise UsageError(f"{output}: holds {stranger}, which is not of the packed corpus; name another folder")
+            raise UsageError(f"{output}: {stranger} is not part of the packed corpus; name another folder")
         return
     _check_empty(output, "packed corpus")
 
 
 def is_still(output: Path, there: dict[str, Any] | None) -> bool:
-    """Tell whether there is a packed corpus that may be replaced, which is the one that was seen before.
+    """Return whether a packed corpus is there that may be replaced; it must be the one that was seen before, ``there``.
 
     Raises:
         UsageError: something else is there.
@@ -135,7 +143,7 @@ def is_still(output: Path, there: dict[str, Any] | None) -> bool:
 
 
 def known_files(about: dict[str, Any]) -> frozenset[str]:
-    """Name all files of a packed corpus."""
+    """Return the names of all files of a packed corpus."""
     return frozenset({PACKED_NAME, CARD_NAME, *about["others"], *(file.name for file in about["files"])})
 
 
@@ -143,7 +151,7 @@ def _check_empty(output: Path, what: str) -> None:
     try:
         held = next(iter(sorted(path.name for path in output.iterdir())), None) if output.exists() else None
     except NotADirectoryError:
-        raise UsageError(f"{output}: a file is in the place of the folder") from None
+        raise UsageError(f"{output}: expected a folder, found a file") from None
     except OSError as error:
         raise UsageError(f"{output}: {os_reason(error)}") from error
     if held is not None:
@@ -151,7 +159,7 @@ def _check_empty(output: Path, what: str) -> None:
 
 
 def is_unpacked(output: Path, others: dict[str, str]) -> bool:
-    """Tell whether a folder is this corpus: a folder gets its name when all is in it."""
+    """Return whether a folder is this corpus, by its manifests and tables: it gets its name when it is complete."""
     try:
         return all(file_digest(output / name) == digest for name, digest in others.items())
     except CorpusError:
@@ -159,7 +167,7 @@ def is_unpacked(output: Path, others: dict[str, str]) -> bool:
 
 
 def check_corpus_place(output: Path, *, force: bool) -> bool:
-    """Tell whether there is a corpus that may be replaced.
+    """Return whether a corpus is there that may be replaced.
 
     Raises:
         UsageError: something else is there.
@@ -168,11 +176,11 @@ def check_corpus_place(output: Path, *, force: bool) -> bool:
         _check_empty(output, "corpus")
         return False
     if not force:
-        raise UsageError(f"{output}: another corpus; --force replaces it")
+        raise UsageError(f"{output}: another corpus is there; `force` replaces it")
     old = open_corpus(output)
     known = {path for name in old.names for path in command_files(name)}
     others = [path.name for path in output.glob(f"{MANIFEST_STEM}*.json")]
     known |= {MANIFEST_NAME, *TABLE_NAMES, *others}
     if (stranger := find_stranger(output, frozenset(known), below=frozenset({STATE_FOLDER}))) is not None:
-        raise UsageError(f"{output}: holds {stranger}, which is not of the corpus; name another folder")
+        raise UsageError(f"{output}: {stranger} is not part of the corpus; name another folder")
     return True

@@ -1,6 +1,6 @@
 """The rows of a packed corpus: their columns, and how a row group of them is read and checked.
 
-What they mean is told by `mlgo_corpus.corpus.packed.corpus`.
+`mlgo_corpus.corpus.packed.corpus` documents the columns.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
 PACKED_NAME: Final = "corpus.json"
 
 ROW_GROUP_BYTES: Final = 8 << 20
-"""The most bytes of modules in a row group of several: what one module costs a reader who wants no other."""
+"""The most bytes of modules in a row group of several: reading one module costs this much."""
 
 MAX_FILE_BYTES: Final = (1 << 31) - (1 << 20)
 """The most bytes of one of a module's files: Parquet counts a value's bytes, and a page's, with 31 bits."""
 
-# What a row group may claim to be: a foreign one of many rows, and one of a single row.
+# The largest size that a row group may claim: a foreign one of many rows, and one of a single row.
 _MOST_GROUP_BYTES = 32 * ROW_GROUP_BYTES
 _MOST_ROW_BYTES = 3 * (1 << 31)
 
-# Of a table of modules, what goes into the rows; the module's status is told by `problem`.
+# Columns of a table of modules that go into the rows; `problem` stands for the module's status.
 METADATA_COLUMNS: Final = tuple(
     name
     for name in ModuleRow._fields
     if name not in ("module", "status", "detail", "duplicate_of", "bitcode_bytes", "cmd_bytes")
 )
 MISSING: Final = os.strerror(errno.ENOENT)
-"""What a file system says of a file that is not there, and a row's ``problem``, too."""
+"""The system's message for a file that is not there, also used in a row's ``problem``."""
 
 STAMP_COLUMNS: Final = ("bitcode_mtime_ns", "command_mtime_ns")
 _CONTENT_COLUMNS = ("module", "bitcode", "command", "command_bytes", "thinlto_index", "problem")
 
 
 def packed_schema(*, stamped: bool) -> pa.Schema:
-    """Give the columns; ``stamped``: with the times of files."""
+    """Return the schema of the rows; with ``stamped``, including the times of files."""
     import pyarrow as pa
 
     integers = INTEGER_FIELDS
@@ -68,7 +68,7 @@ def packed_schema(*, stamped: bool) -> pa.Schema:
 
 
 def value_of(column: pa.ChunkedArray, row: int) -> Any:
-    """Give one value; bytes are given without a copy, as a buffer."""
+    """Return one value; bytes come without a copy, as a buffer."""
     import pyarrow as pa
 
     scalar = column[row]
@@ -78,12 +78,12 @@ def value_of(column: pa.ChunkedArray, row: int) -> Any:
 
 
 def missing_file(name: str) -> str:
-    """Say that a file of a module is not there, as `Module` does."""
+    """Return the message that a file of a module is not there, in the words of `Module`."""
     return f"cannot read {name.rpartition('/')[2]}: {MISSING}"
 
 
 def cut_command(data: bytes | None) -> tuple[list[str] | None, bytes | None]:
-    """Give ``command`` and ``command_bytes`` of a command's file."""
+    """Return the columns ``command`` and ``command_bytes`` for the bytes of a command's file."""
     if data is None:
         return None, None
     try:
@@ -95,7 +95,7 @@ def cut_command(data: bytes | None) -> tuple[list[str] | None, bytes | None]:
 
 
 def join_command(options: Sequence[str] | None, data: bytes | None) -> bytes | None:
-    """Give the command's file back, None if there was none."""
+    """Return the bytes of the command's file from its columns, None if there was none."""
     if data is not None or options is None:
         return data
     return b"".join((option or "").encode() + b"\0" for option in options)
@@ -103,7 +103,7 @@ def join_command(options: Sequence[str] | None, data: bytes | None) -> bytes | N
 
 @lru_cache(maxsize=1)
 def read_content(file: Place, number: int, rows: int) -> pa.Table:
-    """Read what a row group holds of its modules' files. The last one is kept: modules are read in order.
+    """Read the columns of a row group with its modules' files. The last one is cached: modules are read in order.
 
     Raises:
         CorpusError: it is damaged, or not what ``corpus.json`` says.
@@ -134,7 +134,7 @@ class GroupReader:
         self._stack = ExitStack()
 
     def read(self, file: Place, number: int, rows: int) -> pa.Table:
-        """Read a row group, whose rows are said to be so many."""
+        """Read a row group, which must have ``rows`` rows."""
         try:
             if file != self._file:
                 self.close()
@@ -165,7 +165,7 @@ def _check_group(file: Place, opened: Any, number: int, rows: int, columns: Sequ
         if not _is_like(schema.field(index).type, expected.type):
             raise CorpusError(f"{file}: {expected.name} is {schema.field(index).type}, expected {expected.type}")
     if number >= opened.metadata.num_row_groups:
-        raise CorpusError(f"{file}: has no row group {number}; it is not the one that {PACKED_NAME} tells of")
+        raise CorpusError(f"{file}: has no row group {number}; it is not the file that {PACKED_NAME} describes")
     group = opened.metadata.row_group(number)
     if group.num_rows != rows:
         raise CorpusError(f"{file}: row group {number} has {group.num_rows} rows, {PACKED_NAME} says {rows}")
@@ -182,7 +182,7 @@ def _fields(columns: Sequence[str]) -> pa.Schema:
 
 
 def _is_like(found: pa.DataType, expected: pa.DataType) -> bool:
-    """Tell whether a column can be read as another type without a loss: other programs widen text and bytes."""
+    """Return whether a type can be cast to the expected one without a loss: other programs widen text and bytes."""
     import pyarrow as pa
 
     if pa.types.is_list(expected) or pa.types.is_large_list(expected):

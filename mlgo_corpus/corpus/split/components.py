@@ -1,6 +1,6 @@
-"""Which modules belong together because they share function bodies, and how to divide such groups between sides.
+"""Group modules that share function bodies, and divide the groups between sides.
 
-All of it is arrays: a million modules with ten functions each take seconds, and some tens of bytes for each function.
+All data is in arrays: a million modules with ten functions each take seconds, and some tens of bytes for each function.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-Integers = NDArray[np.int64]
+_Integers = NDArray[np.int64]
 
 MIN_INSTRUCTIONS: Final = 8
-"""Bodies of fewer instructions are in unrelated programs, too: they tell nothing of a common origin."""
+"""Bodies of fewer instructions also occur in unrelated programs: they are no evidence of a common origin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +25,19 @@ class Sharing:
     Attributes:
         modules: of shape (n,): the modules' numbers.
         body: of shape (n,): the body's number, ascending from 0.
-        copies: of shape (n,): the module's functions that have the body.
-        spread: of shape (shared bodies,): how many modules have the body; at least 2.
-        bodies: how many different bodies there are, shared or not.
+        copies: of shape (n,): the number of the module's functions that have the body.
+        spread: of shape (shared bodies,): the number of modules that have the body; at least 2.
+        bodies: the number of different bodies, shared or not.
     """
 
-    modules: Integers
-    body: Integers
-    copies: Integers
-    spread: Integers
+    modules: _Integers
+    body: _Integers
+    copies: _Integers
+    spread: _Integers
     bodies: int
 
-    def edges(self, at_most: int | None = None) -> tuple[Integers, Integers]:
-        """Give pairs of modules that connect all modules of each body, of those that no more than so many have."""
+    def edges(self, at_most: int | None = None) -> tuple[_Integers, _Integers]:
+        """Return pairs of modules that connect all modules of each body that no more than ``at_most`` modules have."""
         same = self.body[1:] == self.body[:-1]
         if at_most is not None:
             same &= self.spread[self.body[1:]] <= at_most
@@ -66,14 +66,14 @@ def find_sharing(modules: NDArray[np.integer], hashes: NDArray[np.uint64]) -> Sh
 
 
 def _changes(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Tell of each value whether it is another than the one before it."""
+    """Return for each value whether it differs from the one before it."""
     changes = np.ones(len(values), np.bool_)
     np.not_equal(values[1:], values[:-1], out=changes[1:])
     return changes
 
 
-def connected_components(count: int, left: Integers, right: Integers) -> Integers:
-    """Give each of ``count`` nodes the number of the least node it is connected with, by edges from left to right."""
+def connected_components(count: int, left: _Integers, right: _Integers) -> _Integers:
+    """Return for each of ``count`` nodes the least node it is connected with, by edges from ``left`` to ``right``."""
     label = np.arange(count)
     while len(left):
         left, right = label[left], label[right]
@@ -88,26 +88,29 @@ def connected_components(count: int, left: Integers, right: Integers) -> Integer
     return label
 
 
-def largest_share(labels: Integers) -> float:
-    """Give the share of the nodes that are in the largest component."""
+def largest_share(labels: _Integers) -> float:
+    """Return the share of the nodes that are in the largest component."""
     return float(np.bincount(labels).max() / len(labels)) if len(labels) else 0.0
 
 
 def find_limit(count: int, sharing: Sharing, most: float) -> int | None:
-    """Give how many modules may have a body that still connects them, so that no component has more than a share.
+    """Return how many modules a body may connect, at most, so that no component exceeds a share of the modules.
 
-    None where all bodies may connect; 1 where none may.
+    Return None if all bodies may connect, 1 if none may.
 
     Args:
-        count: of modules.
-        sharing: the bodies that they share.
-        most: the share of the modules that a component may have.
+        count: the number of modules.
+        sharing: the bodies that the modules share.
+        most: the largest share of the modules that a component may have.
     """
-    most = max(most, 1 / count)  # a module alone is no more than itself
+    most = max(most, 1 / count)  # a component has at least one module
     if largest_share(connected_components(count, *sharing.edges())) <= most:
         return None
     spreads = np.unique(sharing.spread)
-    low, high = 0, len(spreads) - 1  # all spreads before ``low`` are fine together, the one at ``high`` is not
+    low, high = (
+        0,
+        len(spreads) - 1,
+    )  # all spreads before ``low`` together stay within ``most``, up to ``high`` they do not
     while low < high:
         middle = (low + high) // 2
         if largest_share(connected_components(count, *sharing.edges(int(spreads[middle])))) <= most:
@@ -117,11 +120,11 @@ def find_limit(count: int, sharing: Sharing, most: float) -> int | None:
     return int(spreads[low - 1]) if low else 1
 
 
-def divide(labels: Integers, fractions: Sequence[float], seed: int) -> NDArray[np.int8]:
-    """Give the side of each node, such that a component is on one side and the sides get their fractions.
+def divide(labels: _Integers, fractions: Sequence[float], seed: int) -> NDArray[np.int8]:
+    """Return the side of each node, such that a component is on one side and the sides get their fractions.
 
-    The largest components come first, each to the side that lacks the most; where the seed decides is the order of
-    those of equal size, and so everything about the smallest.
+    The largest components come first, each to the side that lacks the most. The seed decides the order of components
+    of equal size, and so the sides of the smallest.
     """
     count = len(labels)
     sizes = np.bincount(labels, minlength=count)
@@ -144,7 +147,7 @@ def divide(labels: Integers, fractions: Sequence[float], seed: int) -> NDArray[n
     return np.asarray(side_of[labels], np.int8)
 
 
-def _quotas(lacking: NDArray[np.float64], count: int) -> Integers:
+def _quotas(lacking: NDArray[np.float64], count: int) -> _Integers:
     """Divide ``count`` single nodes so that every side gets what it lacks, as nearly as whole numbers can."""
     wanted = np.maximum(lacking, 0)
     total = wanted.sum()
@@ -157,7 +160,7 @@ def _quotas(lacking: NDArray[np.float64], count: int) -> Integers:
 
 @dataclass(frozen=True, slots=True)
 class Leakage:
-    """Of the modules and functions held back from training, the share that was seen in it.
+    """The shares of held-out modules and functions that also occur in train.
 
     Attributes:
         modules: share of the modules not in train that have a body which a module in train has.
@@ -168,13 +171,13 @@ class Leakage:
     functions: float
 
 
-def measure_leakage(sharing: Sharing, functions: Integers, sides: NDArray[np.int8]) -> Leakage:
-    """Measure what a division lets through.
+def measure_leakage(sharing: Sharing, functions: _Integers, sides: NDArray[np.int8]) -> Leakage:
+    """Measure the leakage of a division.
 
     Args:
         sharing: the bodies that modules share.
-        functions: of each module: how many it has.
-        sides: of each module; 0 is train.
+        functions: each module's number of functions.
+        sides: each module's side; 0 is train.
     """
     held = sides != 0
     outside = int(held.sum())

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def side_manifest(folder: Path, side: str) -> Path:
-    """Say where a side's manifest is; `Corpus.open` takes it for a corpus."""
+    """Return the path of a side's manifest, which `Corpus.open` opens as a corpus."""
     return folder / f"{MANIFEST_STEM}{side}.json"
 
 
 def names_a_side(corpus: Path | str) -> bool:
-    """Tell whether what is to be opened is the manifest of a side, and no corpus's folder, URL or own manifest."""
+    """Return whether ``corpus`` is the manifest of a side, and not a corpus's folder, URL or own manifest."""
     place = parse_place(corpus)
     if place.name == MANIFEST_NAME or not (place.name.startswith(MANIFEST_STEM) and place.name.endswith(".json")):
         return False
@@ -34,13 +34,13 @@ def names_a_side(corpus: Path | str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What a corpus's table says of its split.
+    """A corpus's split, as its table records it.
 
     Attributes:
         folder: the corpus.
-        options: what the split was made with.
-        digest: of the corpus that was divided.
-        sides: of its modules.
+        options: the options that the split was made with.
+        digest: the digest of the corpus that was divided.
+        sides: the modules' sides, by name.
     """
 
     folder: Path
@@ -50,7 +50,7 @@ class Split:
 
     @classmethod
     def of(cls, folder: Path) -> Split | None:
-        """Give a corpus's split, or None if it has none."""
+        """Return a corpus's split, or None if it has none."""
         table = folder / MODULES_NAME
         finish_moves(table)
         with suppress(CorpusError):
@@ -63,7 +63,9 @@ class Split:
         return None
 
     def keep(self, about: Mapping[str, Any]) -> bool:
-        """Put the split into a table that was written anew, if the corpus is the same; else take its manifests away.
+        """Put the split into a rewritten table if the corpus is the same; else delete the sides' manifests.
+
+        Return whether the split was kept.
 
         Raises:
             OSError: something cannot be written.

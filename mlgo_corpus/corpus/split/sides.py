@@ -1,7 +1,7 @@
-"""Dividing rows into train, validation and test so that what is equal never stands on two sides.
+"""Divide rows into train, validation and test so that equal rows are never on two sides.
 
-A row's group is a digest of its content. Which side a group goes to is decided by a hash of the digest and a seed, and
-by nothing else: it does not change when other rows come or go, and takes no memory.
+A row's group is a digest of its content. A hash of the digest and a seed alone decides a group's side: it does not
+change when rows are added or removed, and takes no memory.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ def parse_fractions(text: str) -> tuple[float, float, float]:
 
 
 def check_fractions(numbers: Sequence[float], shown: object) -> tuple[float, float, float]:
-    """Give the fractions if they are such; ``shown`` is what to call them otherwise.
+    """Return valid fractions as a tuple; ``shown`` is their text in an error.
 
     Raises:
         UsageError: they are not three numbers from 0 to 1 whose sum is 1.
     """
     if len(numbers) != 3 or not all(0 <= number <= 1 for number in numbers) or abs(sum(numbers) - 1) > 1e-6:
-        raise UsageError(f"--fractions {shown}: expected three numbers whose sum is 1, such as 0.8,0.1,0.1")
+        raise UsageError("expected three numbers whose sum is 1, such as 0.8,0.1,0.1", option="fractions", value=shown)
     train, validation, test = map(float, numbers)
     return train, validation, test
 
 
 def assign_sides(digests: NDArray[np.uint64], fractions: Sequence[float], seed: int) -> NDArray[np.int32]:
-    """Give the number of each row's side, by its group alone.
+    """Return the number of each row's side, which depends on its group alone.
 
     Args:
         digests: of shape (n,): 64 bits of each row's digest.
-        fractions: of the groups that go to each side.
-        seed: other seeds divide otherwise.
+        fractions: the fraction of the groups that goes to each side.
+        seed: another seed divides the groups in another way.
     """
     mixed = digests ^ np.uint64(_mix(np.uint64((seed + 1) % 2**64)))
-    # Of 53 bits a float64 loses none, and stays below 1: a side whose fraction is 0 gets nothing.
+    # A float64 holds 53 bits exactly and stays below 1, so a side whose fraction is 0 gets nothing.
     uniform = (_mix(mixed) >> np.uint64(11)).astype(np.float64) / 2.0**53
     sums = np.cumsum(np.asarray(fractions, np.float64))
     edges = sums[:-1] / sums[-1]
@@ -65,9 +65,9 @@ def assign_sides(digests: NDArray[np.uint64], fractions: Sequence[float], seed: 
 
 
 def expected_leakage(digests: NDArray[np.uint64], fractions: Sequence[float]) -> float:
-    """Give the share of test rows that would have an equal row in train, were the rows divided one by one.
+    """Return the share of test rows that would have an equal row in train if rows were divided one by one.
 
-    It is what is expected of a random division: a row of ``c`` equal ones has one of the others in train with
+    This is the expected value for a random division: a row of ``c`` equal ones has one of the others in train with
     probability ``1 - (1 - train) ** (c - 1)``.
     """
     if not len(digests):

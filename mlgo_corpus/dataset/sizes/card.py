@@ -1,4 +1,4 @@
-"""The card of a table of functions: a ``README.md`` that says what is in the folder, and how to load it."""
+"""Write the card of a table of functions: a ``README.md`` that describes the folder and how to load it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ train = frame[frame["split"] == "train"]
 
 
 def sizes_card(about: Mapping[str, Any], columns: Columns, properties: Sequence[str]) -> str:
-    """Write the card: what ``dataset.json`` says, two queries to try, and what every column means."""
+    """Return the card's text: facts from ``dataset.json``, two queries to try, and every column's meaning."""
     facts = (
         ("compiler", about.get("compiler")),
         ("features taken", about.get("snapshot")),

@@ -1,4 +1,4 @@
-"""What a snapshot of a module holds: its functions' features and sizes, column by column, and how the run ended."""
+"""The snapshot of a module: its functions' features and sizes, column by column, and how the run ended."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from mlgo_corpus.formats.objects.symbols import Label
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a module's functions have in common, and each one's own circumstances, by position.
+    """The values that a module's functions have in common, and those of each function, by position.
 
     Attributes:
         triple: the module's target.
-        data_layout: of that target.
+        data_layout: the target's data layout.
         level: the command's optimisation level: ``0`` to ``3``, ``s``, ``z``.
-        linkage: of each function, as it is printed; ``external`` where nothing is.
-        comdat, section: their names, empty for none.
-        attributes: of each function, its attributes with their values; ``target-cpu`` is among them.
+        linkage: each function's linkage as printed; ``external`` if none is printed.
+        comdat, section: each function's names, empty for none.
+        attributes: each function's attributes with their values; ``target-cpu`` is among them.
     """
 
     triple: str
@@ -39,12 +39,12 @@ class Functions:
     """All functions of a snapshot, in the module's order; every member has one entry per function.
 
     Attributes:
-        names: as they are in the IR.
+        names: the names in the IR.
         properties: LLVM's function properties; None without opt.
-        ir2native: the IR2Native vectors, int32; None without opt, or if they were not asked for.
+        ir2native: the IR2Native vectors, int32; None without opt, or if they were not requested.
         context: linkage, attributes and so on.
         labels: the native sizes.
-        digests: of the bodies, see `body_digest`: functions with equal ones belong into one split.
+        digests: the bodies' digests, see `body_digest`: functions with equal ones belong to one side of a split.
     """
 
     names: tuple[str, ...]
@@ -60,18 +60,18 @@ class Functions:
 
 @dataclass(frozen=True, slots=True)
 class ModuleSnapshot:
-    """What came of one run.
+    """The outcome of one run.
 
     Attributes:
         module: the module's name in its corpus.
-        reason: how it ended.
+        reason: how the run ended.
         detail: one line for a person: what went wrong; empty if nothing did.
-        functions: of the snapshot; None of a failed run.
-        faithful: whether the object equals the plain replay's, byte for byte; None if that was not looked at.
-        object_sha256: hex digest of the object; empty of a failed run.
-        text_size, code_size: of the object, see `measure_object`.
+        functions: the snapshot's functions; None for a failed run.
+        faithful: whether the object equals the plain replay's, byte for byte; None if they were not compared.
+        object_sha256: hex digest of the object; empty for a failed run.
+        text_size, code_size: the object's sizes, see `measure_object`.
         cpu_s: seconds of processor time that clang and opt took, without verification.
-        replay_cpu_s: what the plain replay took; None if that was not done.
+        replay_cpu_s: seconds of processor time of the plain replay; None if there was none.
     """
 
     module: str

@@ -1,6 +1,6 @@
-"""The table of functions that a model of native size learns from: what each is in IR, and how many bytes it became.
+"""The table of functions that a model of native size learns from: each function's IR, and its size in bytes.
 
-The columns are in groups, of which ``--features`` chooses:
+The columns are in groups, which ``features`` selects:
 
 =============  ====================================================================================================
 group          columns
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 SIZES_KIND: Final = "ir2native"
-"""What ``kind`` in ``dataset.json`` says of such a table."""
+"""The value of ``kind`` in ``dataset.json`` for such a table."""
 
 SIZES_FOLDER: Final = "functions"
 GROUPS: Final = ("llvm", "ir2native", "context")
@@ -43,7 +43,7 @@ ATTRIBUTES: Final = (
     "optsize", "minsize", "optnone", "noinline", "alwaysinline", "inlinehint", "cold", "hot", "naked", "noreturn",
     "nounwind", "noredzone", "ssp", "sspstrong", "sspreq", "uwtable",
 )  # fmt: skip
-"""The attributes that matter for size, each a column of its name."""
+"""The attributes that matter for size; each is a column of its name."""
 
 PROPERTIES: Final = (
     "basic_block_count", "blocks_reached_from_conditional_instruction", "uses",
@@ -64,10 +64,10 @@ PROPERTIES: Final = (
     "call_returns_vector_float_count", "call_returns_vector_pointer_count",
     "call_with_many_arguments_count", "call_with_pointer_argument_count",
 )  # fmt: skip
-"""LLVM's own properties, of LLVM 22 (`FunctionPropertiesAnalysis.cpp`); older ones have some of them."""
+"""LLVM's own properties, as of LLVM 22 (`FunctionPropertiesAnalysis.cpp`); older versions have some of them."""
 
 IR2NATIVE_COLUMNS: Final = tuple(f"ir2native_{name}" if name in PROPERTIES else name for name in IR2NATIVE_NAMES)
-"""The columns of the vector's numbers: a name that LLVM's own properties have means something else there."""
+"""The columns of the vector's numbers; a name that LLVM's own properties use for something else gets a prefix."""
 
 _LABELS = frozenset({"module", "linkage", "target_triple", "target_cpu", "opt_level", "status", SPLIT})
 
@@ -107,20 +107,20 @@ _NAMED = {
 
 
 class ModuleSizes(NamedTuple):
-    """One row of ``modules.parquet``: what came of one module.
+    """One row of ``modules.parquet``: the outcome of one module.
 
     Attributes:
-        module: its name in the corpus.
+        module: the module's name in the corpus.
         status: ``ok`` or ``failed``.
         reason: a word of `mlgo_corpus.dataset.reasons.RunReason`.
         detail: one line for a person.
         functions: functions with a body after inlining; of them ``labelled`` have a size.
-        faithful: whether the object equals the plain replay's; null if that was not looked at.
+        faithful: whether the object equals the plain replay's; null if they were not compared.
         text_size: Berkeley text of the object.
         code_size: bytes of its executable sections; ``explained_size`` of them are the labelled functions'.
         object_sha256: hex digest of the object.
         cpu_s: seconds of processor time that clang and opt took.
-        replay_cpu_s: what the plain replay took; null if that was not done.
+        replay_cpu_s: seconds of processor time of the plain replay; null if there was none.
     """
 
     module: str
@@ -148,9 +148,9 @@ _REQUIRED = frozenset({"module", "status", "reason", "detail", "functions", "lab
 
 
 def write_module_sizes(path: Path, rows: Iterable[ModuleSizes], metadata: Mapping[str, Any]) -> None:
-    """Write ``modules.parquet``; ``metadata`` goes into its schema as JSON, and has to name the table's ``key``.
+    """Write ``modules.parquet``; ``metadata`` goes into its schema as JSON, and must contain the table's ``key``.
 
-    Text that is not Unicode is made so (`printable`).
+    Text that is not Unicode is escaped (`printable`).
     """
     stored = ([printable(value) if isinstance(value, str) else value for value in row] for row in rows)
     write_rows(path, ModuleSizes._fields, MODULE_KINDS, stored, metadata)
@@ -160,7 +160,7 @@ def read_module_sizes(path: Path) -> Iterator[ModuleSizes]:
     """Yield the rows of ``modules.parquet``.
 
     Raises:
-        CorpusError: it is none.
+        CorpusError: the file is not such a table.
     """
     rows = iter_rows(path, ModuleSizes._fields, MODULE_KINDS, what="sizes", required=_REQUIRED)
     return map(ModuleSizes._make, rows)
@@ -168,23 +168,24 @@ def read_module_sizes(path: Path) -> Iterator[ModuleSizes]:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns a table has: the groups of `GROUPS`, and whether the vector is there as one column too."""
+    """The columns of a table: some of `GROUPS`, and whether the vector is also one list column."""
 
     groups: tuple[str, ...] = GROUPS
     vector: bool = False
 
     @classmethod
     def of(cls, text: str, *, vector: bool) -> Columns:
-        """Read ``all``, or names of `GROUPS` with commas in between.
+        """Parse ``all``, or names of `GROUPS` separated by commas.
 
         Raises:
-            UsageError: there is no such group.
+            UsageError: there is no such group, or the vector is wanted without its group.
         """
         names = GROUPS if text == "all" else tuple(name.strip() for name in text.split(","))
         if unknown := [name for name in names if name not in GROUPS]:
-            raise UsageError(f"--features {unknown[0]}: expected all, or some of {', '.join(GROUPS)}")
+            message = f"expected all, or some of {', '.join(GROUPS)}"
+            raise UsageError(message, option="features", value=unknown[0])
         if vector and "ir2native" not in names:
-            raise UsageError("--vector: it is of the features ir2native; add them to --features")
+            raise UsageError("`vector` requires ir2native in `features`")
         return cls(tuple(group for group in GROUPS if group in names), vector)
 
     @property
@@ -194,9 +195,9 @@ class Columns:
 
 
 def describe_columns(columns: Columns, properties: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
-    """Give each column's name and meaning, in the table's order.
+    """Yield each column's name and meaning, in the table's order.
 
-    ``properties`` are the names of LLVM's own; those of LLVM 22 where no run has told them.
+    ``properties`` are the names of LLVM's own properties; by default those of LLVM 22.
     """
     yield from _KEY.items()
     if "context" in columns.groups:
@@ -223,7 +224,7 @@ def _ir2native_meaning(name: str) -> str:
 
 
 def with_split(batch: pa.RecordBatch, sides: Sequence[str]) -> pa.RecordBatch:
-    """Add the side of each row, and make columns of few different texts dictionaries, as in other tables."""
+    """Add the side of each row, and encode columns of few different texts as dictionaries, as in other tables."""
     import pyarrow as pa
 
     names = [*batch.schema.names, SPLIT]

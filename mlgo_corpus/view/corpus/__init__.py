@@ -1,1 +1,1 @@
-"""The part of a page on a corpus."""
+"""The section of a page on a corpus."""

@@ -1,4 +1,4 @@
-"""What there is to say of a corpus, from its tables; no module of a corpus that has them is read."""
+"""The facts of a corpus for a page, from its tables; if it has them, no module is read."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ from mlgo_corpus.view.aggregate import Distribution
 from mlgo_corpus.view.columns import LARGEST, blamed, count_texts, iter_columns, texts_of
 
 GROUPED: Final = ("opt-level", "language", "triple", "producer")
-"""What the modules of a corpus are counted by."""
+"""The properties by which the modules of a corpus are counted."""
 
 _COLUMNS = (
     "reason", "bitcode_bytes", "cmd_bytes", "bitcode_sha256", "cmd_sha256", "functions", "split", "opt_level",
     "main_file_name", "target_triple", "producer",
 )  # fmt: skip
 _EXAMPLES = 6
-# Folders are told apart down to this depth, and to so many of them: a treemap shows some tens.
+# The depth and the number of folders that are counted separately: a treemap shows some tens.
 _FOLDER_DEPTH = 2
 _FOLDERS = 100_000
-# Turned by half, so that equal digests of bitcode and command do not cancel each other out.
+# A digest is rotated by half, so that equal digests of bitcode and command do not cancel each other out.
 _HALF = np.uint64(32)
 
 
 @dataclass(slots=True)
 class Group:
-    """Modules of one label, their bytes of bitcode."""
+    """The number of modules of one label, and their bytes of bitcode."""
 
     modules: int = 0
     size: int = 0
 
 
 @dataclass(slots=True)
-class Certificate:
-    """What compiling every module again gave.
+class _Certificate:
+    """The results of compiling every module again.
 
     Attributes:
-        outcomes: modules by outcome.
+        outcomes: the number of modules by outcome.
         bad: the first modules that are different or failed: name, outcome, detail.
-        about: what the table says of its making.
+        about: the table's metadata: how it was made.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -68,21 +68,21 @@ class CorpusFacts:
     """A corpus's numbers.
 
     Attributes:
-        shown: its path or URL.
-        about: what its table says of its making, or ``corpus.json``.
+        shown: the corpus's path or URL.
+        about: the metadata of its table, or ``corpus.json``: how it was made.
         packed: whether it is packed.
-        names: the modules.
+        names: the modules' names.
         sizes: of shape (modules,): bytes of bitcode.
-        keys: of shape (modules,): 64 bits of the digests of bitcode and command; 0 where that is not known.
-        functions: that modules define; None where it is known of none.
+        keys: of shape (modules,): 64 bits of the digests of bitcode and command; 0 if they are not known.
+        functions: the number of functions that modules define; None if it is known of no module.
         cmd_bytes: bytes of commands.
-        reasons: rows of the table by (reason, status).
+        reasons: the number of the table's rows by (reason, status).
         left_out: bytes of bitcode of rows that are not in the corpus, by reason.
-        groups: modules by label, by what they are grouped by.
+        groups: for each of `GROUPED`, modules by label.
         folders: modules by folder.
         splits: modules by side.
-        leakage: of the sides; None where there are none, or the table of functions is not there.
-        certificate: of rebuilding, or None.
+        leakage: the sides' leakage; None without sides or without a table of functions.
+        certificate: the results of rebuilding, or None.
         has_thinlto: whether modules have ThinLTO indexes.
     """
 
@@ -101,27 +101,27 @@ class CorpusFacts:
     folders: dict[str, Group] = field(default_factory=lambda: defaultdict(Group))
     splits: dict[str, Group] = field(default_factory=lambda: defaultdict(Group))
     leakage: Leakage | None = None
-    certificate: Certificate | None = None
+    certificate: _Certificate | None = None
 
     @property
     def again(self) -> NDArray[np.bool_]:
-        """Tell of each module whether it has the bitcode and the command of an earlier one."""
+        """For each module, whether it has the bitcode and the command of an earlier one."""
         return np.asarray((self.keys != 0) & is_again(self.keys))
 
     @property
     def distribution(self) -> Distribution:
-        """The sizes' distribution."""
+        """The distribution of the sizes."""
         found = Distribution()
         found.add(self.sizes)
         return found
 
 
 def read_corpus_facts(place: str | Path) -> CorpusFacts:
-    """Read all that a page tells of a corpus.
+    """Read the facts of a corpus.
 
     Raises:
-        CorpusError: it is none, or a table is damaged.
-        UsageError: the URL is none that is known.
+        CorpusError: it is not a corpus, or a table is damaged.
+        UsageError: the URL is of an unknown kind.
     """
     corpus = open_corpus(place)
     facts = CorpusFacts(corpus.location, corpus.about(), corpus.packed, corpus.has_thinlto)
@@ -182,7 +182,7 @@ def _add_groups(groups: dict[str, Group], labels: Any, sizes: NDArray[np.int64])
 
 
 def _leakage(corpus: Corpus, sides: dict[str, str]) -> Leakage | None:
-    """Measure what a split lets through, by the table of functions that splitting left."""
+    """Measure a split's leakage, from the table of functions that splitting left."""
     path = corpus.place / FUNCTIONS_NAME
     if not sides or not path.is_file():
         return None
@@ -203,17 +203,17 @@ def _split_options(corpus: Corpus) -> dict[str, Any] | None:
     return said if isinstance(said, dict) else None
 
 
-def _certificate(corpus: Corpus) -> Certificate | None:
+def _certificate(corpus: Corpus) -> _Certificate | None:
     path = corpus.place / CERTIFICATE_NAME
     if not isinstance(path, Path) or not path.is_file():
         return None
-    found = Certificate(about=read_metadata(path))
+    found = _Certificate(about=read_metadata(path))
     with blamed(path):
         _read_outcomes(path, found)
     return found
 
 
-def _read_outcomes(path: Path, found: Certificate) -> None:
+def _read_outcomes(path: Path, found: _Certificate) -> None:
     for columns in iter_columns(path, ("module", "outcome", "detail"), needed=("module", "outcome")):
         count_texts(columns["outcome"], found.outcomes)
         outcomes = texts_of(columns["outcome"])

@@ -1,4 +1,4 @@
-"""The part of a page that tells of a corpus."""
+"""The section of a page that describes a corpus."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ _LARGEST_FOLDERS: Final = 20
 _TILES: Final = 150
 _ROWS = 10
 _HUES = 6
-# Beside a treemap that is twice as wide as it is high.
+# A treemap is twice as wide as it is high.
 _ASPECT = 2.0
 _UNBALANCED = 0.5
 _MANY_AGAIN = 0.05
 
 
 def corpus_section(facts: CorpusFacts, name: str, label: str) -> Section:
-    """Tell of a corpus; ``name`` is what links lead to, ``label`` what the section is called."""
+    """Return the section of a corpus; ``name`` is its anchor, ``label`` its name on the page."""
     return Section(
         name=name,
         label=label,
         title=f"{label}: a corpus of {words.counted(len(facts.names), 'module')}",
-        lead="Modules of real builds: the bitcode that the compiler's front end made of each source file, and the "
-        "exact command that goes on from there. Decisions are traced, and sizes measured, by running these commands.",
+        lead="Modules of real builds: the bitcode that the compiler's front end made from each source file, and the "
+        "exact command that compiles it further. Decisions are traced, and sizes measured, by running these commands.",
         headlines=tuple(_headlines(facts)),
         call_outs=tuple(_call_outs(facts)),
         blocks=tuple(_blocks(facts, name)),
         provenance=(_provenance(facts, label),),
-        data=corpus_data(facts),
+        data=_data(facts),
     )
 
 
@@ -54,48 +54,48 @@ def _headlines(facts: CorpusFacts) -> Iterator[Headline]:
         outcomes = facts.certificate.outcomes
         total = sum(outcomes.values())
         good = outcomes["identical"] + outcomes["code_identical"]
-        yield Headline(
-            "rebuild", f"{words.count(good)} of {words.count(total)}", "give the same code when compiled again"
-        )
+        yield Headline("rebuild", f"{words.count(good)} of {words.count(total)}", "compile to the same code again")
 
 
 def _call_outs(facts: CorpusFacts) -> Iterator[CallOut]:
     total = len(facts.names)
     if not total:
-        yield CallOut("There is no module in this corpus.", "See below what was left out, and why.", grave=True)
+        yield CallOut("This corpus has no modules.", "See below what was left out, and why.", grave=True)
         return
     again = int(facts.again.sum())
     if again > _MANY_AGAIN * total:
         yield CallOut(
-            f"{words.counted(again, 'module')} ({words.percent(again / total)}) are the same as an earlier one.",
-            "They count double in training, and leak into the test set of a random split: mlgo-corpus dedup takes them "
-            "out.",
+            f"{words.counted(again, 'module')} ({words.percent(again / total)}) {words.be(again)} the same as an "
+            "earlier one.",
+            "Duplicates count double in training, and leak into the test set of a random split: mlgo-corpus dedup "
+            "removes them.",
         )
     if facts.certificate is not None and facts.certificate.bad:
         outcomes = facts.certificate.outcomes
         bad = outcomes["differs"] + outcomes["fails"]
         yield CallOut(
-            f"{words.counted(bad, 'module')} cannot be rebuilt as in the build it comes from.",
-            "What is traced there is not what the build did: see the table of rebuilding below.",
+            f"{words.counted(bad, 'module')} cannot be rebuilt as in the original build.",
+            "Traces of such modules differ from what the build did: see the rebuild certificate below.",
             grave=True,
         )
     if facts.leakage is not None and facts.leakage.modules > 0:
         yield CallOut(
-            f"{words.percent(facts.leakage.modules)} of the modules held back from training share a function with "
+            f"{words.percent(facts.leakage.modules)} of the modules held out from training share a function with "
             "training.",
-            "Results on them look better than they are: split again without --max-component, or with a larger one.",
+            "Results on them look better than they are: split again with no limit on the size of components, or a "
+            "larger one.",
             grave=True,
         )
     if not facts.splits:
         yield CallOut(
             "The corpus is not split into train, validation and test.",
-            "mlgo-corpus split does it so that no function is on two sides.",
+            "mlgo-corpus split divides it so that no function is on two sides.",
         )
     largest = int(facts.sizes.max(initial=0))
     if total > 1 and largest > _UNBALANCED * int(facts.sizes.sum()):
         yield CallOut(
             f"One module has {words.percent(largest / int(facts.sizes.sum()))} of all bitcode.",
-            "Most decisions will come from it: sample by module, or weigh modules alike.",
+            "Most decisions will come from it: sample by module, or weight modules equally.",
         )
 
 
@@ -110,7 +110,7 @@ def _blocks(facts: CorpusFacts, name: str) -> Iterator[Block]:
         )
         yield Figure(
             f"{name}-sizes",
-            "How large modules are",
+            "Sizes of modules",
             f"Bytes of bitcode. Half of the modules have less than {words.size(found.quantile(0.5))}, 5 % more than "
             f"{words.size(found.quantile(0.95))}.",
             alt,
@@ -141,7 +141,7 @@ def _blocks(facts: CorpusFacts, name: str) -> Iterator[Block]:
         yield _group_table("side", facts.splits, int(facts.sizes.sum()), order=("train", "validation", "test"))
         if facts.leakage is not None:
             yield Table(
-                "What leaks: of what is held back from training, the share that training has seen",
+                "Leakage: the share of held-out modules and functions that training has seen",
                 ("of", "share"),
                 (
                     ("modules that share a function's body", words.percent(facts.leakage.modules)),
@@ -209,7 +209,7 @@ def _largest(facts: CorpusFacts) -> Table:
 
 
 def _treemap(facts: CorpusFacts) -> TreeMap:
-    """Draw the largest folders, and in them the largest modules; what is smaller is one rectangle."""
+    """Draw the largest folders, and in them the largest modules; the others are one rectangle each time."""
     ranked = sorted(facts.folders.items(), key=lambda item: (-item[1].size, item[0]))
     shown = [(label, group) for label, group in ranked[:_LARGEST_FOLDERS] if group.size]
     rest = ranked[_LARGEST_FOLDERS:]
@@ -241,8 +241,8 @@ def _treemap(facts: CorpusFacts) -> TreeMap:
     )
     return TreeMap(
         "Where the bitcode is",
-        "Areas are bytes of bitcode: folders, and the largest modules in them. A corpus in which a few rectangles fill "
-        "the picture teaches a model mostly what is in those.",
+        "Areas are bytes of bitcode: folders, and the largest modules in them. If a few rectangles fill the picture, a "
+        "model learns mostly from those.",
         f"Treemap of {words.counted(len(facts.names), 'module')} in {words.counted(len(facts.folders), 'folder')}; "
         f"the largest folder is {words.shown(parts[0][0])} with {words.percent(parts[0][1].size / total)} of it."
         if parts
@@ -271,7 +271,7 @@ def _inner_tiles(facts: CorpusFacts, group: Group, inside: list[int], width: flo
 
 
 def _folder_of(name: str) -> str:
-    """Give the label that `group_labels` gives a module for its folder."""
+    """Return a module's label by folder, as `group_labels` does."""
     folders = name.rpartition("/")[0].split("/")[:2] if "/" in name else []
     return "/".join(folders) + "/" if folders else "./"
 
@@ -303,8 +303,8 @@ def _is_said(value: Any) -> bool:
     return value is not None and value is not False and value not in ("", [], {})
 
 
-def corpus_data(facts: CorpusFacts) -> dict[str, Any]:
-    """Give the numbers of a corpus as plain values."""
+def _data(facts: CorpusFacts) -> dict[str, Any]:
+    """Return the numbers of a corpus as plain values."""
     again = facts.again
     groups = {
         by: {label: {"modules": group.modules, "bitcode_bytes": group.size} for label, group in found.items()}

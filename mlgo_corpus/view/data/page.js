@@ -1,6 +1,6 @@
 "use strict";
-// Draws each chart of the page into its box. Expressions are interpreted, never made into code, so the page's
-// policy need not allow that.
+// Draw each chart of the page into its box. Expressions are interpreted, not compiled to code, so the page's
+// content security policy need not allow eval.
 (function () {
   const said = JSON.parse(document.getElementById("charts").textContent);
   const options = {
@@ -16,7 +16,7 @@
     try {
       const made = await window.vegaEmbed(box, spec, options);
       const view = made.view;
-      // A chart is as wide as its box, also when that changes without the window doing so.
+      // Keep a chart as wide as its box, also if the box changes and the window does not.
       let width = box.clientWidth;
       new ResizeObserver(function () {
         if (box.clientWidth && box.clientWidth !== width) {

@@ -1,1 +1,1 @@
-"""The part of a page on a dataset of decisions."""
+"""The section of a page on a dataset of decisions."""

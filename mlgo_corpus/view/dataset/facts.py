@@ -1,4 +1,4 @@
-"""What there is to say of a dataset of decisions, read in one pass over its tables."""
+"""The facts of a dataset of decisions for a page, read in one pass over its tables."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ NUMBERS: Final = (
     "observations", "contexts", "wall_s", "cpu_s", "max_rss_bytes", "text_size", "code_size", "baseline_text_size",
     "baseline_code_size", "baseline_cpu_s", "baseline_max_rss_bytes", "reward", "faithful", "dropped_bytes",
 )  # fmt: skip
-"""The columns of numbers of a table of modules; those that are not there are NaN."""
+"""The columns of numbers of a table of modules; missing columns are NaN."""
 
 MASK: Final = "mask"
 """The feature of evictions that says which places may be chosen."""
 
 _TEXTS = ("module", "status", "reason", "detail", "stderr_tail", "header")
 _EXAMPLES = 4
-# So many numbers are read at a time, or a row: tensors have hundreds in one. More take memory and are no faster.
+# Numbers read at a time, at least one row: tensors have hundreds per row. More take memory and are no faster.
 _NUMBERS_AT_A_TIME = 1 << 22
 _DEFAULT = f"{INLINING}_default"
 
@@ -44,7 +44,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class Failure:
-    """Modules that failed for one reason, with the first of them: name, detail, end of stderr."""
+    """The number of modules that failed for one reason, and the first of them: name, detail, end of stderr."""
 
     modules: int = 0
     examples: list[tuple[str, str, str]] = field(default_factory=list)
@@ -55,22 +55,22 @@ class DatasetFacts:
     """A dataset's numbers.
 
     Attributes:
-        shown: its folder, file or URL.
-        about: what ``dataset.json`` says, or the metadata of its tables; may be empty.
-        header: of its logs, or None.
+        shown: the dataset's folder, file or URL.
+        about: the content of ``dataset.json``, or the metadata of its tables; may be empty.
+        header: the logs' header, or None.
         task: LLVM's name of the task, or None.
-        names: the modules.
-        reasons: modules by (reason, status).
+        names: the modules' names.
+        reasons: the number of modules by (reason, status).
         numbers: `NUMBERS`, each of shape (modules,).
-        failures: by reason.
-        observations: rows of observations.
-        features: the distribution of each column of numbers, in order; of a tensor's, of all its elements.
-        widths: the elements of each.
-        masked: columns of which only those places are counted that an eviction may choose.
-        skipped: columns that hold no numbers.
+        failures: the failed modules by reason.
+        observations: the number of rows of observations.
+        features: the distribution of each column of numbers, in order; for a tensor, of all its elements.
+        widths: the number of elements of each column.
+        masked: columns in which only the elements that an eviction may choose are counted.
+        skipped: columns without numbers.
         decision: the column of the decision, or None.
         score: the column of the score, or None.
-        agreement: of inlining decisions: (as LLVM's heuristic, of those that say what that would do).
+        agreement: of inlining decisions, (those equal to LLVM's heuristic, those for which it is recorded).
     """
 
     shown: str
@@ -92,33 +92,33 @@ class DatasetFacts:
 
     @property
     def failed(self) -> int:
-        """How many modules failed."""
+        """The number of modules that failed."""
         return sum(count for (_, status), count in self.reasons.items() if status != STATUS_OK)
 
     @property
     def measure(self) -> str:
-        """The size that rewards are made of: ``text_size`` or ``code_size``."""
+        """The size that rewards are computed from: ``text_size`` or ``code_size``."""
         return "code_size" if self.about.get("measure") == "code_size" else "text_size"
 
     @property
     def has_sizes(self) -> bool:
-        """Whether it is known how large objects are, and how large they are by the heuristic."""
+        """Whether any module has a size and a baseline."""
         return bool(self.sized.any())
 
     @property
     def sized(self) -> NDArray[np.bool_]:
-        """Tell of each module whether it has a size and a baseline, in a run that did not fail."""
+        """For each module, whether it has a size and a baseline, in a run that did not fail."""
         known = np.isfinite(self.numbers[self.measure]) & np.isfinite(self.numbers[f"baseline_{self.measure}"])
         known &= (self.numbers[self.measure] >= 0) & (self.numbers[f"baseline_{self.measure}"] >= 0)
         return np.asarray(known & np.isfinite(self.numbers["reward"]))
 
 
 def read_dataset_facts(path: Path, progress: Progress | None = None) -> DatasetFacts:
-    """Read all that a page tells of a dataset.
+    """Read the facts of a dataset.
 
     Raises:
         CorpusError: a table is missing or damaged.
-        UsageError: the path cannot be looked at.
+        UsageError: the path cannot be inspected.
     """
     paths = DatasetPaths.of(path)
     facts = DatasetFacts(str(path), _about(paths))
@@ -132,7 +132,7 @@ def read_dataset_facts(path: Path, progress: Progress | None = None) -> DatasetF
 
 
 def _about(paths: DatasetPaths) -> dict[str, Any]:
-    """Give what the dataset says of itself; a single file says it in its tables."""
+    """Return the dataset's description; that of a single file is in its tables."""
     if paths.single:
         said = read_metadata(paths.modules) if paths.modules.is_file() else {}
         key = read_key(paths) if paths.modules.is_file() else None
@@ -174,12 +174,12 @@ def _first_header(column: Any) -> LogHeader | None:
     lines = column.drop_null()
     try:
         return parse_header(str(lines[0].as_py()).encode("utf-8", "surrogateescape")) if len(lines) else None
-    except FormatError:  # the observations speak for themselves
+    except FormatError:  # the observations can be read without it
         return None
 
 
 def _find_roles(facts: DatasetFacts) -> None:
-    """Find out what is the decision and what is the score."""
+    """Set the task, and the columns of the decision and the score."""
     if facts.header is None:
         facts.task = facts.about.get("task") if isinstance(facts.about.get("task"), str) else None
         facts.decision = next((task.decision for task in TASKS if task.name == facts.task), None)
@@ -213,7 +213,7 @@ def _read_observations(path: Path, facts: DatasetFacts, progress: Progress | Non
 
 
 def _iter_numbers(file: Any, names: Sequence[str], facts: DatasetFacts) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Add a file's columns to their distributions, and give each batch's numbers."""
+    """Add a file's columns to their distributions, and yield the rows and the numbers of each batch."""
     import pyarrow as pa
 
     widths = {}
@@ -241,7 +241,7 @@ def _iter_numbers(file: Any, names: Sequence[str], facts: DatasetFacts) -> Itera
 
 
 def _places(facts: DatasetFacts, mask: Any, width: int) -> NDArray[np.intp] | None:
-    """Give those places of an eviction's tensors that may be chosen; in others all features are 0, and mean nothing."""
+    """Return the elements of an eviction's tensors that may be chosen; others are 0 and have no meaning."""
     if facts.task != EVICTION or mask is None or width == 1:
         return None
     found = numbers_of(mask)

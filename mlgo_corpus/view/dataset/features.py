@@ -1,4 +1,4 @@
-"""The distributions of features: a small chart of each, and what is odd about them."""
+"""The distributions of features: a small chart of each, and their oddities."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from mlgo_corpus.view import figures, words
 from mlgo_corpus.view.aggregate import Distribution, Histogram
 from mlgo_corpus.view.blocks import CallOut, FeatureCard, SmallBar
 
-MOST_COMMON_LIMIT: Final = 0.99
-"""The share of one value from which a feature is called out."""
+# The share of one value from which a feature is called out.
+_MOST_COMMON_LIMIT: Final = 0.99
 
-OUTLIER_FACTOR: Final = 100.0
-"""How many times the 99th percentile of sizes a value is to be called an outlier."""
+# A value is an outlier from this multiple of the 99th percentile of sizes.
+_OUTLIER_FACTOR: Final = 100.0
 
 _BOX = (100.0, 40.0)
-# A bar of a few among millions is to be seen, too.
+# The least height of a bar, so that a few values among millions are visible.
 _LEAST_HEIGHT = 0.8
 _NAMED = 8
 
 
-class Oddity(NamedTuple):
-    """Something odd about a feature: a word of `_KINDS`, and what it is of this one."""
+class _Oddity(NamedTuple):
+    """An oddity of a feature: a key of `_KINDS`, and a text for this feature."""
 
     kind: str
     text: str
@@ -38,67 +38,67 @@ class _Kind(NamedTuple):
 
 _KINDS: Final[dict[str, _Kind]] = {
     "nan": _Kind(
-        "not a number (NaN) here and there",
-        "One NaN makes a whole batch's loss NaN: replace them (with 0, say) before training, and again when the model "
-        "is used.",
+        "sometimes not a number (NaN)",
+        "One NaN makes a whole batch's loss NaN: replace them (for example with 0) before training, and again when the "
+        "model is used.",
         grave=True,
     ),
-    "infinite": _Kind(
-        "infinite here and there", "Clip them before training, and again when the model is used.", grave=True
-    ),
-    "null": _Kind("missing here and there", "Fill them in, or leave those rows out.", grave=True),
+    "infinite": _Kind("sometimes infinite", "Clip them before training, and again when the model is used.", grave=True),
+    "null": _Kind("sometimes missing", "Fill them in, or leave those rows out.", grave=True),
     "zero": _Kind(
-        "0 everywhere",
-        "They tell a model nothing: leave them out, or add modules in which they vary. If you expected values, ask "
-        "whether this compiler computes them.",
+        "always 0",
+        "A model learns nothing from them: leave them out, or add modules in which they vary. If you expected values, "
+        "check whether this compiler computes them.",
         grave=False,
     ),
     "constant": _Kind(
-        "the same number everywhere", "They tell a model nothing: leave them out, or add modules that differ.", False
+        "always the same number",
+        "A model learns nothing from them: leave them out, or add modules in which they vary.",
+        False,
     ),
     "one value": _Kind(
         "almost always the same number (more than 99 %)",
-        "A model sees too few other cases to learn from them: add modules in which they vary, or do without.",
+        "A model sees too few other cases to learn from them: add modules in which they vary, or leave them out.",
         grave=False,
     ),
     "outlier": _Kind(
-        "of a few huge values (more than 100 times the 99th percentile)",
-        "They crowd all others into one corner of the scale: take the logarithm or clip before normalising.",
+        "dominated by a few huge values (more than 100 times the 99th percentile)",
+        "Huge values leave little of the scale to all others: take the logarithm or clip before normalising.",
         grave=False,
     ),
 }
 
 
-def oddities(found: Distribution) -> list[Oddity]:
-    """Tell what is odd about a feature's distribution; nothing of one without values."""
+def _oddities(found: Distribution) -> list[_Oddity]:
+    """Return the oddities of a feature's distribution; none for one without values."""
     if not found.count:
         return []
     odd = []
     for kind, number in (("nan", found.nans), ("infinite", found.infinities), ("null", found.nulls)):
         if number:
             name = {"nan": "NaN", "infinite": "infinite", "null": "missing"}[kind]
-            odd.append(Oddity(kind, f"{words.percent(number / found.count)} {name}"))
+            odd.append(_Oddity(kind, f"{words.percent(number / found.count)} {name}"))
     if found.is_constant:
         zero = found.min == 0
         return [
             *odd,
-            Oddity("zero", "0 everywhere") if zero else Oddity("constant", f"always {words.number(found.min)}"),
+            _Oddity("zero", "always 0") if zero else _Oddity("constant", f"always {words.number(found.min)}"),
         ]
     value, share = found.most_common()
-    if share > MOST_COMMON_LIMIT:
-        odd.append(Oddity("one value", f"{words.percent(share)} are {words.number(value)}"))
+    if share > _MOST_COMMON_LIMIT:
+        odd.append(_Oddity("one value", f"{words.percent(share)} are {words.number(value)}"))
     largest = max(abs(found.min), abs(found.max))
     usual = max(abs(found.quantile(0.99)), abs(found.quantile(0.01)))
-    if usual and largest > OUTLIER_FACTOR * usual:
-        odd.append(Oddity("outlier", f"the largest is {words.number(largest / usual, 2)} times the 99th percentile"))
+    if usual and largest > _OUTLIER_FACTOR * usual:
+        odd.append(_Oddity("outlier", f"the largest is {words.number(largest / usual, 2)} times the 99th percentile"))
     return odd
 
 
 def call_outs(features: Mapping[str, Distribution]) -> list[CallOut]:
-    """Tell of all odd features, those of a kind together."""
+    """Return a call-out for each kind of oddity, with the features that have it."""
     by_kind: dict[str, list[str]] = defaultdict(list)
     for name, found in features.items():
-        for oddity in oddities(found):
+        for oddity in _oddities(found):
             by_kind[oddity.kind].append(name)
     made = []
     for kind, about in _KINDS.items():
@@ -122,7 +122,7 @@ def feature_cards(
     widths: Mapping[str, int],
     special: Mapping[str, str],
 ) -> tuple[FeatureCard, ...]:
-    """Draw each feature; those named in ``special`` say what else they are, such as ``decision``."""
+    """Return a card for each feature; ``special`` has the roles of some, such as ``the decision``."""
     return tuple(
         _card(name, found, meaning(name) or "", widths.get(name, 1), special.get(name, ""))
         for name, found in features.items()
@@ -130,7 +130,7 @@ def feature_cards(
 
 
 def _card(name: str, found: Distribution, meaning: str, width: int, special: str) -> FeatureCard:
-    odd = oddities(found)
+    odd = _oddities(found)
     histogram = found.histogram()
     facts = [
         ("min", words.number(found.min)),
@@ -161,7 +161,7 @@ def _bars(histogram: Histogram) -> tuple[SmallBar, ...]:
     width, height = _BOX
     most = max(bar.count for bar in bars)
     total = sum(bar.count for bar in bars)
-    # Of few values each has its place, so that two bars of a wide range are not taken for neighbours' noise.
+    # Few bars get a quarter of the width each at most, so that two bars do not fill the whole box.
     step = width / max(len(bars), 4)
     made = []
     for number, bar in enumerate(bars):
@@ -173,7 +173,7 @@ def _bars(histogram: Histogram) -> tuple[SmallBar, ...]:
 
 
 def rank(features: Mapping[str, Distribution], scores: Sequence[float], most: int) -> dict[str, Distribution]:
-    """Give the features with the largest scores, whatever their sign."""
+    """Return the features with the largest absolute scores."""
     ordered = sorted(
         zip(features, scores, strict=True), key=lambda item: (-abs(item[1]) if math.isfinite(item[1]) else 1.0, item[0])
     )

@@ -1,4 +1,4 @@
-"""What came of a dataset's decisions: sizes, rewards, time and memory, failures."""
+"""The outcomes of a dataset's decisions: sizes, rewards, time and memory, failures."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from mlgo_corpus.view.aggregate import Distribution
 from mlgo_corpus.view.blocks import Block, CallOut, Figure, Listing, Table
 from mlgo_corpus.view.dataset.facts import DatasetFacts
 
-POINTS: Final = 600
-"""The most points that a chart shows; of more modules all that stand out, and some of the others."""
+# The most points of a chart; of more modules, it shows the extremes and some of the others.
+_POINTS: Final = 600
 
 _STEPS = 12
 _SLOWEST = 8
 _MANY_FAILED = 0.05
-# A module is called out that takes so many times what the median of modules takes, and at least so long.
-# So many modules are named where they are called out.
+# The most modules named in a call-out.
 _NAMED = 6
+# A module is called out if it takes this multiple of the median module's time, and at least this number of seconds.
 _SLOW_FACTOR = 20.0
 _SLOW_SECONDS = 5.0
 
 
 def outcome_call_outs(facts: DatasetFacts) -> Iterator[CallOut]:
-    """Tell what is odd about sizes, rewards and failures."""
+    """Yield call-outs on sizes, rewards and failures."""
     total = len(facts.names)
     if facts.failed:
         share = facts.failed / total
         yield CallOut(
             f"{words.counted(facts.failed, 'module')} of {words.count(total)} failed ({words.percent(share)}).",
-            "They are not in the table of observations. The reasons are below, with what the compiler said.",
+            "They are not in the table of observations. The reasons are below, with the compiler's messages.",
             grave=share > _MANY_FAILED,
         )
     reward = facts.numbers["reward"]
@@ -42,12 +42,12 @@ def outcome_call_outs(facts: DatasetFacts) -> Iterator[CallOut]:
     if len(reward) and not reward.any():
         default = facts.about.get("policy") in (None, "default")
         why = (
-            "That is as it should be: the default policy decides what the baseline does. To learn from rewards, trace "
-            "with a policy that does something else."
+            "This is expected: the default policy decides as the baseline does. To learn from rewards, trace with "
+            "another policy."
             if default
-            else "This policy changes nothing about the objects: check that the compiler takes its decisions."
+            else "This policy changes no object: check that the compiler follows its decisions."
         )
-        yield CallOut("The reward is 0 everywhere.", why, grave=not default)
+        yield CallOut("The reward is always 0.", why, grave=not default)
     faithful = facts.numbers["faithful"]
     known = np.isfinite(faithful)
     if facts.about.get("policy") == "default" and known.any() and not faithful[known].all():
@@ -56,8 +56,8 @@ def outcome_call_outs(facts: DatasetFacts) -> Iterator[CallOut]:
         listed = ", ".join(words.shown(facts.names[place]) for place in places[:_NAMED])
         more = f" and {words.count(different - _NAMED)} more" if different > _NAMED else ""
         yield CallOut(
-            f"{words.counted(different, 'object')} of the default policy {words.be(different)} not the baseline's: "
-            f"{listed}{more}.",
+            f"{words.counted(different, 'object')} of the default policy {words.be(different)} different from the "
+            f"baseline's: {listed}{more}.",
             "Recording changed what the compiler did there: do not train on these modules before you know why.",
             grave=True,
         )
@@ -113,14 +113,14 @@ def size_blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
 def change_waterfall(
     name: str, names: list[str], before: NDArray[np.float64], after: NDArray[np.float64], sides: tuple[str, str]
 ) -> Figure:
-    """Draw which modules make the whole larger or smaller.
+    """Draw which modules make the total larger or smaller.
 
     Args:
-        name: of the figure.
-        names: of the modules.
-        before: their sizes, of shape (modules,).
-        after: likewise.
-        sides: what makes the sizes before, and after.
+        name: the figure's anchor.
+        names: the modules' names.
+        before: the modules' sizes before, of shape (modules,).
+        after: the modules' sizes after, of shape (modules,).
+        sides: names for what made the sizes before and after.
     """
     delta = after - before
     order = np.argsort(-np.abs(delta), kind="stable")
@@ -172,7 +172,7 @@ def change_waterfall(
     return Figure(
         name,
         "Where bytes are won and lost",
-        f"Each bar starts where the one above ends: green makes the whole smaller, red larger. From {sides[0]} to "
+        f"Each bar starts where the one above ends: green makes the total smaller, red larger. From {sides[0]} to "
         f"{sides[1]}, in bytes; the last bar is the total ({words.change(share)}).",
         alt,
         figures.waterfall(steps, alt, x="bytes, cumulative"),
@@ -185,9 +185,9 @@ def change_waterfall(
 
 
 def cost_blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
-    """Draw what compiling took, where that is known."""
+    """Draw the time and memory of compiling, if they are known."""
     cpu, memory = facts.numbers["cpu_s"], facts.numbers["max_rss_bytes"]
-    known = (cpu > 0) & (memory > 0)  # NaN is not
+    known = (cpu > 0) & (memory > 0)  # False for NaN
     if not known.any():
         return
     places = np.flatnonzero(known)
@@ -211,13 +211,13 @@ def cost_blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
     alt = f"Scatter chart of time and memory of {words.counted(len(places), 'module')}; the slowest takes {most}."
     yield Figure(
         f"{name}-costs-chart",
-        "What compiling took",
+        "Time and memory of compiling",
         f"A point is a module; both scales are logarithmic. In all {words.seconds(total)} of processor time{ratio}. "
-        "What stands alone at the upper right decides how long a run takes, and how many fit into memory side by side."
+        "Outliers at the upper right decide how long a run takes, and how many modules fit into memory at once."
         + (
             ""
             if len(kept) == len(places)
-            else f" {words.count(len(kept))} of {words.count(len(places))} modules are drawn, with all extremes."
+            else f" {words.count(len(kept))} of {words.count(len(places))} modules are shown, including all extremes."
         ),
         alt,
         figures.scatter(points, alt, x="processor time in seconds", y="peak memory in MB"),
@@ -226,21 +226,21 @@ def cost_blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
 
 
 def spread_out(places: NDArray[np.intp], *by: NDArray[np.float64]) -> list[int]:
-    """Choose at most `POINTS` of some places: the extremes by each measure, and others evenly between them."""
-    if len(places) <= POINTS:
+    """Return at most `_POINTS` of some places: the extremes by each measure, and others evenly between them."""
+    if len(places) <= _POINTS:
         return list(places.tolist())
     chosen: dict[int, None] = {}
-    each = POINTS // (3 * len(by))
+    each = _POINTS // (3 * len(by))
     for values in by:
         order = places[np.argsort(values[places], kind="stable")]
         chosen.update(dict.fromkeys([*order[:each].tolist(), *order[-each:].tolist()]))
         evenly = order[np.linspace(0, len(order) - 1, each).astype(np.intp)]
         chosen.update(dict.fromkeys(evenly.tolist()))
-    return list(chosen)[:POINTS]
+    return list(chosen)[:_POINTS]
 
 
 def failure_blocks(facts: DatasetFacts) -> Iterator[Block]:
-    """List failures by reason, and what the compiler said."""
+    """Yield a table of failures by reason, and the compiler's messages."""
     if not facts.failed:
         return
     total = max(len(facts.names), 1)
@@ -260,7 +260,7 @@ def failure_blocks(facts: DatasetFacts) -> Iterator[Block]:
         for module, detail, tail in failure.examples
     ]
     yield Listing(
-        "What the compiler said",
+        "The compiler's messages",
         "The end of stderr of the first modules of each reason; modules.parquet has them all.",
         tuple(items),
     )

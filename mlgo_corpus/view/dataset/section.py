@@ -1,4 +1,4 @@
-"""The part of a page that tells of a dataset of decisions."""
+"""The section of a page that describes a dataset of decisions."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _TITLES: Final = {
     PRIORITY: "priorities of register allocation",
 }
 _MEANINGS = {
-    INLINING: "For each call, should LLVM copy the called function in? 1 is yes, 0 is no.",
+    INLINING: "For each call: should LLVM inline the called function? 1 is yes, 0 is no.",
     EVICTION: "Which of up to 32 registers should be freed for a value that needs one? 32 means none.",
     PRIORITY: "In which order should values get their registers? The highest priority comes first.",
 }
 _BUSIEST = 8
-# A whole command is of use where it is copied from; a page shows its beginning.
+# The most characters of a command on the page: its beginning is enough for reading.
 _ARGV_CHARACTERS = 6000
 
 
 def dataset_section(facts: DatasetFacts, name: str, label: str) -> Section:
-    """Tell of a dataset; ``name`` is what links lead to, ``label`` what the section is called."""
+    """Return the section of a dataset; ``name`` is its anchor, ``label`` its name on the page."""
     return Section(
         name=name,
         label=label,
@@ -42,8 +42,8 @@ def dataset_section(facts: DatasetFacts, name: str, label: str) -> Section:
         headlines=tuple(_headlines(facts)),
         call_outs=tuple(_call_outs(facts)),
         blocks=tuple(_blocks(facts, name)),
-        provenance=(dataset_provenance(facts, label),),
-        data=dataset_data(facts),
+        provenance=(_provenance(facts, label),),
+        data=_data(facts),
     )
 
 
@@ -70,7 +70,7 @@ def _headlines(facts: DatasetFacts) -> Iterator[Headline]:
         yield Headline("most common decision", words.number(value), f"{words.percent(share)} of decisions")
     same, known = facts.agreement
     if known:
-        yield Headline("as the heuristic", words.percent(same / known), "of decisions are what LLVM would have done")
+        yield Headline("as the heuristic", words.percent(same / known), "of decisions are those of LLVM's heuristic")
     faithful = facts.numbers["faithful"]
     if np.isfinite(faithful).any():
         same_objects, all_objects = int(np.nansum(faithful)), int(np.isfinite(faithful).sum())
@@ -85,8 +85,8 @@ def _headlines(facts: DatasetFacts) -> Iterator[Headline]:
 def _call_outs(facts: DatasetFacts) -> Iterator[CallOut]:
     if not facts.observations:
         yield CallOut(
-            "There is not one decision in this dataset.",
-            "Look at the failures below; or the modules give the compiler nothing to decide.",
+            "This dataset has no decisions.",
+            "See the failures below; if there are none, the modules gave the compiler nothing to decide.",
             grave=True,
         )
         return
@@ -95,16 +95,16 @@ def _call_outs(facts: DatasetFacts) -> Iterator[CallOut]:
         on_purpose = facts.about.get("policy") in ("never", "always", "first")
         yield CallOut(
             f"Every decision is {words.number(decision.min)}.",
-            "A policy can only be imitated where it does different things: trace with another policy, such as "
-            "--policy random:0.5 for exploration.",
+            "A model cannot learn from decisions that are all the same: trace with another policy, such as random:0.5 "
+            "for exploration.",
             grave=not on_purpose,
         )
     score = facts.features.get(facts.score or "")
     if score is not None and score.is_constant:
         yield CallOut(
-            f"{words.shown(facts.score)}, the score in the logs, is {words.number(score.min)} everywhere.",
-            "There is nothing to learn from it. Use the reward of modules.parquet, which compares object sizes, or ask "
-            "whether the compiler was given what it needs to compute a score.",
+            f"{words.shown(facts.score)}, the score in the logs, is always {words.number(score.min)}.",
+            "A model learns nothing from it. Use the reward of modules.parquet, which compares object sizes, or check "
+            "whether the compiler had what it needs to compute a score.",
             grave=True,
         )
     yield from outcome_call_outs(facts)
@@ -121,9 +121,9 @@ def _roles(facts: DatasetFacts) -> dict[str, str]:
 
 def _blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
     yield Heading(f"{name}-decisions", "Decisions")
-    yield from decision_figures(facts, name)
+    yield from _decision_figures(facts, name)
     if facts.has_sizes:
-        yield Heading(f"{name}-sizes", "What came of them", "Each module is compiled twice: with these decisions, and "
+        yield Heading(f"{name}-sizes", "Outcomes", "Each module is compiled twice: with these decisions, and "
                       "plainly, with LLVM's own heuristic. The plain compile is the baseline.")  # fmt: skip
         yield from size_blocks(facts, name)
     costs = tuple(cost_blocks(facts, name))
@@ -133,11 +133,11 @@ def _blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
     if facts.features:
         yield Heading(f"{name}-features", "Features")
         special = _roles(facts)
-        masked = f", but for those that {MASK} rules out, where all is 0" if facts.masked else ""
+        masked = f", except those that {MASK} rules out, which are 0" if facts.masked else ""
         yield Features(
             "What the compiler saw",
-            "One small chart per column, smallest values on the left; marked ones are odd (see above). Of a tensor, "
-            f"all its places are counted together{masked}. Quantiles are exact to 0.4 %.",
+            "One small chart per column, smallest values on the left; unusual ones are marked (see above). All "
+            f"elements of a tensor are counted together{masked}. Quantiles are exact to 0.4 %.",
             feature_cards(facts.features, lambda column: describe(facts.task, column), facts.widths, special),
         )
     failures = tuple(failure_blocks(facts))
@@ -146,8 +146,8 @@ def _blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
         yield from failures
 
 
-def decision_figures(facts: DatasetFacts, name: str) -> Iterator[Block]:
-    """Draw the balance of decisions, and how they are spread over modules."""
+def _decision_figures(facts: DatasetFacts, name: str) -> Iterator[Block]:
+    """Draw the balance of decisions, and their distribution over modules."""
     found = facts.features.get(facts.decision or "")
     if found is not None and found.finite:
         called = words.shown(facts.decision)
@@ -160,11 +160,11 @@ def decision_figures(facts: DatasetFacts, name: str) -> Iterator[Block]:
         yield Figure(
             f"{name}-actions",
             "Balance of decisions",
-            f"How often each value of {called} was decided. A model that always says the most common one is "
-            f"right in {words.percent(share)} of cases: that is what accuracy has to beat.",
+            f"The number of decisions for each value of {called}. A model that always predicts the most common value "
+            f"is right in {words.percent(share)} of cases: a better model must have a higher accuracy.",
             alt,
             figures.of_histogram(histogram, alt, x=called, y="decisions"),
-            histogram_table(f"{called}, and how often", found, "decisions"),
+            histogram_table(f"Decisions by {called}", found, "decisions"),
             half=True,
         )
     counts = facts.numbers["observations"]
@@ -179,8 +179,8 @@ def decision_figures(facts: DatasetFacts, name: str) -> Iterator[Block]:
         yield Figure(
             f"{name}-per-module",
             "Decisions per module",
-            f"The busiest tenth of the modules has {words.percent(share)} of all decisions. Where that is nearly all, "
-            "sample by module when training, or a few modules decide what is learnt.",
+            f"The busiest tenth of the modules has {words.percent(share)} of all decisions. If that is nearly all, "
+            "sample by module when training, or a model learns from a few modules only.",
             alt,
             figures.of_histogram(spread.histogram(), alt, x="decisions in a module", y="modules"),
             _busiest(facts),
@@ -189,7 +189,7 @@ def decision_figures(facts: DatasetFacts, name: str) -> Iterator[Block]:
 
 
 def histogram_table(caption: str, found: Distribution, what: str) -> Table:
-    """Give the numbers of a histogram."""
+    """Return a histogram's numbers as a table."""
     rows = []
     for bar in found.histogram().bars:
         rows.append((figures.span(bar), words.count(bar.count), words.percent(bar.count / max(found.count, 1))))
@@ -207,8 +207,8 @@ def _busiest(facts: DatasetFacts) -> Table:
     return Table("The busiest modules", ("module", "decisions", "share"), rows)
 
 
-def dataset_provenance(facts: DatasetFacts, label: str) -> Facts:
-    """Tell where a dataset comes from."""
+def _provenance(facts: DatasetFacts, label: str) -> Facts:
+    """Return a dataset's provenance."""
     about = facts.about
     keys = (
         ("path", facts.shown),
@@ -236,8 +236,8 @@ def dataset_provenance(facts: DatasetFacts, label: str) -> Facts:
     return Facts(label, tuple(items))
 
 
-def dataset_data(facts: DatasetFacts) -> dict[str, Any]:
-    """Give the numbers of a dataset as plain values."""
+def _data(facts: DatasetFacts) -> dict[str, Any]:
+    """Return the numbers of a dataset as plain values."""
     sizes: dict[str, Any] | None = None
     if facts.has_sizes:
         sized = facts.sized

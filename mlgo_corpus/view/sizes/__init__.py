@@ -1,1 +1,1 @@
-"""The part of a page on a table of functions."""
+"""The section of a page on a table of functions."""

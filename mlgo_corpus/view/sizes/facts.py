@@ -1,4 +1,4 @@
-"""What there is to say of a table of functions and their native sizes, read in one pass."""
+"""The facts of a table of functions and their native sizes for a page, read in one pass."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ class SizesFacts:
     """A table's numbers.
 
     Attributes:
-        path: its folder or file; of one behind a URL the copy.
-        shown: its folder, file or URL.
-        about: what it says of its making; may be empty.
-        rows: functions.
+        path: the table's folder or file; for one behind a URL, the copy.
+        shown: the table's folder, file or URL.
+        about: the table's description: how it was made; may be empty.
+        rows: the number of functions.
         keys: of shape (rows,): 64 bits of a digest of module and function.
-        labels: of shape (rows,): native sizes; NaN where there is none.
-        names: of the functions with the largest labels, by their place: (module, function).
+        labels: of shape (rows,): native sizes; NaN if a function has none.
+        names: the functions with the largest labels, by row: (module, function).
         label: the distribution of the labels.
-        statuses: rows by status.
-        splits: rows by side.
-        leaking: rows held back from training whose body is in training, and all that are held back.
-        expected: the share that a random division would let through.
+        statuses: the number of rows by status.
+        splits: the number of rows by side.
+        leaking: the number of held-out rows whose body is in training, and of all held-out rows.
+        expected: the expected leakage of a random division.
         features: the distribution of each column of numbers.
-        correlations: of each with the label, see `LogCorrelations`.
-        module_reasons: modules by (reason, status), as far as ``modules.parquet`` is there.
+        correlations: each column's correlation with the label, see `LogCorrelations`.
+        module_reasons: the number of modules by (reason, status); empty without ``modules.parquet``.
         failed: the first modules that failed: name, reason, detail.
         code_size: bytes of code of the modules' objects; ``explained_size`` of them are in the table.
-        faithful: modules whose object equals the plain compile's, and those of which that is known.
+        faithful: the number of modules whose object equals the plain compile's, and of those that were compared.
     """
 
     path: Path
@@ -80,16 +80,16 @@ class SizesFacts:
 
     @property
     def unlabelled(self) -> int:
-        """Functions without a native size."""
+        """The number of functions without a native size."""
         return int(np.isnan(self.labels).sum())
 
 
 def read_sizes_facts(path: Path, progress: Callable[[int, int], None] | None = None) -> SizesFacts:
-    """Read all that a page tells of a table of functions.
+    """Read the facts of a table of functions.
 
     Raises:
         CorpusError: a file is missing or damaged.
-        UsageError: the path cannot be looked at.
+        UsageError: the path cannot be inspected.
     """
     paths = DatasetPaths.of(path, SIZES_FOLDER)
     facts = SizesFacts(path, str(path), _about(paths))
@@ -125,7 +125,7 @@ def _about(paths: DatasetPaths) -> dict[str, Any]:
 
 
 class _Reader:
-    """The table's rows as they pass: some 30 bytes are kept of each, and no text."""
+    """Reads the table's rows one batch at a time; keeps some 30 bytes of each row, and no text."""
 
     def __init__(self, facts: SizesFacts) -> None:
         self.facts = facts
@@ -187,7 +187,7 @@ class _Reader:
             self._correlations.add(kept, labels[positive])
 
     def finish(self) -> None:
-        """Put together what was gathered."""
+        """Compute the facts that need all rows."""
         facts = self.facts
         facts.keys, facts.labels = np.concatenate(self._keys), np.concatenate(self._labels)
         ranked = sorted(facts.names, key=lambda at: -np.nan_to_num(facts.labels[at], nan=-1.0))
@@ -202,7 +202,7 @@ class _Reader:
 
 
 def find_names(facts: SizesFacts, keys: NDArray[np.uint64]) -> dict[int, tuple[str, str]]:
-    """Read the table's names again to find those of some keys: (module, function) by key.
+    """Return the names of some keys, (module, function) by key; this reads the table's names again.
 
     Raises:
         CorpusError: the table is damaged.
@@ -225,7 +225,7 @@ def _fractions(about: dict[str, Any]) -> tuple[float, ...]:
 
 
 def _name_keys(modules: list[str | None], functions: list[str | None]) -> NDArray[np.uint64]:
-    """Give 64 bits of a digest of each row's name."""
+    """Return 64 bits of a digest of each row's name."""
     joined = (
         blake2b(f"{module}\0{function}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
         for module, function in zip(modules, functions, strict=True)

@@ -1,4 +1,4 @@
-"""The part of a page that tells of a table of functions and their native sizes."""
+"""The section of a page that describes a table of functions and their native sizes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mlgo_corpus.view.sizes.facts import LABEL, SizesFacts
 
 _MEANINGS: Final = {
     "merged": "shares its place with another function",
-    "eliminated": "later passes took it away",
+    "eliminated": "later passes removed it",
     "not_emitted": "its code is in another object",
-    "no_symbol": "it is there, without a name",
+    "no_symbol": "it may be in the object, but no symbol names it",
 }
 _SHOWN = 20
 _CARDS = 18
@@ -26,19 +26,19 @@ _EXPLAINED = 0.95
 
 
 def sizes_section(facts: SizesFacts, name: str, label: str) -> Section:
-    """Tell of a table; ``name`` is what links lead to, ``label`` what the section is called."""
+    """Return the section of a table; ``name`` is its anchor, ``label`` its name on the page."""
     compiler = f", by {words.shown(facts.about['compiler'])}" if facts.about.get("compiler") else ""
     return Section(
         name=name,
         label=label,
         title=f"{label}: native sizes of {words.counted(facts.rows, 'function')}",
-        lead="For a model that tells how many bytes a function becomes: what each function is after inlining, and its "
-        f"bytes in the object{compiler}.",
+        lead="For models that predict a function's size in bytes: each function after inlining, and its bytes in the "
+        f"object{compiler}.",
         headlines=tuple(_headlines(facts)),
         call_outs=tuple(_call_outs(facts)),
         blocks=tuple(_blocks(facts, name)),
         provenance=(_provenance(facts, label),),
-        data=sizes_data(facts),
+        data=_data(facts),
     )
 
 
@@ -64,7 +64,7 @@ def _headlines(facts: SizesFacts) -> Iterator[Headline]:
     if facts.leaking is not None:
         seen, held = facts.leaking
         yield Headline(
-            "leakage", words.percent(seen / held if held else 0.0), f"of {words.counted(held, 'held-back row')}"
+            "leakage", words.percent(seen / held if held else 0.0), f"of {words.counted(held, 'held-out row')}"
         )
     if facts.faithful[1]:
         yield Headline(
@@ -76,31 +76,31 @@ def _headlines(facts: SizesFacts) -> Iterator[Headline]:
 
 def _call_outs(facts: SizesFacts) -> Iterator[CallOut]:
     if not facts.rows:
-        yield CallOut("There is not one function in this table.", "Look at the modules' reasons below.", grave=True)
+        yield CallOut("This table has no functions.", "See the modules' reasons below.", grave=True)
         return
     labelled = facts.rows - facts.unlabelled
     if labelled < _FEW_LABELS * facts.rows:
         yield CallOut(
             f"Only {words.percent(labelled / facts.rows)} of the functions have a size.",
-            "See the table of statuses for why; rows without one cannot be trained on.",
+            "The table of statuses says why; a model cannot be trained on rows without a size.",
             grave=True,
         )
     if facts.leaking is not None and facts.leaking[0]:
         yield CallOut(
-            f"{words.counted(facts.leaking[0], 'row')} held back from training: the same body is in training.",
-            "Errors on them look smaller than they are: divide the rows by body_digest.",
+            f"{words.counted(facts.leaking[0], 'row')} held out from training: the same body is in training.",
+            "Errors on them look smaller than they are: split the rows by body_digest.",
             grave=True,
         )
     if facts.code_size and facts.explained_size < _EXPLAINED * facts.code_size:
         yield CallOut(
-            f"{words.percent(1 - facts.explained_size / facts.code_size)} of the machine code is of no function in the "
-            "table.",
-            "Assembly, thunks and padding are not functions of the IR; much of it means that symbols are missing.",
+            f"{words.percent(1 - facts.explained_size / facts.code_size)} of the machine code is in no function of "
+            "the table.",
+            "Assembly, thunks and padding are not functions of the IR; a large share means that symbols are missing.",
         )
     if facts.faithful[1] > facts.faithful[0]:
         different = facts.faithful[1] - facts.faithful[0]
         yield CallOut(
-            f"{words.counted(different, 'object')} {'is' if different == 1 else 'are'} not the plain compile's.",
+            f"{words.counted(different, 'object')} {words.be(different)} different from the plain compile's.",
             "Taking the features changed what the compiler did there: do not trust these modules' sizes.",
             grave=True,
         )
@@ -124,7 +124,7 @@ def _blocks(facts: SizesFacts, name: str) -> Iterator[Block]:
             f"{name}-label-chart",
             "Native size",
             f"Bytes of machine code per function. Half have less than {words.size(found.quantile(0.5))}, the largest "
-            f"has {words.size(found.max)}: train on the logarithm, or the largest few decide the loss.",
+            f"has {words.size(found.max)}: train on the logarithm, or the largest few dominate the loss.",
             alt,
             figures.of_histogram(found.histogram(), alt, x="bytes of a function", y="functions"),
             _largest(facts),
@@ -159,7 +159,7 @@ def _blocks(facts: SizesFacts, name: str) -> Iterator[Block]:
         if facts.leaking is not None and facts.expected is not None:
             seen, held = facts.leaking
             yield Table(
-                "What leaks: rows held back from training whose body is in training, too",
+                "Leakage: the share of held-out rows whose body is also in training",
                 ("split", "share"),
                 (
                     ("this one", words.percent(seen / held if held else 0.0)),
@@ -183,7 +183,7 @@ def _correlations(facts: SizesFacts, name: str, known: dict[str, float]) -> Iter
     ordered = sorted(known.items(), key=lambda item: (-abs(item[1]), item[0]))[:_SHOWN]
     meanings = dict(describe_columns(Columns()))
     yield Table(
-        "The features that go most with size: Pearson’s correlation of log(1 + feature) with log(native_size)",
+        "The features that correlate most with size: Pearson’s correlation of log(1 + feature) with log(native_size)",
         ("feature", "meaning", "correlation"),
         tuple(
             (words.shown(column), meanings.get(column, ""), f"{value:+.3f}".replace("-", "−"))
@@ -196,8 +196,9 @@ def _correlations(facts: SizesFacts, name: str, known: dict[str, float]) -> Iter
     constant = sum(found.is_constant for found in facts.features.values())
     yield Features(
         "Their distributions",
-        f"The {words.count(len(chosen))} features that go most with size, of {words.count(len(facts.features))}; "
-        f"{words.count(constant)} of all are the same number in every row. Marked ones are odd.",
+        f"The {words.count(len(chosen))} features that correlate most with size, of "
+        f"{words.count(len(facts.features))}; {words.count(constant)} of all are the same number in every row. "
+        "Unusual ones are marked.",
         feature_cards(chosen, meanings.get, {}, {}),
     )
 
@@ -235,8 +236,8 @@ def _provenance(facts: SizesFacts, label: str) -> Facts:
     return Facts(label, tuple((key, words.shown(value, 400)) for key, value in keys if value not in (None, "")))
 
 
-def sizes_data(facts: SizesFacts) -> dict[str, Any]:
-    """Give the numbers of a table as plain values."""
+def _data(facts: SizesFacts) -> dict[str, Any]:
+    """Return the numbers of a table as plain values."""
     return {
         "functions": facts.rows,
         "labelled": facts.rows - facts.unlabelled,

@@ -280,7 +280,7 @@ def test_nothing_is_to_refer_to(pair: Pair, tmp_path: Path) -> None:
         lambda: dedup_corpus(pair[1], out, placing="reference"),
         lambda: split_corpus(pair[1], output=out, placing="reference"),
     ):
-        assert refused(work) == f"{pair[1]}: is packed, with no files to refer to; --copy or --link writes them"
+        assert refused(work) == f"{pair[1]}: is packed, with no files to refer to; `copy` or `link` writes them"
     assert not out.parent.exists()
 
 
@@ -296,7 +296,7 @@ def test_a_packed_corpus_stays_as_it_is(pair: Pair, tmp_path: Path) -> None:
     assert refused(lambda: verify_corpus(packed, rebuild=True, compiler="true")) == message
     message = f"--output {packed}/x.parquet: is in {packed}, which is packed and stays as it is; name another place"
     assert refused(lambda: verify_corpus(packed, output=packed / "x.parquet")) == message
-    assert refused(lambda: combine_corpora([packed], packed / "x")).startswith(f"--output {packed}/x: overlaps")
+    assert refused(lambda: combine_corpora([packed], packed / "x")).startswith(f"output {packed}/x: overlaps")
     for verb in (
         ("split", packed),
         ("combine", packed, "--reference", "--output", "new"),

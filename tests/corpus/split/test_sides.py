@@ -88,13 +88,13 @@ def test_fractions_are_read(text: str, fractions: tuple[float, float, float]) ->
     "text", ["", "1", "0.5,0.5", "0.5,0.5,0.5", "-0.1,0.6,0.5", "nan,0.5,0.5", "inf,0,0", "a,b,c", "0.7,0.1,0.1,0.1"]
 )
 def test_what_is_no_division_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^--fractions .*: expected three numbers whose sum is 1"):
+    with pytest.raises(UsageError, match=r"^fractions.*: expected three numbers whose sum is 1"):
         parse_fractions(text)
 
 
 def test_numbers_are_checked_as_texts_are() -> None:
     assert check_fractions((1, 0, 0), "") == (1.0, 0.0, 0.0)
-    with pytest.raises(UsageError, match=r"^--fractions 1,1,1: expected three numbers"):
+    with pytest.raises(UsageError, match=r"^fractions 1,1,1: expected three numbers"):
         check_fractions((1, 1, 1), "1,1,1")
 
 

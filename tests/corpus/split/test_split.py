@@ -180,7 +180,7 @@ def test_three_corpora_and_the_corpus_stays_as_it_was(corpus: Path, tmp_path: Pa
     assert report.output == tmp_path / "sides"
     assert before.keys() == {"corpus_description.json", "modules.parquet"}
     assert split_corpus(corpus, output=tmp_path / "sides").unchanged
-    with pytest.raises(UsageError, match="a corpus made otherwise is there; --force replaces it"):
+    with pytest.raises(UsageError, match="a corpus of other inputs or options is there; `force` replaces it"):
         split_corpus(corpus, output=tmp_path / "sides", seed=5)
     assert not split_corpus(corpus, output=tmp_path / "sides", seed=5, force=True, placing="copy").unchanged
 

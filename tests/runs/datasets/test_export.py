@@ -433,9 +433,9 @@ def test_some_modules(datasets: dict[str, Path], tmp_path: Path) -> None:
         ({"jobs": 0}, "--jobs 0: expected at least 1"),
         ({"shards": 0}, "--shards 0: expected at least 1"),
         ({"shards": 10**9}, "--shards 1000000000: expected at most 10000"),
-        ({"module_filter": "("}, r"--module-filter \(: not a regular expression"),
-        ({"module_filter": "nowhere"}, "--module-filter nowhere: .* has decisions of no such module"),
-        ({"modules_file": "none"}, "--modules-file none: No such file or directory"),
+        ({"module_filter": "("}, r"module_filter \(: not a regular expression"),
+        ({"module_filter": "nowhere"}, "module_filter nowhere: .* has no decisions of a module with such a name"),
+        ({"modules_file": "none"}, "modules_file none: No such file or directory"),
     ],
 )
 def test_options_that_cannot_be(
@@ -449,7 +449,7 @@ def test_options_that_cannot_be(
 @pytest.mark.parametrize("content", ["{}", "[", '{"modules": [1]}', '{"modules": 3}', "[1]"])
 def test_manifests_that_are_none(datasets: dict[str, Path], tmp_path: Path, content: str) -> None:
     (tmp_path / "m.json").write_text(content)
-    with pytest.raises(UsageError, match=r"m\.json: neither names, one a line, nor a corpus's manifest"):
+    with pytest.raises(UsageError, match=r"m\.json: expected the manifest of a corpus, or names, one a line"):
         export_tfrecord(datasets["inlining"], tmp_path / "t", reward="zero", modules_file=tmp_path / "m.json")
 
 
@@ -548,8 +548,8 @@ def test_a_kill_leaves_nothing_under_the_name(datasets: dict[str, Path], tmp_pat
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda rows: rows[0].update(observations=7), "rows of observations, and modules.parquet tells of"),
-        (lambda rows: rows[0].update(module="x"), "row 0 is of inlining.lapi, which modules.parquet does not say"),
+        (lambda rows: rows[0].update(observations=7), "rows of observations, modules.parquet says"),
+        (lambda rows: rows[0].update(module="x"), "row 0 is of inlining.lapi, but not according to modules.parquet"),
         (lambda rows: rows[0].update(header="junk"), "modules.parquet: "),
         (lambda rows: rows[0].update(header='{"features":[]}'), "its modules have different headers"),
         (
@@ -594,7 +594,7 @@ def test_numbers_that_no_trainer_reads(tmp_path: Path) -> None:
     for number in (1, 2, 1 << 63):
         log.observation([np.array([number], np.uint64)])
     dataset = make_dataset(tmp_path / "in", {"a.log": log.data})
-    with pytest.raises(CorpusError, match="column x: 9223372036854775808 is no int64, which is all that"):
+    with pytest.raises(CorpusError, match="column x: 9223372036854775808 is no int64; trainers read only int64"):
         export_tfrecord(dataset, tmp_path / "t", reward="none")
 
 

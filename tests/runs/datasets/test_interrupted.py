@@ -180,7 +180,7 @@ def test_killed_between_two_moves(few: list[Path], tmp_path: Path, name: str, ol
         assert all(data in (new.get(path), old.get(path)) for path, data in there.items())
         outcomes.append("new" if there == new else "old" if there == old else "between" if there else "none")
         if older and there == old:
-            with pytest.raises(UsageError, match="made from other inputs or with other options; --force replaces it"):
+            with pytest.raises(UsageError, match="made from other inputs or with other options; `force` replaces it"):
                 convert_logs(few, tmp_path / "out" / name)
             convert_logs(few, tmp_path / "out" / name, force=True)
         else:

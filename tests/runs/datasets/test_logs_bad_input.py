@@ -417,7 +417,7 @@ def test_what_is_there_of_others_is_replaced_only_with_force(tmp_path: Path, nam
     before = tree(tmp_path / "out")
     with pytest.raises(UsageError) as caught:
         convert_logs(logs, output, **options)
-    assert str(caught.value) == f"{output}: made from other inputs or with other options; --force replaces it"
+    assert str(caught.value) == f"{output}: made from other inputs or with other options; `force` replaces it"
     assert tree(tmp_path / "out") == before
     convert_logs(logs, output, **options, force=True)
     convert_logs(logs, tmp_path / "fresh" / name, **options)
@@ -457,7 +457,7 @@ def test_a_folder_of_others_is_left_alone(tmp_path: Path, name: str, force: bool
 @pytest.mark.parametrize("name", ["d.parquet", "d.contexts.parquet", "d.modules.parquet"])
 def test_files_of_others_where_a_single_file_goes(tmp_path: Path, name: str) -> None:
     write(tmp_path / name, b"of others")
-    with pytest.raises(UsageError, match=r"d\S*\.parquet: .*; --force replaces it"):
+    with pytest.raises(UsageError, match=r"d\S*\.parquet: .*; `force` replaces it"):
         convert_logs(GOOD, tmp_path / "d.parquet")
     assert tree(tmp_path) == {name: b"of others"}
     convert_logs(GOOD, tmp_path / "d.parquet", force=True)
@@ -475,7 +475,7 @@ def test_a_single_file_that_is_deleted_is_made_again(tmp_path: Path) -> None:
 def test_outputs_that_cannot_be(tmp_path: Path) -> None:
     write(tmp_path / "file", b"x")
     for output, message in [
-        (tmp_path / "file", "file: a file is in the place of the dataset's folder"),
+        (tmp_path / "file", "file: expected a folder, found a file"),
         (tmp_path / "file/d", "file/d/.mlgo-corpus: cannot write there: Not a directory"),
         (tmp_path / "file/d.parquet", "file/.d.parquet.mlgo-corpus: cannot write there: "),
         (Path("/proc/d"), "/proc/d"),
@@ -489,7 +489,7 @@ def test_outputs_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d/.mlgo-corpus").symlink_to(tmp_path / "aside")
     with pytest.raises(
-        UsageError, match="mlgo-corpus: a symbolic link, expected a folder of the dataset's own; delete"
+        UsageError, match="mlgo-corpus: expected a folder of the dataset, found a symbolic link; delete"
     ):
         convert_logs(GOOD, tmp_path / "d")
 
@@ -504,7 +504,7 @@ def test_a_list_of_moves_that_is_not_ours(tmp_path: Path, moves: bytes) -> None:
     write(tmp_path / "d/.mlgo-corpus/moves.json", moves)
     write(tmp_path / "d/.mlgo-corpus/a", b"y")
     before = tree(tmp_path)
-    with pytest.raises(UsageError, match=r"moves\.json: not what we wrote; delete .*/d/\.mlgo-corpus$"):
+    with pytest.raises(UsageError, match=r"moves\.json: was not written by mlgo-corpus; delete .*/d/\.mlgo-corpus$"):
         convert_logs(GOOD, tmp_path / "d")
     assert {name: data for name, data in tree(tmp_path).items() if not name.endswith("lock")} == before
 

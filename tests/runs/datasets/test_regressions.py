@@ -118,12 +118,12 @@ def test_groups_do_not_go_into_a_dataset_or_among_other_files(tmp_path: Path) ->
     logs = grouped(tmp_path / "logs", "priority")
     convert_logs(logs, tmp_path / "d")
     for force in (False, True):
-        with pytest.raises(UsageError, match="d: is a dataset, made without --group-by-header; name another folder"):
+        with pytest.raises(UsageError, match="d: is a dataset, made without `group_by_header`; name another folder"):
             convert_logs(logs, tmp_path / "d", group_by_header=True, force=force)
     (tmp_path / "other").mkdir()
     (tmp_path / "other/notes.txt").write_text("mine")
     for force in (False, True):
-        with pytest.raises(UsageError, match=r"other: holds notes\.txt, which is no dataset; name another folder"):
+        with pytest.raises(UsageError, match=r"other: notes\.txt is not a dataset; name another folder"):
             convert_logs(logs, tmp_path / "other", group_by_header=True, force=force)
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["notes.txt"]
 
@@ -147,7 +147,7 @@ def test_a_dataset_that_another_run_made_meanwhile_stays(tmp_path: Path, monkeyp
         begin(self)
 
     monkeypatch.setattr(dataset_module.DatasetFolder, "begin", late)
-    with pytest.raises(UsageError, match="d: another run has just made it; --force replaces it"):
+    with pytest.raises(UsageError, match="d: another run has just made it; `force` replaces it"):
         convert_logs(first, tmp_path / "d")
     assert json.loads((tmp_path / "d/dataset.json").read_text())["observations"] == 2
     assert read_log_rows(tmp_path / "d/modules.parquet")[0].module == "second"

@@ -208,7 +208,7 @@ def test_names_that_are_no_file_s(tmp_path: Path, name: str) -> None:
         ({"sample": 1.5}, "--sample 1.5: expected more than 0, and at most 1"),
         ({"sample": float("nan")}, "--sample nan: expected more than 0"),
         ({"features": ["nothing"]}, "--feature nothing: there is none; there are sroa_savings, "),
-        ({"module_filter": "nowhere"}, "has decisions of no such module"),
+        ({"module_filter": "nowhere"}, "has no decisions of a module with such a name"),
     ],
 )
 def test_options_that_cannot_be(datasets: dict[str, Path], tmp_path: Path, options: Any, message: str) -> None:

@@ -319,7 +319,7 @@ def test_a_single_file_holds_the_same(make: Make, tmp_path: Path) -> None:
     again = make("t.parquet", vector=True)
     assert again.unchanged
     assert {**again.as_json(), "unchanged": 0, "seconds": 0} == {**report.as_json(), "unchanged": 0, "seconds": 0}
-    with pytest.raises(UsageError, match=r"t\.parquet: made in another way: seed was 0, is 1; --force starts over"):
+    with pytest.raises(UsageError, match=r"t\.parquet: made in another way: seed was 0, is 1; `force` starts over"):
         make("t.parquet", vector=True, seed=1)
     assert make("t.parquet", vector=True, seed=1, force=True).unchanged is False
     # Somebody's own file of the name that a trace would take is not in the way.
@@ -393,7 +393,7 @@ def test_the_same_again_does_nothing_and_anything_else_is_refused(make: Make, ll
         ({"compiler": llvm19.clang}, r"compiler was 22\.\S+ \([0-9a-f]{8}\), is 19\.\S+ \([0-9a-f]{8}\)"),
         ({"module_filter": "^l"}, "corpus was [0-9a-f]{8}, is [0-9a-f]{8}"),
     ):
-        with pytest.raises(UsageError, match=rf"/table: made in another way: {difference}; --force starts over$"):
+        with pytest.raises(UsageError, match=rf"/table: made in another way: {difference}; `force` starts over$"):
             make(**options)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "table").rglob("*")} == before
     assert not make(features="llvm", force=True).unchanged
@@ -449,7 +449,7 @@ def test_tables_of_other_kinds_are_not_mixed(make: Make, tmp_path: Path) -> None
             make("logs", force=force)
     assert files(tmp_path / "logs") == before
     make()
-    with pytest.raises(UsageError, match=r"/table: made by ir2native: other tables than these; name another output"):
+    with pytest.raises(UsageError, match=r"/table: made by ir2native, and has other tables; name another output"):
         convert_logs(logs, tmp_path / "table", force=True)
     (tmp_path / "full").mkdir()
     (tmp_path / "full/thesis.tex").write_text("mine")
@@ -655,10 +655,10 @@ def test_the_optimiser_that_suits(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"features": ""}, "--features : expected all, or some of llvm, ir2native, context"),
         ({"features": "llvm,size"}, "--features size: expected all, or some of"),
-        ({"features": "llvm", "vector": True}, "--vector: it is of the features ir2native"),
+        ({"features": "llvm", "vector": True}, "`vector` requires ir2native in `features`"),
         ({"snapshot": "later"}, "--snapshot later: expected one of"),
-        ({"fractions": (0.5, 0.5)}, "--fractions 0.5,0.5: expected three numbers"),
-        ({"fractions": (0.5, 0.5, float("nan"))}, "--fractions 0.5,0.5,nan: expected three numbers"),
+        ({"fractions": (0.5, 0.5)}, "fractions 0.5,0.5: expected three numbers"),
+        ({"fractions": (0.5, 0.5, float("nan"))}, "fractions 0.5,0.5,nan: expected three numbers"),
         ({"timeout": 0}, "--timeout 0: expected seconds"),
         ({"timeout": float("nan")}, "--timeout nan: expected seconds"),
         ({"jobs": 0}, "--jobs 0: expected at least 1"),

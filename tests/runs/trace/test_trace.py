@@ -546,7 +546,7 @@ def test_flags(trace22: Trace, tmp_path: Path) -> None:
         ({"memory_limit": 0}, "--memory-limit 0: expected at least 1"),
         ({"policy": "first"}, "--policy first: not a policy for inlining: expected one of default, never, always"),
         ({"module_filter": "nothing"}, ": no module is left"),
-        ({"sample": "0"}, "--sample 0: expected a number of modules, or a fraction"),
+        ({"sample": "0"}, "sample 0: expected a number of modules, or a fraction"),
         ({"via": "training-log"}, "training logs of inlining need a compiler made by 'mlgo-corpus toolchain build'"),
         ({"task": "regalloc-priority"}, "with any other, name a --policy: first, random or module:attribute"),
         ({"compiler": "no-such-clang"}, "no-such-clang: no such program"),
@@ -800,7 +800,7 @@ def test_the_same_again_does_nothing_and_anything_else_is_refused(llvm19: Llvm, 
         ({"compiler": llvm19.clang}, r"compiler was 22\.1\.8 \([0-9a-f]{8}\), is 19\.1\.7 \([0-9a-f]{8}\)"),
         ({"task": "regalloc-eviction", "policy": "first"}, "task was 'inlining', is 'regalloc-eviction'; policy was"),
     ):
-        with pytest.raises(UsageError, match=rf"/dataset: made in another way: {difference}.*; --force starts over$"):
+        with pytest.raises(UsageError, match=rf"/dataset: made in another way: {difference}.*; `force` starts over$"):
             trace22(**options)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "dataset").rglob("*")} == before
     forced = trace22(policy="always", force=True)
