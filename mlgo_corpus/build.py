@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from mlgo_corpus import __version__
 from mlgo_corpus.builds.compiles import COMPILE_COMMANDS_NAME, Compile, CompileCounts, CompileStore
@@ -23,12 +23,13 @@ from mlgo_corpus.runs.builds.shims import build_environment, compiler_in, driver
 from mlgo_corpus.runs.extract.journal import open_journal
 from mlgo_corpus.runs.extract.module import Settings
 from mlgo_corpus.runs.extract.run import ExtractionRun, ExtractReport, digest_of
+from mlgo_corpus.runs.report import Report
 
 __all__ = ["BuildReport", "build_corpus"]
 
 
 @dataclass(slots=True)
-class BuildReport:
+class BuildReport(Report):
     """What a build did, and the extraction after it.
 
     Attributes:
@@ -43,6 +44,8 @@ class BuildReport:
         extract: what came of the objects; None where there are none.
         hints: what a user may want to do, most important first.
     """
+
+    _properties: ClassVar = ("exit_code",)
 
     output: Path
     command: tuple[str, ...]
@@ -63,26 +66,19 @@ class BuildReport:
         return 1 if self.extract is None else self.extract.exit_code
 
     def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        counts = self.counts
-        return {
-            "output": str(self.output),
-            "command": list(self.command),
-            "compiler": list(self.compiler),
-            "vendor": self.vendor,
-            "build_exit_code": self.build_exit_code,
-            "build_seconds": self.build_seconds,
-            "compiles": counts.compiles,
-            "failed_compiles": counts.failed,
-            "checks": counts.checks,
-            "kept_objects": counts.kept,
-            "kept_bytes": counts.kept_bytes,
-            "gone_objects": counts.gone,
-            "compile_commands": None if self.compile_commands is None else str(self.compile_commands),
-            "extract": None if self.extract is None else self.extract.as_json(),
-            "hints": list(self.hints),
-            "exit_code": self.exit_code,
+        """Return the report as plain values; the counts of compiles stand beside the other fields."""
+        counts = {
+            "compiles": self.counts.compiles,
+            "failed_compiles": self.counts.failed,
+            "checks": self.counts.checks,
+            "kept_objects": self.counts.kept,
+            "kept_bytes": self.counts.kept_bytes,
+            "gone_objects": self.counts.gone,
         }
+        values: dict[str, Any] = {}
+        for name, value in Report.as_json(self).items():
+            values |= counts if name == "counts" else {name: value}
+        return values
 
 
 def build_corpus(

@@ -22,12 +22,13 @@ from mlgo_corpus.files.folder import whole_files
 from mlgo_corpus.files.names import MANIFEST_NAME, MODULES_NAME, NameRegistry, checked_name, safe_module_name
 from mlgo_corpus.files.regular import MAX_LIST_BYTES, read_regular
 from mlgo_corpus.files.text import os_reason, printable
+from mlgo_corpus.runs.report import Report
 
 _LONGEST_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
-class CombineReport:
+class CombineReport(Report):
     """What combining did.
 
     Attributes:
@@ -51,9 +52,8 @@ class CombineReport:
     seconds: float
 
     def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {**values, "output": str(self.output), "corpora": dict(self.corpora)}
+        """Return the report as plain values; ``corpora`` is a dictionary."""
+        return {**Report.as_json(self), "corpora": dict(self.corpora)}
 
 
 def combine_corpora(

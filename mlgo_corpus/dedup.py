@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,11 @@ from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.runs.functions.run import read_corpus_functions
+from mlgo_corpus.runs.report import Report
 
 
 @dataclass(frozen=True, slots=True)
-class DedupReport:
+class DedupReport(Report):
     """What was found to be superfluous.
 
     Attributes:
@@ -52,9 +53,8 @@ class DedupReport:
     seconds: float
 
     def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        values = {**asdict(self), "dropped": [one._asdict() for one in self.dropped], "corpus": str(self.corpus)}
-        return {**values, "output": None if self.output is None else str(self.output)}
+        """Return the report as plain values; each dropped module is a dictionary."""
+        return {**Report.as_json(self), "dropped": [one._asdict() for one in self.dropped]}
 
 
 def dedup_corpus(

@@ -26,6 +26,7 @@ from mlgo_corpus.compilers.find import built_toolchains, cache_folder
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.runs.report import Report
 
 if TYPE_CHECKING:  # trying compilers needs numpy, which may be what is broken
     from mlgo_corpus.compilers.probe import Toolchain
@@ -94,7 +95,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Report):
     """What `diagnose` found.
 
     Attributes:
@@ -111,15 +112,8 @@ class Diagnosis:
         return int(any(finding.state == State.BROKEN for finding in self.findings))
 
     def as_json(self) -> dict[str, Any]:
-        """Give what ``--json`` prints."""
-        return {
-            "version": __version__,
-            "exit_code": self.exit_code,
-            "findings": [
-                {name: str(getattr(finding, name)) for name in Finding.__slots__} for finding in self.findings
-            ],
-            "toolchains": [toolchain.as_json() for toolchain in self.toolchains],
-        }
+        """Return the version of this package, the exit code and the findings as plain values."""
+        return {"version": __version__, "exit_code": self.exit_code, **Report.as_json(self)}
 
 
 def diagnose(compiler: str | None = None, *, cache: Path | None = None) -> Diagnosis:

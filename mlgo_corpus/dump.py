@@ -11,10 +11,10 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from mlgo_corpus.formats.logs.blocks import BlockReader, Contexts, Rows
 from mlgo_corpus.formats.logs.events import LogHeader, Writable
 from mlgo_corpus.formats.logs.magnitudes import Bin, Magnitudes
 from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.runs.report import Report
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -361,7 +362,7 @@ def as_json_number(value: float | None) -> float | str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnStatistics:
+class ColumnStatistics(Report):
     """What the values of a feature, or of the score, are like, over all elements of all observations.
 
     Attributes:
@@ -375,6 +376,8 @@ class ColumnStatistics:
         zeros: how many elements are 0.
         spread: how many there are of each sign and power of two, see `mlgo_corpus.formats.logs.magnitudes`.
     """
+
+    _properties: ClassVar = ("is_constant",)
 
     name: str
     type: str
@@ -395,7 +398,7 @@ class ColumnStatistics:
         return self.distinct == 1 and self.values > 1
 
     def as_json(self) -> dict[str, Any]:
-        """Give the statistics as plain values; more distinct values than are counted are ``">100000"``."""
+        """Return the statistics as plain values; more distinct values than are counted are ``">100000"``."""
         numbers = {name: as_json_number(getattr(self, name)) for name in ("min", "max", "mean")}
         distinct = f">{DISTINCT_LIMIT}" if self.distinct is None else self.distinct
         spread = [
@@ -403,12 +406,11 @@ class ColumnStatistics:
             for one in self.spread
             if one.number
         ]
-        plain = {"shape": list(self.shape), "distinct": distinct, "spread": spread, "is_constant": self.is_constant}
-        return {**asdict(self), **numbers, **plain}
+        return {**Report.as_json(self), **numbers, "distinct": distinct, "spread": spread}
 
 
 @dataclass(frozen=True, slots=True)
-class LogStatistics:
+class LogStatistics(Report):
     """What a log, or a part of it, holds.
 
     Attributes:
@@ -427,9 +429,8 @@ class LogStatistics:
     columns: tuple[ColumnStatistics, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Give the statistics as plain values."""
-        columns = [column.as_json() for column in self.columns]
-        return {**asdict(self), "header": _header_json(self.header), "columns": columns}
+        """Return the statistics as plain values."""
+        return {**Report.as_json(self), "header": _header_json(self.header)}
 
 
 def log_statistics(selection: Selection, *, progress: Callable[[int], None] | None = None) -> LogStatistics:

@@ -6,10 +6,9 @@ import contextlib
 import os
 import shlex
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from mlgo_corpus.builds.objects import Embedded, Reason, SectionNames, Tally, describe_file, read_object
 from mlgo_corpus.corpus.modules import STATUS_OK
@@ -22,6 +21,7 @@ from mlgo_corpus.formats.bitcode.headers import ModuleHeader, read_module_header
 from mlgo_corpus.formats.commands.embedded import decode_options, split_options
 from mlgo_corpus.formats.objects.objfile import parse_objfile
 from mlgo_corpus.runs.extract.module import status_of
+from mlgo_corpus.runs.report import Report
 
 _SECONDS = 120.0
 
@@ -58,7 +58,7 @@ class ExplainedModule:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Report):
     """What a file holds.
 
     Attributes:
@@ -76,10 +76,6 @@ class Explanation:
     sections: tuple[tuple[str, int], ...]
     modules: tuple[ExplainedModule, ...]
     advice: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the explanation as plain values."""
-        return {**asdict(self), "path": str(self.path)}
 
 
 def explain_file(path: Path | str, *, names: SectionNames | None = None) -> Explanation:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.limits import check_count
@@ -29,6 +29,7 @@ from mlgo_corpus.formats.records.sequenceexample import SequenceExample, parse_s
 from mlgo_corpus.formats.records.tfrecord import read_records
 from mlgo_corpus.runs.datasets.export import make_shares, write_shares
 from mlgo_corpus.runs.datasets.publish import chosen_rows, output_here
+from mlgo_corpus.runs.report import Report
 
 MIN_STEPS: Final = 3
 """Sequences of fewer steps are dropped by ml-compiler-opt's readers (``data_reader.py``)."""
@@ -58,7 +59,7 @@ class Reward(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ExportReport:
+class ExportReport(Report):
     """What an export did.
 
     Attributes:
@@ -74,6 +75,8 @@ class ExportReport:
         min_steps: the fewest steps of a sequence.
         seconds: how long it took.
     """
+
+    _properties: ClassVar = ("exit_code",)
 
     output: Path
     files: int
@@ -94,10 +97,6 @@ class ExportReport:
     def exit_code(self) -> int:
         """1 where a sequence that should have been written was not, else 0."""
         return 1 if self.no_reward or self.too_large else 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        return {**asdict(self), "output": str(self.output), "exit_code": self.exit_code}
 
 
 def export_tfrecord(

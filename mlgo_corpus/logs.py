@@ -14,10 +14,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.limits import check_count
@@ -46,6 +46,7 @@ from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import task_name
 from mlgo_corpus.runs.datasets.convert import ConvertedLogs, convert_logs_into, failed_row
 from mlgo_corpus.runs.datasets.publish import local_dataset, to_urls
+from mlgo_corpus.runs.report import Report
 
 __all__ = [
     "ContextObservations",
@@ -68,7 +69,7 @@ _SUMMED = (
 
 
 @dataclass(frozen=True, slots=True)
-class LogsReport:
+class LogsReport(Report):
     """What a conversion did.
 
     Attributes:
@@ -86,6 +87,8 @@ class LogsReport:
         groups: with ``group_by_header`` the reports of the datasets, else none.
         seconds: how long it took.
     """
+
+    _properties: ClassVar = ("failed", "exit_code")
 
     output: Path | str
     logs: int
@@ -113,12 +116,6 @@ class LogsReport:
     def exit_code(self) -> int:
         """1 where a log could not be converted, else 0."""
         return 1 if self.failed else 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        counts = {"failed": self.failed, "exit_code": self.exit_code}
-        groups = [group.as_json() for group in self.groups]
-        return {**asdict(self), **counts, "output": str(self.output), "groups": groups}
 
 
 @to_urls
@@ -384,7 +381,7 @@ def _group_names(headers: Sequence[LogHeader]) -> dict[LogHeader, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class RestoreReport:
+class RestoreReport(Report):
     """What a restoration did.
 
     Attributes:
@@ -406,10 +403,6 @@ class RestoreReport:
     renamed: int
     incomplete: int
     seconds: float
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        return {**asdict(self), "output": str(self.output)}
 
 
 def restore_logs(

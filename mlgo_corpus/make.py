@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from mlgo_corpus import __version__
 from mlgo_corpus.builds.objects import Reason
@@ -37,10 +36,11 @@ from mlgo_corpus.files.names import (
     safe_module_name,
 )
 from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.runs.report import Report
 
 
 @dataclass(frozen=True, slots=True)
-class MakeReport:
+class MakeReport(Report):
     """What making a corpus did.
 
     Attributes:
@@ -60,11 +60,6 @@ class MakeReport:
     failed: tuple[tuple[str, str, str], ...]
     unchanged: bool
     seconds: float
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {**values, "output": str(self.output)}
 
 
 def make_corpus(

@@ -8,10 +8,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.limits import check_count
@@ -59,6 +59,7 @@ from mlgo_corpus.files.names import MODULES_NAME
 from mlgo_corpus.files.remote import Place, RemotePath, parse_place
 from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.runs.datasets.publish import MARKER, check_no_strangers, staging_folder, uploading
+from mlgo_corpus.runs.report import Report
 
 # One piece of work may take as long as a slow network needs.
 _LIMIT_S = 24 * 3600.0
@@ -66,7 +67,7 @@ _PROBLEMS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class PackReport:
+class PackReport(Report):
     """What was packed, or unpacked.
 
     Attributes:
@@ -78,6 +79,8 @@ class PackReport:
         problems: the first modules that lack a file: name and reason.
         seconds: how long it took.
     """
+
+    _properties: ClassVar = ("exit_code",)
 
     output: Path | str
     modules: int
@@ -95,10 +98,6 @@ class PackReport:
     def exit_code(self) -> int:
         """1 where a module lacks a file, else 0."""
         return 1 if self.lacking else 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        return {**asdict(self), "output": str(self.output), "exit_code": self.exit_code}
 
 
 def pack_corpus(

@@ -18,6 +18,7 @@ from mlgo_corpus.files.names import MANIFEST_STEM
 from mlgo_corpus.files.remote import parse_place
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.runs.datasets.publish import local_dataset
+from mlgo_corpus.runs.report import Report
 from mlgo_corpus.view.blocks import Section
 from mlgo_corpus.view.comparison import compare
 from mlgo_corpus.view.corpus.facts import CorpusFacts, read_corpus_facts
@@ -36,38 +37,26 @@ Known = CorpusFacts | DatasetFacts | SizesFacts
 
 
 @dataclass(frozen=True, slots=True)
-class ReportSummary:
+class ReportSummary(Report):
     """What a page tells, and where it is.
 
     Attributes:
         output: the page.
         title: its title.
-        sections: of each input and comparison: ``kind``, ``label``, ``path`` (of an input), ``call_outs`` and ``data``,
-            the numbers that the section shows.
         call_outs: how many things are called out; of them ``grave`` are likely to spoil training.
         page_bytes: the page's size.
+        sections: of each input and comparison: ``kind``, ``label``, ``path`` (of an input), ``call_outs`` and ``data``,
+            the numbers that the section shows.
         seconds: how long it took.
     """
 
     output: Path
     title: str
-    sections: tuple[dict[str, Any], ...]
     call_outs: int
     grave: int
     page_bytes: int
+    sections: tuple[dict[str, Any], ...]
     seconds: float
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the summary as plain values."""
-        return {
-            "output": str(self.output),
-            "title": self.title,
-            "call_outs": self.call_outs,
-            "grave": self.grave,
-            "page_bytes": self.page_bytes,
-            "sections": list(self.sections),
-            "seconds": self.seconds,
-        }
 
 
 def report_page(
@@ -133,10 +122,10 @@ def report_page(
     return ReportSummary(
         output=output,
         title=title,
-        sections=tuple(told),
         call_outs=len(called),
         grave=sum(one.grave for one in called),
         page_bytes=len(text),
+        sections=tuple(told),
         seconds=time.perf_counter() - started,
     )
 

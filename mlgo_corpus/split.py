@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,6 +43,7 @@ from mlgo_corpus.files.names import MANIFEST_STEM, MODULES_NAME
 from mlgo_corpus.files.regular import MAX_LIST_BYTES, read_regular
 from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.runs.functions.run import read_corpus_functions
+from mlgo_corpus.runs.report import Report
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +53,7 @@ _WORTH_A_WORD = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class SplitReport:
+class SplitReport(Report):
     """What a split did.
 
     Attributes:
@@ -101,11 +102,6 @@ class SplitReport:
             abs(count / total - wanted) > _WORTH_A_WORD
             for count, wanted in zip(self.modules.values(), self.fractions, strict=True)
         )
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        output = None if self.output is None else str(self.output)
-        return {**asdict(self), "corpus": str(self.corpus), "output": output}
 
 
 def split_corpus(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.scan import iter_tables
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.names import MODULES_NAME
+from mlgo_corpus.runs.report import Report
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +39,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class CorpusStats:
+class CorpusStats(Report):
     """What is in a corpus.
 
     Attributes:
@@ -83,10 +84,6 @@ class CorpusStats:
     groups: tuple[Group, ...]
     from_table: bool
     seconds: float
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the numbers as plain values."""
-        return {**asdict(self), "corpus": str(self.corpus)}
 
 
 def corpus_stats(corpus: Path | str, *, by: str | None = None, depth: int = 1) -> CorpusStats:

@@ -20,32 +20,29 @@ from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.runs.report import Report
 
 
 @dataclass(frozen=True, slots=True)
-class BuildReport:
+class BuildReport(Report):
     """What `build_toolchain` did.
 
     Attributes:
         output: the folder of the toolchain.
-        toolchain: what its compiler can do.
+        seconds: how long it took.
         phases: what was done, each with the seconds it took and a word on it.
-        seconds: all of it.
+        toolchain: what its compiler can do.
     """
 
     output: Path
-    toolchain: Toolchain
-    phases: tuple[tuple[str, float, str], ...]
     seconds: float
+    phases: tuple[tuple[str, float, str], ...]
+    toolchain: Toolchain
 
     def as_json(self) -> dict[str, Any]:
-        """Give what ``--json`` prints."""
-        return {
-            "output": str(self.output),
-            "seconds": round(self.seconds, 3),
-            "phases": [{"phase": name, "seconds": round(took, 3), "detail": what} for name, took, what in self.phases],
-            "toolchain": self.toolchain.as_json(),
-        }
+        """Return the report as plain values; seconds have three decimals, and each phase is a dictionary."""
+        phases = [{"phase": name, "seconds": round(took, 3), "detail": what} for name, took, what in self.phases]
+        return {**Report.as_json(self), "seconds": round(self.seconds, 3), "phases": phases}
 
 
 def list_toolchains(
@@ -111,7 +108,7 @@ def build_toolchain(
     toolchain = probe_compiler(str(made.output), cache=folder)
     _remember(folder, made.output)
     phases = tuple((phase.name, phase.seconds, phase.detail) for phase in made.phases)
-    return BuildReport(made.output, toolchain, phases, made.seconds)
+    return BuildReport(made.output, made.seconds, phases, toolchain)
 
 
 def _remember(cache: Path, toolchain: Path) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, task_na
 from mlgo_corpus.formats.logs.tensors import shown
 from mlgo_corpus.runs.datasets.publish import chosen_rows, output_here
 from mlgo_corpus.runs.datasets.vocabularies import Column, find_quantiles
+from mlgo_corpus.runs.report import Report
 
 BUCKETS: Final = 1000
 """How many quantiles ml-compiler-opt's ``generate_vocab.py`` makes unless it is told otherwise."""
@@ -80,7 +81,7 @@ class FeatureVocabulary:
 
 
 @dataclass(frozen=True, slots=True)
-class VocabularyReport:
+class VocabularyReport(Report):
     """What was written.
 
     Attributes:
@@ -92,6 +93,8 @@ class VocabularyReport:
         modules: modules whose observations were read.
         seconds: how long it took.
     """
+
+    _properties: ClassVar = ("exit_code",)
 
     output: Path
     task: str | None
@@ -105,10 +108,6 @@ class VocabularyReport:
     def exit_code(self) -> int:
         """1 where a feature has no file that should have one, else 0."""
         return 1 if self.empty else 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        return {**asdict(self), "output": str(self.output), "exit_code": self.exit_code}
 
 
 def write_vocabulary(

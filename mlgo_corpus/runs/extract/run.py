@@ -12,11 +12,11 @@ import secrets
 import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from mlgo_corpus import __version__
 from mlgo_corpus.builds.inputs import BuildObject
@@ -42,6 +42,7 @@ from mlgo_corpus.files.names import (
 )
 from mlgo_corpus.runs.extract.journal import Entry, Journal
 from mlgo_corpus.runs.extract.module import ObjectTask, Settings, extract_object, lost_entry
+from mlgo_corpus.runs.report import Report
 
 # One object may take this long; only a parser that hangs or a dead network file system does.
 _OBJECT_SECONDS = 120.0
@@ -52,7 +53,7 @@ _PERMISSIONS = (Reason.UNREADABLE, Reason.MISSING_THINLTO_INDEX)
 
 
 @dataclass(slots=True)
-class ExtractReport:
+class ExtractReport(Report):
     """What an extraction did. Bytes are counted over all inputs, whether they were read again or not.
 
     Attributes:
@@ -74,6 +75,8 @@ class ExtractReport:
         seconds: wall time.
         hints: what a user may want to do about the result, most important first.
     """
+
+    _properties: ClassVar = ("exit_code",)
 
     output: Path
     objects: int = 0
@@ -97,10 +100,6 @@ class ExtractReport:
     def exit_code(self) -> int:
         """0: all done; 1: some objects failed, or nothing was extracted."""
         return 1 if self.failed or not self.modules else 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        return {**asdict(self), "output": str(self.output), "exit_code": self.exit_code}
 
 
 class _Pending(NamedTuple):
