@@ -18,7 +18,7 @@ from mlgo_corpus.compilers.choose import choose_for_build
 from mlgo_corpus.compilers.limits import check_count
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.files.text import option_key, os_reason
 from mlgo_corpus.runs.builds.shims import build_environment, compiler_in, drivers_of, make_shims, run_build
 from mlgo_corpus.runs.extract.journal import open_journal
 from mlgo_corpus.runs.extract.module import Settings
@@ -126,7 +126,7 @@ def build_corpus(
     chosen = choose_for_build(compiler, _named_by_environment())
     header = {
         "version": __version__,
-        "options": {"--keep-checks": keep_checks},
+        "options": {option_key("keep_checks"): keep_checks},
         "inputs": digest_of(("build", folder)),
     }
     journal = open_journal(output, header, force=force)  # also keeps others off the corpus while the build runs

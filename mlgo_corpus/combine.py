@@ -171,7 +171,7 @@ def combine_in_place(root: Path | str, *, force: bool = False) -> CombineReport:
     except OSError as error:
         raise UsageError(f"{error.filename or root}: {os_reason(error)}") from error
     if not folders:
-        raise UsageError(f"{root}: no folder in it has a {MANIFEST_NAME}; --root wants the folder that holds corpora")
+        raise UsageError(f"{root}: no folder in it has a {MANIFEST_NAME}; `root` is the folder that holds the corpora")
     manifests = {folder.name: read_manifest(folder / MANIFEST_NAME) for folder in folders}
     modules = {name: manifest.pop("modules") for name, manifest in manifests.items()}
     for name, names in modules.items():
@@ -188,7 +188,7 @@ def combine_in_place(root: Path | str, *, force: bool = False) -> CombineReport:
     try:
         unchanged = place.is_file() and read_regular(place, MAX_LIST_BYTES) == data
         if place.exists() and not unchanged and not force:
-            raise UsageError(f"{place}: another manifest is there; --force replaces it")
+            raise UsageError(f"{place}: another manifest is there; `force` replaces it")
         if not unchanged:
             with whole_files(place) as files:
                 files.make(place).write_bytes(data)

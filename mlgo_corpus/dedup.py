@@ -92,7 +92,7 @@ def dedup_corpus(
     output = None if output is None else local_output(output)
     placing = Placing(placing)
     if near is not None and not 0 < near <= 1:
-        raise UsageError(f"--near {near:g}: expected more than 0, and at most 1")
+        raise UsageError("expected more than 0, and at most 1", option="near", value=f"{near:g}")
     check_count("min_instructions", min_instructions, least=0)
     opened = open_corpus(corpus)
     if len(opened) == 0:

@@ -25,13 +25,13 @@ from mlgo_corpus import __version__
 from mlgo_corpus.compilers.find import built_toolchains, cache_folder
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.files.scratch import scratch_folder
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.files.text import option_key, os_reason
 from mlgo_corpus.runs.report import Report
 
 if TYPE_CHECKING:  # trying compilers needs numpy, which may be what is broken
     from mlgo_corpus.compilers.probe import Toolchain
 
-NO_COMPILER: Final = "install clang, or pip install 'mlgo-corpus[zig]', or name one with --compiler"
+NO_COMPILER: Final = f"install clang, or pip install 'mlgo-corpus[zig]', or name one with {option_key('compiler')}"
 
 # What the package itself needs: the module, the package.
 _NEEDED: Final = (
@@ -42,10 +42,11 @@ _NEEDED: Final = (
     ("rich", "rich"),
     ("typer", "typer"),
 )
+_ON_RAY: Final = f"{option_key('engine')} ray"
 # Extras: their module, their package, what it is for.
 _EXTRAS: Final = (
     ("zig", "ziglang", "ziglang", "a clang from pip, which the demo runs"),
-    ("ray", "ray", "ray", "--engine ray, SharedWorkers"),
+    ("ray", "ray", "ray", f"{_ON_RAY}, SharedWorkers"),
     ("report", "vl_convert", "vl-convert-python", "the charts of report"),
     ("report", "jinja2", "jinja2", "the pages of report"),
 )
@@ -152,7 +153,7 @@ def _machine(cache: Path) -> tuple[Finding, ...]:
     ]
     found.append(_walls())
     if (limit := _open_files()) is not None and limit < _FEW_FILES:
-        remedy = f"ulimit -n {2 * _FEW_FILES}, or fewer --jobs"
+        remedy = f"ulimit -n {2 * _FEW_FILES}, or fewer {option_key('jobs')}"
         found.append(Finding(Group.MACHINE, "open files", State.LIMITED, f"at most {limit}", remedy))
     return tuple(found)
 
@@ -253,7 +254,7 @@ def _verbs(toolchains: Sequence[Toolchain], packages: Sequence[Finding]) -> tupl
         *_compiler_verbs([one for one in toolchains if one.problem is None]),
         with_packages("demo", "ziglang"),
         with_packages("report", "vl-convert-python", "jinja2"),
-        with_packages("--engine ray", "ray"),
+        with_packages(_ON_RAY, "ray"),
         _object_storage(),
     )
 
@@ -268,7 +269,7 @@ def _compiler_verbs(working: Sequence[Toolchain]) -> tuple[Finding, ...]:
 
     wants: tuple[tuple[str, str, list[Toolchain], str], ...] = (
         ("build", "embeds bitcode", [one for one in working if one.embeds_bitcode], NO_COMPILER),
-        ("verify --rebuild", "works", list(working), NO_COMPILER),
+        (f"verify {option_key('rebuild')}", "works", list(working), NO_COMPILER),
         (
             "trace (inlining, own policies)",
             "holds live sessions",

@@ -16,7 +16,7 @@ from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.errors import FormatError, UsageError, WorkerError
 from mlgo_corpus.files.regular import read_file
-from mlgo_corpus.files.text import os_reason, printable
+from mlgo_corpus.files.text import option_key, os_reason, printable
 from mlgo_corpus.formats.bitcode.headers import ModuleHeader, read_module_header
 from mlgo_corpus.formats.commands.embedded import decode_options, split_options
 from mlgo_corpus.formats.objects.objfile import parse_objfile
@@ -28,9 +28,9 @@ _SECONDS = 120.0
 _REMEDIES = {
     Reason.NO_BITCODE: "compile it with clang and -Xclang -fembed-bitcode=all",
     Reason.NO_COMMAND: "compile with -Xclang -fembed-bitcode=all, which embeds the command as well; or extract with "
-    "--command-override",
-    Reason.RAW_LTO: "extract with --command-override; for ThinLTO see extract --thinlto; or compile without -flto and "
-    "with -Xclang -fembed-bitcode=all",
+    f"{option_key('command_override')}",
+    Reason.RAW_LTO: f"extract with {option_key('command_override')}; for ThinLTO see extract "
+    f"{option_key('thinlto')}; or compile without -flto and with -Xclang -fembed-bitcode=all",
     Reason.POST_OPT_IR: "compile with -Xclang -fembed-bitcode=all instead of -fembed-bitcode",
     Reason.UNPAIRED_COMMAND: "extract from the objects or archives it was linked from",
     Reason.TRUNCATED: "build it again; the file ends too early",
@@ -139,7 +139,7 @@ def _advice(path: str, modules: tuple[ExplainedModule, ...]) -> Iterator[str]:
     usable = sum(item.status == STATUS_OK and bool(item.options) for item in modules)
     if usable:
         what = "it" if len(modules) == 1 else f"{usable} of its {len(modules)} modules"
-        yield f"mlgo-corpus extract {shlex.quote(path)} --output CORPUS takes {what} into a corpus"
+        yield f"mlgo-corpus extract {shlex.quote(path)} {option_key('output')} CORPUS takes {what} into a corpus"
     for reason in reasons:
         if reason in _REMEDIES:
             yield f"{reason}: {_REMEDIES[reason]}"

@@ -206,7 +206,7 @@ def _chosen(rows: DatasetRows, reward: Reward) -> Reward:
     header = rows.header
     if not any(spec.name != REWARD_NAME for spec in header.features):
         raise UsageError(f"{rows.root}: its logs have no features")
-    others = "--reward zero writes 0, which is enough to imitate decisions; --reward none leaves it out"
+    others = "`reward` zero writes 0, which is enough to imitate decisions; `reward` none leaves it out"
     if reward is Reward.AUTO:
         reward = Reward.SIZE if task_name(header) == INLINING or header.score is None else Reward.LOGGED
     if reward is Reward.SIZE and not rows.has_rewards:
@@ -230,7 +230,7 @@ class _Export:
         paths = DatasetPaths.of(self.rows.root)
         inputs = (paths.root, paths.modules, paths.contexts)
         untold = output in finish_moves(output)
-        check_file(output, inputs, "name a file, or add --shards N for a folder of files", force=force or untold)
+        check_file(output, inputs, "name a file, or set `shards` for a folder of files", force=force or untold)
         with whole_files(output) as files:
             return self._write(files.folder, [files.make(output)])
 
@@ -288,7 +288,7 @@ class _Export:
 
 def _nothing_left(counts: SequenceCounts, min_steps: int) -> str:
     if counts.no_reward:
-        return f"no reward is known of {counts.no_reward} sequences; --reward zero writes 0"
+        return f"no reward is known of {counts.no_reward} sequences; `reward` zero writes 0"
     if counts.too_large:
         return f"{counts.too_large} sequences are larger than 2 GiB, which is the most that can be read"
-    return f"all {counts.too_short} sequences have fewer than {min_steps} steps; --min-steps 1 keeps them"
+    return f"all {counts.too_short} sequences have fewer than {min_steps} steps; `min_steps` 1 keeps them"

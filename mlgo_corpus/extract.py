@@ -23,7 +23,7 @@ from mlgo_corpus.compilers.limits import check_count
 from mlgo_corpus.corpus.folder import UNSPECIFIED_OVERRIDE
 from mlgo_corpus.engine.choice import HERE, EngineChoice
 from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.files.text import option_key, os_reason
 from mlgo_corpus.formats.commands.linkline import override_from_link_line
 from mlgo_corpus.runs.extract.journal import open_journal
 from mlgo_corpus.runs.extract.module import Settings
@@ -86,14 +86,14 @@ def extract_corpus(
     check_count("jobs", jobs)
     settings = Settings(
         names=SectionNames.of(bitcode_section, cmd_section),
-        thinlto=_choice("--thinlto", thinlto, ("local", "distributed")),
-        cmd_filters=tuple(_regex("--cmd-filter", item) for item in _several(cmd_filters)),
-        module_filter=None if module_filter is None else _regex("--module-filter", module_filter),
+        thinlto=_choice("thinlto", thinlto, ("local", "distributed")),
+        cmd_filters=tuple(_regex("cmd_filters", item) for item in _several(cmd_filters)),
+        module_filter=None if module_filter is None else _regex("module_filter", module_filter),
         require_command=require_command,
         overridden=thinlto == "local" or command_override is not None,
     )
     override = _Override(thinlto, thinlto_link_command, command_override)
-    chosen = _choice("--input-type", input_type, tuple(InputType))
+    chosen = _choice("input_type", input_type, tuple(InputType))
     kind = None if chosen is None else InputType(chosen)
 
     def objects() -> Iterator[BuildObject]:
@@ -110,18 +110,19 @@ def extract_corpus(
         # Listing the objects twice is cheap, holding millions of them would not be.
         total = 0 if progress is None else sum(1 for _ in objects())
         named = (*paths, *(() if build_dir is None else (build_dir,)))
-        options = {
-            "--input-type": kind,
-            "--thinlto": thinlto,
-            "--thinlto-link-command": override.link_command,
-            "--command-override": override.given,
-            "--cmd-filter": settings.cmd_filters,
-            "--module-filter": module_filter,
-            "--bitcode-section": bitcode_section,
-            "--cmd-section": cmd_section,
-            "--require-command": require_command,
-            "--dedup": dedup,
+        given = {
+            "input_type": kind,
+            "thinlto": thinlto,
+            "thinlto_link_command": override.link_command,
+            "command_override": override.given,
+            "cmd_filter": settings.cmd_filters,
+            "module_filter": module_filter,
+            "bitcode_section": bitcode_section,
+            "cmd_section": cmd_section,
+            "require_command": require_command,
+            "dedup": dedup,
         }
+        options = {option_key(name): value for name, value in given.items()}
         inputs_digest = digest_of(os.path.abspath(item) for item in named)
     except FormatError as error:
         raise UsageError(str(error)) from error
@@ -164,15 +165,18 @@ class _Override:
 
     def __post_init__(self) -> None:
         if self.given is not None and not self.given:
-            raise UsageError("--command-override: expected a command, found nothing")
+            raise UsageError("expected a command, found nothing", option="command_override")
         if self.link_command is None:
             return
         if self.thinlto != "local" or self.given is not None:
-            raise UsageError("--thinlto-link-command belongs to --thinlto local, and not with --command-override")
+            raise UsageError(
+                "requires `thinlto` local, and cannot be combined with `command_override`",
+                option="thinlto_link_command",
+            )
         try:  # with any triple: whether it is a link command must not turn out at the end
             override_from_link_line(self.link_command, "x86_64-unknown-linux-gnu")
         except FormatError as error:
-            raise UsageError(f"--thinlto-link-command: {error}") from error
+            raise UsageError(str(error), option="thinlto_link_command") from error
 
     def for_triple(self, triple: str | None) -> Sequence[str] | None:
         """Give the override of a corpus whose modules have this target triple."""
@@ -192,7 +196,7 @@ def _several(values: Iterable[Text] | Text) -> list[Text]:
 
 def _choice(option: str, value: str | None, choices: Sequence[str]) -> str | None:
     if value is not None and value not in choices:
-        raise UsageError(f"{option} {value}: expected {' or '.join(choices)}")
+        raise UsageError(f"expected {' or '.join(choices)}", option=option, value=value)
     return value
 
 
@@ -200,7 +204,7 @@ def _regex(option: str, pattern: str) -> str:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise UsageError(f"{option} {pattern}: not a regular expression: {error}") from error
+        raise UsageError(f"not a regular expression: {error}", option=option, value=pattern) from error
     return pattern
 
 
@@ -243,12 +247,12 @@ def _hints(run: ExtractionRun) -> Iterator[str]:
     if run.override == UNSPECIFIED_OVERRIDE:
         yield (
             "the corpus has no command yet (its global_command_override is <UNSPECIFIED>): "
-            "--thinlto-link-command FILE derives one from the link, --command-override 'ARGS' gives one"
+            "`thinlto_link_command` derives one from the link, `command_override` sets one"
         )
     if many(Reason.MISSING):
         yield (
             f"{_count(counts[Reason.MISSING], 'object')} not there, such as {report.examples[Reason.MISSING][0]}: run "
-            "the build first (what parameter files and aquery output name is relative to --build-dir)"
+            "the build first (what parameter files and aquery output name is relative to `build_dir`)"
         )
     if counts[Reason.POST_OPT_IR]:
         yield (
@@ -258,7 +262,7 @@ def _hints(run: ExtractionRun) -> Iterator[str]:
     if report.without_command:
         yield (
             f"{_count(report.without_command, 'module')} without a command, and trainers refuse a corpus with such "
-            "modules: --command-override 'ARGS' gives one for all, --require-command leaves them out"
+            "modules: `command_override` sets one for all, `require_command` leaves them out"
         )
     if report.split_removed:
         yield "the corpus is another one now, and its split is gone: mlgo-corpus split divides it anew"
@@ -267,7 +271,7 @@ def _hints(run: ExtractionRun) -> Iterator[str]:
     if report.duplicates and not counts[Reason.DUPLICATE]:
         yield (
             f"{_count(report.duplicates, 'module')} the same as another, such as an object and its copy in an archive: "
-            "--dedup keeps one of each"
+            "`dedup` keeps one of each"
         )
     if any(counts[reason] for reason in (Reason.TRUNCATED, Reason.MALFORMED, Reason.UNPAIRED_COMMAND)):
         yield "mlgo-corpus explain OBJECT says more about a single file"

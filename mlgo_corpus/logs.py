@@ -156,19 +156,23 @@ def convert_logs(
     started = time.perf_counter()
     output = Path(output)
     if compression not in COMPRESSIONS:
-        raise UsageError(f"--compression {compression}: expected {', '.join(COMPRESSIONS[:-1])} or {COMPRESSIONS[-1]}")
+        raise UsageError(
+            f"expected {', '.join(COMPRESSIONS[:-1])} or {COMPRESSIONS[-1]}", option="compression", value=compression
+        )
     check_count("rows_per_file", rows_per_file)
     check_count("jobs", jobs)
     if context_regex is not None:
         try:
             re.compile(context_regex)
         except re.error as error:
-            raise UsageError(f"--context-regex {context_regex}: not a regular expression: {error}") from error
+            raise UsageError(
+                f"not a regular expression: {error}", option="context_regex", value=context_regex
+            ) from error
     single = DatasetPaths.of(output).single
     if single and rows_per_file is not None:
-        raise UsageError(f"--rows-per-file: {output} is one file; name a folder instead")
+        raise UsageError(f"{output} is one file; name a folder instead", option="rows_per_file")
     if single and group_by_header:
-        raise UsageError(f"--group-by-header: {output} is one file; name a folder instead")
+        raise UsageError(f"{output} is one file; name a folder instead", option="group_by_header")
     logs = find_logs([inputs] if isinstance(inputs, str | Path) else inputs, exclude=output)
     conversion = _Conversion(
         WriteOptions(compression, rows_per_file, context_regex, single=single),
@@ -181,7 +185,7 @@ def convert_logs(
     pipes = [log for log in logs if log.size is None]
     if pipes:
         if len(logs) > 1 or group_by_header:
-            raise UsageError(f"{pipes[0].path}: a pipe has to be the only input, without --group-by-header")
+            raise UsageError(f"{pipes[0].path}: a pipe has to be the only input, without `group_by_header`")
         [report] = conversion.convert([_Group(output, None, logs, ())])
     else:
         by_header, failed = _read_headers(logs)
@@ -193,7 +197,7 @@ def convert_logs(
             groups = tuple(_groups(by_header, failed, output))
             others = find_other_datasets(output, frozenset(group.output.name for group in groups))
             if others and not force:
-                raise UsageError(f"{others[0]}: made by another call, of other logs; --force removes it")
+                raise UsageError(f"{others[0]}: made by another call, of other logs; `force` removes it")
             report = _sum_of(output, conversion.convert(groups))
             for other in others:
                 shutil.rmtree(other)
@@ -359,14 +363,14 @@ def _read_headers(logs: Sequence[LogFile]) -> tuple[dict[LogHeader, list[LogFile
 def _different_headers(by_header: dict[LogHeader, list[LogFile]]) -> str:
     (first, first_logs), (second, second_logs), *_ = by_header.items()
     paths = f"{first_logs[0].path} and {second_logs[0].path}"
-    return f"{paths} have different headers: {first.difference(second)}; --group-by-header makes a dataset of each"
+    return f"{paths} have different headers: {first.difference(second)}; `group_by_header` makes a dataset of each"
 
 
 def _nothing_converted(rows: Sequence[LogRow]) -> str:
     more = f" (and {len(rows) - 1} more logs failed)" if len(rows) > 1 else ""
     advice = ""
     if rows[0].reason in (LogReason.TRUNCATED, LogReason.MALFORMED, LogReason.SECOND_HEADER) and rows[0].header:
-        advice = "; --allow-truncated keeps its whole observations"
+        advice = "; `allow_truncated` keeps its whole observations"
     return f"{rows[0].source}: {rows[0].detail}{more}{advice}"
 
 
@@ -470,7 +474,7 @@ def _log_files(output: Path, names: Sequence[str], *, force: bool) -> Iterator[l
     places = [output / name for name in names]
     for place in places:
         if os.path.lexists(place) and not (force or place in untold):
-            raise UsageError(f"{place}: is there already; --force replaces it")
+            raise UsageError(f"{place}: is there already; `force` replaces it")
     try:
         if output.is_dir():  # which may hold other files, or be a mount point: it stays, and the logs are moved into it
             with whole_files(anchor) as files:

@@ -93,10 +93,10 @@ def make_corpus(
     names = _find_modules(folder)
     override = None if default_args is None else tuple(default_args)
     if override is not None and not override:
-        raise UsageError("--default-args: expected a command, found nothing")
+        raise UsageError("expected a command, found nothing", option="default_args")
     with_index = frozenset(name for name in names if os.path.isfile(folder / (name + THINLTO_INDEX_SUFFIX)))
     if override is None and not any(os.path.isfile(folder / (name + COMMAND_SUFFIX)) for name in names):
-        raise UsageError(f"{folder}: no module has a command of its own, a .cmd file; --default-args gives one for all")
+        raise UsageError(f"{folder}: no module has a command of its own, a .cmd file; `default_args` sets one for all")
     modules = [Module(folder, name, bool(with_index), override) for name in names]
 
     def scanned() -> Iterator[tuple[Module, ModuleRow]]:
@@ -114,7 +114,9 @@ def make_corpus(
         return _report(folder, rows, bool(with_index), unchanged, started)
     output = local_output(output)
     if output.resolve() == folder.resolve():
-        raise UsageError(f"--output {output}: is {folder}; without --output that folder itself becomes a corpus")
+        raise UsageError(
+            f"is {folder}; without `output` that folder itself becomes a corpus", option="output", value=output
+        )
     check_apart(output, [folder])
     stamps = [_stamps(folder, name) for name in names]
     request = digest_of_request("make", str(placing), os.path.abspath(folder), override, names, stamps)
@@ -185,7 +187,7 @@ def _in_place(
     """Give a folder a manifest and a table; tell whether the manifest was there."""
     manifest = folder / MANIFEST_NAME
     if (folder / STATE_FOLDER / "lock").exists():
-        raise UsageError(f"{folder}: is a corpus that extract keeps up to date; name another --output")
+        raise UsageError(f"{folder}: is a corpus that extract keeps up to date; name another `output`")
     found = list(scanned)
     rows = [row for _, row in found]
     _check_any(folder, rows)
@@ -195,7 +197,7 @@ def _in_place(
             before = _modules_before(manifest, has_thinlto=has_thinlto, override=override)
             same = before is not None and len(before) == len(names) and set(before) == set(names)
             if os.path.lexists(manifest) and not same and not force:
-                raise UsageError(f"{manifest}: another manifest is there; --force replaces it")
+                raise UsageError(f"{manifest}: another manifest is there; `force` replaces it")
             unchanged = _is_own_table(folder / MODULES_NAME, rows, force=force)
             if not unchanged:
                 about = {"tool": "mlgo-corpus", "version": __version__, "made_by": "make"}
@@ -225,7 +227,7 @@ def _is_own_table(table: Path, rows: Sequence[ModuleRow], *, force: bool) -> boo
     except CorpusError:
         pass
     if not force:
-        raise UsageError(f"{table}: another table is there; --force replaces it")
+        raise UsageError(f"{table}: another table is there; `force` replaces it")
     return False
 
 

@@ -148,7 +148,7 @@ def split_corpus(
     placing = Placing(placing)
     wanted = check_fractions(fractions, ",".join(map(str, fractions)))
     if max_component is not None and not 0 < max_component <= 1:
-        raise UsageError(f"--max-component {max_component:g}: expected more than 0, and at most 1")
+        raise UsageError("expected more than 0, and at most 1", option="max_component", value=f"{max_component:g}")
     check_count("min_instructions", min_instructions, least=0)
     check_count("seed", seed, least=0)
     opened = open_corpus(corpus)
@@ -158,11 +158,11 @@ def split_corpus(
         check_inputs(output, [opened], placing)
     elif opened.packed:
         raise UsageError(
-            f"{opened.location}: is packed, and stays as it is: --output DIR makes a corpus of each side; "
+            f"{opened.location}: is packed, and stays as it is: `output` makes a corpus of each side; "
             "or divide the corpus before it is packed"
         )
     elif Path(corpus).name.startswith(MANIFEST_STEM):
-        raise UsageError(f"{corpus}: is one side of a split; name the corpus's folder, or --output for a split of it")
+        raise UsageError(f"{corpus}: is one side of a split; name the corpus's folder, or `output` for a split of it")
     columns, problems = read_corpus_functions(opened, opened.names, jobs=jobs or available_cpus(), progress=progress)
     columns = columns.of_at_least(min_instructions)
     unreadable = frozenset(name for name, _ in problems)
@@ -253,7 +253,7 @@ class _Split:
             with whole_files(folder / MODULES_NAME) as files:
                 there = {path: read_regular(path, MAX_LIST_BYTES) for path in wanted if path.is_file()}
                 if there and there != wanted and not force:
-                    raise UsageError(f"{folder}: has been split otherwise; --force divides it anew")
+                    raise UsageError(f"{folder}: has been split otherwise; `force` divides it anew")
                 for path in there:  # sides of two splits have modules in common
                     files.remove(path)
                 self._write_column(folder / MODULES_NAME, files.make(folder / MODULES_NAME), sizes)

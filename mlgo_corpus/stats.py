@@ -103,7 +103,7 @@ def corpus_stats(corpus: Path | str, *, by: str | None = None, depth: int = 1) -
     """
     started = time.perf_counter()
     if by is not None and by not in GROUPS:
-        raise UsageError(f"--by {by}: expected one of {', '.join(GROUPS)}")
+        raise UsageError(f"expected one of {', '.join(GROUPS)}", option="by", value=by)
     check_count("depth", depth)
     opened = open_corpus(corpus)
     tally = _Tally(by, depth)

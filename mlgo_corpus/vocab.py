@@ -154,7 +154,7 @@ def write_vocabulary(
     check_count("jobs", jobs)
     check_count("seed", seed, least=0)
     if sample is not None and not 0 < sample <= 1:
-        raise UsageError(f"--sample {sample:g}: expected more than 0, and at most 1")
+        raise UsageError("expected more than 0, and at most 1", option="sample", value=f"{sample:g}")
     place = output_here(output, "a vocabulary", "a folder")
     with ExitStack() as stack:
         chosen = chosen_rows(dataset, module_filter=module_filter, modules_file=modules_file)
@@ -245,7 +245,7 @@ def _chosen(
     there = {spec.name: Column(spec, named[spec.name]) for spec in header.columns}
     if features:
         if unknown := [name for name in features if name not in there]:
-            raise UsageError(f"--feature {unknown[0]}: there is none; there are {', '.join(there)}")
+            raise UsageError(f"expected one of {', '.join(there)}", option="features", value=unknown[0])
         skipped: tuple[str, ...] = ()
         wanted = list(dict.fromkeys(features))
     else:
@@ -254,12 +254,12 @@ def _chosen(
         skipped = tuple(name for name in there if name in left_out)
         wanted = [name for name in there if name not in left_out]
     if not wanted:
-        raise UsageError(f"{rows.root}: there is no feature that a model normalises; --feature NAME names one")
+        raise UsageError(f"{rows.root}: a model normalises none of its features; `features` names others")
     for name in wanted:
         if not name or name.startswith(".") or not name.isprintable() or set(name) & {"/", "\\"}:
-            raise UsageError(f"feature {shown(name)}: cannot be a file's name; --feature NAME chooses others")
+            raise UsageError(f"feature {shown(name)}: cannot be a file's name; `features` chooses others")
         if len(name.encode()) > _LONGEST_NAME:
-            raise UsageError(f"feature {shown(name)}: too long for a file's name; --feature NAME chooses others")
+            raise UsageError(f"feature {shown(name)}: too long for a file's name; `features` chooses others")
     return [there[name] for name in wanted], skipped
 
 

@@ -83,7 +83,7 @@ def test_another_manifest_is_not_replaced_unasked(tmp_path: Path) -> None:
     before = files(tmp_path)
     with pytest.raises(UsageError) as caught:
         combine_in_place(tmp_path)
-    assert str(caught.value) == f"{tmp_path}/corpus_description.json: another manifest is there; --force replaces it"
+    assert str(caught.value) == f"{tmp_path}/corpus_description.json: another manifest is there; `force` replaces it"
     assert files(tmp_path) == before
     assert combine_in_place(tmp_path, force=True).modules == 2
     assert manifest(tmp_path)["modules"] == ["one/a", "two/b"]
@@ -100,7 +100,7 @@ def test_a_name_that_leaves_its_folder_is_refused(tmp_path: Path, name: str) -> 
 
 
 def test_a_folder_that_holds_no_corpora(tmp_path: Path) -> None:
-    message = "no folder in it has a corpus_description.json; --root wants the folder that holds corpora"
+    message = "no folder in it has a corpus_description.json; `root` is the folder that holds the corpora"
     with pytest.raises(UsageError, match=message):
         combine_in_place(tmp_path)
     with pytest.raises(UsageError, match=message):

@@ -181,7 +181,7 @@ def test_another_one_is_replaced_only_by_force(
         patch.setattr("mlgo_corpus.pack.PART_BYTES", 500)
         pack_corpus(small, url)
     before = there(bucket)
-    with pytest.raises(UsageError, match=r"^s3://bucket/corpus: packed of another corpus, or not whole; --force"):
+    with pytest.raises(UsageError, match=r"^s3://bucket/corpus: packed of another corpus, or not whole; `force`"):
         pack_corpus(other, url)
     assert there(bucket) == before
     pack_corpus(other, url, force=True)
@@ -538,7 +538,7 @@ def test_a_corpus_behind_a_url_is_an_input(bucket: str, lua22: Path, tmp_path: P
 
     for near in (None, 0.3):
         assert dedup_corpus(url, near=near, jobs=1).dropped == dedup_corpus(lua22, near=near, jobs=1).dropped
-    with pytest.raises(UsageError, match=r"^s3://bucket/all/corpus: is packed, and stays as it is: --output DIR"):
+    with pytest.raises(UsageError, match=r"^s3://bucket/all/corpus: is packed, and stays as it is: `output` makes"):
         split_corpus(url)
     split_corpus(url, output=tmp_path / "sides", jobs=1)
     assert split_corpus(lua22, output=tmp_path / "sides", jobs=1).unchanged

@@ -173,7 +173,7 @@ def _prepare(folder: Path, units: list[_Unit], commands: list[dict[str, Any]], *
     database = folder / COMMANDS_NAME
     state_path = folder / STATE_NAME
     if database.exists() and not state_path.exists() and not force:
-        raise UsageError(f"{database}: not the demo's; name another --output, or add --force to replace it")
+        raise UsageError(f"{database}: not the demo's; name another `output`, or add `force` to replace it")
     text = json.dumps(commands, indent=1).encode() + b"\n"
     version = importlib.metadata.version("ziglang")
     state = json.dumps({"ziglang": version, "commands": hashlib.sha256(text).hexdigest()}).encode()

@@ -114,8 +114,11 @@ def _published(place: RemotePath, run: Callable[[Path], Report], *, force: bool,
 
 
 def _renamed(error: MlgoCorpusError, local: str, shown: str) -> MlgoCorpusError:
-    """Let an error speak of the URL."""
-    if type(error) in (UsageError, MlgoCorpusError, CorpusError) and local in str(error):
+    """Return an error that names the URL instead of the local path."""
+    if type(error) is UsageError and local in str(error):
+        value = None if error.value is None else error.value.replace(local, shown)
+        return UsageError(error.message.replace(local, shown), option=error.option, value=value)
+    if type(error) in (MlgoCorpusError, CorpusError) and local in str(error):
         return type(error)(str(error).replace(local, shown))
     return error
 

@@ -27,6 +27,7 @@ from mlgo_corpus.files.atomic import FileStamp, create_file
 from mlgo_corpus.files.lock import open_locked
 from mlgo_corpus.files.names import MANIFEST_NAME, MODULES_NAME, STATE_FOLDER, checked_name
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, open_regular
+from mlgo_corpus.files.text import option_key
 
 _JOURNAL = "extract.jsonl"
 _RUNNING = "extract.jsonl.new"
@@ -205,7 +206,7 @@ def open_journal(output: Path, header: dict[str, Any], *, force: bool) -> Journa
             _clear(output, journal)
         elif journal.header is not None and (difference := _difference(journal.header, header)):
             raise UsageError(
-                f"{output}: was extracted {difference}; name another --output, or add --force to replace it"
+                f"{output}: was extracted {difference}; name another `output`, or add `force` to replace it"
             )
         journal.begin(header)
     except BaseException:
@@ -217,26 +218,27 @@ def open_journal(output: Path, header: dict[str, Any], *, force: bool) -> Journa
 def _refuse_others(output: Path, *, force: bool) -> None:
     """Refuse to write where something else is."""
     if output.exists() and not output.is_dir():
-        raise UsageError(f"{output}: not a folder; name another --output")
+        raise UsageError(f"{output}: not a folder; name another `output`")
     ours = (output / STATE_FOLDER).is_dir()
     if not ours and not force and output.is_dir() and any(output.iterdir()):
         what = f"a corpus without {STATE_FOLDER}" if (output / MANIFEST_NAME).exists() else "not empty, and no corpus"
-        raise UsageError(f"{output}: {what}; name another --output, or add --force to write there all the same")
+        raise UsageError(f"{output}: {what}; name another `output`, or add `force` to write there all the same")
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """Say how the run before differed, if one cannot bring the other's corpus up to date."""
     if before.get("inputs") != now["inputs"]:
-        return "from other inputs, or with another --build-dir"
+        return "from other inputs, or with another `build_dir`"
     options = json.loads(json.dumps(now["options"]))
     for option, value in before.get("options", {}).items():
         if options.get(option) == value:
             continue
+        parameter = f"`{option.removeprefix('--').replace('-', '_')}`"
         if value in (None, False, []):
-            return f"without {option}"
-        if value is True or option == "--thinlto-link-command":
-            return f"with {'another ' if value is not True else ''}{option}"
-        return f"with {option} {shlex.join(value) if isinstance(value, list) else value}"
+            return f"without {parameter}"
+        if value is True or option == option_key("thinlto_link_command"):
+            return f"with {'another ' if value is not True else ''}{parameter}"
+        return f"with {parameter} {shlex.join(value) if isinstance(value, list) else value}"
     return None
 
 

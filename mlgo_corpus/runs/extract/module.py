@@ -31,7 +31,7 @@ from mlgo_corpus.files.names import (
     safe_module_name,
 )
 from mlgo_corpus.files.regular import read_file
-from mlgo_corpus.files.text import os_reason, printable, storable
+from mlgo_corpus.files.text import option_key, os_reason, printable, storable
 from mlgo_corpus.formats.bitcode import headers as bitcode
 from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.commands.embedded import CommandFacts, decode_options, split_options
@@ -221,7 +221,7 @@ class _Job:
         if (left_out := self._left_out(name, item)) is not None:
             return row._replace(status=STATUS_SKIPPED, reason=str(Reason.FILTERED), detail=left_out)
         if settings.require_command and not own_command and not settings.overridden:
-            left_out = f"--require-command: {detail}"
+            left_out = f"{option_key('require_command')}: {detail}"
             return row._replace(status=STATUS_SKIPPED, reason=str(Reason.FILTERED), detail=left_out)
         if settings.thinlto is not None:
             try:
@@ -247,12 +247,12 @@ class _Job:
         """Give the filter that leaves a module out."""
         pattern = self._settings.module_filter
         if pattern is not None and not _compiled(pattern).search(name):
-            return f"--module-filter {pattern}"
+            return f"{option_key('module_filter')} {pattern}"
         if self._settings.cmd_filters:
             options = decode_options(split_options(item.command or b""))
             for pattern in self._settings.cmd_filters:
                 if not any(map(_compiled(pattern).search, options)):
-                    return f"--cmd-filter {pattern}: found in no option"
+                    return f"{option_key('cmd_filter')} {pattern}: found in no option"
         return None
 
     def _thinlto_index(self, facts: CommandFacts | None) -> Buffer:

@@ -432,7 +432,7 @@ def test_again_it_is_there_already(small: Path, tmp_path: Path) -> None:
     assert not unpack_corpus(tmp_path / "packed", tmp_path / "again").unchanged
     assert unpack_corpus(tmp_path / "packed", tmp_path / "again").unchanged
     (tmp_path / "packed/data/part-00000.parquet").write_bytes(b"")
-    with pytest.raises(UsageError, match=r"/packed: packed of another corpus, or not whole; --force replaces it$"):
+    with pytest.raises(UsageError, match=r"/packed: packed of another corpus, or not whole; `force` replaces it$"):
         pack_corpus(small, tmp_path / "packed")
     assert not pack_corpus(small, tmp_path / "packed", force=True).unchanged
     assert pack_corpus(small, tmp_path / "packed").unchanged
@@ -499,7 +499,7 @@ def test_what_is_none(small: Path, tmp_path: Path) -> None:
     write_manifest(small / MANIFEST, [], has_thinlto=False, override=None)
     with pytest.raises(UsageError, match=r"/corpus: has no modules$"):
         pack_corpus(small, tmp_path / "none")
-    with pytest.raises(UsageError, match=r"^--jobs 0: expected at least 1$"):
+    with pytest.raises(UsageError, match=r"^jobs 0: expected at least 1$"):
         pack_corpus(small, tmp_path / "none", jobs=0)
     assert sorted(os.listdir(tmp_path)) == ["corpus", "packed"]
 

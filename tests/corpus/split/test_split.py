@@ -187,7 +187,7 @@ def test_another_split_wants_force(corpus: Path) -> None:
     assert not split_corpus(corpus).unchanged
     assert split_corpus(corpus).unchanged
     manifest = (corpus / "corpus_description.test.json").read_bytes()
-    with pytest.raises(UsageError, match="has been split otherwise; --force divides it anew"):
+    with pytest.raises(UsageError, match="has been split otherwise; `force` divides it anew"):
         split_corpus(corpus, seed=1)
     assert (corpus / "corpus_description.test.json").read_bytes() == manifest
     assert not split_corpus(corpus, seed=1, force=True).unchanged

@@ -143,7 +143,7 @@ def dataset(datasets: dict[str, Path], tmp_path: Path) -> Path:
 @pytest.mark.parametrize("reward", ["zero", "none", "logged"])
 def test_real_logs(datasets: dict[str, Path], tmp_path: Path, kind: str, reward: str) -> None:
     if (kind, reward) == ("inlining", "logged"):
-        with pytest.raises(UsageError, match="its logs have no score; --reward zero writes 0"):
+        with pytest.raises(UsageError, match="its logs have no score; `reward` zero writes 0"):
             export_tfrecord(datasets[kind], tmp_path / "t", reward=reward)
         return
     logs = logs_of(kind)
@@ -180,7 +180,7 @@ def test_rewards_of_runs(dataset: Path, tmp_path: Path) -> None:
 
 def test_no_reward_at_all(dataset: Path, tmp_path: Path) -> None:
     make_trace(dataset, {})
-    with pytest.raises(UsageError, match="no reward is known of 3 sequences; --reward zero writes 0"):
+    with pytest.raises(UsageError, match="no reward is known of 3 sequences; `reward` zero writes 0"):
         export_tfrecord(dataset, tmp_path / "t")
     assert not (tmp_path / "t").exists()
 
@@ -189,7 +189,7 @@ def test_auto_is_what_the_task_has(datasets: dict[str, Path], tmp_path: Path) ->
     for kind in KINDS[1:]:
         assert export_tfrecord(datasets[kind], tmp_path / kind).reward == "logged"
         assert (tmp_path / kind).read_bytes() == expected(logs_of(kind), "logged")
-    with pytest.raises(UsageError, match="made from training logs, which tell no sizes: a trace does; --reward zero"):
+    with pytest.raises(UsageError, match="made from training logs, which tell no sizes: a trace does; `reward` zero"):
         export_tfrecord(datasets["inlining"], tmp_path / "inlining")
 
 
@@ -202,7 +202,7 @@ def test_the_fewest_steps(datasets: dict[str, Path], tmp_path: Path, min_steps: 
 
 
 def test_all_too_short(datasets: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="all 5 sequences have fewer than 1000 steps; --min-steps 1 keeps them"):
+    with pytest.raises(UsageError, match="all 5 sequences have fewer than 1000 steps; `min_steps` 1 keeps them"):
         export_tfrecord(datasets["regalloc-eviction"], tmp_path / "t", min_steps=1000)
     assert list(tmp_path.iterdir()) == []
 
@@ -427,10 +427,10 @@ def test_some_modules(datasets: dict[str, Path], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"min_steps": 0}, "--min-steps 0: expected at least 1"),
-        ({"jobs": 0}, "--jobs 0: expected at least 1"),
-        ({"shards": 0}, "--shards 0: expected at least 1"),
-        ({"shards": 10**9}, "--shards 1000000000: expected at most 10000"),
+        ({"min_steps": 0}, "min_steps 0: expected at least 1"),
+        ({"jobs": 0}, "jobs 0: expected at least 1"),
+        ({"shards": 0}, "shards 0: expected at least 1"),
+        ({"shards": 10**9}, "shards 1000000000: expected at most 10000"),
         ({"module_filter": "("}, r"--module-filter \(: not a regular expression"),
         ({"module_filter": "nowhere"}, "--module-filter nowhere: .* has decisions of no such module"),
         ({"modules_file": "none"}, "--modules-file none: No such file or directory"),
@@ -462,7 +462,7 @@ def test_nothing_is_replaced_silently(datasets: dict[str, Path], tmp_path: Path)
     export_tfrecord(datasets["inlining"], tmp_path / "t", reward="zero", force=True)
     assert (tmp_path / "t").read_bytes() == expected(logs_of("inlining"), zero(logs_of("inlining")))
     (tmp_path / "folder").mkdir()
-    with pytest.raises(UsageError, match=r"folder: is a folder; name a file, or add --shards N"):
+    with pytest.raises(UsageError, match=r"folder: is a folder; name a file, or set `shards`"):
         export_tfrecord(datasets["inlining"], tmp_path / "folder", reward="zero", force=True)
 
 
@@ -481,7 +481,7 @@ def test_what_is_read_and_what_is_no_file_is_never_written_over(tmp_path: Path) 
 
 
 def test_folders_that_were_made_for_nothing_go(datasets: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--min-steps 1 keeps them"):
+    with pytest.raises(UsageError, match="`min_steps` 1 keeps them"):
         export_tfrecord(datasets["inlining"], tmp_path / "new" / "folder" / "t", reward="zero", min_steps=10**6)
     assert list(tmp_path.iterdir()) == []
     export_tfrecord(datasets["inlining"], tmp_path / "new" / "folder" / "t", reward="zero")

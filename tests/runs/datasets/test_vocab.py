@@ -188,7 +188,7 @@ def test_names_that_are_no_file_s(tmp_path: Path, name: str) -> None:
     for _ in range(3):
         log.observation([np.array([1]), np.array([2])])
     dataset = make_dataset(tmp_path / "in", {"a.log": log.data})
-    with pytest.raises(UsageError, match="file's name; --feature NAME chooses others"):
+    with pytest.raises(UsageError, match="file's name; `features` chooses others"):
         write_vocabulary(dataset, tmp_path / "v")
     write_vocabulary(dataset, tmp_path / "v", features=["y"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "v"]
@@ -198,14 +198,14 @@ def test_names_that_are_no_file_s(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"buckets": 0}, "--buckets 0: expected at least 1"),
-        ({"buckets": 10**9}, "--buckets 1000000000: expected at most 1000000"),
-        ({"jobs": 0}, "--jobs 0: expected at least 1"),
-        ({"seed": -1}, "--seed -1: expected at least 0"),
-        ({"sample": 0.0}, "--sample 0: expected more than 0, and at most 1"),
-        ({"sample": 1.5}, "--sample 1.5: expected more than 0, and at most 1"),
-        ({"sample": float("nan")}, "--sample nan: expected more than 0"),
-        ({"features": ["nothing"]}, "--feature nothing: there is none; there are sroa_savings, "),
+        ({"buckets": 0}, "buckets 0: expected at least 1"),
+        ({"buckets": 10**9}, "buckets 1000000000: expected at most 1000000"),
+        ({"jobs": 0}, "jobs 0: expected at least 1"),
+        ({"seed": -1}, "seed -1: expected at least 0"),
+        ({"sample": 0.0}, "sample 0: expected more than 0, and at most 1"),
+        ({"sample": 1.5}, "sample 1.5: expected more than 0, and at most 1"),
+        ({"sample": float("nan")}, "sample nan: expected more than 0"),
+        ({"features": ["nothing"]}, "features nothing: expected one of sroa_savings, "),
         ({"module_filter": "nowhere"}, "has decisions of no such module"),
     ],
 )
