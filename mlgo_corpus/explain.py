@@ -1,4 +1,4 @@
-"""The explain stage: what one file holds, what it lacks, and what to do about it."""
+"""The explain stage: find out what one file holds, what it lacks, and what to do about it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class ExplainedModule:
-    """One module of the file, or what stands in its place."""
+    """One module of the file, or a member that is not a module."""
 
     member: str | None
     status: str
@@ -59,13 +59,13 @@ class ExplainedModule:
 
 @dataclass(frozen=True, slots=True)
 class Explanation(Report):
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
         path: the file.
         kind: what it is, in a few words.
-        size: bytes.
-        sections: (name, bytes) of each section, where it has sections.
+        size: its size in bytes.
+        sections: (name, bytes) of each section, if it has sections.
         modules: one for each module or member.
         advice: what to do, most needed first.
     """
@@ -79,11 +79,11 @@ class Explanation(Report):
 
 
 def explain_file(path: Path | str, *, names: SectionNames | None = None) -> Explanation:
-    """Look into an object, an archive, a linked binary or a bitcode file, in a process of its own.
+    """Examine an object, an archive, a linked binary or a bitcode file, in a separate process.
 
     Raises:
         UsageError: the file cannot be opened.
-        WorkerError: looking into it killed that process, or took too long.
+        WorkerError: that process died, or took too long.
     """
     work = partial(_explain, names or SectionNames())
     (result,) = parallel_map(work, [str(path)], jobs=1, limit=_SECONDS)

@@ -1,7 +1,7 @@
-"""The extract stage: from what a build left on disk to a corpus.
+"""The extract stage: make a corpus from the files that a build left on disk.
 
-What is asked for is checked here, before anything is written; `mlgo_corpus.runs.extract.run` does the work; what came
-of it is put into words here.
+This module checks the request before anything is written, and turns the result into hints;
+`mlgo_corpus.runs.extract.run` does the work.
 """
 
 from __future__ import annotations
@@ -59,22 +59,22 @@ def extract_corpus(
     Args:
         inputs: compile_commands.json files, linker parameter files, Bazel aquery output, folders, objects, archives,
             linked binaries, in any mixture.
-        output: the corpus; made, or brought up to date if it was made from the same inputs with the same options.
-        input_type: what the inputs are, where their content does not tell.
-        build_dir: what paths in linker parameter files and aquery output are relative to.
+        output: the corpus; made, or updated if it was made from the same inputs with the same options.
+        input_type: the type of the inputs, if their content does not show it.
+        build_dir: the folder that paths in linker parameter files and aquery output are relative to.
         thinlto: ``local`` or ``distributed``, as LLVM's extract_ir means them.
-        thinlto_link_command: the tokens of the link command of a local ThinLTO build, to derive its override from.
+        thinlto_link_command: the tokens of a local ThinLTO build's link command, from which the override is derived.
         command_override: one command for all modules, for the manifest's ``global_command_override``.
-        cmd_filters: regular expressions; each must be found in some option of a module's command.
-        module_filter: a regular expression to be found in the module's name.
-        bitcode_section: the section to look in instead of the usual ones.
-        cmd_section: likewise for commands.
+        cmd_filters: regular expressions; each must match some option of a module's command.
+        module_filter: a regular expression that must match somewhere in the module's name.
+        bitcode_section: the section that holds bitcode, instead of the usual ones.
+        cmd_section: the section that holds commands, instead of the usual ones.
         require_command: leave out modules that have no command.
-        dedup: keep one of the modules whose bitcode and command are the same.
+        dedup: keep one of several modules with the same bitcode and command.
         jobs: worker processes; by default the CPUs this process may use, or the cluster's.
         force: replace a corpus that was made from other inputs or with other options.
-        engine: where objects are read: on this machine, or on a cluster.
-        progress: is told (objects done, objects in all).
+        engine: where objects are read: on this machine or on a cluster.
+        progress: called with (objects done, objects in all).
 
     Raises:
         UsageError: the inputs or options cannot be used; nothing was written.
@@ -103,11 +103,11 @@ def extract_corpus(
         return iter_build_objects(paths, input_type=kind, exclude=output, build_dir=build_path)
 
     try:
-        found = objects()  # looks at every input before anything is written
+        found = objects()  # checks every input before anything is written
         first = next(found, None)
         if first is None:
             raise UsageError(_nothing_to_read(paths, thinlto))
-        # Listing the objects twice is cheap, holding millions of them would not be.
+        # Listing the objects twice is cheap; keeping millions of them in memory is not.
         total = 0 if progress is None else sum(1 for _ in objects())
         named = (*paths, *(() if build_dir is None else (build_dir,)))
         given = {
@@ -153,10 +153,10 @@ def extract_corpus(
 
 @dataclass(frozen=True, slots=True)
 class _Override:
-    """Where the manifest's ``global_command_override`` comes from, if there is one.
+    """The source of the manifest's ``global_command_override``, if there is one.
 
     Raises:
-        UsageError: the options contradict each other, or the link command is none.
+        UsageError: the options contradict each other, or the link command is invalid.
     """
 
     thinlto: str | None
@@ -173,13 +173,13 @@ class _Override:
                 "requires `thinlto` local, and cannot be combined with `command_override`",
                 option="thinlto_link_command",
             )
-        try:  # with any triple: whether it is a link command must not turn out at the end
+        try:  # with any triple: an invalid link command must be reported before the work
             override_from_link_line(self.link_command, "x86_64-unknown-linux-gnu")
         except FormatError as error:
             raise UsageError(str(error), option="thinlto_link_command") from error
 
     def for_triple(self, triple: str | None) -> Sequence[str] | None:
-        """Give the override of a corpus whose modules have this target triple."""
+        """Return the override of a corpus whose modules have this target triple."""
         if self.given is not None:
             return self.given
         if self.thinlto != "local":
@@ -190,7 +190,7 @@ class _Override:
 
 
 def _several(values: Iterable[Text] | Text) -> list[Text]:
-    """Take one value for a list of one: a string would otherwise be a list of characters."""
+    """Return a list; a single string becomes a list of one, not of its characters."""
     return [values] if isinstance(values, str | Path) else list(values)
 
 
@@ -226,7 +226,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _hints(run: ExtractionRun) -> Iterator[str]:
-    """Say what the counts mean and what to do about it."""
+    """Yield advice that follows from the counts."""
     report = run.report
     counts = Counter(report.counts)
 

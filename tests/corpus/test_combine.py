@@ -358,9 +358,7 @@ def test_corpora_that_do_not_agree(tmp_path: Path, first: dict[str, Any], second
     one, two = corpus(tmp_path / "in/one", ["a"], **first), corpus(tmp_path / "in/two", ["b"], **second)
     with pytest.raises(UsageError) as caught:
         combine_corpora([one, two], tmp_path / "made")
-    whole = (
-        f"the corpora do not agree on what one manifest says of all its modules: {message}; combine those that agree"
-    )
+    whole = f"the corpora differ in settings that apply to all modules: {message}; combine only corpora that agree"
     assert str(caught.value) == whole
     with pytest.raises(UsageError) as caught:
         combine_in_place(tmp_path / "in")

@@ -177,7 +177,7 @@ def output_here(output: Path | str, what: str, instead: str) -> Path:
     """
     text = str(output)
     if is_url(text) and not text.lower().startswith("file:"):
-        raise UsageError(f"{text}: {what} is not made behind a URL; name {instead}")
+        raise UsageError(f"{text}: {what} cannot be written to a URL; name {instead}")
     return local_output(text)
 
 

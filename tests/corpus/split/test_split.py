@@ -286,7 +286,7 @@ def test_bad_corpora_are_told(small: Path, tmp_path: Path) -> None:
         split_corpus(empty)
     for module in Corpus.open(small):
         module.bitcode_path.write_bytes(b"no bitcode")
-    with pytest.raises(MlgoCorpusError, match="not one module can be read"):
+    with pytest.raises(MlgoCorpusError, match="no module can be read"):
         split_corpus(small)
 
 

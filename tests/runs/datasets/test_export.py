@@ -189,7 +189,7 @@ def test_auto_is_what_the_task_has(datasets: dict[str, Path], tmp_path: Path) ->
     for kind in KINDS[1:]:
         assert export_tfrecord(datasets[kind], tmp_path / kind).reward == "logged"
         assert (tmp_path / kind).read_bytes() == expected(logs_of(kind), "logged")
-    with pytest.raises(UsageError, match="made from training logs, which tell no sizes: a trace does; `reward` zero"):
+    with pytest.raises(UsageError, match="made from training logs, which have no sizes; use a trace, or: `reward`"):
         export_tfrecord(datasets["inlining"], tmp_path / "inlining")
 
 
@@ -608,7 +608,7 @@ def test_two_features_of_one_name(tmp_path: Path) -> None:
 def test_no_dataset(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file or folder"):
         export_tfrecord(tmp_path / "none", tmp_path / "t")
-    with pytest.raises(UsageError, match="not made behind a URL"):
+    with pytest.raises(UsageError, match="cannot be written to a URL"):
         export_tfrecord(tmp_path / "none", "s3://bucket/t")
 
 
