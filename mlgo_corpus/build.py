@@ -209,7 +209,7 @@ def _hints(report: BuildReport) -> Iterator[str]:
         )
     if counts.gone:
         are = "object of an earlier build is" if counts.gone == 1 else "objects of earlier builds are"
-        yield f"{counts.gone} {are} nowhere any more, and left the corpus"
+        yield f"{counts.gone} {are} gone, and no longer in the corpus"
     if extract is None:
         return
     found = extract.counts

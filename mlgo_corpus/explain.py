@@ -98,7 +98,7 @@ def _explain(names: SectionNames, path: str) -> Explanation | UsageError:
     try:
         data = read_file(path)
     except IsADirectoryError:
-        return UsageError(f"{path}: a folder; name one file in it, or extract the folder")
+        return UsageError(f"{path}: expected a file, found a folder; name a file in it, or extract the folder")
     except (OSError, ValueError) as error:
         return UsageError(f"{path}: {os_reason(error)}")
 

@@ -288,7 +288,7 @@ class _Export:
 
 def _nothing_left(counts: SequenceCounts, min_steps: int) -> str:
     if counts.no_reward:
-        return f"no reward is known of {counts.no_reward} sequences; `reward` zero writes 0"
+        return f"the reward of {counts.no_reward} sequences is unknown; `reward` zero writes 0"
     if counts.too_large:
         return f"{counts.too_large} sequences are larger than 2 GiB, the most that readers accept"
     return f"all {counts.too_short} sequences have fewer than {min_steps} steps; `min_steps` 1 keeps them"

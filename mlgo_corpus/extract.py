@@ -265,7 +265,7 @@ def _hints(run: ExtractionRun) -> Iterator[str]:
             "modules: `command_override` sets one for all, `require_command` leaves them out"
         )
     if report.split_removed:
-        yield "the corpus is another one now, and its split is gone: mlgo-corpus split divides it anew"
+        yield "the corpus has changed, so its split was removed: mlgo-corpus split makes a new one"
     if report.modules == 0 and counts[Reason.FILTERED]:
         yield f"the filters left out all of the modules that were found ({counts[Reason.FILTERED]})"
     if report.duplicates and not counts[Reason.DUPLICATE]:

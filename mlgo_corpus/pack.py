@@ -142,7 +142,7 @@ def pack_corpus(
     if there is not None and there.get("key") == packing.key and not force and has_files(place, there):
         return _report_of(place, there, started)
     if there is not None and not force:
-        raise UsageError(f"{place}: packed of another corpus, or not whole; `force` replaces it")
+        raise UsageError(f"{place}: holds another packed corpus, or an incomplete one; `force` replaces it")
     if isinstance(place, RemotePath):
         return _pack_to(place, packing, there, cache, started)
     check_place(place, there)

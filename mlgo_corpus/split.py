@@ -253,7 +253,7 @@ class _Split:
             with whole_files(folder / MODULES_NAME) as files:
                 there = {path: read_regular(path, MAX_LIST_BYTES) for path in wanted if path.is_file()}
                 if there and there != wanted and not force:
-                    raise UsageError(f"{folder}: has been split otherwise; `force` divides it anew")
+                    raise UsageError(f"{folder}: has another split already; `force` replaces it")
                 for path in there:  # the sides of two splits overlap, so no old one may remain
                     files.remove(path)
                 self._write_column(folder / MODULES_NAME, files.make(folder / MODULES_NAME), sizes)

@@ -181,7 +181,7 @@ def test_another_one_is_replaced_only_by_force(
         patch.setattr("mlgo_corpus.pack.PART_BYTES", 500)
         pack_corpus(small, url)
     before = there(bucket)
-    with pytest.raises(UsageError, match=r"^s3://bucket/corpus: packed of another corpus, or not whole; `force`"):
+    with pytest.raises(UsageError, match=r"^s3://bucket/corpus: holds another packed corpus, or an incomplete one"):
         pack_corpus(other, url)
     assert there(bucket) == before
     pack_corpus(other, url, force=True)

@@ -180,7 +180,7 @@ def test_rewards_of_runs(dataset: Path, tmp_path: Path) -> None:
 
 def test_no_reward_at_all(dataset: Path, tmp_path: Path) -> None:
     make_trace(dataset, {})
-    with pytest.raises(UsageError, match="no reward is known of 3 sequences; `reward` zero writes 0"):
+    with pytest.raises(UsageError, match="the reward of 3 sequences is unknown; `reward` zero writes 0"):
         export_tfrecord(dataset, tmp_path / "t")
     assert not (tmp_path / "t").exists()
 
