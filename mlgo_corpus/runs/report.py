@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 class Report:
     """The base class of the dataclasses that stages return.
 
-    A subclass lists in ``_properties`` the properties that `as_json` adds after its fields.
+    A subclass lists in ``_properties`` the properties that `as_json` adds after its fields. One that changes the values
+    calls ``Report.as_json(self)``: ``super()`` without arguments fails in a dataclass with slots.
     """
 
     __slots__ = ()
