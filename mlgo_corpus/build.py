@@ -1,4 +1,4 @@
-"""The build stage: runs a build with compilers that embed bitcode and leave records, then extracts what it compiled."""
+"""The build stage: run a build with compilers that embed bitcode and record compiles, then extract the result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from mlgo_corpus import __version__
 from mlgo_corpus.builds.compiles import COMPILE_COMMANDS_NAME, Compile, CompileCounts, CompileStore
@@ -18,31 +18,34 @@ from mlgo_corpus.compilers.choose import choose_for_build
 from mlgo_corpus.compilers.limits import check_count
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.files.text import option_key, os_reason
 from mlgo_corpus.runs.builds.shims import build_environment, compiler_in, drivers_of, make_shims, run_build
 from mlgo_corpus.runs.extract.journal import open_journal
 from mlgo_corpus.runs.extract.module import Settings
 from mlgo_corpus.runs.extract.run import ExtractionRun, ExtractReport, digest_of
+from mlgo_corpus.runs.report import Report
 
 __all__ = ["BuildReport", "build_corpus"]
 
 
 @dataclass(slots=True)
-class BuildReport:
-    """What a build did, and the extraction after it.
+class BuildReport(Report):
+    """The result of a build and of the extraction after it.
 
     Attributes:
         output: the corpus.
-        command: the build's.
-        compiler: the words that run the clang it was made with.
-        vendor: what that says of itself.
-        build_exit_code: the build's own; 128 and a signal's number where one ended it.
-        build_seconds: its wall time.
+        command: the build's command.
+        compiler: the words of the command that runs the clang of the build.
+        vendor: the version line of that clang.
+        build_exit_code: the exit code of the build; 128 plus the signal's number if a signal ended it.
+        build_seconds: wall time of the build.
         counts: the compiles of this build.
-        compile_commands: the compilation database of this build and those before; None where there was no compile.
-        extract: what came of the objects; None where there are none.
-        hints: what a user may want to do, most important first.
+        compile_commands: the compilation database of this build and the earlier ones; None if nothing was compiled.
+        extract: the report of the extraction; None if there are no objects.
+        hints: advice for the user, most important first.
     """
+
+    _properties: ClassVar = ("exit_code",)
 
     output: Path
     command: tuple[str, ...]
@@ -57,32 +60,25 @@ class BuildReport:
 
     @property
     def exit_code(self) -> int:
-        """The build's own where it failed; else 1 where an object failed or there is no module, else 0."""
+        """The build's own exit code if it failed; else 1 if an object failed or there is no module, else 0."""
         if self.build_exit_code:
             return self.build_exit_code
         return 1 if self.extract is None else self.extract.exit_code
 
     def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        counts = self.counts
-        return {
-            "output": str(self.output),
-            "command": list(self.command),
-            "compiler": list(self.compiler),
-            "vendor": self.vendor,
-            "build_exit_code": self.build_exit_code,
-            "build_seconds": self.build_seconds,
-            "compiles": counts.compiles,
-            "failed_compiles": counts.failed,
-            "checks": counts.checks,
-            "kept_objects": counts.kept,
-            "kept_bytes": counts.kept_bytes,
-            "gone_objects": counts.gone,
-            "compile_commands": None if self.compile_commands is None else str(self.compile_commands),
-            "extract": None if self.extract is None else self.extract.as_json(),
-            "hints": list(self.hints),
-            "exit_code": self.exit_code,
+        """Return the report as plain values; the counts of compiles stand beside the other fields."""
+        counts = {
+            "compiles": self.counts.compiles,
+            "failed_compiles": self.counts.failed,
+            "checks": self.counts.checks,
+            "kept_objects": self.counts.kept,
+            "kept_bytes": self.counts.kept_bytes,
+            "gone_objects": self.counts.gone,
         }
+        values: dict[str, Any] = {}
+        for name, value in Report.as_json(self).items():
+            values |= counts if name == "counts" else {name: value}
+        return values
 
 
 def build_corpus(
@@ -99,24 +95,24 @@ def build_corpus(
 ) -> BuildReport:
     """Run a build with a clang that embeds bitcode, record its compiles, and extract a corpus from its objects.
 
-    The build is run in the current folder, with our stdin and stderr. What it compiled is extracted when it fails,
-    too. Run again after a partial rebuild, it brings the corpus up to date.
+    The build runs in the current folder, with our stdin and stderr. If it fails, what it compiled until then is
+    extracted. Another call after a partial rebuild brings the corpus up to date.
 
     Args:
-        command: the build's, such as ``("make", "-j8")``; no shell reads it.
+        command: the build's command, such as ``("make", "-j8")``; it is not passed through a shell.
         output: the corpus.
-        compiler: a clang, with options perhaps; by default that of ``MLGO_CORPUS_COMPILER``, of CC, or the best found.
-        build_dir: what the names of modules are relative to; the current folder by default.
-        keep_checks: extract also what configure, CMake and the like compile to find out about the compiler.
+        compiler: a clang, perhaps with options; by default that of ``MLGO_CORPUS_COMPILER``, of CC, or the best found.
+        build_dir: the folder that module names are relative to; the current folder by default.
+        keep_checks: also extract what configure, CMake and similar tools compile to probe the compiler.
         jobs: worker processes of the extraction; by default the CPUs this process may use.
-        force: replace what is in ``output``.
+        force: replace the content of ``output``.
         stdout: a descriptor for the build's stdout instead of ours.
-        progress: is told (objects extracted, objects in all).
+        progress: called with (objects extracted, objects in all).
 
     Raises:
-        UsageError: the build cannot be run, or the corpus cannot be used; nothing was run.
+        UsageError: the build cannot be run, or the corpus cannot be written; nothing was run.
         MlgoCorpusError: the corpus cannot be written.
-        KeyboardInterrupt: the build has ended; the next one takes over what was compiled.
+        KeyboardInterrupt: interrupted; the build has ended, and the next call uses what was compiled.
     """
     if not command:
         raise UsageError("expected a build's command behind --, such as -- make -j8")
@@ -130,10 +126,10 @@ def build_corpus(
     chosen = choose_for_build(compiler, _named_by_environment())
     header = {
         "version": __version__,
-        "options": {"--keep-checks": keep_checks},
+        "options": {option_key("keep_checks"): keep_checks},
         "inputs": digest_of(("build", folder)),
     }
-    journal = open_journal(output, header, force=force)  # also keeps others off the corpus while the build runs
+    journal = open_journal(output, header, force=force)  # also locks the corpus while the build runs
     report = BuildReport(output, tuple(command), chosen.driver, chosen.vendor)
     try:
         store = CompileStore(output, force=force)
@@ -148,7 +144,7 @@ def build_corpus(
         else:
             (output / COMPILE_COMMANDS_NAME).unlink(missing_ok=True)
         if any(one.digest is not None for one in compiles):
-            # A program holds the modules of the objects it was linked from once more: those are not wanted twice.
+            # A linked program repeats the modules of its objects: dedup keeps one of each.
             run = ExtractionRun(output, journal, Settings(), dedup=True, jobs=jobs or available_cpus())
             _extract(run, header, store.iter_objects(compiles, folder), compiles, progress)
             report.extract = run.report
@@ -190,7 +186,7 @@ def _extract(
 
 
 def _named_by_environment() -> str | None:
-    """Give the clang that CC names, if it is one."""
+    """Return the compiler that CC names if it is a clang, else None."""
     found = compiler_in(os.environ.get("CC", ""))
     if found is None:
         return None
@@ -213,7 +209,7 @@ def _hints(report: BuildReport) -> Iterator[str]:
         )
     if counts.gone:
         are = "object of an earlier build is" if counts.gone == 1 else "objects of earlier builds are"
-        yield f"{counts.gone} {are} nowhere any more, and left the corpus"
+        yield f"{counts.gone} {are} gone, and no longer in the corpus"
     if extract is None:
         return
     found = extract.counts

@@ -1,4 +1,4 @@
-"""The combine stage: one corpus from many, or a manifest for a folder of corpora as LLVM's mlgo-utils makes it."""
+"""The combine stage: make one corpus of many, or a manifest for a folder of corpora as LLVM's mlgo-utils does."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ from mlgo_corpus.files.folder import whole_files
 from mlgo_corpus.files.names import MANIFEST_NAME, MODULES_NAME, NameRegistry, checked_name, safe_module_name
 from mlgo_corpus.files.regular import MAX_LIST_BYTES, read_regular
 from mlgo_corpus.files.text import os_reason, printable
+from mlgo_corpus.runs.report import Report
 
 _LONGEST_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
-class CombineReport:
-    """What combining did.
+class CombineReport(Report):
+    """The result of combining corpora.
 
     Attributes:
         output: the corpus, or the folder of corpora.
-        corpora: for each corpus, the folder its modules are in now, and how many they are.
+        corpora: for each corpus, the folder that holds its modules now, and their number.
         modules: modules in all.
-        left_out: rows of what the corpora had left out themselves.
-        failed: the modules whose files could not be had: name and why.
+        left_out: rows about modules that the corpora themselves had left out.
+        failed: modules whose files could not be read: name and reason.
         copied: files that were copied because they could not be linked.
-        unchanged: whether it was there already, made from the same corpora.
+        unchanged: True if the output existed already, made from the same corpora.
         seconds: how long it took.
     """
 
@@ -51,9 +52,8 @@ class CombineReport:
     seconds: float
 
     def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {**values, "output": str(self.output), "corpora": dict(self.corpora)}
+        """Return the report as plain values; ``corpora`` is a dictionary."""
+        return {**Report.as_json(self), "corpora": dict(self.corpora)}
 
 
 def combine_corpora(
@@ -64,20 +64,20 @@ def combine_corpora(
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> CombineReport:
-    """Make one corpus of several; a module's name gets its corpus's name in front.
+    """Make one corpus of several; the name of its corpus is put in front of each module's name.
 
     Args:
-        corpora: their folders, or the URLs of packed ones, in the order in which their modules will stand;
-            ``NAME=FOLDER`` names one. Otherwise a corpus has the name of its folder, or of the first folder above that
-            tells it from the others.
+        corpora: their folders, or the URLs of packed ones, in the order that their modules will have;
+            ``NAME=FOLDER`` names one. By default a corpus has the name of its folder, or of the nearest folder above
+            whose name distinguishes it from the others.
         output: the new corpus's folder.
-        placing: how files come there, see `Placing`.
+        placing: how files get there, see `Placing`.
         force: replace another corpus.
-        progress: is told (modules done, modules in all).
+        progress: called with (modules done, modules in all).
 
     Raises:
-        UsageError: settings that hold for a whole corpus differ, or the output cannot be used.
-        CorpusError: one of them is no corpus.
+        UsageError: the corpora differ in settings that apply to all modules, or the output cannot be used.
+        CorpusError: one of the inputs is not a corpus.
         MlgoCorpusError: the output cannot be written.
     """
     started = time.perf_counter()
@@ -126,7 +126,7 @@ def combine_corpora(
                     unusable[row.module] = row.detail
                 else:
                     left_out += 1
-            # Of those that the manifest names, what became of none but a row that says why.
+            # Modules that the manifest names and that failed: only a row with the reason is kept.
             made.failed += [(f"{name}/{module}", why) for module, why in unusable.items() if module in by_name]
             left_out += sum(module not in by_name for module in unusable)
             places = {f"{name}/{module}": place for place, module in enumerate(corpus.names)}
@@ -152,12 +152,12 @@ def combine_corpora(
 def combine_in_place(root: Path | str, *, force: bool = False) -> CombineReport:
     """Write a manifest for all corpora that are sub-folders of ``root``: LLVM's ``combine_training_corpus``.
 
-    The manifest is the one that mlgo-utils writes for the same order of folders, byte for byte; here the folders are
-    sorted by name, and those whose name begins with a dot do not count. Keys that this tool does not know are kept.
+    The manifest equals the one that mlgo-utils writes for the same order of folders, byte for byte. Here the folders
+    are sorted by name, and those whose name begins with a dot are ignored. Keys that this tool does not know are kept.
 
     Raises:
-        UsageError: there are no corpora, they differ in what is not modules, or another manifest is there.
-        CorpusError: a manifest is none, or names a module that is not in its folder.
+        UsageError: there are no corpora, their manifests differ in more than modules, or another manifest exists.
+        CorpusError: a manifest is invalid, or names a module outside its folder.
         MlgoCorpusError: the manifest cannot be written.
     """
     started = time.perf_counter()
@@ -171,7 +171,7 @@ def combine_in_place(root: Path | str, *, force: bool = False) -> CombineReport:
     except OSError as error:
         raise UsageError(f"{error.filename or root}: {os_reason(error)}") from error
     if not folders:
-        raise UsageError(f"{root}: no folder in it has a {MANIFEST_NAME}; --root wants the folder that holds corpora")
+        raise UsageError(f"{root}: no folder in it has a {MANIFEST_NAME}; `root` is the folder that holds the corpora")
     manifests = {folder.name: read_manifest(folder / MANIFEST_NAME) for folder in folders}
     modules = {name: manifest.pop("modules") for name, manifest in manifests.items()}
     for name, names in modules.items():
@@ -188,7 +188,7 @@ def combine_in_place(root: Path | str, *, force: bool = False) -> CombineReport:
     try:
         unchanged = place.is_file() and read_regular(place, MAX_LIST_BYTES) == data
         if place.exists() and not unchanged and not force:
-            raise UsageError(f"{place}: another manifest is there; --force replaces it")
+            raise UsageError(f"{place}: another manifest is there; `force` replaces it")
         if not unchanged:
             with whole_files(place) as files:
                 files.make(place).write_bytes(data)
@@ -207,12 +207,12 @@ def _named(text: str) -> tuple[str | None, Corpus]:
 
 
 def _place_of(corpus: Corpus) -> str:
-    """Tell a corpus from those that are elsewhere."""
+    """Return a string that identifies where a corpus is."""
     return os.path.abspath(corpus.place) if isinstance(corpus.place, Path) else corpus.location
 
 
 def _names(given: Sequence[str | None], paths: Sequence[str]) -> list[str]:
-    """Give each corpus a name of its own: the one it was given, or the last part of its path that is not everybody's.
+    """Return a unique name for each corpus: the given one, or the last part of its path that is not common to all.
 
     ``one/corpus`` and ``two/corpus`` are ``one`` and ``two``.
     """
@@ -223,13 +223,13 @@ def _names(given: Sequence[str | None], paths: Sequence[str]) -> list[str]:
                 part.pop()
     registry = NameRegistry()
     names = (name if name is not None else part[-1] for name, part in zip(given, parts, strict=True))
-    # Of a folder in a corpus more is asked than of a module: it must not stand where the corpus has its own files.
+    # The name of a folder is more restricted than a module's: it must not be the name of one of the corpus's own files.
     wanted = (safe_module_name(f"{name or 'corpus'}/module").rpartition("/")[0] for name in names)
     return [registry.claim(name or "corpus") for name in wanted]
 
 
 def _check_agreement(settings: Iterable[tuple[str, dict[str, Any]]]) -> None:
-    """Raise if corpora differ in what a manifest says of all modules, and tell who says what."""
+    """Raise if the corpora differ in the manifest keys that apply to all modules, and list their values."""
     said = list(settings)
     conflicts = []
     for key in dict.fromkeys(key for _, values in said for key in values):
@@ -239,8 +239,8 @@ def _check_agreement(settings: Iterable[tuple[str, dict[str, Any]]]) -> None:
             conflicts.append(f"{key}: {shown}")
     if conflicts:
         raise UsageError(
-            f"the corpora do not agree on what one manifest says of all its modules: {'; '.join(conflicts)}; "
-            "combine those that agree"
+            f"the corpora differ in settings that apply to all modules: {'; '.join(conflicts)}; "
+            "combine only corpora that agree"
         )
 
 

@@ -1,10 +1,10 @@
-"""The dedup stage: leave out modules that another one makes superfluous, and tell which."""
+"""The dedup stage: find modules that duplicate another one, and leave them out."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +21,23 @@ from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.runs.functions.run import read_corpus_functions
+from mlgo_corpus.runs.report import Report
 
 
 @dataclass(frozen=True, slots=True)
-class DedupReport:
-    """What was found to be superfluous.
+class DedupReport(Report):
+    """The duplicates that were found.
 
     Attributes:
-        corpus: where.
-        output: the corpus without it, or None if there is none.
-        modules: modules before.
-        kept: modules left.
-        bitcode_bytes: of all modules.
-        dropped_bytes: of the dropped ones.
-        dropped: see `Duplicate`; the exact ones first.
-        problems: modules that cannot be read, and so were not compared or are not in the output: name and why.
-        unchanged: whether the output was there already.
+        corpus: the corpus that was read.
+        output: the corpus without duplicates, or None if none was made.
+        modules: number of modules before.
+        kept: number of modules left.
+        bitcode_bytes: bytes of bitcode of all modules.
+        dropped_bytes: bytes of bitcode of the dropped modules.
+        dropped: the dropped modules, exact duplicates first, see `Duplicate`.
+        problems: modules that cannot be read, and so were not compared or are not in the output: name and reason.
+        unchanged: True if the output existed already.
         seconds: how long it took.
     """
 
@@ -52,9 +53,8 @@ class DedupReport:
     seconds: float
 
     def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        values = {**asdict(self), "dropped": [one._asdict() for one in self.dropped], "corpus": str(self.corpus)}
-        return {**values, "output": None if self.output is None else str(self.output)}
+        """Return the report as plain values; each dropped module is a dictionary."""
+        return {**Report.as_json(self), "dropped": [one._asdict() for one in self.dropped]}
 
 
 def dedup_corpus(
@@ -69,30 +69,30 @@ def dedup_corpus(
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> DedupReport:
-    """Find modules that are the same as an earlier one and, if wanted, those nearly contained in a larger one.
+    """Find modules that equal an earlier one and, on request, those nearly contained in a larger one.
 
     Args:
         corpus: its folder, or the URL of a packed one; it is not changed.
         output: a corpus without them; by default none is made.
-        near: also drop modules of whose instructions at least this share is in functions that a kept module has, too,
-            by their bodies (see `mlgo_corpus.formats.bitcode.functions`).
-        ignore_commands: modules are the same if their bitcode is, whatever their commands.
-        min_instructions: functions of fewer are not compared for ``near``: unrelated modules have them, too.
-        placing: how files come to ``output``, see `Placing`.
+        near: also drop modules that have at least this share of their instructions in functions whose bodies a kept
+            module has too (see `mlgo_corpus.formats.bitcode.functions`).
+        ignore_commands: compare modules by their bitcode alone, without their commands.
+        min_instructions: functions with fewer instructions do not count for ``near``: unrelated modules share them.
+        placing: how files get to ``output``, see `Placing`.
         jobs: processes that read modules; by default the CPUs this process may use.
         force: replace another corpus at ``output``.
-        progress: is told (modules read, modules in all).
+        progress: called with (modules read, modules in all).
 
     Raises:
         UsageError: the request cannot be carried out as it stands.
-        CorpusError: it is no corpus, or its table is damaged.
+        CorpusError: it is not a corpus, or its table is damaged.
         MlgoCorpusError: the output cannot be written.
     """
     started = time.perf_counter()
     output = None if output is None else local_output(output)
     placing = Placing(placing)
     if near is not None and not 0 < near <= 1:
-        raise UsageError(f"--near {near:g}: expected more than 0, and at most 1")
+        raise UsageError("expected more than 0, and at most 1", option="near", value=f"{near:g}")
     check_count("min_instructions", min_instructions, least=0)
     opened = open_corpus(corpus)
     if len(opened) == 0:
@@ -108,7 +108,7 @@ def dedup_corpus(
         columns, problems = read_corpus_functions(opened, others, jobs=jobs or available_cpus(), progress=progress)
         nearly = find_near([printable(name) for name in others], columns, near, min_instructions)
         gone = {one.module: one.kept for one in nearly}
-        # What is equal to one that is dropped is dropped for the sake of what that one was dropped for.
+        # A module that equals a dropped one names the module that this one was dropped for.
         found = [one._replace(kept=gone.get(one.kept, one.kept)) for one in found] + nearly
     dropped = frozenset(one.module for one in found)
     unchanged = False
@@ -133,7 +133,7 @@ def dedup_corpus(
 
 
 def _modules(opened: Corpus, *, commands: bool) -> tuple[list[str], list[int], list[str | None]]:
-    """Give the modules' names, their bytes of bitcode, and what is equal where the modules are."""
+    """Return the modules' names, their bytes of bitcode, and keys that are equal if the modules are."""
     names: list[str] = []
     sizes: list[int] = []
     contents: list[str | None] = []
@@ -149,14 +149,14 @@ def _modules(opened: Corpus, *, commands: bool) -> tuple[list[str], list[int], l
 
 
 def _both(bitcode: str, command: str | None) -> str:
-    """Stand for two digests with the length of one: what is kept of a million modules adds up."""
+    """Return a key for two digests that has the length of one, to save memory for millions of modules."""
     return f"{bitcode[:32]}{(command or 'none')[:32]}"
 
 
 def _write(
     opened: Corpus, output: Path, placing: Placing, dropped: dict[str, Duplicate], request: str, *, force: bool
 ) -> tuple[tuple[str, str], ...]:
-    """Make the corpus; give the modules whose files could not be had."""
+    """Make the corpus; return the modules whose files could not be read."""
     known = {printable(name): name for name in opened.names}
     with new_corpus(output, placing, request=request, force=force) as made:
         for row in iter_rows(opened):

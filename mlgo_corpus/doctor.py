@@ -1,7 +1,7 @@
 """The doctor stage: what is installed, what each verb lacks, and what to do about it.
 
-Nothing is told from a version or a file's name: what the package needs is imported, folders are written to, and
-compilers are tried (`mlgo_corpus.compilers.probe`). Of extras it is only told whether they are there: ray takes
+Nothing is inferred from a version or a file name: required packages are imported, folders are written to, and
+compilers are tried (`mlgo_corpus.compilers.probe`). Extras are only looked up, not imported: importing ray takes
 seconds.
 """
 
@@ -25,14 +25,15 @@ from mlgo_corpus import __version__
 from mlgo_corpus.compilers.find import built_toolchains, cache_folder
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.files.scratch import scratch_folder
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.files.text import option_key, os_reason
+from mlgo_corpus.runs.report import Report
 
-if TYPE_CHECKING:  # trying compilers needs numpy, which may be what is broken
+if TYPE_CHECKING:  # trying compilers needs numpy, which may itself be broken
     from mlgo_corpus.compilers.probe import Toolchain
 
-NO_COMPILER: Final = "install clang, or pip install 'mlgo-corpus[zig]', or name one with --compiler"
+_NO_COMPILER: Final = f"install clang, or pip install 'mlgo-corpus[zig]', or name one with {option_key('compiler')}"
 
-# What the package itself needs: the module, the package.
+# Required packages: the module, the package.
 _NEEDED: Final = (
     ("numpy", "numpy"),
     ("pyarrow", "pyarrow"),
@@ -41,14 +42,15 @@ _NEEDED: Final = (
     ("rich", "rich"),
     ("typer", "typer"),
 )
-# Extras: their module, their package, what it is for.
+_ON_RAY: Final = f"{option_key('engine')} ray"
+# Extras: the extra, its module, its package, its purpose.
 _EXTRAS: Final = (
     ("zig", "ziglang", "ziglang", "a clang from pip, which the demo runs"),
-    ("ray", "ray", "ray", "--engine ray, SharedWorkers"),
+    ("ray", "ray", "ray", f"{_ON_RAY}, SharedWorkers"),
     ("report", "vl_convert", "vl-convert-python", "the charts of report"),
     ("report", "jinja2", "jinja2", "the pages of report"),
 )
-# A compiler's temporary files, a dataset's files on their way: with less than this, runs end in disk_full.
+# Compilers write temporary files, and datasets are staged: with less space than this, runs end in disk_full.
 _LITTLE_SPACE: Final = 1 << 30
 # An engine with many workers has three pipes and a compiler's files open for each.
 _FEW_FILES: Final = 512
@@ -58,7 +60,7 @@ _NO_WALLS: Final = "run corpora of others in a container or a virtual machine"
 
 
 class State(StrEnum):
-    """How it stands with one thing; only `BROKEN` is an error."""
+    """The state of one thing; only `BROKEN` is an error."""
 
     READY = "ready"
     LIMITED = "limited"
@@ -67,7 +69,7 @@ class State(StrEnum):
 
 
 class Group(StrEnum):
-    """What a finding is about."""
+    """The kind of thing that a finding is about."""
 
     MACHINE = "machine"
     PACKAGE = "package"
@@ -76,14 +78,14 @@ class Group(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How it stands with one thing.
+    """The state of one thing.
 
     Attributes:
-        group: what it is about.
+        group: the kind of thing.
         name: the thing: a folder, a package, verbs.
-        state: how it stands with it.
+        state: its state.
         found: what was found, or what is missing.
-        remedy: what to do; empty where nothing has to be done.
+        remedy: what to do; empty if nothing has to be done.
     """
 
     group: Group
@@ -94,12 +96,12 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """What `diagnose` found.
+class Diagnosis(Report):
+    """The result of `diagnose`.
 
     Attributes:
         findings: machine, packages, verbs, in this order.
-        toolchains: the compilers, also those that cannot be used.
+        toolchains: the compilers, including those that cannot be used.
     """
 
     findings: tuple[Finding, ...]
@@ -107,30 +109,23 @@ class Diagnosis:
 
     @property
     def exit_code(self) -> int:
-        """0, or 1 where something is broken: not where an extra is merely not installed."""
+        """1 if something is broken, else 0; an extra that is not installed is not an error."""
         return int(any(finding.state == State.BROKEN for finding in self.findings))
 
     def as_json(self) -> dict[str, Any]:
-        """Give what ``--json`` prints."""
-        return {
-            "version": __version__,
-            "exit_code": self.exit_code,
-            "findings": [
-                {name: str(getattr(finding, name)) for name in Finding.__slots__} for finding in self.findings
-            ],
-            "toolchains": [toolchain.as_json() for toolchain in self.toolchains],
-        }
+        """Return the version of this package, the exit code and the findings as plain values."""
+        return {"version": __version__, "exit_code": self.exit_code, **Report.as_json(self)}
 
 
 def diagnose(compiler: str | None = None, *, cache: Path | None = None) -> Diagnosis:
-    """Look at this machine, at the packages and at the compilers, and at what each verb can do with them.
+    """Examine this machine, the packages and the compilers, and find out which verbs work.
 
     Args:
-        compiler: one to look at first, as for `list_toolchains`.
-        cache: where what is known of compilers is kept; the user's `cache_folder` by default.
+        compiler: a compiler to examine first, as for `list_toolchains`.
+        cache: the folder that keeps what is known about compilers; the user's `cache_folder` by default.
 
     Raises:
-        UsageError: ``compiler``, or the one that ``MLGO_CORPUS_COMPILER`` names, is not there.
+        UsageError: ``compiler``, or the one that ``MLGO_CORPUS_COMPILER`` names, does not exist.
     """
     folder = cache_folder() if cache is None else cache
     packages = _packages()
@@ -158,13 +153,13 @@ def _machine(cache: Path) -> tuple[Finding, ...]:
     ]
     found.append(_walls())
     if (limit := _open_files()) is not None and limit < _FEW_FILES:
-        remedy = f"ulimit -n {2 * _FEW_FILES}, or fewer --jobs"
+        remedy = f"ulimit -n {2 * _FEW_FILES}, or fewer {option_key('jobs')}"
         found.append(Finding(Group.MACHINE, "open files", State.LIMITED, f"at most {limit}", remedy))
     return tuple(found)
 
 
 def _walls() -> Finding:
-    """Say what keeps compilers that run on corpora of others from the rest of this machine."""
+    """Find out which walls confine compilers that run on untrusted corpora."""
     from mlgo_corpus.compilers.launcher import SINCE_TCP
     from mlgo_corpus.compilers.walls import can_launch, standing
 
@@ -197,7 +192,7 @@ def _open_files() -> int | None:
 
 
 def _folder(name: str, folder: Path, variable: str, *, needs_fifo: bool = False) -> Finding:
-    """Write a file into a folder, or where it would be made, and a FIFO: live sessions talk over two of them."""
+    """Test a folder, or its nearest existing parent, by writing a file and a FIFO; live sessions use two FIFOs."""
     remedy = f"set {variable} to a folder that can be written to"
     place = folder
     while not place.exists() and place != place.parent:
@@ -259,7 +254,7 @@ def _verbs(toolchains: Sequence[Toolchain], packages: Sequence[Finding]) -> tupl
         *_compiler_verbs([one for one in toolchains if one.problem is None]),
         with_packages("demo", "ziglang"),
         with_packages("report", "vl-convert-python", "jinja2"),
-        with_packages("--engine ray", "ray"),
+        with_packages(_ON_RAY, "ray"),
         _object_storage(),
     )
 
@@ -269,12 +264,12 @@ def _needs(package: Finding) -> str:
 
 
 def _compiler_verbs(working: Sequence[Toolchain]) -> tuple[Finding, ...]:
-    """Say of each verb that runs a compiler which one it finds, or what none of them has."""
+    """Return a finding for each verb that runs a compiler: the compilers it can use, or the ability they all lack."""
     from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY
 
     wants: tuple[tuple[str, str, list[Toolchain], str], ...] = (
-        ("build", "embeds bitcode", [one for one in working if one.embeds_bitcode], NO_COMPILER),
-        ("verify --rebuild", "works", list(working), NO_COMPILER),
+        ("build", "embeds bitcode", [one for one in working if one.embeds_bitcode], _NO_COMPILER),
+        (f"verify {option_key('rebuild')}", "works", list(working), _NO_COMPILER),
         (
             "trace (inlining, own policies)",
             "holds live sessions",
@@ -300,7 +295,7 @@ def _compiler_verbs(working: Sequence[Toolchain]) -> tuple[Finding, ...]:
             found.append(Finding(Group.VERB, verb, State.READY, ", ".join(dict.fromkeys(map(_shown, able)))))
         else:
             lacking = f"no compiler here {ability}" if working else "no compiler"
-            found.append(Finding(Group.VERB, verb, State.MISSING, lacking, remedy if working else NO_COMPILER))
+            found.append(Finding(Group.VERB, verb, State.MISSING, lacking, remedy if working else _NO_COMPILER))
     return tuple(found)
 
 
@@ -309,7 +304,7 @@ def _shown(toolchain: Toolchain) -> str:
 
 
 def _object_storage() -> Finding:
-    """Some builds of pyarrow come without object storage."""
+    """Return a finding about object storage, which some builds of pyarrow lack."""
     name = "s3:// and gs://"
     lacking = []
     from pyarrow import fs

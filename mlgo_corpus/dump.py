@@ -1,8 +1,8 @@
-"""The dump stage: what is in a training log, as LLVM's text, as JSON, as statistics, or observation by observation.
+"""The dump stage: show a training log as LLVM's text, as JSON, as statistics, or observation by observation.
 
-`open_selection` opens a log, or a part of it; each of the other functions reads that once, in blocks, so that a log may
-be larger than memory. Damage does not stop them: they give what is whole before it, and `Selection.damage` says what is
-wrong.
+`open_selection` opens a log, or a part of it. Each of the other functions reads the selection once, in blocks, so that
+a log may be larger than memory. They do not fail on a damaged log: they process what is intact before the damage, which
+`Selection.damage` describes.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,23 +27,24 @@ from mlgo_corpus.formats.logs.blocks import BlockReader, Contexts, Rows
 from mlgo_corpus.formats.logs.events import LogHeader, Writable
 from mlgo_corpus.formats.logs.magnitudes import Bin, Magnitudes
 from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.runs.report import Report
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# At most this many distinct values of a column are counted; each takes 4 or 8 bytes.
 DISTINCT_LIMIT: Final = 100_000
-"""So many distinct values of a column are counted; 4 or 8 bytes are kept for each."""
 
-# So much text is made at a time, at most: an element takes up to 24 bytes (-2.2250738585072014e-308) and a comma.
+# The most text that is made at a time. An element takes up to 24 bytes (-2.2250738585072014e-308) and a comma.
 _BATCH_TEXT = 24 << 20
 _ELEMENT_BYTES = 25
-# Of an observation that takes more than that, so many elements are written at a time.
+# An observation that takes more than that is written in pieces of this many elements.
 _WIDE_ELEMENTS = 1 << 16
-# Numbers between these that are not whole are spelled alike by Arrow, five times as fast, and Python. Further out each
-# has its own rule for when there is an exponent.
+# Between these bounds, Arrow and Python spell non-integers alike, and Arrow is five times as fast. Outside of them,
+# their rules for exponents differ.
 _SPELLED_ALIKE = (1e-3, 1e6)
-# Statistics are taken of so many bytes of observations at a time, and of so many values: when these are merged with the
-# distinct values known before, they should be more than those.
+# Statistics are computed over batches of this many bytes of observations and this many values. A batch should have more
+# values than the distinct ones known so far, with which it is merged.
 _BATCH_BYTES = 32 << 20
 _BATCH_VALUES = 1 << 18
 
@@ -51,13 +52,13 @@ Array = NDArray[Any]
 
 
 class Selection:
-    """The part of a log that was asked for; to be read once.
+    """The requested part of a log; it can be read once.
 
     Attributes:
         header: the log's header.
-        damage: once it has been read, what is wrong with the log, with its path; None if all is well.
-        missing: the names asked for of which no context was met.
-        stopped: whether reading stopped at the limit; then the rest of the log was not looked at.
+        damage: after reading, what is wrong with the log, with its path; None if it is intact.
+        missing: the requested names for which no context was found.
+        stopped: True if reading stopped at the limit; the rest of the log was not read.
     """
 
     def __init__(self, reader: BlockReader, path: Path, limit: int | None, contexts: Sequence[str]) -> None:
@@ -72,7 +73,7 @@ class Selection:
 
     @property
     def offset(self) -> int:
-        """How many of the log's bytes, decompressed, have been read as whole events."""
+        """The number of decompressed bytes of the log that have been read as whole events."""
         return self._reader.offset
 
     def __iter__(self) -> Iterator[Rows | Contexts]:
@@ -110,16 +111,16 @@ class Selection:
 
 @contextmanager
 def open_selection(path: Path | str, *, limit: int | None = None, contexts: Sequence[str] = ()) -> Iterator[Selection]:
-    """Open a log, decompressing ``.gz`` and ``.zst``, to read what is asked for of it.
+    """Open a log, or a part of it, for reading; decompress ``.gz`` and ``.zst``.
 
     Args:
         path: the log; ``-`` for standard input.
-        limit: the most observations.
-        contexts: the names of the contexts; by default all, and what comes before the first one.
+        limit: the maximum number of observations.
+        contexts: the names of the contexts; by default all, and the observations before the first one.
 
     Raises:
         UsageError: the log cannot be opened.
-        FormatError: it does not begin as a log.
+        FormatError: it does not begin like a log.
     """
     path = Path(path)
     with ExitStack() as stack:
@@ -137,7 +138,7 @@ def open_selection(path: Path | str, *, limit: int | None = None, contexts: Sequ
 def write_text(selection: Selection, stream: Writable) -> None:
     """Write the log as LLVM's reader prints it, byte for byte (llvm/lib/Analysis/models/log_reader.py).
 
-    A context without observations, on which that reader fails, is a line like any other.
+    A context without observations, on which that reader fails, is printed like any other.
     """
     columns = [(f"\n{spec.name}: ", "") for spec in selection.header.columns]
     writer = _ObservationWriter(selection.header, stream, "observation: ", columns, "\n")
@@ -157,8 +158,8 @@ def write_json(selection: Selection, stream: Writable) -> None:
     """Write the log as one JSON object, an observation per line.
 
     It has the keys ``header``, ``contexts`` and ``damage`` (null, or what is wrong with the log after the last
-    observation). Values are named as tables name their columns; a tensor of one element is a number, a larger one a
-    flat list. What JSON has no number for is text: ``"NaN"``, ``"Infinity"``, ``"-Infinity"``.
+    observation). Values have the names of the columns in tables; a tensor of one element is a number, a larger one a
+    flat list. Numbers that JSON cannot express are text: ``"NaN"``, ``"Infinity"``, ``"-Infinity"``.
     """
     header = selection.header
     columns = []
@@ -178,7 +179,7 @@ def write_json(selection: Selection, stream: Writable) -> None:
         elif not in_context:
             names = (None,)
         for context in names:
-            # A context's first observation goes without the comma.
+            # The first observation of a context has no comma before it.
             writer.insert(f'{before}{{"context": {json.dumps(context)}, "observations": [', skip=len(","))
             before, in_context = "]},\n", True
         if isinstance(block, Rows):
@@ -205,7 +206,7 @@ class SingleObservation(NamedTuple):
 
 
 def iter_observations(selection: Selection) -> Iterator[SingleObservation]:
-    """Yield the observations one by one: for a few of them."""
+    """Yield the observations one by one; meant for a few of them."""
     header = selection.header
     offsets = tuple(accumulate((spec.nbytes for spec in header.features), initial=0))
     context = None
@@ -215,7 +216,7 @@ def iter_observations(selection: Selection) -> Iterator[SingleObservation]:
             continue
         for index in range(len(block.tensors)):
             data = block.tensors[index].tobytes()
-            if block.scores is not None:  # the last column, where the tensors end
+            if block.scores is not None:  # the last column, after the tensors
                 data += block.scores[index].tobytes()
             columns = zip(header.columns, offsets, strict=False)
             values = [np.frombuffer(data, spec.dtype, spec.element_count, offset) for spec, offset in columns]
@@ -223,15 +224,15 @@ def iter_observations(selection: Selection) -> Iterator[SingleObservation]:
 
 
 class _ObservationWriter:
-    """Writes observations as text, many at a time, with Arrow's kernels; and other text before and after them.
+    """Writes observations as text, many at a time, with Arrow's kernels, and other text between them.
 
     Args:
-        header: what an observation holds.
+        header: the features of an observation.
         stream: where to write.
-        opening: what comes before an observation's number.
-        columns: for each column what comes before and after its elements, which commas separate.
-        closing: what comes at an observation's end.
-        json_numbers: write as text, in quotes, what is no number in JSON.
+        opening: the text before an observation's number.
+        columns: for each column the text before and after its elements, which are separated by commas.
+        closing: the text at an observation's end.
+        json_numbers: write numbers that JSON cannot express as quoted text.
     """
 
     def __init__(
@@ -251,15 +252,15 @@ class _ObservationWriter:
         size = literals + _ELEMENT_BYTES * sum(spec.element_count for spec in header.columns)
         self._is_wide = size > _BATCH_TEXT
         self._builder = ObservationBuilder(header, max(1, _BATCH_TEXT // max(1, size)))
-        self._builder.begin_module("")  # one module or another: only the values are looked at
-        # What is to be written between rows of the builder: before which one, the text, and how many bytes of the row
-        # to leave out; and how many to leave out of the first one.
+        self._builder.begin_module("")  # any name: only the values are used
+        # Texts to be written between rows of the builder: the row that follows, the text, and the number of bytes to
+        # omit from that row. `_skip` is the number of bytes to omit from the first row.
         self._inserted: list[tuple[int, bytes, int]] = []
         self._inserted_bytes = 0
         self._skip = 0
 
     def insert(self, text: str, *, skip: int = 0) -> None:
-        """Write text before the next observation, of which the first ``skip`` bytes are left out."""
+        """Write text before the next observation, and omit the first ``skip`` bytes of that observation."""
         data = text.encode()
         if not self._builder.rows:
             self._write(data)
@@ -280,7 +281,7 @@ class _ObservationWriter:
             rows = cut_rows(rows, room, len(rows.tensors))
 
     def flush(self) -> None:
-        """Write what has not been written yet."""
+        """Write everything that is buffered."""
         rows = self._builder.rows
         if not rows:
             return
@@ -303,7 +304,7 @@ class _ObservationWriter:
         self._inserted_bytes = 0
 
     def _joined(self, numbers: pa.Array, columns: Sequence[pa.Array]) -> tuple[NDArray[np.int32], memoryview]:
-        """Make the text of rows; give where each begins, and where the last one ends, and the text."""
+        """Return the offsets at which the rows' texts begin, and where the last one ends, and the text."""
         import pyarrow as pa
         from pyarrow import compute
 
@@ -320,7 +321,7 @@ class _ObservationWriter:
         return starts, memoryview(data)[: starts[len(numbers)]]
 
     def _write_wide(self, number: int, columns: Sequence[pa.Array]) -> None:
-        """Write one row, whose text is not to be in memory as a whole."""
+        """Write one row in pieces, so that its text is never in memory as a whole."""
         self._write(f"{self._opening}{number}".encode()[self._skip :])
         for (spec, (before, after)), column in zip(self._columns, columns, strict=True):
             elements = column if spec.is_scalar else column.flatten()
@@ -338,43 +339,45 @@ class _ObservationWriter:
 
         if not pa.types.is_floating(values.type):
             return values.cast(pa.string())
-        # Each different value is spelled once, bit for bit.
+        # Each distinct value, compared bit for bit, is spelled once.
         bits = pa.int32() if values.type.bit_width == 32 else pa.int64()
         encoded = values.view(bits).dictionary_encode()
-        with np.errstate(invalid="ignore"):  # a signalling NaN is as good as another
+        with np.errstate(invalid="ignore"):  # signalling NaNs need no distinction
             different = encoded.dictionary.view(values.type).to_numpy().astype(np.float64)
         low, high = _SPELLED_ALIKE
         sizes = np.abs(different)
         hard = ~((sizes > low) & (sizes < high) & (different != np.trunc(different)))
         rest = different[hard].tolist()
-        spelled = [json.dumps(as_json_number(value)) if self._json_numbers else str(value) for value in rest]
+        spelled = [json.dumps(_json_number(value)) if self._json_numbers else str(value) for value in rest]
         spellings = pa.array(different).cast(pa.string())
         spellings = compute.replace_with_mask(spellings, pa.array(hard), pa.array(spelled, pa.string()))
         return spellings.take(encoded.indices)
 
 
-def as_json_number(value: float | None) -> float | str | None:
-    """Give a number for JSON: ``NaN``, ``Infinity`` and ``-Infinity`` as text, which float() takes back."""
+def _json_number(value: float | None) -> float | str | None:
+    """Return a number for JSON: ``NaN``, ``Infinity`` and ``-Infinity`` as text, which float() accepts."""
     if value is None or math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnStatistics:
-    """What the values of a feature, or of the score, are like, over all elements of all observations.
+class ColumnStatistics(Report):
+    """Statistics of a feature, or of the score, over all elements of all observations.
 
     Attributes:
         name: LLVM's name.
         type: LLVM's name of the element type.
-        shape: the tensor's.
-        is_score: whether it is the score.
-        values: how many elements there are, ``nans`` of them NaN.
-        min, max, mean: of the others; None if there are none.
-        distinct: how many different values there are, NaN being one; None if more than `DISTINCT_LIMIT`.
-        zeros: how many elements are 0.
-        spread: how many there are of each sign and power of two, see `mlgo_corpus.formats.logs.magnitudes`.
+        shape: the shape of the tensor.
+        is_score: True if it is the score.
+        values: number of elements, ``nans`` of them NaN.
+        min, max, mean: of the elements that are not NaN; None if there are none.
+        distinct: number of distinct values, NaN counted as one; None if more than `DISTINCT_LIMIT`.
+        zeros: number of elements that are 0.
+        spread: number of elements by sign and power of two, see `mlgo_corpus.formats.logs.magnitudes`.
     """
+
+    _properties: ClassVar = ("is_constant",)
 
     name: str
     type: str
@@ -391,31 +394,30 @@ class ColumnStatistics:
 
     @property
     def is_constant(self) -> bool:
-        """Whether all elements are the same; of a single one that says nothing."""
+        """True if there are several elements and all are the same."""
         return self.distinct == 1 and self.values > 1
 
     def as_json(self) -> dict[str, Any]:
-        """Give the statistics as plain values; more distinct values than are counted are ``">100000"``."""
-        numbers = {name: as_json_number(getattr(self, name)) for name in ("min", "max", "mean")}
+        """Return the statistics as plain values; more distinct values than are counted are ``">100000"``."""
+        numbers = {name: _json_number(getattr(self, name)) for name in ("min", "max", "mean")}
         distinct = f">{DISTINCT_LIMIT}" if self.distinct is None else self.distinct
         spread = [
-            {"from": as_json_number(one.low), "to": as_json_number(one.high), "values": one.number}
+            {"from": _json_number(one.low), "to": _json_number(one.high), "values": one.number}
             for one in self.spread
             if one.number
         ]
-        plain = {"shape": list(self.shape), "distinct": distinct, "spread": spread, "is_constant": self.is_constant}
-        return {**asdict(self), **numbers, **plain}
+        return {**Report.as_json(self), **numbers, "distinct": distinct, "spread": spread}
 
 
 @dataclass(frozen=True, slots=True)
-class LogStatistics:
-    """What a log, or a part of it, holds.
+class LogStatistics(Report):
+    """Statistics of a log, or of a part of it.
 
     Attributes:
         header: the log's header.
-        log_bytes: the log's bytes, decompressed, up to any damage; None if it was not read to its end.
-        contexts: contexts, each time one begins; ``empty_contexts`` of them without observations.
-        observations: observations.
+        log_bytes: decompressed bytes of the log, up to any damage; None if it was not read to its end.
+        contexts: number of times that a context begins; ``empty_contexts`` of them are without observations.
+        observations: number of observations.
         columns: the features in the header's order, and the score.
     """
 
@@ -427,18 +429,17 @@ class LogStatistics:
     columns: tuple[ColumnStatistics, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Give the statistics as plain values."""
-        columns = [column.as_json() for column in self.columns]
-        return {**asdict(self), "header": _header_json(self.header), "columns": columns}
+        """Return the statistics as plain values."""
+        return {**Report.as_json(self), "header": _header_json(self.header)}
 
 
 def log_statistics(selection: Selection, *, progress: Callable[[int], None] | None = None) -> LogStatistics:
-    """Take the statistics of a log; ``progress`` is told how many of its bytes have been read."""
+    """Compute the statistics of a log; ``progress`` is called with the number of bytes read."""
     header = selection.header
     tallies = tuple(map(_Tally, header.columns))
     capacity = max(1, _BATCH_BYTES // max(1, header.tensor_bytes + header.score_bytes))
     builder = ObservationBuilder(header, capacity)
-    builder.begin_module("")  # one module or another; only the values are looked at
+    builder.begin_module("")  # any name: only the values are used
     contexts = empty = observations = 0
     is_empty = False
     for block in selection:
@@ -469,7 +470,7 @@ def _add(tallies: Sequence[_Tally], batch: pa.RecordBatch) -> None:
 
 
 class _Tally:
-    """Adds up what is known of a column's values."""
+    """Accumulates the statistics of a column."""
 
     def __init__(self, spec: TensorSpec) -> None:
         self.spec = spec
@@ -482,7 +483,7 @@ class _Tally:
         self._magnitudes = Magnitudes()
 
     def add(self, values: Array) -> None:
-        """Add values: one at least."""
+        """Add one or more values."""
         self._values += len(values)
         if values.dtype.kind == "f":
             are_nan = np.isnan(values)
@@ -505,7 +506,7 @@ class _Tally:
         import pyarrow as pa
 
         if values.dtype.kind == "f":
-            values = values + values.dtype.type(0)  # Arrow tells -0.0 from 0.0
+            values = values + values.dtype.type(0)  # turn -0.0, which Arrow distinguishes, into 0.0
         found = pa.array(values).unique()
         if self._distinct is not None:
             found = pa.concat_arrays([self._distinct, found]).unique()
@@ -514,7 +515,7 @@ class _Tally:
             self._distinct, self._counts_distinct = None, False
 
     def statistics(self, *, is_score: bool) -> ColumnStatistics:
-        """Give the statistics of what was added."""
+        """Return the statistics of the added values."""
         numbers = self._values - self._nans
         distinct = (0 if self._distinct is None else len(self._distinct)) + (self._nans > 0)
         return ColumnStatistics(
@@ -534,7 +535,7 @@ class _Tally:
 
 
 def _sum(values: Array, largest: float) -> float:
-    """Add up values of which ``largest`` is the largest magnitude: whole numbers exactly, others as doubles."""
+    """Return the sum of values, ``largest`` being the largest magnitude: exact for integers, a double for others."""
     if values.dtype.kind == "f":
         with np.errstate(all="ignore"):  # infinities of both signs
             return float(values.sum(dtype=np.float64))

@@ -1,4 +1,4 @@
-"""The explain stage: what one file holds, what it lacks, and what to do about it."""
+"""The explain stage: find out what one file holds, what it lacks, and what to do about it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import contextlib
 import os
 import shlex
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from mlgo_corpus.builds.objects import Embedded, Reason, SectionNames, Tally, describe_file, read_object
 from mlgo_corpus.corpus.modules import STATUS_OK
@@ -17,20 +16,21 @@ from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.errors import FormatError, UsageError, WorkerError
 from mlgo_corpus.files.regular import read_file
-from mlgo_corpus.files.text import os_reason, printable
+from mlgo_corpus.files.text import option_key, os_reason, printable
 from mlgo_corpus.formats.bitcode.headers import ModuleHeader, read_module_header
 from mlgo_corpus.formats.commands.embedded import decode_options, split_options
 from mlgo_corpus.formats.objects.objfile import parse_objfile
 from mlgo_corpus.runs.extract.module import status_of
+from mlgo_corpus.runs.report import Report
 
 _SECONDS = 120.0
 
 _REMEDIES = {
     Reason.NO_BITCODE: "compile it with clang and -Xclang -fembed-bitcode=all",
     Reason.NO_COMMAND: "compile with -Xclang -fembed-bitcode=all, which embeds the command as well; or extract with "
-    "--command-override",
-    Reason.RAW_LTO: "extract with --command-override; for ThinLTO see extract --thinlto; or compile without -flto and "
-    "with -Xclang -fembed-bitcode=all",
+    f"{option_key('command_override')}",
+    Reason.RAW_LTO: f"extract with {option_key('command_override')}; for ThinLTO see extract "
+    f"{option_key('thinlto')}; or compile without -flto and with -Xclang -fembed-bitcode=all",
     Reason.POST_OPT_IR: "compile with -Xclang -fembed-bitcode=all instead of -fembed-bitcode",
     Reason.UNPAIRED_COMMAND: "extract from the objects or archives it was linked from",
     Reason.TRUNCATED: "build it again; the file ends too early",
@@ -42,7 +42,7 @@ _REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class ExplainedModule:
-    """One module of the file, or what stands in its place."""
+    """One module of the file, or a member that is not a module."""
 
     member: str | None
     status: str
@@ -58,14 +58,14 @@ class ExplainedModule:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
-    """What a file holds.
+class Explanation(Report):
+    """The content of a file.
 
     Attributes:
         path: the file.
         kind: what it is, in a few words.
-        size: bytes.
-        sections: (name, bytes) of each section, where it has sections.
+        size: its size in bytes.
+        sections: (name, bytes) of each section, if it has sections.
         modules: one for each module or member.
         advice: what to do, most needed first.
     """
@@ -77,17 +77,13 @@ class Explanation:
     modules: tuple[ExplainedModule, ...]
     advice: tuple[str, ...]
 
-    def as_json(self) -> dict[str, Any]:
-        """Give the explanation as plain values."""
-        return {**asdict(self), "path": str(self.path)}
-
 
 def explain_file(path: Path | str, *, names: SectionNames | None = None) -> Explanation:
-    """Look into an object, an archive, a linked binary or a bitcode file, in a process of its own.
+    """Examine an object, an archive, a linked binary or a bitcode file, in a separate process.
 
     Raises:
         UsageError: the file cannot be opened.
-        WorkerError: looking into it killed that process, or took too long.
+        WorkerError: that process died, or took too long.
     """
     work = partial(_explain, names or SectionNames())
     (result,) = parallel_map(work, [str(path)], jobs=1, limit=_SECONDS)
@@ -102,7 +98,7 @@ def _explain(names: SectionNames, path: str) -> Explanation | UsageError:
     try:
         data = read_file(path)
     except IsADirectoryError:
-        return UsageError(f"{path}: a folder; name one file in it, or extract the folder")
+        return UsageError(f"{path}: expected a file, found a folder; name a file in it, or extract the folder")
     except (OSError, ValueError) as error:
         return UsageError(f"{path}: {os_reason(error)}")
 
@@ -143,7 +139,7 @@ def _advice(path: str, modules: tuple[ExplainedModule, ...]) -> Iterator[str]:
     usable = sum(item.status == STATUS_OK and bool(item.options) for item in modules)
     if usable:
         what = "it" if len(modules) == 1 else f"{usable} of its {len(modules)} modules"
-        yield f"mlgo-corpus extract {shlex.quote(path)} --output CORPUS takes {what} into a corpus"
+        yield f"mlgo-corpus extract {shlex.quote(path)} {option_key('output')} CORPUS takes {what} into a corpus"
     for reason in reasons:
         if reason in _REMEDIES:
             yield f"{reason}: {_REMEDIES[reason]}"

@@ -1,6 +1,6 @@
-"""The export stage: a dataset's decisions in the files that trainers read.
+"""The export stage: write a dataset's decisions as the files that trainers read.
 
-Those are ml-compiler-opt's: TFRecords of SequenceExamples (`mlgo_corpus.formats.records.tfrecord`,
+The files are those of ml-compiler-opt: TFRecords of SequenceExamples (`mlgo_corpus.formats.records.tfrecord`,
 `mlgo_corpus.formats.records.sequenceexample`), written without TensorFlow.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.limits import check_count
@@ -29,25 +29,25 @@ from mlgo_corpus.formats.records.sequenceexample import SequenceExample, parse_s
 from mlgo_corpus.formats.records.tfrecord import read_records
 from mlgo_corpus.runs.datasets.export import make_shares, write_shares
 from mlgo_corpus.runs.datasets.publish import chosen_rows, output_here
+from mlgo_corpus.runs.report import Report
 
-MIN_STEPS: Final = 3
-"""Sequences of fewer steps are dropped by ml-compiler-opt's readers (``data_reader.py``)."""
-
-ABOUT_NAME: Final = "export.json"
-"""The file that says what a folder of TFRecords is, and that it is ours."""
+# ml-compiler-opt's readers drop shorter sequences (``data_reader.py``).
+_MIN_STEPS: Final = 3
+# This file in a folder of TFRecords describes it, and marks it as ours.
+_ABOUT_NAME: Final = "export.json"
 
 _MOST_SHARDS = 10_000
 
 
 class Reward(StrEnum):
-    """What becomes the reward of a sequence, at each of its steps.
+    """The reward at each step of a sequence.
 
     Attributes:
-        AUTO: for inlining ``SIZE``, for the other tasks ``LOGGED``.
-        SIZE: the reward of the module's run: how much smaller its object is than the baseline's.
+        AUTO: ``SIZE`` for inlining, ``LOGGED`` for the other tasks.
+        SIZE: the reward of the module's run: by how much its object is smaller than the baseline's.
         LOGGED: the last score in the log's context.
         ZERO: 0, as in the default traces of ml-compiler-opt itself, whose policy is the baseline.
-        NONE: there is no list of rewards. ml-compiler-opt's readers want one.
+        NONE: no list of rewards, which ml-compiler-opt's readers require.
     """
 
     AUTO = "auto"
@@ -58,22 +58,24 @@ class Reward(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ExportReport:
-    """What an export did.
+class ExportReport(Report):
+    """The result of an export.
 
     Attributes:
         output: the file, or the folder of ``files`` files.
-        task: ``inlining``, ``regalloc-eviction`` or ``regalloc-priority``; None if it is none of them.
-        reward: a word of `Reward`, not ``auto``.
-        modules: modules chosen; of ``missing`` others the dataset has nothing, since their runs failed.
-        sequences: sequences written, of ``steps`` steps.
+        task: ``inlining``, ``regalloc-eviction`` or ``regalloc-priority``; None for other features.
+        reward: a value of `Reward`, never ``auto``.
+        modules: number of selected modules; ``missing`` others are not in the dataset because their runs failed.
+        sequences: number of sequences written, with ``steps`` steps in all.
         output_bytes: bytes of the files.
-        too_short: sequences of fewer than ``min_steps`` steps, which are not written.
-        no_reward: sequences that are not written because their module's reward is not known.
-        too_large: sequences that are not written because protobuf's readers take no message of 2 GiB.
-        min_steps: the fewest steps of a sequence.
+        too_short: number of sequences not written because they have fewer than ``min_steps`` steps.
+        no_reward: number of sequences not written because the reward of their module is unknown.
+        too_large: number of sequences not written because protobuf's readers reject messages of 2 GiB.
+        min_steps: the minimum number of steps of a sequence.
         seconds: how long it took.
     """
+
+    _properties: ClassVar = ("exit_code",)
 
     output: Path
     files: int
@@ -92,12 +94,8 @@ class ExportReport:
 
     @property
     def exit_code(self) -> int:
-        """1 where a sequence that should have been written was not, else 0."""
+        """1 if a sequence was not written for lack of a reward or for its size, else 0."""
         return 1 if self.no_reward or self.too_large else 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        return {**asdict(self), "output": str(self.output), "exit_code": self.exit_code}
 
 
 def export_tfrecord(
@@ -105,7 +103,7 @@ def export_tfrecord(
     output: Path | str,
     *,
     reward: Reward | str = Reward.AUTO,
-    min_steps: int = MIN_STEPS,
+    min_steps: int = _MIN_STEPS,
     shards: int | None = None,
     module_filter: str | None = None,
     modules_file: Path | str | None = None,
@@ -115,20 +113,21 @@ def export_tfrecord(
 ) -> ExportReport:
     """Write a dataset's decisions as the TFRecords that ml-compiler-opt's trainers read.
 
-    Each module and context becomes a SequenceExample. It has a list for each feature, under LLVM's name, and one
-    called ``reward``. The bytes depend on the dataset and the options alone.
+    Each context of each module becomes a SequenceExample. It has a list for each feature, under LLVM's name, and one
+    called ``reward``. The bytes depend only on the dataset and the options.
 
     Args:
         dataset: of traces or of logs: its folder, its single file, or its URL.
         output: the file; with ``shards`` the folder.
-        reward: what the reward is, see `Reward`.
-        min_steps: shorter sequences are left out, as ml-compiler-opt's readers do.
-        shards: make a folder of so many files, fewer if there are not so many modules.
-        module_filter: only modules in whose name this regular expression is found.
-        modules_file: only modules that a file names, one a line; or a corpus's manifest, also one side of its split.
+        reward: the kind of reward, see `Reward`.
+        min_steps: leave out shorter sequences, as ml-compiler-opt's readers do.
+        shards: write a folder of this many files, or of one file per module if there are fewer modules.
+        module_filter: only modules whose name matches this regular expression somewhere.
+        modules_file: only modules named in this file, one per line; or in a corpus's manifest, or that of one side of
+            its split.
         jobs: worker processes; by default the CPUs this process may use.
         force: replace the file, or a folder that an export made.
-        progress: is told (rows done, rows in all).
+        progress: called with (rows done, rows in all).
 
     Raises:
         UsageError: the request cannot be carried out as it stands, or nothing would be in the output.
@@ -178,7 +177,7 @@ def read_tfrecord(path: Path | str) -> Iterator[SequenceExample]:
     """Yield the SequenceExamples of a TFRecord file that is not compressed.
 
     Raises:
-        FormatError: it is none; the records before the damage are yielded.
+        FormatError: it is not such a file, or is damaged; the records before the damage are yielded.
         CorpusError: it cannot be read.
     """
     from mlgo_corpus.errors import FormatError
@@ -199,19 +198,19 @@ def read_tfrecord(path: Path | str) -> Iterator[SequenceExample]:
 
 
 def _chosen(rows: DatasetRows, reward: Reward) -> Reward:
-    """Settle which reward it is.
+    """Return the kind of reward, with ``auto`` resolved.
 
     Raises:
-        UsageError: the dataset does not have it.
+        UsageError: the dataset does not have that reward.
     """
     header = rows.header
     if not any(spec.name != REWARD_NAME for spec in header.features):
         raise UsageError(f"{rows.root}: its logs have no features")
-    others = "--reward zero writes 0, which is enough to imitate decisions; --reward none leaves it out"
+    others = "`reward` zero writes 0, which is enough to imitate decisions; `reward` none leaves it out"
     if reward is Reward.AUTO:
         reward = Reward.SIZE if task_name(header) == INLINING or header.score is None else Reward.LOGGED
     if reward is Reward.SIZE and not rows.has_rewards:
-        raise UsageError(f"{rows.root}: made from training logs, which tell no sizes: a trace does; {others}")
+        raise UsageError(f"{rows.root}: made from training logs, which have no sizes; use a trace, or: {others}")
     if reward is Reward.LOGGED and header.score is None:
         raise UsageError(f"{rows.root}: its logs have no score; {others}")
     return reward
@@ -219,7 +218,7 @@ def _chosen(rows: DatasetRows, reward: Reward) -> Reward:
 
 @dataclass(frozen=True, slots=True)
 class _Export:
-    """What is to be written, wherever that goes."""
+    """An export to one file or to a folder of files."""
 
     rows: DatasetRows
     rule: RewardRule
@@ -231,14 +230,14 @@ class _Export:
         paths = DatasetPaths.of(self.rows.root)
         inputs = (paths.root, paths.modules, paths.contexts)
         untold = output in finish_moves(output)
-        check_file(output, inputs, "name a file, or add --shards N for a folder of files", force=force or untold)
+        check_file(output, inputs, "name a file, or set `shards` for a folder of files", force=force or untold)
         with whole_files(output) as files:
             return self._write(files.folder, [files.make(output)])
 
     def to_folder(self, output: Path, count: int, options: dict[str, Any], *, force: bool) -> SequenceCounts:
         names = [f"traces-{number:05d}-of-{count:05d}.tfrecord" for number in range(count)]
 
-        replace = replaces_own(output, ABOUT_NAME, "export", force=recover(output) or force)
+        replace = replaces_own(output, _ABOUT_NAME, "export", force=recover(output) or force)
         with whole_folder(output, replace=replace) as folder:
             counts = self._write(folder, [folder / name for name in names])
             about = {
@@ -251,7 +250,7 @@ class _Export:
                 **asdict(counts),
                 "files": names,
             }
-            write_atomically(folder / ABOUT_NAME, (json.dumps(about, indent=2) + "\n").encode())
+            write_atomically(folder / _ABOUT_NAME, (json.dumps(about, indent=2) + "\n").encode())
         return counts
 
     def _write(self, work: Path, files: Sequence[Path]) -> SequenceCounts:
@@ -289,7 +288,7 @@ class _Export:
 
 def _nothing_left(counts: SequenceCounts, min_steps: int) -> str:
     if counts.no_reward:
-        return f"no reward is known of {counts.no_reward} sequences; --reward zero writes 0"
+        return f"the reward of {counts.no_reward} sequences is unknown; `reward` zero writes 0"
     if counts.too_large:
-        return f"{counts.too_large} sequences are larger than 2 GiB, which is the most that can be read"
-    return f"all {counts.too_short} sequences have fewer than {min_steps} steps; --min-steps 1 keeps them"
+        return f"{counts.too_large} sequences are larger than 2 GiB, the most that readers accept"
+    return f"all {counts.too_short} sequences have fewer than {min_steps} steps; `min_steps` 1 keeps them"

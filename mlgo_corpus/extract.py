@@ -1,7 +1,7 @@
-"""The extract stage: from what a build left on disk to a corpus.
+"""The extract stage: make a corpus from the files that a build left on disk.
 
-What is asked for is checked here, before anything is written; `mlgo_corpus.runs.extract.run` does the work; what came
-of it is put into words here.
+This module checks the request before anything is written, and turns the result into hints;
+`mlgo_corpus.runs.extract.run` does the work.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mlgo_corpus.compilers.limits import check_count
 from mlgo_corpus.corpus.folder import UNSPECIFIED_OVERRIDE
 from mlgo_corpus.engine.choice import HERE, EngineChoice
 from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.files.text import option_key, os_reason
 from mlgo_corpus.formats.commands.linkline import override_from_link_line
 from mlgo_corpus.runs.extract.journal import open_journal
 from mlgo_corpus.runs.extract.module import Settings
@@ -59,22 +59,22 @@ def extract_corpus(
     Args:
         inputs: compile_commands.json files, linker parameter files, Bazel aquery output, folders, objects, archives,
             linked binaries, in any mixture.
-        output: the corpus; made, or brought up to date if it was made from the same inputs with the same options.
-        input_type: what the inputs are, where their content does not tell.
-        build_dir: what paths in linker parameter files and aquery output are relative to.
+        output: the corpus; made, or updated if it was made from the same inputs with the same options.
+        input_type: the type of the inputs, if their content does not show it.
+        build_dir: the folder that paths in linker parameter files and aquery output are relative to.
         thinlto: ``local`` or ``distributed``, as LLVM's extract_ir means them.
-        thinlto_link_command: the tokens of the link command of a local ThinLTO build, to derive its override from.
+        thinlto_link_command: the tokens of a local ThinLTO build's link command, from which the override is derived.
         command_override: one command for all modules, for the manifest's ``global_command_override``.
-        cmd_filters: regular expressions; each must be found in some option of a module's command.
-        module_filter: a regular expression to be found in the module's name.
-        bitcode_section: the section to look in instead of the usual ones.
-        cmd_section: likewise for commands.
+        cmd_filters: regular expressions; each must match some option of a module's command.
+        module_filter: a regular expression that must match somewhere in the module's name.
+        bitcode_section: the section that holds bitcode, instead of the usual ones.
+        cmd_section: the section that holds commands, instead of the usual ones.
         require_command: leave out modules that have no command.
-        dedup: keep one of the modules whose bitcode and command are the same.
+        dedup: keep one of several modules with the same bitcode and command.
         jobs: worker processes; by default the CPUs this process may use, or the cluster's.
         force: replace a corpus that was made from other inputs or with other options.
-        engine: where objects are read: on this machine, or on a cluster.
-        progress: is told (objects done, objects in all).
+        engine: where objects are read: on this machine or on a cluster.
+        progress: called with (objects done, objects in all).
 
     Raises:
         UsageError: the inputs or options cannot be used; nothing was written.
@@ -86,14 +86,14 @@ def extract_corpus(
     check_count("jobs", jobs)
     settings = Settings(
         names=SectionNames.of(bitcode_section, cmd_section),
-        thinlto=_choice("--thinlto", thinlto, ("local", "distributed")),
-        cmd_filters=tuple(_regex("--cmd-filter", item) for item in _several(cmd_filters)),
-        module_filter=None if module_filter is None else _regex("--module-filter", module_filter),
+        thinlto=_choice("thinlto", thinlto, ("local", "distributed")),
+        cmd_filters=tuple(_regex("cmd_filters", item) for item in _several(cmd_filters)),
+        module_filter=None if module_filter is None else _regex("module_filter", module_filter),
         require_command=require_command,
         overridden=thinlto == "local" or command_override is not None,
     )
     override = _Override(thinlto, thinlto_link_command, command_override)
-    chosen = _choice("--input-type", input_type, tuple(InputType))
+    chosen = _choice("input_type", input_type, tuple(InputType))
     kind = None if chosen is None else InputType(chosen)
 
     def objects() -> Iterator[BuildObject]:
@@ -103,25 +103,26 @@ def extract_corpus(
         return iter_build_objects(paths, input_type=kind, exclude=output, build_dir=build_path)
 
     try:
-        found = objects()  # looks at every input before anything is written
+        found = objects()  # checks every input before anything is written
         first = next(found, None)
         if first is None:
             raise UsageError(_nothing_to_read(paths, thinlto))
-        # Listing the objects twice is cheap, holding millions of them would not be.
+        # Listing the objects twice is cheap; keeping millions of them in memory is not.
         total = 0 if progress is None else sum(1 for _ in objects())
         named = (*paths, *(() if build_dir is None else (build_dir,)))
-        options = {
-            "--input-type": kind,
-            "--thinlto": thinlto,
-            "--thinlto-link-command": override.link_command,
-            "--command-override": override.given,
-            "--cmd-filter": settings.cmd_filters,
-            "--module-filter": module_filter,
-            "--bitcode-section": bitcode_section,
-            "--cmd-section": cmd_section,
-            "--require-command": require_command,
-            "--dedup": dedup,
+        given = {
+            "input_type": kind,
+            "thinlto": thinlto,
+            "thinlto_link_command": override.link_command,
+            "command_override": override.given,
+            "cmd_filter": settings.cmd_filters,
+            "module_filter": module_filter,
+            "bitcode_section": bitcode_section,
+            "cmd_section": cmd_section,
+            "require_command": require_command,
+            "dedup": dedup,
         }
+        options = {option_key(name): value for name, value in given.items()}
         inputs_digest = digest_of(os.path.abspath(item) for item in named)
     except FormatError as error:
         raise UsageError(str(error)) from error
@@ -152,10 +153,10 @@ def extract_corpus(
 
 @dataclass(frozen=True, slots=True)
 class _Override:
-    """Where the manifest's ``global_command_override`` comes from, if there is one.
+    """The source of the manifest's ``global_command_override``, if there is one.
 
     Raises:
-        UsageError: the options contradict each other, or the link command is none.
+        UsageError: the options contradict each other, or the link command is invalid.
     """
 
     thinlto: str | None
@@ -164,18 +165,21 @@ class _Override:
 
     def __post_init__(self) -> None:
         if self.given is not None and not self.given:
-            raise UsageError("--command-override: expected a command, found nothing")
+            raise UsageError("expected a command, found nothing", option="command_override")
         if self.link_command is None:
             return
         if self.thinlto != "local" or self.given is not None:
-            raise UsageError("--thinlto-link-command belongs to --thinlto local, and not with --command-override")
-        try:  # with any triple: whether it is a link command must not turn out at the end
+            raise UsageError(
+                "requires `thinlto` local, and cannot be combined with `command_override`",
+                option="thinlto_link_command",
+            )
+        try:  # with any triple: an invalid link command must be reported before the work
             override_from_link_line(self.link_command, "x86_64-unknown-linux-gnu")
         except FormatError as error:
-            raise UsageError(f"--thinlto-link-command: {error}") from error
+            raise UsageError(str(error), option="thinlto_link_command") from error
 
     def for_triple(self, triple: str | None) -> Sequence[str] | None:
-        """Give the override of a corpus whose modules have this target triple."""
+        """Return the override of a corpus whose modules have this target triple."""
         if self.given is not None:
             return self.given
         if self.thinlto != "local":
@@ -186,13 +190,13 @@ class _Override:
 
 
 def _several(values: Iterable[Text] | Text) -> list[Text]:
-    """Take one value for a list of one: a string would otherwise be a list of characters."""
+    """Return a list; a single string becomes a list of one, not of its characters."""
     return [values] if isinstance(values, str | Path) else list(values)
 
 
 def _choice(option: str, value: str | None, choices: Sequence[str]) -> str | None:
     if value is not None and value not in choices:
-        raise UsageError(f"{option} {value}: expected {' or '.join(choices)}")
+        raise UsageError(f"expected {' or '.join(choices)}", option=option, value=value)
     return value
 
 
@@ -200,7 +204,7 @@ def _regex(option: str, pattern: str) -> str:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise UsageError(f"{option} {pattern}: not a regular expression: {error}") from error
+        raise UsageError(f"not a regular expression: {error}", option=option, value=pattern) from error
     return pattern
 
 
@@ -222,7 +226,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _hints(run: ExtractionRun) -> Iterator[str]:
-    """Say what the counts mean and what to do about it."""
+    """Yield advice that follows from the counts."""
     report = run.report
     counts = Counter(report.counts)
 
@@ -243,12 +247,12 @@ def _hints(run: ExtractionRun) -> Iterator[str]:
     if run.override == UNSPECIFIED_OVERRIDE:
         yield (
             "the corpus has no command yet (its global_command_override is <UNSPECIFIED>): "
-            "--thinlto-link-command FILE derives one from the link, --command-override 'ARGS' gives one"
+            "`thinlto_link_command` derives one from the link, `command_override` sets one"
         )
     if many(Reason.MISSING):
         yield (
             f"{_count(counts[Reason.MISSING], 'object')} not there, such as {report.examples[Reason.MISSING][0]}: run "
-            "the build first (what parameter files and aquery output name is relative to --build-dir)"
+            "the build first (what parameter files and aquery output name is relative to `build_dir`)"
         )
     if counts[Reason.POST_OPT_IR]:
         yield (
@@ -258,16 +262,16 @@ def _hints(run: ExtractionRun) -> Iterator[str]:
     if report.without_command:
         yield (
             f"{_count(report.without_command, 'module')} without a command, and trainers refuse a corpus with such "
-            "modules: --command-override 'ARGS' gives one for all, --require-command leaves them out"
+            "modules: `command_override` sets one for all, `require_command` leaves them out"
         )
     if report.split_removed:
-        yield "the corpus is another one now, and its split is gone: mlgo-corpus split divides it anew"
+        yield "the corpus has changed, so its split was removed: mlgo-corpus split makes a new one"
     if report.modules == 0 and counts[Reason.FILTERED]:
         yield f"the filters left out all of the modules that were found ({counts[Reason.FILTERED]})"
     if report.duplicates and not counts[Reason.DUPLICATE]:
         yield (
             f"{_count(report.duplicates, 'module')} the same as another, such as an object and its copy in an archive: "
-            "--dedup keeps one of each"
+            "`dedup` keeps one of each"
         )
     if any(counts[reason] for reason in (Reason.TRUNCATED, Reason.MALFORMED, Reason.UNPAIRED_COMMAND)):
         yield "mlgo-corpus explain OBJECT says more about a single file"

@@ -1,7 +1,7 @@
 """The logs stage: training logs to Parquet and back, and a log in memory.
 
-`convert_logs` makes a dataset of any number of logs, `restore_logs` gives the logs back byte for byte, and `read_log`
-loads one for Python.
+`convert_logs` makes a dataset of any number of logs, `restore_logs` restores the logs byte for byte, and `read_log`
+loads one into memory.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.limits import check_count
@@ -46,6 +46,7 @@ from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import task_name
 from mlgo_corpus.runs.datasets.convert import ConvertedLogs, convert_logs_into, failed_row
 from mlgo_corpus.runs.datasets.publish import local_dataset, to_urls
+from mlgo_corpus.runs.report import Report
 
 __all__ = [
     "ContextObservations",
@@ -68,24 +69,26 @@ _SUMMED = (
 
 
 @dataclass(frozen=True, slots=True)
-class LogsReport:
-    """What a conversion did.
+class LogsReport(Report):
+    """The result of a conversion.
 
     Attributes:
         output: the dataset, or its URL.
-        logs: logs found; of them ``converted`` are in the dataset.
-        damaged: logs of which only the whole observations are in the dataset, ``dropped_bytes`` of them not.
-        contexts: contexts in the dataset, also those without observations.
-        observations: rows in the dataset.
-        log_bytes: bytes of the converted logs, decompressed.
-        parquet_bytes: bytes of the observations' files, which are ``files`` many.
-        unchanged: whether the dataset was there already, made from the same logs.
-        renamed: logs whose module got another name, because the one of their path was taken.
+        logs: number of logs found; ``converted`` of them are in the dataset.
+        damaged: number of damaged logs whose intact observations are in the dataset, without ``dropped_bytes`` bytes.
+        contexts: number of contexts in the dataset, including those without observations.
+        observations: number of rows in the dataset.
+        log_bytes: decompressed bytes of the converted logs.
+        parquet_bytes: bytes of the ``files`` files of observations.
+        unchanged: True if the dataset existed already, made from the same logs.
+        renamed: number of logs whose module got another name because that of their path was taken.
         counts: logs by reason.
         problems: the first failed or damaged logs: source and detail.
-        groups: with ``group_by_header`` the reports of the datasets, else none.
+        groups: with ``group_by_header`` the reports of the datasets, else empty.
         seconds: how long it took.
     """
+
+    _properties: ClassVar = ("failed", "exit_code")
 
     output: Path | str
     logs: int
@@ -106,19 +109,13 @@ class LogsReport:
 
     @property
     def failed(self) -> int:
-        """How many logs could not be converted."""
+        """The number of logs that could not be converted."""
         return self.logs - self.converted
 
     @property
     def exit_code(self) -> int:
-        """1 where a log could not be converted, else 0."""
+        """1 if a log could not be converted, else 0."""
         return 1 if self.failed else 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        counts = {"failed": self.failed, "exit_code": self.exit_code}
-        groups = [group.as_json() for group in self.groups]
-        return {**asdict(self), **counts, "output": str(self.output), "groups": groups}
 
 
 @to_urls
@@ -136,42 +133,47 @@ def convert_logs(
     engine: EngineChoice = HERE,
     progress: Callable[[int, int], None] | None = None,
 ) -> LogsReport:
-    """Convert training logs into a dataset: Parquet files that hold all that is in the logs.
+    """Convert training logs into a dataset: Parquet files with the whole content of the logs.
 
     Args:
-        inputs: logs, folders of them, glob patterns, or ``-`` for standard input; ``.gz`` and ``.zst`` are read too.
-        output: the dataset's folder, or a single file if it is called ``*.parquet``; or an ``s3://`` or ``gs://`` URL.
-        compression: of the observations' files: one of ``zstd``, ``snappy``, ``gzip``, ``lz4``, ``brotli``, ``none``.
-        rows_per_file: the most rows of one file of observations; by default 32 MiB of them.
-        context_regex: keep only contexts in whose names this is found.
-        group_by_header: where logs have different headers, make one dataset for each below ``output``.
-        allow_truncated: keep the whole observations of damaged logs.
+        inputs: logs, folders of them, glob patterns, or ``-`` for standard input; also ``.gz`` and ``.zst`` files.
+        output: the dataset's folder, or a single file if its name is ``*.parquet``; or an ``s3://`` or ``gs://`` URL.
+        compression: the compression of the observations' files: ``zstd``, ``snappy``, ``gzip``, ``lz4``, ``brotli`` or
+            ``none``.
+        rows_per_file: the maximum number of rows of one file of observations; by default 32 MiB of them.
+        context_regex: keep only contexts whose names match this regular expression somewhere.
+        group_by_header: if logs have different headers, make one dataset for each header below ``output``.
+        allow_truncated: keep the intact observations of damaged logs.
         jobs: worker processes; for a single log, threads. By default the CPUs this process may use.
         force: replace a dataset made from other logs or with other options.
-        engine: where logs are read: on this machine, or on a cluster.
-        progress: is told (bytes done, bytes in all).
+        engine: where logs are read: on this machine or on a cluster.
+        progress: called with (bytes done, bytes in all).
 
     Raises:
-        UsageError: the inputs or options cannot be used, the logs have different headers, or not a single log could
-            be converted; nothing was written.
+        UsageError: the inputs or options cannot be used, the logs have different headers, or no log could be converted;
+            nothing was written.
         MlgoCorpusError: the dataset cannot be written.
     """
     started = time.perf_counter()
     output = Path(output)
     if compression not in COMPRESSIONS:
-        raise UsageError(f"--compression {compression}: expected {', '.join(COMPRESSIONS[:-1])} or {COMPRESSIONS[-1]}")
+        raise UsageError(
+            f"expected {', '.join(COMPRESSIONS[:-1])} or {COMPRESSIONS[-1]}", option="compression", value=compression
+        )
     check_count("rows_per_file", rows_per_file)
     check_count("jobs", jobs)
     if context_regex is not None:
         try:
             re.compile(context_regex)
         except re.error as error:
-            raise UsageError(f"--context-regex {context_regex}: not a regular expression: {error}") from error
+            raise UsageError(
+                f"not a regular expression: {error}", option="context_regex", value=context_regex
+            ) from error
     single = DatasetPaths.of(output).single
     if single and rows_per_file is not None:
-        raise UsageError(f"--rows-per-file: {output} is one file; name a folder instead")
+        raise UsageError(f"{output} is one file; name a folder instead", option="rows_per_file")
     if single and group_by_header:
-        raise UsageError(f"--group-by-header: {output} is one file; name a folder instead")
+        raise UsageError(f"{output} is one file; name a folder instead", option="group_by_header")
     logs = find_logs([inputs] if isinstance(inputs, str | Path) else inputs, exclude=output)
     conversion = _Conversion(
         WriteOptions(compression, rows_per_file, context_regex, single=single),
@@ -184,7 +186,7 @@ def convert_logs(
     pipes = [log for log in logs if log.size is None]
     if pipes:
         if len(logs) > 1 or group_by_header:
-            raise UsageError(f"{pipes[0].path}: a pipe has to be the only input, without --group-by-header")
+            raise UsageError(f"{pipes[0].path}: a pipe has to be the only input, without `group_by_header`")
         [report] = conversion.convert([_Group(output, None, logs, ())])
     else:
         by_header, failed = _read_headers(logs)
@@ -196,7 +198,7 @@ def convert_logs(
             groups = tuple(_groups(by_header, failed, output))
             others = find_other_datasets(output, frozenset(group.output.name for group in groups))
             if others and not force:
-                raise UsageError(f"{others[0]}: made by another call, of other logs; --force removes it")
+                raise UsageError(f"{others[0]}: made by another call, of other logs; `force` removes it")
             report = _sum_of(output, conversion.convert(groups))
             for other in others:
                 shutil.rmtree(other)
@@ -207,7 +209,7 @@ def convert_logs(
 
 
 class _Group(NamedTuple):
-    """Logs that become one dataset: their header (None for a pipe), and the rows of logs that have none."""
+    """Logs that become one dataset: their header (None for a pipe), and the rows of logs without a header."""
 
     output: Path
     header: LogHeader | None
@@ -216,7 +218,7 @@ class _Group(NamedTuple):
 
 
 def _groups(by_header: dict[LogHeader, list[LogFile]], failed: Sequence[LogRow], output: Path) -> Iterator[_Group]:
-    """Give a group for each header; the first one's dataset tells of the logs without one."""
+    """Yield a group for each header; the first one records the logs without a header."""
     for header, name in _group_names(list(by_header)).items():
         yield _Group(output / name, header, by_header[header], failed)
         failed = ()
@@ -224,7 +226,7 @@ def _groups(by_header: dict[LogHeader, list[LogFile]], failed: Sequence[LogRow],
 
 @dataclass(frozen=True, slots=True)
 class _Conversion:
-    """What all datasets of one call have in common."""
+    """The settings that all datasets of one call share."""
 
     options: WriteOptions
     allow_truncated: bool
@@ -234,7 +236,7 @@ class _Conversion:
     progress: _Progress
 
     def convert(self, groups: Iterable[_Group]) -> tuple[LogsReport, ...]:
-        """Make the groups' datasets: all of them, or none where not a single log can be converted."""
+        """Make the datasets of all groups, or none if no log can be converted."""
         groups = tuple(groups)
         folders = [
             DatasetFolder(group.output, self._key(group.logs, group.failed), force=self.force) for group in groups
@@ -278,11 +280,11 @@ class _Conversion:
                 engine=self.engine,
                 progress=self.progress.add,
             )
-        except FormatError as error:  # of a pipe, which was not looked at before
+        except FormatError as error:  # of a pipe, whose header was not read before
             raise UsageError(str(error.at(Path(group.logs[0].path)))) from None
 
     def _key(self, logs: Sequence[LogFile], failed: Sequence[LogRow]) -> dict[str, Any]:
-        """Give what a dataset must have been made of to be this one: the version, the options and the logs."""
+        """Return the key of a dataset: the version, the options and a digest of the logs."""
         digest = sha256()
         for log in logs:
             digest.update(
@@ -301,12 +303,12 @@ class _Conversion:
 
 
 def _stamp(log: LogFile) -> str:
-    """Tell a log from a later one of the same name and size; a pipe from every other one."""
+    """Return text that differs between versions of a log of the same name and size, and between any two pipes."""
     if log.size is None:
         return secrets.token_hex()
     try:
         return str(os.stat(log.path).st_mtime_ns)
-    except OSError as error:  # it is gone by now
+    except OSError as error:  # it was deleted meanwhile
         return os_reason(error)
 
 
@@ -325,7 +327,7 @@ def _sum_of(output: Path, groups: tuple[LogsReport, ...]) -> LogsReport:
 
 
 class _Progress:
-    """Adds up bytes for a function that wants to know how many of all."""
+    """Adds up bytes, and passes the sum and the total to a progress function."""
 
     def __init__(self, total: int, told: Callable[[int, int], None] | None) -> None:
         self._total = total
@@ -339,12 +341,11 @@ class _Progress:
 
 
 def _read_headers(logs: Sequence[LogFile]) -> tuple[dict[LogHeader, list[LogFile]], list[LogRow]]:
-    """Read the logs' headers; give the logs of each, and the rows of logs that have none."""
+    """Read the logs' headers; return the logs of each, and rows for logs without a header."""
     headers = HeaderReader()
     by_header: dict[LogHeader, list[LogFile]] = {}
-    groups: dict[
-        int, list[LogFile]
-    ] = {}  # by the header's identity: to hash 40 features takes longer than to read them
+    # By the header's identity: hashing 40 features takes longer than reading them.
+    groups: dict[int, list[LogFile]] = {}
     failed = []
     for log in logs:
         try:
@@ -362,19 +363,19 @@ def _read_headers(logs: Sequence[LogFile]) -> tuple[dict[LogHeader, list[LogFile
 def _different_headers(by_header: dict[LogHeader, list[LogFile]]) -> str:
     (first, first_logs), (second, second_logs), *_ = by_header.items()
     paths = f"{first_logs[0].path} and {second_logs[0].path}"
-    return f"{paths} have different headers: {first.difference(second)}; --group-by-header makes a dataset of each"
+    return f"{paths} have different headers: {first.difference(second)}; `group_by_header` makes a dataset of each"
 
 
 def _nothing_converted(rows: Sequence[LogRow]) -> str:
     more = f" (and {len(rows) - 1} more logs failed)" if len(rows) > 1 else ""
     advice = ""
     if rows[0].reason in (LogReason.TRUNCATED, LogReason.MALFORMED, LogReason.SECOND_HEADER) and rows[0].header:
-        advice = "; --allow-truncated keeps its whole observations"
+        advice = "; `allow_truncated` keeps its whole observations"
     return f"{rows[0].source}: {rows[0].detail}{more}{advice}"
 
 
 def _group_names(headers: Sequence[LogHeader]) -> dict[LogHeader, str]:
-    """Name the datasets of different headers: by LLVM's task, and by a number where that is not enough."""
+    """Name the datasets of different headers by LLVM's task, and number those of the same task."""
     names: dict[LogHeader, str] = {}
     for header in headers:
         wanted = task_name(header) or "other"
@@ -384,17 +385,17 @@ def _group_names(headers: Sequence[LogHeader]) -> dict[LogHeader, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class RestoreReport:
-    """What a restoration did.
+class RestoreReport(Report):
+    """The result of a restoration.
 
     Attributes:
         output: the folder.
-        logs: logs written; ``missing`` are those that are not in the dataset because they could not be read.
-        observations: observations in them.
-        log_bytes: bytes of them.
-        renamed: logs that could not be given the name they had.
-        incomplete: logs that are not as they were: of damaged ones only the whole observations are there, or the
-            dataset holds only some contexts.
+        logs: number of logs written; ``missing`` others are not in the dataset because they could not be read.
+        observations: number of observations in them.
+        log_bytes: their bytes.
+        renamed: number of logs that could not get their original name.
+        incomplete: number of logs that differ from the original: they were damaged, and only their intact observations
+            are kept, or the dataset holds only some contexts.
         seconds: how long it took.
     """
 
@@ -407,10 +408,6 @@ class RestoreReport:
     incomplete: int
     seconds: float
 
-    def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        return {**asdict(self), "output": str(self.output)}
-
 
 def restore_logs(
     dataset: Path | str,
@@ -421,7 +418,7 @@ def restore_logs(
 ) -> RestoreReport:
     """Write the logs that a dataset was made of, byte for byte, under their paths below ``output``.
 
-    The dataset may be behind a URL. Compressed logs come back uncompressed. A file that is there is replaced only with
+    The dataset may be behind a URL. Compressed logs are written uncompressed. Existing files are replaced only with
     ``force``.
 
     Raises:
@@ -467,9 +464,9 @@ def _restore(dataset: Path, output: Path, *, force: bool, progress: Callable[[in
 
 @contextmanager
 def _log_files(output: Path, names: Sequence[str], *, force: bool) -> Iterator[list[Path]]:
-    """Give the paths at which to write logs, which then appear together below ``output``, in their places."""
+    """Yield the paths to which to write logs; after the block, all of them appear below ``output`` at once."""
     anchor = output / "logs"
-    # What an interrupted run has put there was told to nobody: the same command writes it again.
+    # An interrupted run may have moved some of the files there without reporting them: they may be replaced.
     force = recover(output) or force
     untold = finish_moves(anchor)
     if output.exists() and not output.is_dir():
@@ -477,9 +474,9 @@ def _log_files(output: Path, names: Sequence[str], *, force: bool) -> Iterator[l
     places = [output / name for name in names]
     for place in places:
         if os.path.lexists(place) and not (force or place in untold):
-            raise UsageError(f"{place}: is there already; --force replaces it")
+            raise UsageError(f"{place}: is there already; `force` replaces it")
     try:
-        if output.is_dir():  # which may hold other files, or be a mount point: it stays, and the logs are moved into it
+        if output.is_dir():  # it may hold other files, or be a mount point: keep it, and move the logs into it
             with whole_files(anchor) as files:
                 yield [files.make(place) for place in places]
         else:

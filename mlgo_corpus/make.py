@@ -1,4 +1,4 @@
-"""The make stage: a corpus from loose bitcode files, with one command for all of them or each with its own."""
+"""The make stage: make a corpus of loose bitcode files, with one command for all of them or one for each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from mlgo_corpus import __version__
 from mlgo_corpus.builds.objects import Reason
@@ -37,19 +36,20 @@ from mlgo_corpus.files.names import (
     safe_module_name,
 )
 from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.runs.report import Report
 
 
 @dataclass(frozen=True, slots=True)
-class MakeReport:
-    """What making a corpus did.
+class MakeReport(Report):
+    """The result of making a corpus.
 
     Attributes:
         output: the corpus.
-        modules: modules in it.
-        has_thinlto: whether they have ThinLTO indexes.
-        without_command: modules that neither have a command nor are covered by default arguments.
-        failed: files that are no modules: name, reason and detail.
-        unchanged: whether it was there already, made of the same files.
+        modules: number of modules in it.
+        has_thinlto: True if they have ThinLTO indexes.
+        without_command: number of modules that have no command and are not covered by default arguments.
+        failed: files that are not modules: name, reason and detail.
+        unchanged: True if it existed already, made of the same files.
         seconds: how long it took.
     """
 
@@ -61,11 +61,6 @@ class MakeReport:
     unchanged: bool
     seconds: float
 
-    def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {**values, "output": str(self.output)}
-
 
 def make_corpus(
     folder: Path | str,
@@ -76,17 +71,17 @@ def make_corpus(
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> MakeReport:
-    """Make a corpus of the ``*.bc`` files in a folder and below it; a module's name is its path without ``.bc``.
+    """Make a corpus of the ``*.bc`` files in and below a folder; a module's name is its path without ``.bc``.
 
     ``*.thinlto.bc`` files are the modules' ThinLTO indexes. A ``*.cmd`` file beside a module is its own command.
 
     Args:
-        folder: where the files are.
-        output: the new corpus; by default the folder itself becomes one, and gets a manifest and a table.
+        folder: the folder that holds the files.
+        output: the new corpus; by default the folder itself becomes one: a manifest and a table are added.
         default_args: one command for all modules, for the manifest's ``global_command_override``.
-        placing: how files come to ``output``, see `Placing`.
+        placing: how files get to ``output``, see `Placing`.
         force: replace another corpus, or another manifest in the folder.
-        progress: is told (files read, files in all).
+        progress: called with (files read, files in all).
 
     Raises:
         UsageError: there are no bitcode files, there is no command for them, or the output cannot be used.
@@ -98,10 +93,10 @@ def make_corpus(
     names = _find_modules(folder)
     override = None if default_args is None else tuple(default_args)
     if override is not None and not override:
-        raise UsageError("--default-args: expected a command, found nothing")
+        raise UsageError("expected a command, found nothing", option="default_args")
     with_index = frozenset(name for name in names if os.path.isfile(folder / (name + THINLTO_INDEX_SUFFIX)))
     if override is None and not any(os.path.isfile(folder / (name + COMMAND_SUFFIX)) for name in names):
-        raise UsageError(f"{folder}: no module has a command of its own, a .cmd file; --default-args gives one for all")
+        raise UsageError(f"{folder}: no module has a command of its own, a .cmd file; `default_args` sets one for all")
     modules = [Module(folder, name, bool(with_index), override) for name in names]
 
     def scanned() -> Iterator[tuple[Module, ModuleRow]]:
@@ -119,7 +114,9 @@ def make_corpus(
         return _report(folder, rows, bool(with_index), unchanged, started)
     output = local_output(output)
     if output.resolve() == folder.resolve():
-        raise UsageError(f"--output {output}: is {folder}; without --output that folder itself becomes a corpus")
+        raise UsageError(
+            f"is {folder}; without `output` that folder itself becomes a corpus", option="output", value=output
+        )
     check_apart(output, [folder])
     stamps = [_stamps(folder, name) for name in names]
     request = digest_of_request("make", str(placing), os.path.abspath(folder), override, names, stamps)
@@ -141,7 +138,7 @@ def make_corpus(
 
 
 def _free_name(wanted: str, taken: set[str]) -> str:
-    """Give a module a name that no other has; two paths may differ in bytes that no name has."""
+    """Return a unique name; two paths may differ only in bytes that are not allowed in names."""
     name, number = wanted, 2
     while name in taken:
         name, number = numbered_name(wanted, number), number + 1
@@ -150,7 +147,7 @@ def _free_name(wanted: str, taken: set[str]) -> str:
 
 
 def _find_modules(folder: Path) -> list[str]:
-    """Give the paths of all bitcode files, without their suffix, in the order of their bytes; links are not entered."""
+    """Return the paths of all bitcode files without suffix, sorted by bytes; links to folders are not followed."""
     names = []
 
     def refuse(error: OSError) -> None:
@@ -187,10 +184,10 @@ def _in_place(
     *,
     force: bool,
 ) -> tuple[list[ModuleRow], bool]:
-    """Give a folder a manifest and a table; tell whether the manifest was there."""
+    """Write a manifest and a table into a folder; return the rows, and whether both existed already."""
     manifest = folder / MANIFEST_NAME
     if (folder / STATE_FOLDER / "lock").exists():
-        raise UsageError(f"{folder}: is a corpus that extract keeps up to date; name another --output")
+        raise UsageError(f"{folder}: is a corpus that extract keeps up to date; name another `output`")
     found = list(scanned)
     rows = [row for _, row in found]
     _check_any(folder, rows)
@@ -200,7 +197,7 @@ def _in_place(
             before = _modules_before(manifest, has_thinlto=has_thinlto, override=override)
             same = before is not None and len(before) == len(names) and set(before) == set(names)
             if os.path.lexists(manifest) and not same and not force:
-                raise UsageError(f"{manifest}: another manifest is there; --force replaces it")
+                raise UsageError(f"{manifest}: another manifest is there; `force` replaces it")
             unchanged = _is_own_table(folder / MODULES_NAME, rows, force=force)
             if not unchanged:
                 about = {"tool": "mlgo-corpus", "version": __version__, "made_by": "make"}
@@ -216,10 +213,10 @@ def _in_place(
 
 
 def _is_own_table(table: Path, rows: Sequence[ModuleRow], *, force: bool) -> bool:
-    """Tell whether a table is there that says the same, and perhaps what other verbs have found out since.
+    """Return True if an equal table exists, which other verbs may have extended.
 
     Raises:
-        UsageError: another one is there, which may say more than can be read from the modules.
+        UsageError: another table exists, which may hold more than can be read from the modules.
     """
     if not os.path.lexists(table):
         return False
@@ -230,12 +227,12 @@ def _is_own_table(table: Path, rows: Sequence[ModuleRow], *, force: bool) -> boo
     except CorpusError:
         pass
     if not force:
-        raise UsageError(f"{table}: another table is there; --force replaces it")
+        raise UsageError(f"{table}: another table is there; `force` replaces it")
     return False
 
 
 def _modules_before(manifest: Path, *, has_thinlto: bool, override: Sequence[str] | None) -> list[str] | None:
-    """Give the modules of a manifest that says the same of them all; None if there is no such manifest."""
+    """Return the modules of a manifest whose other keys are the same; None if there is no such manifest."""
     try:
         said = read_manifest(manifest)
     except CorpusError:

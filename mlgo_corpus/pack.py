@@ -1,4 +1,4 @@
-"""The pack stage: a corpus as Parquet files of bounded size, and the corpus's folder back, byte for byte."""
+"""The pack stage: pack a corpus into Parquet files of bounded size, and unpack it again, byte for byte."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.limits import check_count
@@ -59,25 +59,28 @@ from mlgo_corpus.files.names import MODULES_NAME
 from mlgo_corpus.files.remote import Place, RemotePath, parse_place
 from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.runs.datasets.publish import MARKER, check_no_strangers, staging_folder, uploading
+from mlgo_corpus.runs.report import Report
 
-# One piece of work may take as long as a slow network needs.
+# A task may take as long as a slow network needs.
 _LIMIT_S = 24 * 3600.0
 _PROBLEMS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class PackReport:
-    """What was packed, or unpacked.
+class PackReport(Report):
+    """The result of packing or unpacking.
 
     Attributes:
-        output: the folder, or what is behind the URL.
-        modules: modules of the corpus; ``lacking`` of them lack a file.
+        output: the folder or the URL.
+        modules: number of modules of the corpus; ``lacking`` of them lack a file.
         bitcode_bytes: bytes of bitcode; ``command_bytes`` of commands, ``index_bytes`` of ThinLTO indexes.
-        parquet_bytes: bytes of the files of rows, which are ``files`` many.
-        unchanged: whether it was there already, made of the same corpus.
+        parquet_bytes: bytes of the ``files`` files of rows.
+        unchanged: True if it existed already, made of the same corpus.
         problems: the first modules that lack a file: name and reason.
         seconds: how long it took.
     """
+
+    _properties: ClassVar = ("exit_code",)
 
     output: Path | str
     modules: int
@@ -93,12 +96,8 @@ class PackReport:
 
     @property
     def exit_code(self) -> int:
-        """1 where a module lacks a file, else 0."""
+        """1 if a module lacks a file, else 0."""
         return 1 if self.lacking else 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        return {**asdict(self), "output": str(self.output), "exit_code": self.exit_code}
 
 
 def pack_corpus(
@@ -112,18 +111,18 @@ def pack_corpus(
 ) -> PackReport:
     """Pack a corpus: one row per module, in Parquet files that Hugging Face ``datasets`` loads.
 
-    Nothing is lost: `unpack_corpus` gives the folder back. What the next extraction needs to know is not packed.
+    `unpack_corpus` restores the folder, except for the state that the next extraction needs, which is not packed.
 
     Args:
         corpus: the corpus's folder, or the manifest of one side of a split.
         output: the folder to make, or an ``s3://`` or ``gs://`` URL.
         jobs: worker processes; by default the CPUs this process may use.
         force: replace another packed corpus.
-        cache: where files are made that go to a URL; the user's cache by default.
-        progress: is told (modules done, modules in all).
+        cache: the folder for files that are to be uploaded to a URL; the user's cache by default.
+        progress: called with (modules done, modules in all).
 
     Raises:
-        UsageError: there is something else, or no module is there to be packed; nothing was written.
+        UsageError: something else is in the output's place, or there are no modules; nothing was written.
         CorpusError: there is no corpus.
         MlgoCorpusError: the files cannot be written.
     """
@@ -143,7 +142,7 @@ def pack_corpus(
     if there is not None and there.get("key") == packing.key and not force and has_files(place, there):
         return _report_of(place, there, started)
     if there is not None and not force:
-        raise UsageError(f"{place}: packed of another corpus, or not whole; --force replaces it")
+        raise UsageError(f"{place}: holds another packed corpus, or an incomplete one; `force` replaces it")
     if isinstance(place, RemotePath):
         return _pack_to(place, packing, there, cache, started)
     check_place(place, there)
@@ -156,7 +155,7 @@ def pack_corpus(
 def _pack_to(
     place: RemotePath, packing: _Packing, there: dict[str, Any] | None, cache: Path | None, started: float
 ) -> PackReport:
-    """Pack to what is behind a URL: a file at a time is on this machine for each worker."""
+    """Pack to a URL; each worker keeps one file at a time on this machine."""
     if there is None:
         check_no_strangers(place, "packed corpus")
     elif strangers := sorted(set(place.files()) - known_files(there) - {MARKER}):
@@ -175,12 +174,12 @@ def _pack_to(
 
 
 def _names_of_others(about: dict[str, Any]) -> list[str]:
-    """Name the files that are not of modules."""
+    """Return the names of the files that do not belong to modules."""
     return [item["name"] for item in about["others"]]
 
 
 class _Packing:
-    """A corpus on its way into a folder of rows."""
+    """The packing of a corpus into a folder of rows."""
 
     def __init__(self, corpus: Corpus, manifest: Path, jobs: int, progress: Callable[[int, int], None] | None) -> None:
         self.corpus = corpus
@@ -197,7 +196,7 @@ class _Packing:
         self.own_digest = corpus.own_digest()
 
     def run(self, folder: Path, target: RemotePath | None) -> dict[str, Any]:
-        """Write all but ``corpus.json`` to a folder, from where it goes to ``target``; give what that says."""
+        """Write all files but ``corpus.json`` to a folder, upload the parts to ``target``, and return its content."""
         (folder / DATA_FOLDER).mkdir(exist_ok=True)
         tasks = list(self._tasks(folder, target))
         done = 0
@@ -238,7 +237,7 @@ class _Packing:
         return about
 
     def _tasks(self, folder: Path, target: RemotePath | None) -> Iterator[PartTask]:
-        """Cut the modules into files, by their bytes and by nothing else: the same corpus gives the same files."""
+        """Divide the modules into files by their bytes alone, so that the same corpus gives the same files."""
         rows = self._rows()
         sizes = self.corpus.sizes(self.names)
         first = size = number = 0
@@ -261,13 +260,13 @@ class _Packing:
             first, size, number = after, 0, number + 1
 
     def _rows(self) -> tuple[int, ...] | None:
-        """Find each module's row in the table of modules."""
+        """Return the number of each module's row in the table of modules, -1 for none; None without a usable table."""
         path = self.corpus.path / MODULES_NAME
         if MODULES_NAME not in self.others:
             return None
         try:
             table = read_module_columns(path, ["module", "status"])
-        except CorpusError:  # damaged: it is packed as it is, and the rows are made of the modules
+        except CorpusError:  # damaged: pack the table as it is, and make the rows from the modules
             return None
         modules, statuses = (table[name].to_pylist() for name in ("module", "status"))
         known: dict[str, int] = {}
@@ -285,17 +284,17 @@ def unpack_corpus(
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> PackReport:
-    """Make a corpus's folder of a packed corpus, byte for byte as it was.
+    """Restore the folder of a packed corpus, byte for byte.
 
     Args:
         packed: the packed corpus: a folder, or an ``s3://`` or ``gs://`` URL.
         output: the folder to make.
         jobs: worker processes; by default the CPUs this process may use.
         force: replace another corpus.
-        progress: is told (modules done, modules in all).
+        progress: called with (modules done, modules in all).
 
     Raises:
-        UsageError: there is no packed corpus, or something else is in the folder's place; nothing was written.
+        UsageError: there is no packed corpus, or something else is in the output's place; nothing was written.
         CorpusError: the packed corpus is damaged.
         MlgoCorpusError: the files cannot be written.
     """
@@ -303,7 +302,7 @@ def unpack_corpus(
     place = parse_place(output)
     jobs = _checked_jobs(jobs)
     if isinstance(place, RemotePath):
-        raise UsageError(f"{place}: a corpus of many files is not made behind a URL; name a folder")
+        raise UsageError(f"{place}: a corpus cannot be unpacked to a URL; name a folder")
     source = parse_place(packed)
     if not is_packed(source):
         if isinstance(source, RemotePath):
@@ -321,7 +320,7 @@ def unpack_corpus(
         total, lacking = _write_all(opened, folder, jobs, progress)
         report = _report_of(place, opened.description, started, unchanged=False)
         if any(total[name] != getattr(report, name) for name in _SUMMED) or lacking != report.lacking:
-            raise CorpusError(f"{opened.location}: its files contradict each other: {PACKED_NAME} tells of other sizes")
+            raise CorpusError(f"{opened.location}: its files contradict each other: {PACKED_NAME} has other sizes")
     return dataclass_replace(report, seconds=time.perf_counter() - started)
 
 
@@ -331,7 +330,7 @@ _SUMMED = ("bitcode_bytes", "command_bytes", "index_bytes")
 def _write_all(
     opened: PackedCorpus, folder: Path, jobs: int, progress: Callable[[int, int], None] | None
 ) -> tuple[Counter[str], int]:
-    """Write the files of all modules; give what was written, and how many modules lack a file."""
+    """Write the files of all modules; return the bytes written and the number of modules that lack a file."""
     names = tuple(dict.fromkeys(opened.names))
     tasks = []
     first = 0

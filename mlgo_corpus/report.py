@@ -1,4 +1,4 @@
-"""The report stage: one HTML page on corpora, datasets and tables of functions."""
+"""The report stage: make one HTML page about corpora, datasets and tables of functions."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from mlgo_corpus.files.names import MANIFEST_STEM
 from mlgo_corpus.files.remote import parse_place
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.runs.datasets.publish import local_dataset
+from mlgo_corpus.runs.report import Report
 from mlgo_corpus.view.blocks import Section
 from mlgo_corpus.view.comparison import compare
 from mlgo_corpus.view.corpus.facts import CorpusFacts, read_corpus_facts
@@ -32,42 +33,30 @@ from mlgo_corpus.view.words import plain, shown
 
 _NAMED = 4
 
-Known = CorpusFacts | DatasetFacts | SizesFacts
+_Known = CorpusFacts | DatasetFacts | SizesFacts
 
 
 @dataclass(frozen=True, slots=True)
-class ReportSummary:
-    """What a page tells, and where it is.
+class ReportSummary(Report):
+    """The content of a page, and its place.
 
     Attributes:
         output: the page.
         title: its title.
-        sections: of each input and comparison: ``kind``, ``label``, ``path`` (of an input), ``call_outs`` and ``data``,
-            the numbers that the section shows.
-        call_outs: how many things are called out; of them ``grave`` are likely to spoil training.
+        call_outs: number of things called out; ``grave`` of them are likely to spoil training.
         page_bytes: the page's size.
+        sections: for each input and comparison: ``kind``, ``label``, ``path`` (of an input), ``call_outs`` and
+            ``data``, the numbers that the section shows.
         seconds: how long it took.
     """
 
     output: Path
     title: str
-    sections: tuple[dict[str, Any], ...]
     call_outs: int
     grave: int
     page_bytes: int
+    sections: tuple[dict[str, Any], ...]
     seconds: float
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the summary as plain values."""
-        return {
-            "output": str(self.output),
-            "title": self.title,
-            "call_outs": self.call_outs,
-            "grave": self.grave,
-            "page_bytes": self.page_bytes,
-            "sections": list(self.sections),
-            "seconds": self.seconds,
-        }
 
 
 def report_page(
@@ -78,23 +67,23 @@ def report_page(
     force: bool = False,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> ReportSummary:
-    """Make one HTML page that tells of corpora, datasets of decisions and tables of functions.
+    """Make one HTML page about corpora, datasets of decisions and tables of functions.
 
-    The page needs nothing but itself. Tables are read in one pass and summed up, so that neither memory nor the page
-    grow with the number of decisions; of a table of functions some 30 bytes a row are kept meanwhile. Two inputs of a
-    kind, of the same task, are compared as well.
+    The page needs no other files. Tables are read in one pass and summed up, so that neither memory nor the page grow
+    with the number of decisions; a table of functions takes some 30 bytes of memory per row meanwhile. Two inputs of
+    the same kind and task are also compared.
 
     Args:
-        paths: what to tell of: folders, packed corpora, single Parquet files, and URLs of these. A dataset or table
-            behind a URL is fetched, and the copy deleted.
-        output: the page; it is there when it is whole.
-        title: of the page; by default the names of what it tells of.
-        force: replace a file that is there.
-        progress: is told (thousandths done, thousandths in all, what of).
+        paths: the inputs: folders, packed corpora, single Parquet files, and URLs of these. A dataset or table behind
+            a URL is downloaded, and the copy deleted afterwards.
+        output: the page; it appears when it is complete.
+        title: the title of the page; by default the names of the inputs.
+        force: replace an existing file.
+        progress: called with (thousandths done, thousandths in all, the input's label).
 
     Raises:
-        UsageError: a path holds nothing of the kind, or something damaged, or the page may not be written there, or a
-            library is missing; nothing was written.
+        UsageError: a path holds none of these, or a damaged one, or the page may not be written there, or a library is
+            missing; nothing was written.
         MlgoCorpusError: the page cannot be written.
     """
     started = time.perf_counter()
@@ -106,9 +95,9 @@ def report_page(
     check_file(output, _files(paths), instead, force=force or untold)
     check_libraries()
     kinds = [find_kind(path) for path in paths]
-    places = [str(parse_place(path)) for path in paths]  # without what a URL asks for
+    places = [str(parse_place(path)) for path in paths]  # without the query of a URL
     labels = _labels(places)
-    known: list[Known] = []
+    known: list[_Known] = []
     sections: list[Section] = []
     told: list[dict[str, Any]] = []
     with ExitStack() as copies:
@@ -133,16 +122,16 @@ def report_page(
     return ReportSummary(
         output=output,
         title=title,
-        sections=tuple(told),
         call_outs=len(called),
         grave=sum(one.grave for one in called),
         page_bytes=len(text),
+        sections=tuple(told),
         seconds=time.perf_counter() - started,
     )
 
 
 def _files(paths: Sequence[Path | str]) -> Iterator[Path]:
-    """Give the files and folders of this machine that are read."""
+    """Yield the local files and folders that are read."""
     for place in map(parse_place, paths):
         if isinstance(place, Path):
             files = DatasetPaths.of(place)
@@ -150,7 +139,7 @@ def _files(paths: Sequence[Path | str]) -> Iterator[Path]:
 
 
 def _labels(paths: Sequence[str]) -> list[str]:
-    """Name each input by the end of its path, by as much of it as tells it from the others."""
+    """Name each input by as much of the end of its path as distinguishes it from the others."""
     parts = [_parts(path) for path in paths]
     labels = [found[-1] for found in parts]
     for depth in (2, 3):
@@ -162,7 +151,7 @@ def _labels(paths: Sequence[str]) -> list[str]:
 
 
 def _parts(path: str) -> list[str]:
-    """Divide a path; a manifest of one side of a split is the side of its corpus: ``corpus:train``."""
+    """Split a path into parts; the manifest of one side of a split is written as ``corpus:train``."""
     parts = [part for part in path.split("/") if part not in ("", ".")] or [path]
     name = parts[-1]
     if len(parts) > 1 and name.startswith(MANIFEST_STEM) and name.endswith(".json"):
@@ -184,8 +173,8 @@ def _scaled(
     return lambda done, total: progress(number * 1000 + 1000 * done // max(total, 1), inputs * 1000, label)
 
 
-def _read(path: Path | str, kind: Kind, copies: ExitStack, progress: Callable[[int, int], None] | None) -> Known:
-    """Read what a page tells of an input; the copy of one behind a URL is there as long as ``copies`` is."""
+def _read(path: Path | str, kind: Kind, copies: ExitStack, progress: Callable[[int, int], None] | None) -> _Known:
+    """Read the facts that a page shows about an input; ``copies`` owns the local copy of one behind a URL."""
     try:
         if kind is Kind.CORPUS:
             return read_corpus_facts(path)
@@ -198,7 +187,7 @@ def _read(path: Path | str, kind: Kind, copies: ExitStack, progress: Callable[[i
         raise UsageError(str(error)) from error
 
 
-def _section(facts: Known, name: str, label: str) -> Section:
+def _section(facts: _Known, name: str, label: str) -> Section:
     if isinstance(facts, CorpusFacts):
         return corpus_section(facts, name, label)
     if isinstance(facts, SizesFacts):
@@ -206,9 +195,9 @@ def _section(facts: Known, name: str, label: str) -> Section:
     return dataset_section(facts, name, label)
 
 
-def _pairs(known: Sequence[Known]) -> list[tuple[int, int]]:
+def _pairs(known: Sequence[_Known]) -> list[tuple[int, int]]:
     """Pair each input with the first one of its kind and task."""
-    first: dict[tuple[type[Known], str | None], int] = {}
+    first: dict[tuple[type[_Known], str | None], int] = {}
     made = []
     for number, facts in enumerate(known):
         before = first.setdefault((type(facts), facts.task if isinstance(facts, DatasetFacts) else None), number)

@@ -1,10 +1,10 @@
-"""The split stage: train, validation and test, such that modules which share function bodies are on one side."""
+"""The split stage: divide modules into train, validation and test so that sides share no function bodies."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,35 +43,36 @@ from mlgo_corpus.files.names import MANIFEST_STEM, MODULES_NAME
 from mlgo_corpus.files.regular import MAX_LIST_BYTES, read_regular
 from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.runs.functions.run import read_corpus_functions
+from mlgo_corpus.runs.report import Report
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# How far a side may be from its fraction before it is worth a word.
+# The largest difference between a side's share and its fraction that is not reported.
 _WORTH_A_WORD = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class SplitReport:
-    """What a split did.
+class SplitReport(Report):
+    """The result of a split.
 
     Attributes:
         corpus: the corpus that was divided.
-        output: the folder of the three corpora, or None if the corpus's own table and manifests say who is where.
-        modules: modules on each side: ``train``, ``validation``, ``test``.
-        bitcode_bytes: likewise.
-        fractions: those wanted.
-        groups: of modules that belong together; most have a single one.
-        largest_group: modules in the largest.
-        bodies: different bodies of at least ``min_instructions`` instructions.
-        shared_bodies: those of them that several modules have.
-        limit: bodies that more modules than this have did not count; None if all counted.
-        ignored_bodies: how many those are.
-        leakage: what this split lets through: 0 unless bodies were ignored.
-        random_leakage: what dividing the modules at random, by the same seed, would have let through.
-        min_instructions: of a body that counts.
-        problems: modules that cannot be read and are on no side: name and why.
-        unchanged: whether everything was there already.
+        output: the folder of the three corpora, or None if the split is in the corpus's own table and manifests.
+        modules: number of modules on each side: ``train``, ``validation``, ``test``.
+        bitcode_bytes: bytes of bitcode on each side.
+        fractions: the requested fractions.
+        groups: number of groups of modules that belong together; most groups have a single module.
+        largest_group: number of modules in the largest group.
+        bodies: number of distinct bodies with at least ``min_instructions`` instructions.
+        shared_bodies: number of these bodies that several modules have.
+        limit: bodies that more modules than this have were ignored; None if none were.
+        ignored_bodies: number of ignored bodies.
+        leakage: the leakage of this split: 0 unless bodies were ignored.
+        random_leakage: the leakage of a random division of the modules with the same seed.
+        min_instructions: the minimum size of a body that counts.
+        problems: modules that cannot be read and are on no side: name and reason.
+        unchanged: True if everything existed already.
         seconds: how long it took.
     """
 
@@ -95,17 +96,12 @@ class SplitReport:
 
     @property
     def off(self) -> bool:
-        """Whether the sides are far from the fractions that were wanted."""
+        """True if the sides are far from the requested fractions."""
         total = sum(self.modules.values())
         return any(
             abs(count / total - wanted) > _WORTH_A_WORD
             for count, wanted in zip(self.modules.values(), self.fractions, strict=True)
         )
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        output = None if self.output is None else str(self.output)
-        return {**asdict(self), "corpus": str(self.corpus), "output": output}
 
 
 def split_corpus(
@@ -121,30 +117,30 @@ def split_corpus(
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> SplitReport:
-    """Divide a corpus's modules into train, validation and test so that nothing leaks.
+    """Divide a corpus's modules into train, validation and test without leakage.
 
-    Modules that share a function's body, whatever the function is called, belong together, and so do those that are
-    connected through others. Such a group goes to one side as a whole.
+    Modules that share a function body belong together, whatever the function's name, and so do modules that are
+    connected through others. Each such group goes to one side as a whole.
 
     The corpus gets a manifest per side, ``corpus_description.train.json`` and so on, each of which can be opened as
-    a corpus, and ``modules.parquet`` says of each module which side it is on in its column ``split``.
+    a corpus. The column ``split`` of ``modules.parquet`` holds the side of each module.
 
     Args:
         corpus: its folder; with ``output`` also the URL of a packed one.
-        fractions: of the modules on each side.
-        seed: of the order in which groups of equal size are dealt out.
-        max_component: if a group would have more than this share of the modules, the bodies that most modules have do
-            not count, as few of them as possible.
-        min_instructions: bodies of fewer do not count.
-        output: instead make three corpora, ``train``, ``validation`` and ``test``, in this folder.
-        placing: how files come to ``output``, see `Placing`.
+        fractions: the fractions of modules on each side.
+        seed: seed for the order in which groups of equal size are assigned.
+        max_component: the largest share of the modules that a group may have; if one is larger, ignore the bodies that
+            most modules have, as few of them as possible.
+        min_instructions: ignore bodies with fewer instructions.
+        output: make three corpora, ``train``, ``validation`` and ``test``, in this folder instead.
+        placing: how files get to ``output``, see `Placing`.
         jobs: processes that read modules; by default the CPUs this process may use.
         force: replace another split.
-        progress: is told (modules read, modules in all).
+        progress: called with (modules read, modules in all).
 
     Raises:
-        UsageError: the request cannot be carried out as it stands; nothing was written but ``functions.parquet``.
-        CorpusError: it is no corpus, or its table is damaged.
+        UsageError: the request cannot be carried out; nothing was written, except perhaps ``functions.parquet``.
+        CorpusError: it is not a corpus, or its table is damaged.
         MlgoCorpusError: the split cannot be written.
     """
     started = time.perf_counter()
@@ -152,7 +148,7 @@ def split_corpus(
     placing = Placing(placing)
     wanted = check_fractions(fractions, ",".join(map(str, fractions)))
     if max_component is not None and not 0 < max_component <= 1:
-        raise UsageError(f"--max-component {max_component:g}: expected more than 0, and at most 1")
+        raise UsageError("expected more than 0, and at most 1", option="max_component", value=f"{max_component:g}")
     check_count("min_instructions", min_instructions, least=0)
     check_count("seed", seed, least=0)
     opened = open_corpus(corpus)
@@ -162,18 +158,18 @@ def split_corpus(
         check_inputs(output, [opened], placing)
     elif opened.packed:
         raise UsageError(
-            f"{opened.location}: is packed, and stays as it is: --output DIR makes a corpus of each side; "
+            f"{opened.location}: is packed and cannot be changed: `output` makes a corpus of each side; "
             "or divide the corpus before it is packed"
         )
     elif Path(corpus).name.startswith(MANIFEST_STEM):
-        raise UsageError(f"{corpus}: is one side of a split; name the corpus's folder, or --output for a split of it")
+        raise UsageError(f"{corpus}: is one side of a split; name the corpus's folder, or `output` for a split of it")
     columns, problems = read_corpus_functions(opened, opened.names, jobs=jobs or available_cpus(), progress=progress)
     columns = columns.of_at_least(min_instructions)
     unreadable = frozenset(name for name, _ in problems)
     readable = np.array([printable(name) not in unreadable for name in opened.names], np.bool_)
     if not readable.any():
-        raise MlgoCorpusError(f"{opened.location}: not one module can be read: {problems[0][0]}: {problems[0][1]}")
-    number = np.cumsum(readable) - 1  # of a module among those that can be read
+        raise MlgoCorpusError(f"{opened.location}: no module can be read: {problems[0][0]}: {problems[0][1]}")
+    number = np.cumsum(readable) - 1  # a module's number among the readable ones
     count = int(readable.sum())
     functions = number[columns.modules]
     sharing = find_sharing(functions, columns.hashes)
@@ -211,7 +207,7 @@ def split_corpus(
 
 
 class _Written(NamedTuple):
-    """What was written of a split: bytes by side, whether all of it was there, modules whose files could not be had."""
+    """The result of writing a split: bytes by side, whether all existed already, modules whose files cannot be read."""
 
     bitcode_bytes: dict[str, int]
     unchanged: bool
@@ -220,7 +216,7 @@ class _Written(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """A division of a corpus that is to be written."""
+    """A division of a corpus, to be written."""
 
     corpus: Corpus
     names: Sequence[str]
@@ -229,12 +225,12 @@ class _Split:
     options: dict[str, Any]
 
     def side(self, module: str, status: str) -> str | None:
-        """Give the side of a row's module; None if it is on none."""
+        """Return the side of a row's module; None if it is on none."""
         number = self.split.get(module) if status == STATUS_OK else None
         return None if number is None else SIDES[number]
 
     def rows(self, sizes: dict[str, int]) -> Iterator[ModuleRow]:
-        """Give the corpus's rows with their sides, and sum up the sides' bytes."""
+        """Yield the corpus's rows with their sides, and add up the bytes of each side in ``sizes``."""
         for row in iter_rows(self.corpus):
             name = self.side(row.module, row.status)
             if name is not None:
@@ -257,8 +253,8 @@ class _Split:
             with whole_files(folder / MODULES_NAME) as files:
                 there = {path: read_regular(path, MAX_LIST_BYTES) for path in wanted if path.is_file()}
                 if there and there != wanted and not force:
-                    raise UsageError(f"{folder}: has been split otherwise; --force divides it anew")
-                for path in there:  # sides of two splits have modules in common
+                    raise UsageError(f"{folder}: has another split already; `force` replaces it")
+                for path in there:  # the sides of two splits overlap, so no old one may remain
                     files.remove(path)
                 self._write_column(folder / MODULES_NAME, files.make(folder / MODULES_NAME), sizes)
                 for path, data in wanted.items():
@@ -285,7 +281,7 @@ class _Split:
         rewrite_column(table, target, "split", sides, {**read_module_metadata(table), "split": self.options})
 
     def _covers(self, table: Path) -> bool:
-        """Tell whether a table has a row of each module; a manifest that somebody edited may have more."""
+        """Return True if a table has a row for each module; an edited manifest may name more modules."""
         rows = read_module_columns(table, ("module", "status"))
         there = {
             name

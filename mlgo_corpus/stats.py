@@ -1,10 +1,10 @@
-"""The stats stage: what is in a corpus, from its table alone."""
+"""The stats stage: sum up a corpus from its table alone."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.scan import iter_tables
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.names import MODULES_NAME
+from mlgo_corpus.runs.report import Report
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,28 +39,28 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class CorpusStats:
-    """What is in a corpus.
+class CorpusStats(Report):
+    """The figures of a corpus.
 
     Attributes:
         corpus: its folder or URL.
-        modules: modules in it.
-        bitcode_bytes: of their bitcode.
-        cmd_bytes: of their commands.
-        functions: that they define, as far as it is known; None where it is known of none.
-        functions_unknown: modules of which it is not known.
-        reasons: what became of all rows of the table: (reason, status, rows), most first.
+        modules: number of modules.
+        bitcode_bytes: bytes of their bitcode.
+        cmd_bytes: bytes of their commands.
+        functions: number of functions that they define, as far as known; None if it is known for no module.
+        functions_unknown: number of modules whose number of functions is unknown.
+        reasons: rows of the table by outcome: (reason, status, rows), most frequent first.
         sizes: quantiles of a module's bytes of bitcode: ``least``, ``p25``, ``median``, ``p75``, ``p95``, ``most``.
-        histogram: modules by size: (bytes, modules), of at least so many bytes and less than twice as many.
+        histogram: modules by size: (bytes, modules), for sizes of at least these bytes and less than twice as many.
         largest: the largest modules: name and bytes.
-        duplicates: modules with the bitcode and command of an earlier one, and their ``duplicate_bytes``.
-        same_bitcode: modules with the bitcode of an earlier one, whatever their command.
-        splits: modules by side of a split; empty where there is none.
-        has_thinlto: whether modules have ThinLTO indexes.
+        duplicates: number of modules with the bitcode and command of an earlier one; they have ``duplicate_bytes``.
+        same_bitcode: number of modules with the bitcode of an earlier one, whatever their command.
+        splits: modules by side of a split; empty without a split.
+        has_thinlto: True if modules have ThinLTO indexes.
         override: the command for all modules, or None.
-        by: what ``groups`` are of, most bytes first; None without groups.
-        groups: see `Group`.
-        from_table: whether there was a table, as a packed corpus is one; else every module was read.
+        by: the property that ``groups`` are made by; None without groups.
+        groups: the groups, most bytes first, see `Group`.
+        from_table: True if there was a table, also for packed corpora; else every module was read.
         seconds: how long it took.
     """
 
@@ -84,29 +85,25 @@ class CorpusStats:
     from_table: bool
     seconds: float
 
-    def as_json(self) -> dict[str, Any]:
-        """Give the numbers as plain values."""
-        return {**asdict(self), "corpus": str(self.corpus)}
-
 
 def corpus_stats(corpus: Path | str, *, by: str | None = None, depth: int = 1) -> CorpusStats:
     """Sum up a corpus: modules, bytes, functions, sizes, duplicates, and what was left out and why.
 
-    Everything is read from ``modules.parquet``, or from the columns of a packed corpus, and no module is; a folder
-    that has no table is read whole.
+    Only ``modules.parquet``, or the columns of a packed corpus, are read, and no modules. In a folder without a table,
+    every module is read.
 
     Args:
         corpus: its folder, or the URL of a packed one.
         by: group the modules by one of `GROUPS`.
-        depth: so many folders of a module's name make a group, for ``by="folder"``.
+        depth: how many leading folders of a module's name define a group, for ``by="folder"``.
 
     Raises:
-        UsageError: there is nothing to group by under this name.
-        CorpusError: it is no corpus, or its table is damaged.
+        UsageError: ``by`` is not one of `GROUPS`.
+        CorpusError: it is not a corpus, or its table is damaged.
     """
     started = time.perf_counter()
     if by is not None and by not in GROUPS:
-        raise UsageError(f"--by {by}: expected one of {', '.join(GROUPS)}")
+        raise UsageError(f"expected one of {', '.join(GROUPS)}", option="by", value=by)
     check_count("depth", depth)
     opened = open_corpus(corpus)
     tally = _Tally(by, depth)
@@ -151,7 +148,7 @@ def _most_first(counted: tuple[tuple[str, str], int]) -> tuple[int, tuple[str, s
 
 
 class _Tally:
-    """What is kept of a corpus's rows as they pass: some tens of bytes for each module, and no text."""
+    """Accumulates a corpus's rows: keeps some tens of bytes for each module, and no text."""
 
     def __init__(self, by: str | None, depth: int) -> None:
         self.reasons: Counter[tuple[str, str]] = Counter()
@@ -169,7 +166,7 @@ class _Tally:
         self._modules = 0
 
     def add(self, rows: pa.Table) -> None:
-        """Add some rows, also of what is not in the corpus."""
+        """Add rows, including those of modules that are not in the corpus."""
         import pyarrow.compute as pc
 
         words = (pc.fill_null(rows[name], UNKNOWN).to_pylist() for name in ("reason", "status"))
@@ -179,7 +176,7 @@ class _Tally:
         self.sizes.append(sizes)
         self.functions.append(integers(modules["functions"], -1))
         self.bitcode.append(digest_keys(modules["bitcode_sha256"]))
-        # Turned by half, so that equal digests of bitcode and command do not cancel each other out.
+        # Rotate by half the bits, so that equal digests of bitcode and command do not cancel out in the XOR.
         command = digest_keys(modules["cmd_sha256"])
         self.command.append((command << np.uint64(32)) | (command >> np.uint64(32)))
         self.cmd_bytes += int(integers(modules["cmd_bytes"], 0).sum())
@@ -197,7 +194,7 @@ class _Tally:
     def groups(
         self, sizes: NDArray[np.int64], functions: NDArray[np.int64], again: NDArray[np.bool_]
     ) -> tuple[Group, ...]:
-        """Sum up by label, most bytes first."""
+        """Return the sums by label, most bytes first."""
         codes = np.concatenate(self._codes)
 
         def total(weights: Any = None) -> list[int]:

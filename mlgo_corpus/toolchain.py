@@ -1,7 +1,7 @@
-"""Toolchains: which compilers there are and what each can do, and a development-mode one made in a minute.
+"""The toolchain stage: list the compilers with their abilities, and build one in development mode in a minute.
 
-The stage behind ``mlgo-corpus toolchain``. A stock clang embeds bitcode and holds live sessions; only a compiler in
-development mode writes training logs, and none is distributed. `build_toolchain` makes one from the distribution's
+The stage behind ``mlgo-corpus toolchain``. A stock clang embeds bitcode and holds live sessions. Only a compiler in
+development mode writes training logs, and none is distributed: `build_toolchain` makes one from the distribution's
 own static libraries (`mlgo_corpus.compilers.devmode`).
 """
 
@@ -20,47 +20,44 @@ from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.runs.report import Report
 
 
 @dataclass(frozen=True, slots=True)
-class BuildReport:
-    """What `build_toolchain` did.
+class BuildReport(Report):
+    """The result of `build_toolchain`.
 
     Attributes:
         output: the folder of the toolchain.
-        toolchain: what its compiler can do.
-        phases: what was done, each with the seconds it took and a word on it.
-        seconds: all of it.
+        seconds: how long it took.
+        phases: the steps: name, seconds and a short detail.
+        toolchain: the compiler that was made, and its abilities.
     """
 
     output: Path
-    toolchain: Toolchain
-    phases: tuple[tuple[str, float, str], ...]
     seconds: float
+    phases: tuple[tuple[str, float, str], ...]
+    toolchain: Toolchain
 
     def as_json(self) -> dict[str, Any]:
-        """Give what ``--json`` prints."""
-        return {
-            "output": str(self.output),
-            "seconds": round(self.seconds, 3),
-            "phases": [{"phase": name, "seconds": round(took, 3), "detail": what} for name, took, what in self.phases],
-            "toolchain": self.toolchain.as_json(),
-        }
+        """Return the report as plain values; seconds have three decimals, and each phase is a dictionary."""
+        phases = [{"phase": name, "seconds": round(took, 3), "detail": what} for name, took, what in self.phases]
+        return {**Report.as_json(self), "seconds": round(self.seconds, 3), "phases": phases}
 
 
 def list_toolchains(
     compiler: str | None = None, *, jobs: int | None = None, refresh: bool = False, cache: Path | None = None
 ) -> tuple[Toolchain, ...]:
-    """Find compilers on this machine, and what each can do, by running it; those that fail say why.
+    """Find the compilers on this machine and, by running them, their abilities; those that fail have a reason.
 
     Args:
-        compiler: one to look at first: a program, a command, or a folder with ``bin/clang``.
-        jobs: how many to look at side by side; by default one for each CPU.
-        refresh: find out anew what is known of the same binaries.
-        cache: where that is known; the user's `cache_folder` by default.
+        compiler: a compiler to examine first: a program, a command, or a folder with ``bin/clang``.
+        jobs: how many to examine at once; by default one for each CPU.
+        refresh: examine compilers again whose abilities are known.
+        cache: the folder that keeps the known abilities; the user's `cache_folder` by default.
 
     Raises:
-        UsageError: ``compiler``, or the one that ``MLGO_CORPUS_COMPILER`` names, is not there.
+        UsageError: ``compiler``, or the one that ``MLGO_CORPUS_COMPILER`` names, does not exist.
     """
     folder = cache_folder() if cache is None else cache
     if refresh:
@@ -83,16 +80,16 @@ def build_toolchain(
 
     Args:
         output: the folder to make; by default one in the cache.
-        llvm_config: the ``llvm-config`` of the LLVM to take.
+        llvm_config: the ``llvm-config`` of the LLVM to use.
         llvm_source: a source tree of the same version, or an archive of one; by default Debian's source package.
-        install: install the packages that are missing.
-        jobs: how many compilers to run side by side; by default one for each CPU.
-        force: replace what else is in ``output``.
-        cache: where sources and objects are kept; the user's `cache_folder` by default.
-        progress: is called with (phase, done, total).
+        install: install missing packages.
+        jobs: how many compilers to run at once; by default one for each CPU.
+        force: replace other content of ``output``.
+        cache: the folder that keeps sources and objects; the user's `cache_folder` by default.
+        progress: called with (phase, done, total).
 
     Raises:
-        UsageError: something is missing, or not as it has to be; nothing was put into ``output``.
+        UsageError: something is missing or unsuitable; nothing was written to ``output``.
         ToolError: a compiler, a linker or apt failed.
     """
     from mlgo_corpus.compilers.devmode.build import build_devmode
@@ -111,14 +108,14 @@ def build_toolchain(
     toolchain = probe_compiler(str(made.output), cache=folder)
     _remember(folder, made.output)
     phases = tuple((phase.name, phase.seconds, phase.detail) for phase in made.phases)
-    return BuildReport(made.output, toolchain, phases, made.seconds)
+    return BuildReport(made.output, made.seconds, phases, toolchain)
 
 
 def _remember(cache: Path, toolchain: Path) -> None:
-    """Let `list_toolchains` find a toolchain that is not in the cache."""
+    """Record a toolchain outside the cache, so that `list_toolchains` finds it."""
     known = [path for path in built_toolchains(cache) if path.is_dir()]
     if toolchain not in known:
-        with suppress(OSError):  # then it has to be named
+        with suppress(OSError):  # then the user has to name it
             write_atomically(cache / BUILT_NAME, json.dumps([*map(str, known), str(toolchain)], indent=1).encode())
 
 

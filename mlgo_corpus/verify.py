@@ -36,7 +36,7 @@ from mlgo_corpus.engine.choice import HERE, EngineChoice, Lost, available_cpus
 from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.names import CERTIFICATE_NAME, MODULES_NAME
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.files.text import option_key, os_reason
 from mlgo_corpus.runs.rebuild.module import RebuildSettings
 from mlgo_corpus.runs.rebuild.run import RebuildReport, certify, rebuild_compilers
 
@@ -216,7 +216,7 @@ def _section_names(corpus: Corpus) -> SectionNames:
     except CorpusError:
         options = None
     known = options if isinstance(options, dict) else {}
-    given = [known.get(option) for option in ("--bitcode-section", "--cmd-section")]
+    given = [known.get(option_key(option)) for option in ("bitcode_section", "cmd_section")]
     return SectionNames.of(*(name if isinstance(name, str) else None for name in given))
 
 

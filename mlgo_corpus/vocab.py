@@ -1,7 +1,7 @@
-"""The vocabulary stage: the quantiles of each feature, by which ml-compiler-opt's models normalise what they see.
+"""The vocabulary stage: write the quantiles with which ml-compiler-opt's models normalise their features.
 
-``FEATURE.buckets`` holds ``numpy.quantile(values, numpy.linspace(0, 1, buckets))``, a number on each line. A model sees
-a value as the share of these numbers that are not above it.
+``FEATURE.buckets`` holds ``numpy.quantile(values, numpy.linspace(0, 1, buckets))``, a number on each line. A model
+replaces a value by the share of these numbers that are not above it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,24 +31,21 @@ from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, task_na
 from mlgo_corpus.formats.logs.tensors import shown
 from mlgo_corpus.runs.datasets.publish import chosen_rows, output_here
 from mlgo_corpus.runs.datasets.vocabularies import Column, find_quantiles
+from mlgo_corpus.runs.report import Report
 
-BUCKETS: Final = 1000
-"""How many quantiles ml-compiler-opt's ``generate_vocab.py`` makes unless it is told otherwise."""
+# The default of ml-compiler-opt's ``generate_vocab.py``.
+_BUCKETS: Final = 1000
+_SUFFIX: Final = ".buckets"
+# This file describes how a vocabulary was made, and marks it as ours; readers of ``*.buckets`` ignore it.
+_ABOUT_NAME: Final = "vocab.json"
 
-SUFFIX: Final = ".buckets"
-
-ABOUT_NAME: Final = "vocab.json"
-"""The file that says how a vocabulary was made, and that it is ours; readers of ``*.buckets`` do not see it."""
-
+# The features that ml-compiler-opt's models do not normalise, by task (``get_nonnormalized_features`` in
+# ``rl/*/config.py``). Models of the priority task normalise nothing; there only the score and the decision are skipped.
 SKIPPED: Final = {
     INLINING: ("reward", "inlining_decision", "inlining_default"),
     EVICTION: ("mask", "nr_urgent", "is_hint", "is_local", "is_free", "max_stage", "min_stage", "reward"),
     PRIORITY: ("reward", "priority"),
 }
-"""What ml-compiler-opt's models do not normalise, by task (``get_nonnormalized_features`` in ``rl/*/config.py``).
-
-Those of the priority task normalise nothing; there it is the score and the decision that are skipped.
-"""
 
 _MOST_BUCKETS = 1_000_000
 _LONGEST_NAME = 200
@@ -60,13 +57,13 @@ class FeatureVocabulary:
 
     Attributes:
         feature: its name.
-        values: how many finite values it has; elements of tensors are counted one by one.
-        not_finite: how many values are infinite or NaN: they are left out.
-        distinct: how many different values there are; None if more than are counted: a million.
+        values: number of finite values; each element of a tensor counts.
+        not_finite: number of infinite or NaN values, which are left out.
+        distinct: number of distinct values; None if there are more than a million, which are not counted.
         minimum: the least value.
-        maximum: the greatest.
-        buckets: numbers in its file.
-        duplicates: how many of the quantiles are equal to the one before.
+        maximum: the greatest value.
+        buckets: number of quantiles in its file.
+        duplicates: number of quantiles that are equal to the one before.
     """
 
     feature: str
@@ -80,18 +77,20 @@ class FeatureVocabulary:
 
 
 @dataclass(frozen=True, slots=True)
-class VocabularyReport:
-    """What was written.
+class VocabularyReport(Report):
+    """The result of writing a vocabulary.
 
     Attributes:
         output: the folder.
-        task: ``inlining``, ``regalloc-eviction`` or ``regalloc-priority``; None if it is none of them.
-        features: those that have a file.
-        skipped: those that a model of the task does not normalise.
-        empty: those without a file because they have no finite value.
-        modules: modules whose observations were read.
+        task: ``inlining``, ``regalloc-eviction`` or ``regalloc-priority``; None for other features.
+        features: the features that have a file.
+        skipped: the features that a model of the task does not normalise.
+        empty: the features without a file because they have no finite value.
+        modules: number of modules whose observations were read.
         seconds: how long it took.
     """
+
+    _properties: ClassVar = ("exit_code",)
 
     output: Path
     task: str | None
@@ -103,19 +102,15 @@ class VocabularyReport:
 
     @property
     def exit_code(self) -> int:
-        """1 where a feature has no file that should have one, else 0."""
+        """1 if a feature has no file because it has no finite value, else 0."""
         return 1 if self.empty else 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        return {**asdict(self), "output": str(self.output), "exit_code": self.exit_code}
 
 
 def write_vocabulary(
     dataset: Path | str,
     output: Path | str,
     *,
-    buckets: int = BUCKETS,
+    buckets: int = _BUCKETS,
     features: Sequence[str] | None = None,
     unique: bool = False,
     sample: float | None = None,
@@ -128,25 +123,26 @@ def write_vocabulary(
 ) -> VocabularyReport:
     """Write the quantiles of a dataset's features, as ml-compiler-opt's models read them.
 
-    They are exact, and memory is bounded. Values that are infinite or NaN are left out, and counted.
+    The quantiles are exact, and memory is bounded. Infinite and NaN values are left out and counted.
 
     Args:
         dataset: of traces or of logs: its folder, its single file, or its URL.
         output: the folder to make.
-        buckets: how many quantiles, from the least value to the greatest.
-        features: only these; by default all that a model of the task normalises (`SKIPPED`).
+        buckets: number of quantiles, from the least value to the greatest.
+        features: only these features; by default all but `SKIPPED`, which a model of the task does not normalise.
         unique: leave out quantiles that are equal to the one before; ml-compiler-opt keeps them.
-        sample: read only this share of the observations. Of m that are left, the rank of quantile q is off by about
-            ``sqrt(q * (1 - q) / m)`` of all.
-        seed: of the sample.
-        module_filter: only modules in whose name this regular expression is found.
-        modules_file: only modules that a file names, one a line; or a corpus's manifest, also one side of its split.
+        sample: use only this share of the observations. With m observations left, the rank of quantile q is off by
+            about ``sqrt(q * (1 - q) / m)`` of all.
+        seed: seed for the sample.
+        module_filter: only modules whose name matches this regular expression somewhere.
+        modules_file: only modules named in this file, one per line; or in a corpus's manifest, or that of one side of
+            its split.
         jobs: worker processes; by default the CPUs this process may use.
-        force: replace a folder that a vocabulary is in.
-        progress: is told (features done, features in all).
+        force: replace a folder that holds a vocabulary.
+        progress: called with (features done, features in all).
 
     Raises:
-        UsageError: the request cannot be carried out as it stands.
+        UsageError: the request cannot be carried out.
         CorpusError: the dataset's tables contradict each other, or cannot be read.
         MlgoCorpusError: the output cannot be written.
     """
@@ -155,7 +151,7 @@ def write_vocabulary(
     check_count("jobs", jobs)
     check_count("seed", seed, least=0)
     if sample is not None and not 0 < sample <= 1:
-        raise UsageError(f"--sample {sample:g}: expected more than 0, and at most 1")
+        raise UsageError("expected more than 0, and at most 1", option="sample", value=f"{sample:g}")
     place = output_here(output, "a vocabulary", "a folder")
     with ExitStack() as stack:
         chosen = chosen_rows(dataset, module_filter=module_filter, modules_file=modules_file)
@@ -163,7 +159,7 @@ def write_vocabulary(
         task = task_name(rows.header)
         columns, skipped = _chosen(rows, task, features)
         options = {"buckets": buckets, "unique": unique, "sample": sample, "seed": seed}
-        replace = replaces_own(place, ABOUT_NAME, "vocab", force=recover(place) or force)
+        replace = replaces_own(place, _ABOUT_NAME, "vocab", force=recover(place) or force)
         folder = stack.enter_context(whole_folder(place, replace=replace))
         made, empty = [], []
         found = find_quantiles(rows, columns, buckets=buckets, sample=sample, seed=seed, jobs=jobs or available_cpus())
@@ -175,7 +171,7 @@ def write_vocabulary(
                 edges = quantiles.edges
                 repeated = edges[1:] == edges[:-1]
                 kept = edges[np.concatenate(([True], ~repeated))] if unique else edges
-                _write(folder / f"{name}{SUFFIX}", kept)
+                _write(folder / f"{name}{_SUFFIX}", kept)
                 made.append(
                     FeatureVocabulary(
                         feature=name,
@@ -203,7 +199,7 @@ def write_vocabulary(
             "empty": empty,
             "dataset": rows.key,
         }
-        _write_file(folder / ABOUT_NAME, json.dumps(about, indent=2) + "\n")
+        _write_file(folder / _ABOUT_NAME, json.dumps(about, indent=2) + "\n")
     return VocabularyReport(
         output=place,
         task=task,
@@ -216,16 +212,16 @@ def write_vocabulary(
 
 
 def read_vocabulary(folder: Path | str) -> dict[str, NDArray[np.float64]]:
-    """Read the quantiles of each feature from a folder of ``FEATURE.buckets``, whoever made it.
+    """Read the quantiles of each feature from a folder of ``FEATURE.buckets`` files, made by any tool.
 
     Raises:
-        CorpusError: there are none, or they cannot be read.
+        CorpusError: there are no such files, or they cannot be read.
     """
     folder = Path(folder)
     found = {}
-    for path in sorted(folder.glob(f"*{SUFFIX}")):
+    for path in sorted(folder.glob(f"*{_SUFFIX}")):
         try:
-            found[path.name.removesuffix(SUFFIX)] = np.array(
+            found[path.name.removesuffix(_SUFFIX)] = np.array(
                 [float(line) for line in read_regular(path, MAX_NOTE_BYTES).decode().split()], np.float64
             )
         except OSError as error:
@@ -233,40 +229,40 @@ def read_vocabulary(folder: Path | str) -> dict[str, NDArray[np.float64]]:
         except ValueError as error:
             raise CorpusError(f"{path}: expected a number on each line: {error}") from error
     if not found:
-        raise CorpusError(f"{folder}: no vocabulary: it has no file FEATURE{SUFFIX}")
+        raise CorpusError(f"{folder}: no vocabulary: it has no file FEATURE{_SUFFIX}")
     return found
 
 
 def _chosen(
     rows: DatasetRows, task: str | None, features: Sequence[str] | None
 ) -> tuple[list[Column], tuple[str, ...]]:
-    """Choose the features, and say which a model of the task does not normalise."""
+    """Return the columns of the chosen features, and the names of those that a model of the task does not normalise."""
     header = rows.header
     named = named_columns(header)
     there = {spec.name: Column(spec, named[spec.name]) for spec in header.columns}
     if features:
         if unknown := [name for name in features if name not in there]:
-            raise UsageError(f"--feature {unknown[0]}: there is none; there are {', '.join(there)}")
+            raise UsageError(f"expected one of {', '.join(there)}", option="features", value=unknown[0])
         skipped: tuple[str, ...] = ()
         wanted = list(dict.fromkeys(features))
     else:
-        # A score's name is free, and a model never sees it.
+        # A score may have any name, and models never read it.
         left_out = {*SKIPPED.get(task or "", ("reward",)), *(() if header.score is None else (header.score.name,))}
         skipped = tuple(name for name in there if name in left_out)
         wanted = [name for name in there if name not in left_out]
     if not wanted:
-        raise UsageError(f"{rows.root}: there is no feature that a model normalises; --feature NAME names one")
+        raise UsageError(f"{rows.root}: a model normalises none of its features; `features` names others")
     for name in wanted:
         if not name or name.startswith(".") or not name.isprintable() or set(name) & {"/", "\\"}:
-            raise UsageError(f"feature {shown(name)}: cannot be a file's name; --feature NAME chooses others")
+            raise UsageError(f"feature {shown(name)}: cannot be a file's name; `features` chooses others")
         if len(name.encode()) > _LONGEST_NAME:
-            raise UsageError(f"feature {shown(name)}: too long for a file's name; --feature NAME chooses others")
+            raise UsageError(f"feature {shown(name)}: too long for a file's name; `features` chooses others")
     return [there[name] for name in wanted], skipped
 
 
 def _write(path: Path, edges: NDArray[np.float64]) -> None:
-    if not all(map(math.isfinite, edges.tolist())):  # of numbers near the largest: their difference is infinite
-        raise MlgoCorpusError(f"{path.name}: the quantiles of such large numbers are not finite")
+    if not all(map(math.isfinite, edges.tolist())):  # differences of numbers near the largest double are infinite
+        raise MlgoCorpusError(f"{path.name}: its values are too large: their quantiles are not finite")
     _write_file(path, "".join(f"{edge!r}\n" for edge in edges.tolist()))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, out, plain, print_json, progress_bar, stdout_is_ours, table, verb
+from mlgo_corpus.cli.console import err, in_options, out, plain, print_json, progress_bar, stdout_is_ours, table, verb
 from mlgo_corpus.cli.options import (
     Engine,
     EngineKind,
@@ -127,7 +127,8 @@ def extract(
             progress=with_workers(progress, chosen),
         )
     if json_output:
-        print_json({**report.as_json(), **worker_figures(chosen)})
+        hints = list(map(in_options, report.hints))
+        print_json({**report.as_json(), "hints": hints, **worker_figures(chosen)})
     else:
         show_report(report)
     raise typer.Exit(report.exit_code)
@@ -164,7 +165,7 @@ def show_report(report: ExtractReport) -> None:
     if report.removed:
         console.print(f"{counted(report.removed, 'module')} of the run before left the corpus")
     for hint in report.hints:
-        err().print(f"[yellow]hint:[/yellow] {plain(hint)}")
+        err().print(f"[yellow]hint:[/yellow] {plain(in_options(hint))}")
 
 
 def _accounted(found: int, explained: int) -> str:

@@ -20,6 +20,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def option_key(parameter: str) -> str:
+    """Return a parameter as the command line and the options in tables' metadata spell it: ``--input-type``."""
+    return f"--{parameter.replace('_', '-')}"
+
+
 def os_reason(error: Exception) -> str:
     """Say why the operating system refused, without the path: ``No such file or directory``."""
     return getattr(error, "strerror", None) or str(error)

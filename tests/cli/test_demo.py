@@ -200,7 +200,7 @@ def test_somebody_elses_database_is_not_replaced(fake_zig: Path, tmp_path: Path)
     folder = tmp_path / "build"
     folder.mkdir()
     (folder / COMMANDS_NAME).write_text("[]")
-    with pytest.raises(UsageError, match=r"compile_commands\.json: not the demo's; name another --output"):
+    with pytest.raises(UsageError, match=r"compile_commands\.json: not written by the demo; name another `output`"):
         build(folder)
     assert sorted(path.name for path in folder.iterdir()) == [COMMANDS_NAME]
     assert (folder / COMMANDS_NAME).read_text() == "[]"

@@ -85,7 +85,7 @@ def test_another_manifest_is_not_replaced_unasked(tmp_path: Path) -> None:
     before = files(tmp_path)
     with pytest.raises(UsageError) as caught:
         combine_in_place(tmp_path)
-    assert str(caught.value) == f"{tmp_path}/corpus_description.json: another manifest is there; --force replaces it"
+    assert str(caught.value) == f"{tmp_path}/corpus_description.json: another manifest is there; `force` replaces it"
     assert files(tmp_path) == before
     assert combine_in_place(tmp_path, force=True).modules == 2
     assert manifest(tmp_path)["modules"] == ["one/a", "two/b"]
@@ -102,7 +102,7 @@ def test_a_name_that_leaves_its_folder_is_refused(tmp_path: Path, name: str) -> 
 
 
 def test_a_folder_that_holds_no_corpora(tmp_path: Path) -> None:
-    message = "no folder in it has a corpus_description.json; --root wants the folder that holds corpora"
+    message = "no folder in it has a corpus_description.json; `root` is the folder that holds the corpora"
     with pytest.raises(UsageError, match=message):
         combine_in_place(tmp_path)
     with pytest.raises(UsageError, match=message):
@@ -360,9 +360,7 @@ def test_corpora_that_do_not_agree(tmp_path: Path, first: dict[str, Any], second
     one, two = corpus(tmp_path / "in/one", ["a"], **first), corpus(tmp_path / "in/two", ["b"], **second)
     with pytest.raises(UsageError) as caught:
         combine_corpora([one, two], tmp_path / "made")
-    whole = (
-        f"the corpora do not agree on what one manifest says of all its modules: {message}; combine those that agree"
-    )
+    whole = f"the corpora differ in settings that apply to all modules: {message}; combine only corpora that agree"
     assert str(caught.value) == whole
     with pytest.raises(UsageError) as caught:
         combine_in_place(tmp_path / "in")

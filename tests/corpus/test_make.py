@@ -128,7 +128,7 @@ def test_modules_with_commands_of_their_own(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert done.stderr == (
         "hint: 1 module without a command, and trainers refuse a corpus with such modules: "
-        "--default-args gives one for all\n"
+        "--default-args sets one for all\n"
     )
 
 
@@ -192,7 +192,7 @@ def test_folders_that_cannot_be_made_a_corpus(tmp_path: Path) -> None:
         ("empty", ARGS, "no *.bc files in it; mlgo-corpus extract takes a build's objects"),
         ("indexes", ARGS, "no *.bc files in it; mlgo-corpus extract takes a build's objects"),
         ("text", ARGS, "none of 1 files is a module: a.bc: expected bitcode, found other data"),
-        ("bare", None, "no module has a command of its own, a .cmd file; --default-args gives one for all"),
+        ("bare", None, "no module has a command of its own, a .cmd file; `default_args` sets one for all"),
         ("kept", ARGS, "is a corpus that extract keeps up to date; name another --output"),
     ):
         before = files(tmp_path)
@@ -204,7 +204,7 @@ def test_folders_that_cannot_be_made_a_corpus(tmp_path: Path) -> None:
                 make_corpus(tmp_path / name, tmp_path / "out", default_args=args)
             assert str(caught.value) == f"{tmp_path / name}: {message}"
         assert files(tmp_path) == before
-    with pytest.raises(UsageError, match=r"^--default-args: expected a command, found nothing$"):
+    with pytest.raises(UsageError, match=r"^default_args: expected a command, found nothing$"):
         make_corpus(tmp_path / "bare", default_args=[])
 
 
@@ -213,9 +213,7 @@ def test_outputs_that_are_refused(tmp_path: Path) -> None:
     corpus(tmp_path / "around", ["x"])
     with pytest.raises(UsageError) as caught:
         make_corpus(folder, folder, default_args=ARGS)
-    assert str(caught.value) == (
-        f"--output {folder}: is {folder}; without --output that folder itself becomes a corpus"
-    )
+    assert str(caught.value) == (f"output {folder}: is {folder}; without `output` that folder itself becomes a corpus")
     for output in (folder / "below", tmp_path / "around"):
         with pytest.raises(UsageError) as caught:
             make_corpus(folder, output, default_args=ARGS, force=True)
@@ -226,7 +224,7 @@ def test_outputs_that_are_refused(tmp_path: Path) -> None:
 def test_another_manifest_or_table_is_not_replaced_unasked(tmp_path: Path) -> None:
     folder = loose(tmp_path, "a", "b")
     make_corpus(folder, default_args=ARGS)
-    with pytest.raises(UsageError, match=r"corpus_description.json: another manifest is there; --force replaces it$"):
+    with pytest.raises(UsageError, match=r"corpus_description.json: another manifest is there; `force` replaces it$"):
         make_corpus(folder, default_args=["-cc1"])
     assert manifest(folder)["global_command_override"] == ARGS
     make_corpus(folder, default_args=["-cc1"], force=True)
@@ -236,7 +234,7 @@ def test_another_manifest_or_table_is_not_replaced_unasked(tmp_path: Path) -> No
         if damage:
             put(folder / "modules.parquet", b"PAR1")
         before = (folder / "modules.parquet").read_bytes()
-        with pytest.raises(UsageError, match=r"modules.parquet: another table is there; --force replaces it$"):
+        with pytest.raises(UsageError, match=r"modules.parquet: another table is there; `force` replaces it$"):
             make_corpus(folder, default_args=["-cc1"])
         assert (folder / "modules.parquet").read_bytes() == before
     make_corpus(folder, default_args=["-cc1"], force=True)
@@ -317,7 +315,7 @@ def test_the_json_is_the_report(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["nowhere", "--default-args", "x"], "nowhere: No such file or directory"),
-        (["in"], "in: no module has a command of its own, a .cmd file; --default-args gives one for all"),
+        (["in"], "in: no module has a command of its own, a .cmd file; --default-args sets one for all"),
         (["in", "--default-args", "'"], "--default-args: cannot be split as a shell would: No closing quotation"),
         (["in", "--default-args", " "], "--default-args: expected a command, found nothing"),
         (["in", "--default-args", "x", "--copy", "--reference"], "--copy and --reference: expected one of them"),

@@ -223,11 +223,9 @@ def test_one_side_of_a_split(tmp_path: Path) -> None:
 
 def test_what_may_not_be_asked(tmp_path: Path) -> None:
     handmade(tmp_path, [row("a", b"1")])
-    with pytest.raises(
-        UsageError, match=r"^--by colour: expected one of folder, opt-level, triple, producer, language$"
-    ):
+    with pytest.raises(UsageError, match=r"^by colour: expected one of folder, opt-level, triple, producer, language$"):
         corpus_stats(tmp_path, by="colour")
-    with pytest.raises(UsageError, match=r"^--depth 0: expected at least 1$"):
+    with pytest.raises(UsageError, match=r"^depth 0: expected at least 1$"):
         corpus_stats(tmp_path, by="folder", depth=0)
 
 

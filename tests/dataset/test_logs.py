@@ -189,7 +189,7 @@ def test_of_a_truncated_gzip_stream_every_byte_counts(tmp_path: Path, size: int)
             convert_logs(tmp_path / "a.log.gz", tmp_path / "d", allow_truncated=True)
         assert not (tmp_path / "d").exists()
         return
-    with pytest.raises(UsageError, match="gzip stream ends early; --allow-truncated keeps its whole observations"):
+    with pytest.raises(UsageError, match="gzip stream ends early; `allow_truncated` keeps its whole observations"):
         convert_logs(tmp_path / "a.log.gz", tmp_path / "d")
     report = convert_logs(tmp_path / "a.log.gz", tmp_path / "d", allow_truncated=True)
     assert report.counts == {"truncated": 1}
@@ -327,7 +327,7 @@ def test_a_pipe_beside_other_inputs(tmp_path: Path) -> None:
     for inputs in ([LARGE, "-"], ["-", tmp_path / "pipe"], [tmp_path / "pipe", LARGE]):
         with pytest.raises(UsageError, match="a pipe has to be the only input"):
             convert_logs(inputs, tmp_path / "d")
-    with pytest.raises(UsageError, match="a pipe has to be the only input, without --group-by-header"):
+    with pytest.raises(UsageError, match="a pipe has to be the only input, without `group_by_header`"):
         convert_logs(tmp_path / "pipe", tmp_path / "d", group_by_header=True)
     assert not (tmp_path / "d").exists()
 

@@ -309,7 +309,7 @@ def test_files_that_are_there(dataset: Path, tmp_path: Path) -> None:
     (output / "regalloc-priority.lvm.log").write_bytes(b"mine")
     with pytest.raises(UsageError) as caught:
         restore_logs(dataset, output)
-    assert str(caught.value) == f"{output}/regalloc-priority.lvm.log: is there already; --force replaces it"
+    assert str(caught.value) == f"{output}/regalloc-priority.lvm.log: is there already; `force` replaces it"
     assert tree(output) == {"regalloc-priority.lvm.log": b"mine"}
     restore_logs(dataset, output, force=True)
     assert tree(output) == data_of(real_logs(KIND))

@@ -183,7 +183,7 @@ def test_another_one_is_replaced_only_by_force(
         patch.setattr("mlgo_corpus.pack.PART_BYTES", 500)
         pack_corpus(small, url)
     before = there(bucket)
-    with pytest.raises(UsageError, match=r"^s3://bucket/corpus: packed of another corpus, or not whole; --force"):
+    with pytest.raises(UsageError, match=r"^s3://bucket/corpus: holds another packed corpus, or an incomplete one"):
         pack_corpus(other, url)
     assert there(bucket) == before
     pack_corpus(other, url, force=True)
@@ -249,7 +249,7 @@ def test_what_a_user_is_told(bucket: str, small: Path, tmp_path: Path, monkeypat
         Corpus.open(f"s3://bucket/nothing{bucket}")
     with pytest.raises(UsageError, match=r"^s3://bucket/nothing: not a packed corpus: it has no corpus\.json of one$"):
         unpack_corpus(f"s3://bucket/nothing{bucket}", tmp_path / "again")
-    with pytest.raises(UsageError, match=r"^s3://bucket/x: a corpus of many files is not made behind a URL"):
+    with pytest.raises(UsageError, match=r"^s3://bucket/x: a corpus cannot be unpacked to a URL"):
         unpack_corpus(small, f"s3://bucket/x{bucket}")
     with pytest.raises(CorpusError, match=r"^s3://bucket/x/corpus\.json: no connection; is the network there"):
         Corpus.open("s3://bucket/x?endpoint_override=http://127.0.0.1:1&region=us-east-1")
@@ -540,7 +540,7 @@ def test_a_corpus_behind_a_url_is_an_input(bucket: str, lua22: Path, tmp_path: P
 
     for near in (None, 0.3):
         assert dedup_corpus(url, near=near, jobs=1).dropped == dedup_corpus(lua22, near=near, jobs=1).dropped
-    with pytest.raises(UsageError, match=r"^s3://bucket/all/corpus: is packed, and stays as it is: --output DIR"):
+    with pytest.raises(UsageError, match=r"^s3://bucket/all/corpus: is packed and cannot be changed: `output` makes"):
         split_corpus(url)
     split_corpus(url, output=tmp_path / "sides", jobs=1)
     assert split_corpus(lua22, output=tmp_path / "sides", jobs=1).unchanged

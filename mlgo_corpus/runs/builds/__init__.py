@@ -1,1 +1,1 @@
-"""A build under way, with compilers that embed bitcode and leave records."""
+"""Running a build with compilers that embed bitcode and record their compiles."""

@@ -1,11 +1,11 @@
 """The build that ``mlgo-corpus demo`` works on: real C and C++ that the ``ziglang`` wheel carries.
 
-Parts of musl, libc++ and libc++abi are compiled for x86-64 Linux, whatever the host, each file by a
-``python -m ziglang cc`` of its own with the bitcode embedded, as a build system would do it: one
+Parts of musl, libc++ and libc++abi are compiled for x86-64 Linux on any host, each file by a separate
+``python -m ziglang cc`` that embeds the bitcode, as a build system would do it: one
 compile_commands.json, relative outputs and dependency files, one folder tree of objects.
 
-An object gets its final name when it is whole, and all objects of a folder were made by the compiler
-and commands that `STATE_NAME` names; so a second call compiles only what is not there.
+An object gets its final name when it is complete, and all objects of a folder were made by the compiler
+and commands that the file `STATE_NAME` records; so a second call compiles only what is missing.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ COMPILE_TIMEOUT_S = 300.0
 
 _TARGET = ("-target", "x86_64-linux-musl", "-Oz", "-Xclang", "-fembed-bitcode=all", "-w")
 
-# Folders of musl's src with code worth looking at; the rest is mostly one-line system calls.
-MUSL_FOLDERS = (
+# Folders of musl's src with substantial code; the rest is mostly one-line system calls.
+_MUSL_FOLDERS = (
     "crypt", "ctype", "locale", "math", "misc", "multibyte", "prng", "regex", "search", "stdio", "stdlib",
     "string", "time",
 )  # fmt: skip
@@ -56,7 +56,7 @@ _MUSL_INCLUDES = (
     "libc/musl/include", "libc/include/x86_64-linux-musl", "libc/include/generic-musl",
 )  # fmt: skip
 
-# `zig c++` adds libc++'s headers and configuration itself; this is what its own build of libc++ adds.
+# `zig c++` adds libc++'s headers and configuration itself; its own build of libc++ adds these flags.
 _LIBCXX_FLAGS = (
     "-std=c++23", "-fvisibility=hidden", "-fvisibility-inlines-hidden", "-D_LIBCPP_BUILDING_LIBRARY",
     "-D_LIBCXXABI_BUILDING_LIBRARY", "-DLIBCXX_BUILDING_LIBCXXABI",
@@ -67,9 +67,9 @@ _LIBCXX_INCLUDES = ("libcxx/src", "libcxx/libc", "libcxxabi/include", "libcxxabi
 
 @dataclass(frozen=True, slots=True)
 class DemoBuild:
-    """What a call of `build_demo_objects` did.
+    """The result of `build_demo_objects`.
 
-    ``failed`` pairs an object with the last line of its compiler's error.
+    ``failed`` pairs an object with a line of its compiler's error.
     """
 
     compile_commands: Path
@@ -88,7 +88,7 @@ class _Unit:
     command: tuple[str, ...]
 
     def argv(self, output: str) -> tuple[str, ...]:
-        """Give the command that writes ``output``; what it embeds does not depend on that name."""
+        """Return the command that writes ``output``; what it embeds does not depend on that name."""
         dependencies = ("-MD", "-MT", self.output, "-MF", f"{self.output}.d")
         return (*self.command, *dependencies, "-o", output, "-c", str(self.source))
 
@@ -103,12 +103,12 @@ def build_demo_objects(
 ) -> DemoBuild:
     """Compile the demo's files into ``folder``, ``jobs`` at a time.
 
-    ``progress`` is called with the number of objects that are there and the number of all. ``only``
-    chooses objects by their path (``musl/regex/regcomp.o``); the default is all. ``force`` compiles
-    everything again.
+    ``progress`` is called with the number of finished objects and the number of all. ``only`` selects
+    objects by their path (``musl/regex/regcomp.o``); the default is all. ``force`` compiles everything
+    again.
 
-    Files that do not compile are returned, not raised. Raises `UsageError` when there is no ``ziglang``
-    package, or when ``folder`` holds a compile_commands.json of somebody else's.
+    Files that do not compile are returned, not raised. Raises `UsageError` if there is no ``ziglang``
+    package, or if ``folder`` holds a compile_commands.json that the demo did not write.
     """
     begin = time.monotonic()
     folder = folder.absolute()
@@ -123,7 +123,7 @@ def build_demo_objects(
     progress(reused, len(units))
     failed: list[tuple[str, str]] = []
     if missing:
-        # zig keeps copies of what it compiles; here, nothing outside the folder is touched, nor left in it.
+        # zig caches what it compiles; this keeps the cache inside the folder, and removes it afterwards.
         with (
             _scratch_folder(folder) as scratch,
             closing(_iter_compiled(folder, Path(scratch), missing, jobs)) as results,
@@ -142,7 +142,7 @@ def build_demo_objects(
 
 
 def _all_units() -> list[_Unit]:
-    """List the files to compile; the slow ones (C++) are spread among the others, so that progress is even."""
+    """List the files to compile, with the slow ones (C++) spread evenly among the others for even progress."""
     zig = find_zig()
     spec = importlib.util.find_spec("ziglang")
     if zig is None or spec is None or spec.origin is None:
@@ -163,7 +163,7 @@ def _all_units() -> list[_Unit]:
     c = (*zig, "cc", *options(*_MUSL_FLAGS, includes=_MUSL_INCLUDES))
     slow = units("libcxx", library / "libcxx" / "src", ("*.cpp", "filesystem/*.cpp"), cxx)
     slow += units("libcxxabi", library / "libcxxabi" / "src", ("*.cpp",), cxx)
-    quick = units("musl", library / "libc" / "musl" / "src", tuple(f"{name}/*.c" for name in MUSL_FOLDERS), c)
+    quick = units("musl", library / "libc" / "musl" / "src", tuple(f"{name}/*.c" for name in _MUSL_FOLDERS), c)
     placed = [(index / len(group), unit) for group in (slow, quick) for index, unit in enumerate(group)]
     return [unit for _, unit in sorted(placed, key=lambda pair: pair[0])]
 
@@ -173,7 +173,7 @@ def _prepare(folder: Path, units: list[_Unit], commands: list[dict[str, Any]], *
     database = folder / COMMANDS_NAME
     state_path = folder / STATE_NAME
     if database.exists() and not state_path.exists() and not force:
-        raise UsageError(f"{database}: not the demo's; name another --output, or add --force to replace it")
+        raise UsageError(f"{database}: not written by the demo; name another `output`, or add `force` to replace it")
     text = json.dumps(commands, indent=1).encode() + b"\n"
     version = importlib.metadata.version("ziglang")
     state = json.dumps({"ziglang": version, "commands": hashlib.sha256(text).hexdigest()}).encode()
@@ -183,7 +183,7 @@ def _prepare(folder: Path, units: list[_Unit], commands: list[dict[str, Any]], *
         for left_behind in folder.glob(".demo-*/"):
             shutil.rmtree(left_behind, ignore_errors=True)
         if force or not state_path.exists() or state_path.read_bytes() != state:
-            # Empty until all is in order, so that a call that ends in between is made good by the next one.
+            # Empty until all files are consistent, so that the call after an interrupted one starts over.
             write_atomically(state_path, b"")
             for unit in units:
                 (folder / unit.output).unlink(missing_ok=True)
@@ -207,9 +207,9 @@ def _unwritable(error: OSError) -> UsageError:
 def _iter_compiled(
     folder: Path, scratch: Path, units: list[_Unit], jobs: int
 ) -> Generator[tuple[_Unit, str | None], None, None]:
-    """Compile the units; yield each with its error, or None, as they get done.
+    """Compile the units; yield each with its error or None, in order of completion.
 
-    Closed early, for one after Ctrl-C, it ends the compilers that run.
+    If the generator is closed early, for example after Ctrl-C, the running compilers are ended.
     """
     cache = str(scratch / "zig")
     environment = {**os.environ, "ZIG_LOCAL_CACHE_DIR": cache, "ZIG_GLOBAL_CACHE_DIR": cache}
@@ -237,7 +237,7 @@ def _iter_compiled(
 
 
 def _reason(error: ToolError) -> str:
-    """Give the line of a compiler's stderr that says what is wrong."""
+    """Return the first line of a compiler's stderr that reports an error."""
     for line in error.stderr.splitlines():
         if "error:" in line:
             return line.strip()

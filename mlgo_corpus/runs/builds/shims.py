@@ -1,11 +1,11 @@
-"""Compilers that stand in for the real one while a build runs, and the run of that build.
+"""Shims that stand in for the compiler while a build runs, and the run of that build.
 
 A folder of small shell scripts comes first on PATH, under every name by which a build may call its C or C++ compiler,
-and CC and CXX name two of them. Each runs the one clang that was chosen (``shim.sh`` says how). Outside of such a run
-they are that clang and nothing more, so that what a build remembered of them, in a CMakeCache.txt perhaps, stays good.
+and CC and CXX name two of them. Each runs the one clang that was chosen (see ``shim.sh``). Outside of such a run they
+only run that clang, so that paths that a build remembered, for example in a CMakeCache.txt, stay valid.
 
-Static libraries get llvm-ar, llvm-ranlib and llvm-nm: GNU's take an object with embedded bitcode for one of an LTO
-build where LLVM's plugin for them is installed, find no symbols in it, and the link fails.
+Static libraries get llvm-ar, llvm-ranlib and llvm-nm. If LLVM's plugin for GNU's tools is installed, these mistake an
+object with embedded bitcode for one of an LTO build and find no symbols in it, so that the link fails.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import os_reason
 
-RUN_VARIABLE = "MLGO_CORPUS_RUN"
-"""Names the folder for records to shims of any corpus: a build tree may have been configured with those of another."""
-
-INTERRUPT_GRACE_S = 10.0
-"""After Ctrl-C a build waits for its compilers and removes what is half made."""
+# Names the folder for records to the shims of any corpus: a build tree may be configured with those of another corpus.
+_RUN_VARIABLE = "MLGO_CORPUS_RUN"
+# Time for a build, after Ctrl-C, to wait for its compilers and to remove unfinished files.
+_INTERRUPT_GRACE_S = 10.0
 
 _SCRIPT = Path(__file__).with_name("shim.sh")
 _COMPILER = re.compile(
@@ -46,20 +45,20 @@ _ARCHIVERS = {
     "ranlib": ("ranlib", "gcc-ranlib", "llvm-ranlib"),
     "nm": ("nm", "gcc-nm", "llvm-nm"),
 }
-# What make and configure take for one word.
+# Paths that make and configure read as one word.
 _PLAIN_PATH = re.compile(r"[\w./+,:@%=-]+", re.ASCII)
-# Launchers that would take an object from a cache, or compile it elsewhere.
+# Settings that stop launchers from taking an object from a cache or compiling it elsewhere.
 _NO_LAUNCHERS = {"CCACHE_DISABLE": "1", "SCCACHE_RECACHE": "1", "DISTCC_HOSTS": "localhost", "ICECC": "no"}
 
 
 @dataclass(frozen=True, slots=True)
 class Drivers:
-    """The words that run the compiler, and the archivers where there are any.
+    """The commands that run the compiler, and its archivers if it has any.
 
     Attributes:
         c: the C compiler.
         cxx: the C++ compiler.
-        archivers: ``ar``, ``ranlib`` and ``nm``, as far as the compiler brings its own.
+        archivers: those of ``ar``, ``ranlib`` and ``nm`` that come with the compiler.
     """
 
     c: tuple[str, ...]
@@ -68,13 +67,13 @@ class Drivers:
 
 
 def drivers_of(compiler: Compiler) -> Drivers:
-    """Find what belongs to a clang: the C++ driver, and archivers that know bitcode."""
+    """Find the C++ driver of a clang, and its archivers, which know bitcode."""
     words = compiler.driver
     program = Path(words[0])
-    if words[-1:] == ("clang",) and len(words) > 1:  # zig's, which knows the system's headers as zig cc only
+    if words[-1:] == ("clang",) and len(words) > 1:  # zig's clang finds the system's headers only as `zig cc`
         zig = words[:-1]
         return Drivers((*zig, "cc"), (*zig, "c++"), {name: (*zig, name) for name in ("ar", "ranlib")})
-    # Wrappers (Nix's, ccache's links) come in pairs, so the one beside the driver is meant, before the binary's.
+    # Wrappers (Nix's, ccache's links) come in pairs, so prefer the one beside the driver to the one beside the binary.
     beside = (program.with_name(program.name.replace("clang", "clang++", 1)), compiler.binary.with_name("clang++"))
     cxx = next((path for path in beside if path.name != program.name and _is_program(path)), None)
     suffix = program.name.removeprefix("clang")
@@ -93,7 +92,7 @@ def drivers_of(compiler: Compiler) -> Drivers:
 
 
 def compiler_in(command: str) -> tuple[list[str], int] | None:
-    """Find the word of a CC or CXX that names a compiler, behind launchers; None if there is none."""
+    """Split a CC or CXX; return its words and the index of the compiler, behind launchers; None if there is none."""
     with suppress(ValueError):
         words = shlex.split(command)
         for index, word in enumerate(words):
@@ -110,7 +109,7 @@ def make_shims(folder: Path, run_folder: Path, drivers: Drivers, *, keep_checks:
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    shell = shutil.which("dash") or "/bin/sh"  # others need longer to start
+    shell = shutil.which("dash") or "/bin/sh"  # other shells start more slowly
     script = _SCRIPT.read_text(encoding="utf-8")
     copy = shlex.join(_copy_command())
 
@@ -128,24 +127,24 @@ def make_shims(folder: Path, run_folder: Path, drivers: Drivers, *, keep_checks:
             f"_mlgo_driver={'c++' if is_cxx else 'c'}",
             f"_mlgo_shims={shlex.quote(str(folder))}",
             f"_mlgo_run={shlex.quote(str(run_folder))}",
-            f'[ -z "${{{RUN_VARIABLE}-}}" ] || _mlgo_run=${RUN_VARIABLE}',
+            f'[ -z "${{{_RUN_VARIABLE}-}}" ] || _mlgo_run=${_RUN_VARIABLE}',
             f"_mlgo_copy={shlex.quote(copy)}",
             f"_mlgo_keep_checks={'1' if keep_checks else ''}",
         )
         program(name, "\n".join((*settings, script)))
-    if sys.platform != "darwin":  # whose ar has no plugins
+    if sys.platform != "darwin":  # its ar has no plugins
         for kind, archiver in drivers.archivers.items():
             for name in _ARCHIVERS[kind]:
                 program(name, f'exec {shlex.join(archiver)} "$@"\n')
 
 
 def build_environment(folder: Path, run_folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Give the environment in which a build meets the shims.
+    """Return the environment in which a build finds the shims.
 
-    A CC or CXX with options or a launcher keeps them. Where the folder's path would not survive as a word of a
-    makefile, they name the shim as PATH finds it.
+    Options and launchers in CC and CXX are kept. If the folder's path cannot be a single word in a makefile, they
+    name the shim without a path, so that it is found on PATH.
     """
-    made = {**environment, **_NO_LAUNCHERS, RUN_VARIABLE: str(run_folder)}
+    made = {**environment, **_NO_LAUNCHERS, _RUN_VARIABLE: str(run_folder)}
     made["PATH"] = os.pathsep.join((str(folder), environment.get("PATH") or os.defpath))
     for variable, name in (("CC", "clang"), ("CXX", "clang++")):
         shim = str(folder / name) if _PLAIN_PATH.fullmatch(str(folder)) else name
@@ -159,14 +158,14 @@ def build_environment(folder: Path, run_folder: Path, environment: Mapping[str, 
 
 
 def run_build(command: Sequence[str], environment: Mapping[str, str], *, stdout: int | None = None) -> int:
-    """Run a build to its end with our stdin, stdout (or another) and stderr, and give its exit code as a shell does.
+    """Run a build with our stdin, stdout (or another) and stderr; return its exit code as a shell does.
 
-    With a terminal it stays in our process group, as it would be without us: Ctrl-C reaches all of it. Without one it
-    has a group of its own, which gets what we get, and of which nothing is left after that.
+    With a terminal the build stays in our process group, so that Ctrl-C reaches all of it. Without one it has a group
+    of its own, which gets the signal that ends us, and is killed as a whole after that.
 
     Raises:
         UsageError: it cannot be started.
-        KeyboardInterrupt: Ctrl-C, or another signal that asks us to end; the build has ended.
+        KeyboardInterrupt: Ctrl-C, or another signal that ends us; the build has ended.
     """
     program = shutil.which(command[0], path=environment.get("PATH"))
     if program is None:
@@ -192,7 +191,7 @@ def run_build(command: Sequence[str], environment: Mapping[str, str], *, stdout:
 
 
 def _end(process: subprocess.Popen[bytes], number: int, *, shared: bool) -> None:
-    """End a build: as we were asked to, then with more and more force. Another Ctrl-C saves the waiting."""
+    """End a build with the signal that we got, then SIGTERM, then SIGKILL. Another Ctrl-C skips the waiting."""
 
     def send(which: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -202,11 +201,11 @@ def _end(process: subprocess.Popen[bytes], number: int, *, shared: bool) -> None
                 os.killpg(process.pid, which)
 
     try:
-        # With a terminal, its Ctrl-C has reached the build already.
+        # The terminal has sent its Ctrl-C to the build already.
         for which in (0 if shared and number == signal.SIGINT else number, signal.SIGTERM):
             send(which)
             with suppress(subprocess.TimeoutExpired):
-                process.wait(INTERRUPT_GRACE_S)
+                process.wait(_INTERRUPT_GRACE_S)
                 return
     finally:
         send(signal.SIGKILL)
@@ -221,7 +220,7 @@ def _has_terminal() -> bool:
 
 
 def _compiler_names() -> tuple[str, ...]:
-    """List the names by which a build may call a compiler for this machine: the usual ones, and those on PATH."""
+    """List the names by which a build may call a compiler for this machine: the usual ones and those on PATH."""
     machine = platform.machine()
     names = dict.fromkeys(_ALWAYS)
     for folder in os.get_exec_path():
@@ -234,7 +233,7 @@ def _compiler_names() -> tuple[str, ...]:
 
 
 def _copy_command() -> tuple[str, ...]:
-    """Give the copying program: with sharing of blocks, where it can be asked for that."""
+    """Return the command that copies files, with sharing of blocks if it supports that."""
     program = shutil.which("cp") or "/bin/cp"
     sharing = (program, "-c") if sys.platform == "darwin" else (program, "--reflink=auto")
     with scratch_folder() as folder, suppress(ToolError, OSError):

@@ -1,4 +1,4 @@
-"""The work of an export, in shares that workers do side by side: each is a run of modules, and becomes a file."""
+"""The work of an export, in shares that workers process in parallel: each is a run of modules, and becomes a file."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.errors import MlgoCorpusError
 from mlgo_corpus.files.text import os_reason
 
-# The observations of a share. A row group of 32 MiB that two shares have rows of is read by both.
+# Bytes of observations in a share. A row group of 32 MiB with rows of two shares is read by both.
 _SHARE_BYTES = 128 << 20
-# Seconds that one share may take: its largest module may be of any size.
+# Seconds that one share may take: a module may be of any size.
 _LIMIT_S = 24 * 3600.0
 
 
 class Share(NamedTuple):
-    """Modules whose rows lie together, and the number of the output's file that their sequences go to."""
+    """Modules with adjacent rows, and the number of the output file for their sequences."""
 
     shard: int
     modules: tuple[ModuleRows, ...]
 
     @property
     def rows(self) -> int:
-        """How many rows they have."""
+        """The number of their rows."""
         return sum(module.rows for module in self.modules)
 
 
 @dataclass(frozen=True, slots=True)
 class ShareTask:
-    """What a worker is told; ``adds`` says that the file may have other shares in it already.
+    """A worker's task; ``adds`` means that the file may hold other shares already.
 
-    A share that is tried again, because its worker died, begins its file anew.
+    When a share is retried because its worker died, its file is started again.
     """
 
     rows: DatasetRows
@@ -48,7 +48,7 @@ class ShareTask:
 
 
 def make_shares(rows: DatasetRows, shards: int) -> tuple[Share, ...]:
-    """Divide modules among shards, in their order and with about the same number of rows, and those into shares."""
+    """Divide modules among shards, in order and with about the same number of rows each, and shards into shares."""
     header = rows.header
     most = max(1, _SHARE_BYTES // max(1, header.tensor_bytes + header.score_bytes))
     total = sum(module.rows for module in rows.modules)
@@ -56,7 +56,7 @@ def make_shares(rows: DatasetRows, shards: int) -> tuple[Share, ...]:
     gathered: list[ModuleRows] = []
     shard = before = 0
     for number, module in enumerate(rows.modules):
-        # A shard begins where its part of the rows does, but none may be left without a module.
+        # A shard begins where its part of the rows begins, but no shard may be left without a module.
         due = before * shards >= total * (shard + 1) or len(rows.modules) - number == shards - shard - 1
         next_shard = shard + (number > 0 and due and shard < shards - 1)
         if gathered and (
@@ -82,9 +82,9 @@ def write_shares(
     jobs: int,
     progress: Callable[[int], None],
 ) -> Iterator[tuple[Share, Path, SequenceCounts]]:
-    """Write the shares' files to a folder, and yield each with what is in it, in their order.
+    """Write the shares' files to a folder; yield each share with its file and its counts, in order.
 
-    ``progress`` is told how many rows were read.
+    ``progress`` is called with the number of rows read.
 
     Raises:
         CorpusError: the dataset cannot be read.
@@ -93,7 +93,7 @@ def write_shares(
     told = replace(rows, modules=(), key=None)
     alone = jobs == 1 or len(shares) == 1
     tasks = [
-        # One after the other, they can be written to one file, which need not be joined then.
+        # Written one after the other, the shares of a shard go to one file, which need not be joined.
         ShareTask(
             told,
             share,

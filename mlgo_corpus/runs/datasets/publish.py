@@ -1,7 +1,8 @@
-"""An output behind a URL: it is made in a local folder, where a run that is interrupted can go on, and then uploaded.
+"""Outputs at a URL: they are made in a local folder, where an interrupted run can be resumed, and then uploaded.
 
-The local folder is in the cache, and is named after the URL. What says that all is whole (``dataset.json``) is deleted
-before anything else is changed behind the URL, and uploaded last; until then a marker says that it is ours.
+The local folder is in the cache, and is named after the URL. The file that marks an output as complete
+(``dataset.json``) is deleted before anything else at the URL changes, and uploaded last. Until then, a marker shows
+that the files are ours.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ Report = TypeVar("Report")
 
 @contextlib.contextmanager
 def staging_folder(place: RemotePath, cache: Path | None) -> Iterator[Path]:
-    """Give the local folder of a URL, locked; what an interrupted run left is in it. It is the block's to remove.
+    """Yield the local folder of a URL, locked, with the files of an interrupted run. The block has to remove it.
 
     Raises:
-        UsageError: it cannot be made, or another process is at it.
+        UsageError: it cannot be made, or another process uses it.
     """
     named = sha256(str(place).encode("utf-8", "surrogateescape")).hexdigest()[:16]
     folder = (cache_folder() if cache is None else cache) / _FOLDER / named
@@ -58,10 +59,10 @@ def staging_folder(place: RemotePath, cache: Path | None) -> Iterator[Path]:
 
 
 def to_urls(stage: Callable[Arguments, Report]) -> Callable[Arguments, Report]:
-    """Let a stage whose ``output`` is a dataset take a URL for it, too.
+    """Decorate a stage whose ``output`` is a dataset, so that it also accepts a URL.
 
-    The stage has an argument ``force``; its report is a dataclass with ``output`` and ``unchanged``. An output that is
-    there already is fetched first, so that the stage can tell whether it is made in the same way.
+    The stage has an argument ``force``; its report is a dataclass with ``output`` and ``unchanged``. An existing output
+    is downloaded first, so that the stage can find out whether it was made in the same way.
     """
     signature = inspect.signature(stage)
 
@@ -89,11 +90,11 @@ def _published(place: RemotePath, run: Callable[[Path], Report], *, force: bool,
         local = folder / place.name
         fetched = False
         if _is_dataset(place):
-            # An interrupted run with --force may have left what another key made.
+            # An interrupted run with `force` may have left a dataset with another key.
             if not force and not (local.exists() and _key_of(place) == read_key(DatasetPaths.of(local)) is not None):
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir()
-                fetch_dataset(place, local)
+                _fetch_dataset(place, local)
                 fetched = True
         else:
             check_no_strangers(place, "dataset")
@@ -114,21 +115,24 @@ def _published(place: RemotePath, run: Callable[[Path], Report], *, force: bool,
 
 
 def _renamed(error: MlgoCorpusError, local: str, shown: str) -> MlgoCorpusError:
-    """Let an error speak of the URL."""
-    if type(error) in (UsageError, MlgoCorpusError, CorpusError) and local in str(error):
+    """Return an error that names the URL instead of the local path."""
+    if type(error) is UsageError and local in str(error):
+        value = None if error.value is None else error.value.replace(local, shown)
+        return UsageError(error.message.replace(local, shown), option=error.option, value=value)
+    if type(error) in (MlgoCorpusError, CorpusError) and local in str(error):
         return type(error)(str(error).replace(local, shown))
     return error
 
 
 @contextlib.contextmanager
 def local_dataset(named: Path | str) -> Iterator[Path]:
-    """Give a dataset on this machine: where it is, or a copy of what is behind a URL, which goes after the block.
+    """Yield the path of a dataset on this machine: its own, or that of a copy from a URL, removed after the block.
 
-    Errors of the block that name the copy are raised as ones that name the URL.
+    Errors raised in the block that name the copy are changed to name the URL.
 
     Raises:
-        UsageError: the URL is none that is known, or there can be no copy.
-        CorpusError: there is nothing, or it cannot be read.
+        UsageError: the URL is not supported, or a copy cannot be written.
+        CorpusError: there is no dataset, or it cannot be read.
     """
     place = parse_place(named)
     if isinstance(place, Path):
@@ -143,7 +147,7 @@ def local_dataset(named: Path | str) -> Iterator[Path]:
         raise UsageError(f"{error.filename}: cannot write there: {os_reason(error)}") from error
     with stack:
         try:
-            fetch_dataset(place, folder / place.name)
+            _fetch_dataset(place, folder / place.name)
             yield folder / place.name
         except MlgoCorpusError as error:
             raise _renamed(error, str(folder / place.name), str(place)) from error
@@ -153,10 +157,10 @@ def local_dataset(named: Path | str) -> Iterator[Path]:
 def chosen_rows(
     named: Path | str, *, module_filter: str | None, modules_file: Path | str | None
 ) -> Iterator[DatasetRows]:
-    """Open a dataset's rows, of some of its modules; what is behind a URL is here while the block lasts.
+    """Open the rows of a dataset's selected modules; a dataset at a URL is copied here for the duration of the block.
 
     Raises:
-        UsageError: there is no such dataset, or none of its modules is chosen.
+        UsageError: there is no such dataset, or none of its modules is selected.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -167,22 +171,22 @@ def chosen_rows(
 
 
 def output_here(output: Path | str, what: str, instead: str) -> Path:
-    """Give the place of an output that is made on this machine only.
+    """Return the place of an output that can only be made on this machine.
 
     Raises:
-        UsageError: it is behind a URL; the message says ``what`` is not made there, and to name ``instead``.
+        UsageError: it is a URL; the message says that ``what`` cannot be written there, and to name ``instead``.
     """
     text = str(output)
     if is_url(text) and not text.lower().startswith("file:"):
-        raise UsageError(f"{text}: {what} is not made behind a URL; name {instead}")
+        raise UsageError(f"{text}: {what} cannot be written to a URL; name {instead}")
     return local_output(text)
 
 
-def fetch_dataset(place: RemotePath, local: Path) -> None:
-    """Get a dataset; it has its name when all of it is there.
+def _fetch_dataset(place: RemotePath, local: Path) -> None:
+    """Download a dataset; it gets its name when it is complete.
 
     Raises:
-        CorpusError: there is nothing, or it cannot be read.
+        CorpusError: there is no dataset, or it cannot be read.
         UsageError: it cannot be written.
     """
     part = local.with_name(f".{local.name}.part")
@@ -205,10 +209,10 @@ def fetch_dataset(place: RemotePath, local: Path) -> None:
 
 
 def check_no_strangers(place: RemotePath, what: str) -> None:
-    """See to it that nobody's files are where something new is to be: what an interrupted upload left may be.
+    """Check that a new output would not mix with foreign files; files of an interrupted upload are accepted.
 
     Raises:
-        UsageError: there are some.
+        UsageError: there are foreign files.
     """
     if _is_single(place):
         return
@@ -219,15 +223,15 @@ def check_no_strangers(place: RemotePath, what: str) -> None:
 
 @contextlib.contextmanager
 def uploading(place: RemotePath, whole: tuple[str, ...], staging: Path) -> Iterator[set[str]]:
-    """Change what is behind a URL: in the block it is not whole, and afterwards it is, or what was made so far is ours.
+    """Change the files at a URL. Inside the block they are marked as incomplete, and as ours if the block fails.
 
     Args:
         place: the folder.
-        whole: the files that say that all is whole, by their names; the block leaves them in ``staging``.
+        whole: the names of the files that mark the output as complete; the block leaves them in ``staging``.
         staging: a local folder.
 
     Yields:
-        A set for the names of all files that the block uploads; others that are there then go.
+        A set to which the block adds the names of the files it uploads; all other files are deleted afterwards.
     """
     marker = staging / ".uploading"
     marker.write_bytes(b"")
@@ -264,7 +268,7 @@ def _upload(local: Path, place: RemotePath) -> None:
 
 
 def _key_of(place: RemotePath) -> Any:
-    """Give what a dataset behind a URL was made of; None where it does not say so."""
+    """Return the key of a dataset at a URL; None if it has none."""
     paths = DatasetPaths(Path(place.name), single=_is_single(place))
     return parquet_key(place.parent / paths.modules.name if paths.single else place / paths.modules.name)
 
@@ -274,7 +278,7 @@ def _is_single(place: Place) -> bool:
 
 
 def _names_of_single(place: RemotePath, folder: Path | None = None) -> tuple[str, ...]:
-    """Name the files of a dataset that is a single file and what is beside it, that one last."""
+    """Return the names of the files of a single-file dataset; the file itself is last."""
     paths = DatasetPaths(Path(place.name), single=True)
     beside = [path.name for path in (paths.contexts, paths.modules)]
     if folder is not None:

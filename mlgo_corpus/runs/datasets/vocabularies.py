@@ -1,4 +1,4 @@
-"""The quantiles of a dataset's features, which workers find side by side: each reads the columns of its own."""
+"""The quantiles of a dataset's features; workers find them in parallel, each reading the columns of its features."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from mlgo_corpus.errors import CorpusError, MlgoCorpusError
 from mlgo_corpus.files.quantiles import Quantiles, quantiles
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 
-# Sorting many at a time is what makes the passes quick.
+# Sorting many values at a time makes the passes fast.
 _VALUES_AT_A_TIME: Final = 1 << 19
 _LIMIT_S = 24 * 3600.0
 
 
 class Column(NamedTuple):
-    """A feature, and its column."""
+    """A feature and its column."""
 
     spec: TensorSpec
     column: str
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureTask:
-    """What a worker is told; ``sample`` is the share of observations to take, None for all."""
+class _FeatureTask:
+    """A worker's task; ``sample`` is the share of observations to use, None for all."""
 
     rows: DatasetRows
     column: Column
@@ -45,7 +45,7 @@ class FeatureTask:
             CorpusError: they cannot be read.
         """
         spec, column = self.column
-        generator = np.random.default_rng(self.seed)  # every pass draws the same
+        generator = np.random.default_rng(self.seed)  # every pass draws the same sample
         batch_rows = max(1, _VALUES_AT_A_TIME // spec.element_count)
         for first, after in self.rows.ranges():
             for _, batch in self.rows.iter_batches([column], first, after, batch_rows=batch_rows):
@@ -61,26 +61,26 @@ class FeatureTask:
 def find_quantiles(
     rows: DatasetRows, columns: Sequence[Column], *, buckets: int, sample: float | None, seed: int, jobs: int
 ) -> Iterator[tuple[Column, Quantiles | None]]:
-    """Yield each feature's quantiles, in their order; None where it has no finite value.
+    """Yield the quantiles of each column, in order; None for a feature without finite values.
 
     Raises:
         CorpusError: the dataset cannot be read.
         MlgoCorpusError: a worker died.
     """
     told = replace(rows, key=None)
-    tasks = [FeatureTask(told, column, buckets, sample, seed) for column in columns]
+    tasks = [_FeatureTask(told, column, buckets, sample, seed) for column in columns]
     if jobs == 1 or len(tasks) == 1:
         for task in tasks:
-            yield task.column, find_of_feature(task)
+            yield task.column, _find_of_feature(task)
         return
-    results = parallel_map(find_of_feature, tasks, jobs=jobs, limit=_LIMIT_S, weigh=lambda _: 1.0, long_items=True)
+    results = parallel_map(_find_of_feature, tasks, jobs=jobs, limit=_LIMIT_S, weigh=lambda _: 1.0, long_items=True)
     for task, result in zip(tasks, results, strict=True):
         if isinstance(result, Lost):
             raise MlgoCorpusError(f"{rows.root}: {task.column.column}: a worker was lost: {result.detail}")
         yield task.column, result
 
 
-def find_of_feature(task: FeatureTask) -> Quantiles | None:
+def _find_of_feature(task: _FeatureTask) -> Quantiles | None:
     """Find the quantiles of a feature.
 
     Raises:

@@ -1,11 +1,11 @@
-"""What an extraction remembers, so that the next one reads only what changed, and an interrupted one goes on.
+"""The journal of an extraction: lets the next one read only what changed, and resumes an interrupted one.
 
 ``.mlgo-corpus/extract.jsonl`` in the corpus: a header line (settings), then one line per object with its size and
-time of change, the files it refers to, and its rows. A running extraction appends to ``extract.jsonl.new`` and
-renames it at the end; after a kill both are there and the newer one wins line by line. A torn last line is ignored.
-Before an object is given to a worker, a line says so: without a later one of its rows, what the worker may have written
-is not trusted, and taken away by the next run that completes.
-Without the folder the next extraction cannot tell what is its own, and wants ``--force`` to start over.
+modification time, the files it refers to, and its rows. A running extraction appends to ``extract.jsonl.new`` and
+renames it at the end; after a kill both exist, and the newer one wins line by line. A torn last line is ignored.
+Before an object is given to a worker, a line records that. If no line with its rows follows, the files that the worker
+may have written are not trusted, and the next run that completes removes them.
+Without the folder the next extraction cannot recognise its own files, and needs ``force`` to start over.
 """
 
 from __future__ import annotations
@@ -27,29 +27,30 @@ from mlgo_corpus.files.atomic import FileStamp, create_file
 from mlgo_corpus.files.lock import open_locked
 from mlgo_corpus.files.names import MANIFEST_NAME, MODULES_NAME, STATE_FOLDER, checked_name
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, open_regular
+from mlgo_corpus.files.text import option_key
 
 _JOURNAL = "extract.jsonl"
 _RUNNING = "extract.jsonl.new"
 _LOCK = "lock"
 _INTERRUPTED = "interrupted"
-SCRATCH = "tmp"
+_SCRATCH = "tmp"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What reading one object gave.
+    """The result of reading one object.
 
     Attributes:
         name: the object's own module name, unique in the corpus: the key.
-        identity: a digest of where the object is, what its command's paths are relative to, and this tool's version;
-            an entry of another identity speaks of another object, or was made by other rules.
-        stamp: of the object when it was read; None where there was nothing to read.
+        identity: a digest of the object's path, the folder that its command's paths are relative to, and this tool's
+            version; an entry with another identity describes another object, or was made by other rules.
+        stamp: the stamp of the object when it was read; None if there was nothing to read.
         companions: other files that were read for it (members of a thin archive, ThinLTO indexes), as paths
             relative to the object's folder, with their stamps.
         rows: its rows, in order.
         bitcode_found: bytes in its bitcode sections.
-        padding: those of them that belong to no module: wrappers and alignment.
-        stale: modules that the object had and no longer has, whose files may still be there.
+        padding: bytes of these that belong to no module: wrappers and alignment.
+        stale: modules that the object no longer has, but whose files may still exist.
     """
 
     name: str
@@ -62,11 +63,11 @@ class Entry:
     stale: tuple[str, ...] = ()
 
     def modules(self) -> frozenset[str]:
-        """Give the modules that the object put into the corpus."""
+        """Return the modules that the object put into the corpus."""
         return frozenset(row.module for row in self.rows if row.status == STATUS_OK)
 
     def is_current(self, path: str) -> bool:
-        """Tell whether the object at ``path`` and all it refers to are as they were."""
+        """Return True if the object at ``path`` and all files it refers to are unchanged."""
         if self.stamp is None or FileStamp.of(path) != self.stamp:
             return False
         folder = os.path.dirname(path)
@@ -74,12 +75,12 @@ class Entry:
 
 
 class Journal:
-    """The state of one corpus's extraction; open it for the length of the run, which also locks the corpus.
+    """The state of a corpus's extraction. It is open during the run, and locks the corpus meanwhile.
 
     Attributes:
-        header: the settings of the run that is remembered.
-        unfinished: objects that were given to a worker and of which nothing was recorded: a run was interrupted, the
-            worker died, or the object was not there. What may lie on disk for them is not trusted.
+        header: the settings of the recorded run.
+        unfinished: objects that were given to a worker and have no recorded result: a run was interrupted, the worker
+            died, or the object did not exist. Files that may exist for them are not trusted.
 
     Raises:
         UsageError: another extraction holds the corpus.
@@ -101,20 +102,20 @@ class Journal:
 
     @property
     def scratch(self) -> Path:
-        """A folder on the corpus's own file system for files that have no name yet."""
-        return self._folder / SCRATCH
+        """The folder for temporary files, on the corpus's own file system."""
+        return self._folder / _SCRATCH
 
     def names(self) -> tuple[str, ...]:
-        """Give the objects that are remembered."""
+        """Return the names of the recorded objects."""
         return tuple(self._lines)
 
     def get(self, name: str) -> Entry | None:
-        """Give what is remembered of an object."""
+        """Return the recorded entry of an object, or None."""
         line = self._lines.get(name)
         return None if line is None else _parse_entry(line, name)
 
     def forget(self) -> None:
-        """Start from nothing."""
+        """Remove all records."""
         self._lines.clear()
         self.unfinished.clear()
         self.header = None
@@ -122,7 +123,7 @@ class Journal:
             (self._folder / name).unlink(missing_ok=True)
 
     def begin(self, header: Mapping[str, Any]) -> None:
-        """Start a run's own record. What an interrupted run left is carried over first."""
+        """Start the record of this run, after merging that of an interrupted run into the old one."""
         running = self._folder / _RUNNING
         if running.exists():
             temporary = running.with_suffix(".merged")
@@ -135,31 +136,31 @@ class Journal:
         self._output.write(_line(header))
 
     def issue(self, name: str) -> None:
-        """Record that an object is about to be given to a worker; at once, for the worker may outlive us."""
+        """Record, unbuffered, that an object is about to be given to a worker, which may outlive us."""
         assert self._output is not None  # noqa: S101 - begin() comes first
         self._output.write(_issue_line(name))
         self._output.flush()
 
     def add(self, entry: Entry) -> None:
-        """Append an object to the run's own record."""
+        """Append an object to the record of this run."""
         assert self._output is not None  # noqa: S101 - begin() comes first
         self._output.write(_entry_line(entry))
 
     def sync(self) -> None:
-        """Hand what was added to the operating system, where it survives our death."""
+        """Flush the record to the operating system, so that it survives our death."""
         if self._output is not None:
             self._output.flush()
 
     def commit(self) -> None:
-        """The run is complete: its record replaces the one before."""
+        """Complete the run: its record replaces the previous one."""
         assert self._output is not None  # noqa: S101 - begin() comes first
         self._output.close()
         (self._folder / _RUNNING).replace(self._folder / _JOURNAL)
 
     def close(self) -> None:
-        """Release the corpus; a record that was not committed stays for the next run."""
+        """Unlock the corpus; a record that was not committed stays for the next run."""
         if self._output is not None:
-            with contextlib.suppress(OSError):  # a full disk was reported when it was met
+            with contextlib.suppress(OSError):  # a full disk has been reported already
                 self._output.close()
         self._lock.close()
 
@@ -185,15 +186,15 @@ class Journal:
                     self.unfinished.add(name)
                     continue
                 self.unfinished.discard(name)
-                # What an interrupted run took away from an object is still there: only finishing removes files.
+                # Modules that an object lost in an interrupted run still have files: only `finish` removes them.
                 self._lines[name] = _with_stale(self._lines.get(name), line, name) if interrupted else line
 
 
 def open_journal(output: Path, header: dict[str, Any], *, force: bool) -> Journal:
-    """Open the corpus's journal once it is certain that this run may write there.
+    """Open the corpus's journal, after checking that this run may write there.
 
     Raises:
-        UsageError: something else is there, or a corpus of other inputs or options.
+        UsageError: the folder holds something else, or a corpus of other inputs or options.
     """
     try:
         _refuse_others(output, force=force)
@@ -205,7 +206,7 @@ def open_journal(output: Path, header: dict[str, Any], *, force: bool) -> Journa
             _clear(output, journal)
         elif journal.header is not None and (difference := _difference(journal.header, header)):
             raise UsageError(
-                f"{output}: was extracted {difference}; name another --output, or add --force to replace it"
+                f"{output}: was extracted {difference}; name another `output`, or add `force` to replace it"
             )
         journal.begin(header)
     except BaseException:
@@ -215,33 +216,34 @@ def open_journal(output: Path, header: dict[str, Any], *, force: bool) -> Journa
 
 
 def _refuse_others(output: Path, *, force: bool) -> None:
-    """Refuse to write where something else is."""
+    """Raise if the output holds something other than a corpus."""
     if output.exists() and not output.is_dir():
-        raise UsageError(f"{output}: not a folder; name another --output")
+        raise UsageError(f"{output}: not a folder; name another `output`")
     ours = (output / STATE_FOLDER).is_dir()
     if not ours and not force and output.is_dir() and any(output.iterdir()):
         what = f"a corpus without {STATE_FOLDER}" if (output / MANIFEST_NAME).exists() else "not empty, and no corpus"
-        raise UsageError(f"{output}: {what}; name another --output, or add --force to write there all the same")
+        raise UsageError(f"{output}: {what}; name another `output`, or add `force` to write there all the same")
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """Say how the run before differed, if one cannot bring the other's corpus up to date."""
+    """Describe how the previous run differed, or return None if this run can update its corpus."""
     if before.get("inputs") != now["inputs"]:
-        return "from other inputs, or with another --build-dir"
+        return "from other inputs, or with another `build_dir`"
     options = json.loads(json.dumps(now["options"]))
     for option, value in before.get("options", {}).items():
         if options.get(option) == value:
             continue
+        parameter = f"`{option.removeprefix('--').replace('-', '_')}`"
         if value in (None, False, []):
-            return f"without {option}"
-        if value is True or option == "--thinlto-link-command":
-            return f"with {'another ' if value is not True else ''}{option}"
-        return f"with {option} {shlex.join(value) if isinstance(value, list) else value}"
+            return f"without {parameter}"
+        if value is True or option == option_key("thinlto_link_command"):
+            return f"with {'another ' if value is not True else ''}{parameter}"
+        return f"with {parameter} {shlex.join(value) if isinstance(value, list) else value}"
     return None
 
 
 def _clear(output: Path, journal: Journal) -> None:
-    """Take away a corpus: the files that its journal and its manifest name, and nothing else."""
+    """Remove a corpus: only the files that its journal and its manifest name."""
     entries = [entry for name in journal.names() if (entry := journal.get(name))]
     modules = {module for entry in entries for module in (*entry.modules(), *entry.stale)}
     for name in journal.unfinished:
@@ -261,7 +263,7 @@ def _line(record: object) -> bytes:
 
 
 def _parse_entry(line: bytes, name: str) -> Entry | None:
-    """Read a line; None if it is not one, or speaks of modules that are not below its object's name."""
+    """Parse a line; return None if it is invalid, or names modules that are not below its object's name."""
     try:
         record = _loads(line)
         entry = Entry(
@@ -292,7 +294,7 @@ def _row(*values: Any) -> ModuleRow:
 
 
 def _with_stale(before: bytes | None, line: bytes, name: str) -> bytes:
-    """Give an interrupted run's line for an object, with what the run before it had and it has not."""
+    """Return an interrupted run's line for an object, with the modules that only the run before had added as stale."""
     was, entry = None if before is None else _parse_entry(before, name), _parse_entry(line, name)
     if was is None or entry is None:
         return line
@@ -316,10 +318,10 @@ def _stays_inside(name: str) -> bool:
 
 
 def _loads(line: bytes) -> Any:
-    """Read JSON of which nothing is certain.
+    """Parse untrusted JSON.
 
     Raises:
-        ValueError: it is none, or nested absurdly.
+        ValueError: it is invalid, or nested too deeply.
     """
     try:
         return json.loads(line)
@@ -343,7 +345,7 @@ def _entry_line(entry: Entry) -> bytes:
 
 
 def _name_of(line: bytes) -> str | None:
-    """Read the key alone: it comes first, so that a large journal is not decoded to be indexed."""
+    """Return the key of a line. It comes first, so that a large journal is indexed without decoding it."""
     prefix = b'{"name":"'
     if not line.startswith(prefix):
         return None

@@ -1,7 +1,7 @@
-"""One object's way into a corpus: read it, name its modules, filter them, write their files, give its rows.
+"""Extract one object into a corpus: read it, name its modules, filter them, write their files, return its rows.
 
-This runs in worker processes. It needs nothing but its arguments, and the files it writes appear under their names
-only when they are whole; done twice it leaves the same files.
+This runs in worker processes. It needs only its arguments. The files it writes appear under their names only when they
+are complete, and running it twice leaves the same files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mlgo_corpus.files.names import (
     safe_module_name,
 )
 from mlgo_corpus.files.regular import read_file
-from mlgo_corpus.files.text import os_reason, printable, storable
+from mlgo_corpus.files.text import option_key, os_reason, printable, storable
 from mlgo_corpus.formats.bitcode import headers as bitcode
 from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.commands.embedded import CommandFacts, decode_options, split_options
@@ -51,19 +51,19 @@ _STATUS = {
 
 
 def status_of(reason: Reason) -> str:
-    """Give the status that goes with a reason."""
+    """Return the status of a reason."""
     return _STATUS.get(reason, STATUS_FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What decides an extraction's outcome, beside its inputs.
+    """The settings that, with the inputs, determine the result of an extraction.
 
     Attributes:
         names: the sections to look in.
         thinlto: ``local``, ``distributed`` or None.
-        cmd_filters: regular expressions; a module stays if each of them is found in some option of its command.
-        module_filter: a regular expression to be found in the module's name.
+        cmd_filters: regular expressions; a module is kept if each of them matches some option of its command.
+        module_filter: a regular expression that must match somewhere in the module's name.
         require_command: leave out modules that have no command of their own.
         overridden: the corpus has one command for all modules.
     """
@@ -80,13 +80,13 @@ class ObjectTask(NamedTuple):
     """One object to extract.
 
     Attributes:
-        path: where to open it.
+        path: the path to open.
         name: its module name, unique in the corpus; its members' names go below it.
         source: its path relative to the build.
-        renamed: another object had the name it asked for.
-        directory: what relative paths in its command are relative to.
-        identity: what an equal object of another run must share, see `Entry`.
-        known: digests of bitcode and command (None for no command) already in the corpus, by module name.
+        renamed: True if another object had the name it asked for.
+        directory: the folder that paths in its command are relative to.
+        identity: a digest that is the same for the same object in another run, see `Entry`.
+        known: modules that the corpus holds already: name, digests of bitcode and command (None for no command).
     """
 
     path: str
@@ -99,7 +99,7 @@ class ObjectTask(NamedTuple):
 
 
 def extract_object(corpus: str, scratch: str, settings: Settings, task: ObjectTask) -> Entry:
-    """Extract one object into ``corpus``; never raises for what the object holds.
+    """Extract one object into ``corpus``; problems with the object become rows, not exceptions.
 
     Raises:
         MlgoCorpusError: the corpus cannot be written (a full disk, a missing permission).
@@ -109,7 +109,7 @@ def extract_object(corpus: str, scratch: str, settings: Settings, task: ObjectTa
         rows = tuple(job.rows())
     except MlgoCorpusError:
         raise
-    except Exception as error:  # a defect of ours must cost one object, not the run
+    except Exception as error:  # a defect of ours may cost one object, not the run
         detail = f"a defect of mlgo-corpus, please report it: {type(error).__name__}: {error}"
         return lost_entry(task, Reason.MALFORMED, " ".join(detail.split()))
     return Entry(
@@ -118,12 +118,12 @@ def extract_object(corpus: str, scratch: str, settings: Settings, task: ObjectTa
 
 
 def lost_entry(task: ObjectTask, reason: Reason, detail: str) -> Entry:
-    """Give the entry of an object of which nothing is known, and which must be read again."""
+    """Return the entry of an object that could not be examined and must be read again."""
     return Entry(task.name, task.identity, None, (), (failed_row(task.name, task.source, reason, detail),), 0, 0)
 
 
 def failed_row(name: str, source: str, reason: Reason, detail: str) -> ModuleRow:
-    """Give the row of an object that could not be read at all."""
+    """Return the row of an object that could not be read at all."""
     return ModuleRow(name, printable(source), None, status_of(reason), str(reason), printable(detail))
 
 
@@ -159,7 +159,7 @@ class _Job:
             yield self._row(item)
 
     def _read_imported(self, data: Buffer) -> Iterator[Embedded]:
-        """The module of a ``.3.import.bc``: the file as it is."""
+        """Yield the module of a ``.3.import.bc`` file, which is the file itself."""
         self.tally.bitcode_found += len(data)
         if bitcode.is_bitcode(data):
             yield Embedded(None, Reason.OK, memoryview(data))
@@ -168,7 +168,7 @@ class _Job:
             yield Embedded(None, Reason.MALFORMED, detail=detail, lost_bytes=len(data))
 
     def _open_companion(self, name: str) -> Buffer:
-        """Open a file that the object refers to, relative to the object's folder, and remember it."""
+        """Read a file that the object refers to, relative to the object's folder, and record it as a companion."""
         path = os.path.join(os.path.dirname(self._task.path), name)
         self._remember(path)
         return read_file(path)
@@ -178,7 +178,7 @@ class _Job:
         self.companions.append((os.path.relpath(path, folder or "."), FileStamp.of(path)))
 
     def _module_name(self, member: str | None) -> str:
-        """The object's own name, or one below it for a member; a member's name taken twice is numbered."""
+        """Return the object's own name, or one below it for a member; repeated names of members are numbered."""
         if member is None:
             return self._task.name
         if self._names is None:
@@ -221,7 +221,7 @@ class _Job:
         if (left_out := self._left_out(name, item)) is not None:
             return row._replace(status=STATUS_SKIPPED, reason=str(Reason.FILTERED), detail=left_out)
         if settings.require_command and not own_command and not settings.overridden:
-            left_out = f"--require-command: {detail}"
+            left_out = f"{option_key('require_command')}: {detail}"
             return row._replace(status=STATUS_SKIPPED, reason=str(Reason.FILTERED), detail=left_out)
         if settings.thinlto is not None:
             try:
@@ -238,32 +238,32 @@ class _Job:
         self._write(name + BITCODE_SUFFIX, item.bitcode)
         if item.command is not None:
             self._write(name + COMMAND_SUFFIX, item.command)
-        else:  # of the module that had this name before
+        else:  # left by another module that had this name
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(self._corpus, name + COMMAND_SUFFIX))
         return row
 
     def _left_out(self, name: str, item: Embedded) -> str | None:
-        """Give the filter that leaves a module out."""
+        """Return the filter that excludes a module, or None."""
         pattern = self._settings.module_filter
         if pattern is not None and not _compiled(pattern).search(name):
-            return f"--module-filter {pattern}"
+            return f"{option_key('module_filter')} {pattern}"
         if self._settings.cmd_filters:
             options = decode_options(split_options(item.command or b""))
             for pattern in self._settings.cmd_filters:
                 if not any(map(_compiled(pattern).search, options)):
-                    return f"--cmd-filter {pattern}: found in no option"
+                    return f"{option_key('cmd_filter')} {pattern}: found in no option"
         return None
 
     def _thinlto_index(self, facts: CommandFacts | None) -> Buffer:
-        """Read the module's index. The command is untrusted: only bitcode, or an empty file, is taken for one."""
+        """Read the module's index. The command is untrusted: only bitcode or an empty file is accepted."""
         task = self._task
         if self._settings.thinlto == "local":
             path = task.path.removesuffix(IMPORTED_SUFFIX) + THINLTO_INDEX_SUFFIX
         elif facts is None or facts.thinlto_index is None:
             raise FormatError("the command has no -fthinlto-index=")
         elif facts.thinlto_index in ("", os.devnull):
-            return b""  # how build systems say: compile without importing
+            return b""  # by convention of build systems: compile without importing
         else:
             path = os.path.join(task.directory, facts.thinlto_index)
         self._remember(path)
@@ -303,8 +303,8 @@ class _Job:
 
 
 def _facts(item: Embedded) -> tuple[CommandFacts | None, bitcode.ModuleHeader]:
-    """Read what the command says; only a module without one is asked for its triple, which takes longer."""
-    assert item.bitcode is not None  # noqa: S101 - the caller has looked
+    """Return the facts of the command, and the module's header; the slow full header only if there is no command."""
+    assert item.bitcode is not None  # noqa: S101 - the caller has checked
     try:
         if item.facts is None:
             return None, bitcode.read_module_header(item.bitcode)
@@ -315,7 +315,7 @@ def _facts(item: Embedded) -> tuple[CommandFacts | None, bitcode.ModuleHeader]:
 
 @lru_cache(maxsize=4096)
 def _ensure_folder(corpus: str, folder: str) -> None:
-    """Make a folder of the corpus. A symbolic link in its place would lead outside, and is refused.
+    """Make a folder of the corpus. A symbolic link in its place could lead outside, and is refused.
 
     Raises:
         OSError: it cannot be made.

@@ -1,8 +1,8 @@
-"""One extraction under way: which objects must be read, workers that read them, rows collected in the inputs' order.
+"""The run of an extraction: choose the objects to read, let workers read them, collect the rows in input order.
 
-The parent names the objects and skips those that have not changed; workers read the others and write the modules'
-files (`mlgo_corpus.runs.extract.module`); the parent collects the rows in order, so that the result is the same
-whatever the number of workers.
+The parent names the objects and skips unchanged ones; workers read the others and write the modules' files
+(`mlgo_corpus.runs.extract.module`); the parent collects the rows in order, so that the result does not depend on the
+number of workers.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import secrets
 import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from mlgo_corpus import __version__
 from mlgo_corpus.builds.inputs import BuildObject
@@ -42,8 +42,9 @@ from mlgo_corpus.files.names import (
 )
 from mlgo_corpus.runs.extract.journal import Entry, Journal
 from mlgo_corpus.runs.extract.module import ObjectTask, Settings, extract_object, lost_entry
+from mlgo_corpus.runs.report import Report
 
-# One object may take this long; only a parser that hangs or a dead network file system does.
+# The time limit for one object; only a hanging parser or a dead network file system reaches it.
 _OBJECT_SECONDS = 120.0
 # A chunk of work ends at this many bytes, so that large objects spread over the workers.
 _CHUNK_BYTES = 2 << 20
@@ -52,28 +53,30 @@ _PERMISSIONS = (Reason.UNREADABLE, Reason.MISSING_THINLTO_INDEX)
 
 
 @dataclass(slots=True)
-class ExtractReport:
-    """What an extraction did. Bytes are counted over all inputs, whether they were read again or not.
+class ExtractReport(Report):
+    """The result of an extraction. Bytes are counted over all inputs, including those not read again.
 
     Attributes:
         output: the corpus.
-        objects: input objects (an archive or a linked binary is one).
-        modules: modules in the corpus.
+        objects: number of input objects (an archive or a linked binary is one).
+        modules: number of modules in the corpus.
         counts: rows by reason.
         examples: the first few sources of each reason that is not ``ok``.
-        bitcode_bytes: in the corpus.
-        cmd_bytes: in the corpus.
-        bitcode_found: bytes met in bitcode sections, also of modules left out.
-        bitcode_explained: those of them that a row or padding accounts for; equal to ``bitcode_found``.
-        duplicates: modules with the same bitcode and command as an earlier one.
-        without_command: modules in the corpus that neither have a command nor are covered by an override.
-        failed: rows with the status ``failed``.
-        unchanged: objects not read again.
-        removed: modules of the run before that are no longer in the corpus.
-        split_removed: whether there was a split, which is gone because the corpus is another now.
+        bitcode_bytes: bytes of bitcode in the corpus.
+        cmd_bytes: bytes of commands in the corpus.
+        bitcode_found: bytes found in bitcode sections, including those of modules left out.
+        bitcode_explained: bytes of these that a row or padding accounts for; equal to ``bitcode_found``.
+        duplicates: number of modules with the same bitcode and command as an earlier one.
+        without_command: number of modules in the corpus that have no command and are not covered by an override.
+        failed: number of rows with the status ``failed``.
+        unchanged: number of objects not read again.
+        removed: number of modules of the previous run that are no longer in the corpus.
+        split_removed: True if a split was removed because the corpus has changed.
         seconds: wall time.
-        hints: what a user may want to do about the result, most important first.
+        hints: advice for the user, most important first.
     """
+
+    _properties: ClassVar = ("exit_code",)
 
     output: Path
     objects: int = 0
@@ -95,16 +98,12 @@ class ExtractReport:
 
     @property
     def exit_code(self) -> int:
-        """0: all done; 1: some objects failed, or nothing was extracted."""
+        """1 if objects failed or nothing was extracted, else 0."""
         return 1 if self.failed or not self.modules else 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        return {**asdict(self), "output": str(self.output), "exit_code": self.exit_code}
 
 
 class _Pending(NamedTuple):
-    """An object whose rows are due: its entry, None while a worker makes it, and the entry of the run before."""
+    """An object whose rows are pending: its entry, None while a worker makes it, and that of the previous run."""
 
     task: ObjectTask
     entry: Entry | None
@@ -112,7 +111,7 @@ class _Pending(NamedTuple):
 
 
 class ExtractionRun:
-    """One extraction under way: the parent's side of it."""
+    """The parent's side of an extraction."""
 
     def __init__(
         self,
@@ -126,7 +125,7 @@ class ExtractionRun:
         needs: Sequence[Path] = (),
     ) -> None:
         self._output = output
-        # Of this run alone: a worker that outlives a killed parent finds its own gone, and can write nothing.
+        # For this run alone: a worker that outlives a killed parent finds its folder gone, and cannot write.
         self._scratch = journal.scratch / secrets.token_hex(8)
         self._journal = journal
         self._settings = settings
@@ -150,11 +149,11 @@ class ExtractionRun:
         self.override: Sequence[str] | None = None
 
     def extract(self, objects: Iterator[BuildObject], progress: Callable[[int], None]) -> None:
-        """Bring every object's modules into the corpus, and its rows into the table, in order."""
+        """Write every object's modules into the corpus, and its rows into the table, in order."""
         self._clear_scratch()
         self._scratch.mkdir(parents=True)
         for result in self._read(self._tasks(objects, progress), self._jobs, self._engine):
-            task, _, before = self._pending.popleft()  # the first that is due: all before it are drained
+            task, _, before = self._pending.popleft()  # the first pending one: all before it have been drained
             self._collect(self._entry(task, result), before)
             self._drain(progress)
         self._drain(progress)
@@ -173,14 +172,14 @@ class ExtractionRun:
 
     def _entry(self, task: ObjectTask, result: Entry | Lost) -> Entry:
         if isinstance(result, Entry):
-            if result.stamp is None:  # given up half-way
+            if result.stamp is None:  # given up midway
                 self._lost.add(task.name)
             return result
         self._lost.add(task.name)
         return lost_entry(task, Reason.TIMEOUT if result.timed_out else Reason.WORKER_DIED, result.detail)
 
     def _tasks(self, objects: Iterator[BuildObject], progress: Callable[[int], None]) -> Iterator[ObjectTask]:
-        """Name each object and yield it if it must be read; what needs no reading goes straight to the pending."""
+        """Name each object; yield those that must be read, and queue the others as pending at once."""
         registry = NameRegistry()
         for item in objects:
             wanted = safe_module_name(item.name)
@@ -203,11 +202,11 @@ class ExtractionRun:
                 yield task
 
     def _is_current(self, entry: Entry, path: str) -> bool:
-        """Tell whether an object need not be read: it is as it was, and so are the files made from it."""
+        """Return True if an object need not be read: it and the files made from it are unchanged."""
         if entry.name in self._journal.unfinished or not entry.is_current(path):
             return False
         for row in entry.rows:
-            if row.reason in _PERMISSIONS:  # which may change although the file does not
+            if row.reason in _PERMISSIONS:  # permissions may change although the file does not
                 return False
             if row.status == STATUS_OK and not self._is_whole(row):
                 return False
@@ -225,7 +224,7 @@ class ExtractionRun:
             return False
 
     def _drain(self, progress: Callable[[int], None]) -> None:
-        """Collect what is due and needed no reading, and hand the journal on."""
+        """Collect the pending objects whose entries are known, and flush the journal."""
         while self._pending and (entry := self._pending[0].entry) is not None:
             task, _, before = self._pending.popleft()
             if self._dedup and self._is_no_duplicate_now(entry):
@@ -238,7 +237,7 @@ class ExtractionRun:
         progress(self.report.objects)
 
     def _is_no_duplicate_now(self, entry: Entry) -> bool:
-        """Tell whether a module that was left out as a copy has lost the one it was a copy of."""
+        """Return True if a module was left out as a duplicate of one that is no longer in the corpus."""
         own = set()
         for row in entry.rows:
             key = _content_key(row)
@@ -254,7 +253,7 @@ class ExtractionRun:
         if before is not None:
             self._visited.add(entry.name)
             self._leave_behind(before, entry.modules())
-        if entry.name not in self._lost or entry.stamp is not None:  # else it stays unfinished, until finish()
+        if entry.name not in self._lost or entry.stamp is not None:  # else it stays unfinished until finish()
             self._journal.add(entry)
         report = self.report
         report.objects += 1
@@ -302,11 +301,11 @@ class ExtractionRun:
         )
 
     def finish(self, header: dict[str, Any], override: Callable[[str | None], Sequence[str] | None]) -> None:
-        """Publish the table and the manifest, then take away what is no longer in the corpus.
+        """Publish the table and the manifest, then remove the files of modules that left the corpus.
 
         Args:
-            header: what decided the outcome, for the table's metadata.
-            override: gives the manifest's override for the modules' target triple.
+            header: the version, options and inputs, for the table's metadata.
+            override: returns the manifest's override for the modules' target triple.
         """
         self.override = override(self._first_triple)
         split = Split.of(self._output)
@@ -327,7 +326,7 @@ class ExtractionRun:
         for module in self._stale:
             if module not in current:
                 remove_module_files(self._output, module)
-        for name in self._lost:  # a worker may have written any of its modules
+        for name in self._lost:  # a worker may have written files of any of its modules
             for module in list(iter_modules_of(self._output, name)):
                 if module not in current:
                     remove_module_files(self._output, module)
@@ -335,12 +334,12 @@ class ExtractionRun:
         self.report.counts = dict(self._counts.most_common())
 
     def _leave_behind(self, before: Entry, kept: frozenset[str]) -> None:
-        """Mark the modules that an object had, and no longer has, for removal."""
+        """Mark the modules that an object no longer has for removal."""
         self._stale.extend((before.modules() | frozenset(before.stale)) - kept)
         self.report.removed += len(before.modules() - kept)
 
     def close(self) -> None:
-        """Leave nothing half-written, however the run ended; what the journal holds lets the next one go on."""
+        """Remove temporary files, however the run ended; the next one resumes from the journal."""
         self._table.abandon()
         self._clear_scratch()
         self._journal.close()
@@ -354,12 +353,12 @@ class ExtractionRun:
 
 
 def _content_key(row: ModuleRow) -> int:
-    """Give a number that modules of equal bitcode and command share; 128 bits tell all others apart."""
+    """Return a 128-bit number that is the same only for modules with the same bitcode and command."""
     return int((row.bitcode_sha256 or "0")[:32], 16) ^ int((row.cmd_sha256 or "0")[:32], 16)
 
 
 def _digests(entry: Entry) -> Iterator[tuple[str, str | None, str | None]]:
-    """Give the digests of what was written for an object; duplicates are written before they are taken away."""
+    """Return the digests of the modules written for an object; duplicates are written before they are removed."""
     return (
         (row.module, row.bitcode_sha256, row.cmd_sha256)
         for row in entry.rows
@@ -375,5 +374,5 @@ def _share_of_chunk(task: ObjectTask) -> float:
 
 
 def digest_of(texts: Iterable[str]) -> str:
-    """Give a hex digest of some texts, in their order."""
+    """Return a hex digest of texts, in order."""
     return sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()

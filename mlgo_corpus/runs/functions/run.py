@@ -1,4 +1,4 @@
-"""Making a corpus's table of functions: every module is read once, by workers, and again only if it changes."""
+"""Make a corpus's table of functions: workers read every module once, and again only if it changes."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.formats.bitcode.functions import read_functions
 
 _MODULE_SECONDS = 600.0
-# Raised when the hash of a body changes: tables of another one are made anew.
+# Increased whenever the hash of bodies changes: tables with another number are made again.
 _RULES = 1
 _CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionIndex:
+class _FunctionIndex:
     """A corpus's table of functions.
 
     Attributes:
-        path: where it is; it may be behind the URL of a packed corpus.
-        read: modules that were read for it now.
-        problems: modules that cannot be read: name and why.
+        path: its place, which may be at the URL of a packed corpus.
+        read: number of modules that were read for it now.
+        problems: modules that cannot be read: name and reason.
     """
 
     path: Place
@@ -58,13 +58,13 @@ class FunctionIndex:
 def read_corpus_functions(
     corpus: Corpus, names: Sequence[str], *, jobs: int, progress: Callable[[int, int], None] | None = None
 ) -> tuple[FunctionColumns, tuple[tuple[str, str], ...]]:
-    """Read the functions of some of a corpus's modules, which are numbered in this order, and what cannot be read.
+    """Return the functions of some of a corpus's modules, numbered in this order, and the modules that cannot be read.
 
     Args:
-        corpus: whose `function_index` is made where it is not there.
-        names: of its modules.
+        corpus: the corpus; its `function_index` is made if there is none.
+        names: the names of modules.
         jobs: processes that read modules.
-        progress: is told (modules read, modules in all).
+        progress: called with (modules read, modules in all).
 
     Raises:
         MlgoCorpusError: the table of functions cannot be written, or is damaged.
@@ -79,11 +79,11 @@ def read_corpus_functions(
 @contextmanager
 def function_index(
     corpus: Corpus, *, jobs: int, progress: Callable[[int, int], None] | None = None
-) -> Iterator[FunctionIndex]:
-    """Give a corpus's table of functions for the length of the block, and make it if it is not there.
+) -> Iterator[_FunctionIndex]:
+    """Yield a corpus's table of functions, which is valid inside the block; make it if there is none.
 
-    It stays in the corpus's folder as ``functions.parquet``, and that of a packed corpus, to which nothing is added, in
-    the user's cache; where that cannot be written, it is a temporary file.
+    The table is kept in the corpus's folder as ``functions.parquet``, or in the user's cache for a packed corpus, which
+    is never changed. If that place cannot be written, the table is a temporary file.
 
     Raises:
         OSError: it cannot be written anywhere.
@@ -100,7 +100,7 @@ def function_index(
         about = read_function_metadata(path)
         if about.get("rules") == _RULES:
             if about.get("corpus") == digest:
-                yield FunctionIndex(path, 0, tuple((name, why) for name, why in about.get("problems", ())))
+                yield _FunctionIndex(path, 0, tuple((name, why) for name, why in about.get("problems", ())))
                 return
             known = path
     with ExitStack() as stack:
@@ -112,7 +112,7 @@ def function_index(
 
 
 def _cached(corpus: Corpus) -> Path:
-    """Give the place of a packed corpus's table in the user's cache, whose folder is made if it can be."""
+    """Return the place of a packed corpus's table in the user's cache; make its folder if possible."""
     where = corpus.location if isinstance(corpus.place, RemotePath) else os.path.realpath(corpus.place)
     folder = cache_folder() / "functions"
     with suppress(OSError):
@@ -127,7 +127,7 @@ def _make(
     digest: str,
     jobs: int,
     progress: Callable[[int, int], None] | None,
-) -> FunctionIndex:
+) -> _FunctionIndex:
     old = {} if known is None else _read_known(known)
     read = 0
     problems: list[tuple[str, str]] = []
@@ -157,13 +157,13 @@ def _make(
     except BaseException:
         table.abandon()
         raise
-    return FunctionIndex(place, read, tuple(problems))
+    return _FunctionIndex(place, read, tuple(problems))
 
 
 def _read_known(path: Place) -> dict[str, ModuleFunctions]:
     try:
         return {made.module: made for made in iter_known(path)}
-    except CorpusError:  # damaged: it is made anew
+    except CorpusError:  # damaged: make it again
         return {}
 
 
@@ -172,7 +172,7 @@ def _of(known: dict[str, ModuleFunctions], module: Module) -> ModuleFunctions | 
 
 
 class _Item(NamedTuple):
-    """A module to be read, the digest of the bitcode that is known already, and its bytes."""
+    """A module to be read, the digest of its bitcode in the old table, and its bytes."""
 
     module: Module
     known: str | None
@@ -180,7 +180,7 @@ class _Item(NamedTuple):
 
 
 def _index_module(item: _Item) -> ModuleFunctions | None:
-    """Read a module's functions; None if its bitcode is the one that is known."""
+    """Read a module's functions; return None if its bitcode equals that of the old table."""
     module, known, _ = item
     name = printable(module.name)
     try:

@@ -288,7 +288,7 @@ def test_a_packed_corpus_stays_as_it_is(pair: Pair, tmp_path: Path) -> None:
     packed = pair[1]
     before = files(packed)
     message = (
-        f"{packed}: is packed, and stays as it is: --output DIR makes a corpus of each side; "
+        f"{packed}: is packed and cannot be changed: `output` makes a corpus of each side; "
         "or divide the corpus before it is packed"
     )
     assert refused(lambda: split_corpus(packed)) == message

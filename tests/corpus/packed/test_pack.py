@@ -434,7 +434,7 @@ def test_again_it_is_there_already(small: Path, tmp_path: Path) -> None:
     assert not unpack_corpus(tmp_path / "packed", tmp_path / "again").unchanged
     assert unpack_corpus(tmp_path / "packed", tmp_path / "again").unchanged
     (tmp_path / "packed/data/part-00000.parquet").write_bytes(b"")
-    with pytest.raises(UsageError, match=r"/packed: packed of another corpus, or not whole; --force replaces it$"):
+    with pytest.raises(UsageError, match=r"/packed: holds another packed corpus, or an incomplete one; `force` "):
         pack_corpus(small, tmp_path / "packed")
     assert not pack_corpus(small, tmp_path / "packed", force=True).unchanged
     assert pack_corpus(small, tmp_path / "packed").unchanged
@@ -445,7 +445,7 @@ def test_another_corpus_is_replaced_only_by_force(small: Path, tmp_path: Path) -
     unpack_corpus(tmp_path / "packed", tmp_path / "again")
     other = make(tmp_path / "other", {"x.bc": b"BC"})
     before = files(tmp_path / "packed")
-    with pytest.raises(UsageError, match="packed of another corpus"):
+    with pytest.raises(UsageError, match="holds another packed corpus"):
         pack_corpus(other, tmp_path / "packed")
     assert files(tmp_path / "packed") == before
     pack_corpus(other, tmp_path / "packed", force=True)
@@ -501,7 +501,7 @@ def test_what_is_none(small: Path, tmp_path: Path) -> None:
     write_manifest(small / MANIFEST, [], has_thinlto=False, override=None)
     with pytest.raises(UsageError, match=r"/corpus: has no modules$"):
         pack_corpus(small, tmp_path / "none")
-    with pytest.raises(UsageError, match=r"^--jobs 0: expected at least 1$"):
+    with pytest.raises(UsageError, match=r"^jobs 0: expected at least 1$"):
         pack_corpus(small, tmp_path / "none", jobs=0)
     assert sorted(os.listdir(tmp_path)) == ["corpus", "packed"]
 

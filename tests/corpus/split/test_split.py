@@ -189,7 +189,7 @@ def test_another_split_wants_force(corpus: Path) -> None:
     assert not split_corpus(corpus).unchanged
     assert split_corpus(corpus).unchanged
     manifest = (corpus / "corpus_description.test.json").read_bytes()
-    with pytest.raises(UsageError, match="has been split otherwise; --force divides it anew"):
+    with pytest.raises(UsageError, match="has another split already; `force` replaces it"):
         split_corpus(corpus, seed=1)
     assert (corpus / "corpus_description.test.json").read_bytes() == manifest
     assert not split_corpus(corpus, seed=1, force=True).unchanged
@@ -247,7 +247,7 @@ def test_a_split_stays_until_an_extraction_changes_the_corpus(
     compile_c(llvm22, "int third(void) { return 0; }", "-O1", *EMBED, name="o/third.c")
     report = extract_corpus(objects, small)
     assert report.split_removed
-    assert "its split is gone" in " ".join(report.hints)
+    assert "its split was removed" in " ".join(report.hints)
     assert list(small.glob("corpus_description.*.json")) == []
     assert set(sides_of(small).values()) == {None}
     assert not extract_corpus(objects, small).split_removed
@@ -288,7 +288,7 @@ def test_bad_corpora_are_told(small: Path, tmp_path: Path) -> None:
         split_corpus(empty)
     for module in Corpus.open(small):
         module.bitcode_path.write_bytes(b"no bitcode")
-    with pytest.raises(MlgoCorpusError, match="not one module can be read"):
+    with pytest.raises(MlgoCorpusError, match="no module can be read"):
         split_corpus(small)
 
 

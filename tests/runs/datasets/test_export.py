@@ -145,7 +145,7 @@ def dataset(datasets: dict[str, Path], tmp_path: Path) -> Path:
 @pytest.mark.parametrize("reward", ["zero", "none", "logged"])
 def test_real_logs(datasets: dict[str, Path], tmp_path: Path, kind: str, reward: str) -> None:
     if (kind, reward) == ("inlining", "logged"):
-        with pytest.raises(UsageError, match="its logs have no score; --reward zero writes 0"):
+        with pytest.raises(UsageError, match="its logs have no score; `reward` zero writes 0"):
             export_tfrecord(datasets[kind], tmp_path / "t", reward=reward)
         return
     logs = logs_of(kind)
@@ -182,7 +182,7 @@ def test_rewards_of_runs(dataset: Path, tmp_path: Path) -> None:
 
 def test_no_reward_at_all(dataset: Path, tmp_path: Path) -> None:
     make_trace(dataset, {})
-    with pytest.raises(UsageError, match="no reward is known of 3 sequences; --reward zero writes 0"):
+    with pytest.raises(UsageError, match="the reward of 3 sequences is unknown; `reward` zero writes 0"):
         export_tfrecord(dataset, tmp_path / "t")
     assert not (tmp_path / "t").exists()
 
@@ -191,7 +191,7 @@ def test_auto_is_what_the_task_has(datasets: dict[str, Path], tmp_path: Path) ->
     for kind in KINDS[1:]:
         assert export_tfrecord(datasets[kind], tmp_path / kind).reward == "logged"
         assert (tmp_path / kind).read_bytes() == expected(logs_of(kind), "logged")
-    with pytest.raises(UsageError, match="made from training logs, which tell no sizes: a trace does; --reward zero"):
+    with pytest.raises(UsageError, match="made from training logs, which have no sizes; use a trace, or: `reward`"):
         export_tfrecord(datasets["inlining"], tmp_path / "inlining")
 
 
@@ -204,7 +204,7 @@ def test_the_fewest_steps(datasets: dict[str, Path], tmp_path: Path, min_steps: 
 
 
 def test_all_too_short(datasets: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="all 5 sequences have fewer than 1000 steps; --min-steps 1 keeps them"):
+    with pytest.raises(UsageError, match="all 5 sequences have fewer than 1000 steps; `min_steps` 1 keeps them"):
         export_tfrecord(datasets["regalloc-eviction"], tmp_path / "t", min_steps=1000)
     assert list(tmp_path.iterdir()) == []
 
@@ -429,10 +429,10 @@ def test_some_modules(datasets: dict[str, Path], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"min_steps": 0}, "--min-steps 0: expected at least 1"),
-        ({"jobs": 0}, "--jobs 0: expected at least 1"),
-        ({"shards": 0}, "--shards 0: expected at least 1"),
-        ({"shards": 10**9}, "--shards 1000000000: expected at most 10000"),
+        ({"min_steps": 0}, "min_steps 0: expected at least 1"),
+        ({"jobs": 0}, "jobs 0: expected at least 1"),
+        ({"shards": 0}, "shards 0: expected at least 1"),
+        ({"shards": 10**9}, "shards 1000000000: expected at most 10000"),
         ({"module_filter": "("}, r"module_filter \(: not a regular expression"),
         ({"module_filter": "nowhere"}, "module_filter nowhere: .* has no decisions of a module with such a name"),
         ({"modules_file": "none"}, "modules_file none: No such file or directory"),
@@ -464,7 +464,7 @@ def test_nothing_is_replaced_silently(datasets: dict[str, Path], tmp_path: Path)
     export_tfrecord(datasets["inlining"], tmp_path / "t", reward="zero", force=True)
     assert (tmp_path / "t").read_bytes() == expected(logs_of("inlining"), zero(logs_of("inlining")))
     (tmp_path / "folder").mkdir()
-    with pytest.raises(UsageError, match=r"folder: is a folder; name a file, or add --shards N"):
+    with pytest.raises(UsageError, match=r"folder: is a folder; name a file, or set `shards`"):
         export_tfrecord(datasets["inlining"], tmp_path / "folder", reward="zero", force=True)
 
 
@@ -483,7 +483,7 @@ def test_what_is_read_and_what_is_no_file_is_never_written_over(tmp_path: Path) 
 
 
 def test_folders_that_were_made_for_nothing_go(datasets: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--min-steps 1 keeps them"):
+    with pytest.raises(UsageError, match="`min_steps` 1 keeps them"):
         export_tfrecord(datasets["inlining"], tmp_path / "new" / "folder" / "t", reward="zero", min_steps=10**6)
     assert list(tmp_path.iterdir()) == []
     export_tfrecord(datasets["inlining"], tmp_path / "new" / "folder" / "t", reward="zero")
@@ -610,7 +610,7 @@ def test_two_features_of_one_name(tmp_path: Path) -> None:
 def test_no_dataset(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file or folder"):
         export_tfrecord(tmp_path / "none", tmp_path / "t")
-    with pytest.raises(UsageError, match="not made behind a URL"):
+    with pytest.raises(UsageError, match="cannot be written to a URL"):
         export_tfrecord(tmp_path / "none", "s3://bucket/t")
 
 

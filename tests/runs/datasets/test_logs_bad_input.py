@@ -143,7 +143,7 @@ def test_nothing_converted_of_many(tmp_path: Path) -> None:
     convert_logs(GOOD, tmp_path / "d")
     before = tree(tmp_path)
     for output, force in (("new", False), ("d", True)):
-        with pytest.raises(UsageError, match=r"^0\.log: byte .* \(and 2 more logs failed\); --allow-truncated keeps"):
+        with pytest.raises(UsageError, match=r"^0\.log: byte .* \(and 2 more logs failed\); `allow_truncated` keeps"):
             convert_logs(tmp_path / "logs", tmp_path / output, force=force)
         assert tree(tmp_path) == before  # --force replaces a dataset with another, not with nothing
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d", "logs"]
@@ -296,7 +296,7 @@ def test_different_headers_are_refused(tmp_path: Path) -> None:
         convert_logs([GOOD, OTHER], tmp_path / "d")
     assert str(caught.value) == (
         f"{GOOD} and {OTHER} have different headers: feature 0 is 'li_size' int64_t [1] in the first and "
-        "'sroa_savings' int64_t [1] in the second; --group-by-header makes a dataset of each"
+        "'sroa_savings' int64_t [1] in the second; `group_by_header` makes a dataset of each"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -530,10 +530,10 @@ def test_two_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"compression": "zip"}, "--compression zip: expected zstd, snappy, gzip, lz4, brotli or none"),
-        ({"rows_per_file": 0}, "--rows-per-file 0: expected at least 1"),
-        ({"jobs": 0}, "--jobs 0: expected at least 1"),
-        ({"context_regex": "("}, "--context-regex (: not a regular expression: missing ), unterminated subpattern"),
+        ({"compression": "zip"}, "compression zip: expected zstd, snappy, gzip, lz4, brotli or none"),
+        ({"rows_per_file": 0}, "rows_per_file 0: expected at least 1"),
+        ({"jobs": 0}, "jobs 0: expected at least 1"),
+        ({"context_regex": "("}, "context_regex (: not a regular expression: missing ), unterminated subpattern"),
     ],
 )
 def test_options_that_cannot_be(tmp_path: Path, options: dict[str, Any], message: str) -> None:

@@ -107,7 +107,7 @@ def test_groups_of_another_call_are_not_mixed_with_these(tmp_path: Path) -> None
     both = grouped(tmp_path / "both", "inlining_decision", "priority")
     one = grouped(tmp_path / "one", "priority")
     convert_logs(both, tmp_path / "d", group_by_header=True)
-    with pytest.raises(UsageError, match=r"d/inlining: made by another call, of other logs; --force removes it"):
+    with pytest.raises(UsageError, match=r"d/inlining: made by another call, of other logs; `force` removes it"):
         convert_logs(one, tmp_path / "d", group_by_header=True)
     assert (tmp_path / "d/inlining/dataset.json").exists()
     convert_logs(one, tmp_path / "d", group_by_header=True, force=True)

@@ -122,7 +122,7 @@ def test_numbers_near_the_largest(tmp_path: Path) -> None:
     for number in (-1.7e308, 1.7e308):
         log.observation([np.array([number])])
     dataset = make_dataset(tmp_path / "in", {"a.log": log.data})
-    with pytest.raises(MlgoCorpusError, match=r"x\.buckets: the quantiles of such large numbers are not finite"):
+    with pytest.raises(MlgoCorpusError, match=r"x\.buckets: its values are too large: their quantiles are not finite"):
         write_vocabulary(dataset, tmp_path / "v", buckets=9)
     assert not (tmp_path / "v").exists()
 
@@ -190,7 +190,7 @@ def test_names_that_are_no_file_s(tmp_path: Path, name: str) -> None:
     for _ in range(3):
         log.observation([np.array([1]), np.array([2])])
     dataset = make_dataset(tmp_path / "in", {"a.log": log.data})
-    with pytest.raises(UsageError, match="file's name; --feature NAME chooses others"):
+    with pytest.raises(UsageError, match="file's name; `features` chooses others"):
         write_vocabulary(dataset, tmp_path / "v")
     write_vocabulary(dataset, tmp_path / "v", features=["y"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "v"]
@@ -200,14 +200,14 @@ def test_names_that_are_no_file_s(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"buckets": 0}, "--buckets 0: expected at least 1"),
-        ({"buckets": 10**9}, "--buckets 1000000000: expected at most 1000000"),
-        ({"jobs": 0}, "--jobs 0: expected at least 1"),
-        ({"seed": -1}, "--seed -1: expected at least 0"),
-        ({"sample": 0.0}, "--sample 0: expected more than 0, and at most 1"),
-        ({"sample": 1.5}, "--sample 1.5: expected more than 0, and at most 1"),
-        ({"sample": float("nan")}, "--sample nan: expected more than 0"),
-        ({"features": ["nothing"]}, "--feature nothing: there is none; there are sroa_savings, "),
+        ({"buckets": 0}, "buckets 0: expected at least 1"),
+        ({"buckets": 10**9}, "buckets 1000000000: expected at most 1000000"),
+        ({"jobs": 0}, "jobs 0: expected at least 1"),
+        ({"seed": -1}, "seed -1: expected at least 0"),
+        ({"sample": 0.0}, "sample 0: expected more than 0, and at most 1"),
+        ({"sample": 1.5}, "sample 1.5: expected more than 0, and at most 1"),
+        ({"sample": float("nan")}, "sample nan: expected more than 0"),
+        ({"features": ["nothing"]}, "features nothing: expected one of sroa_savings, "),
         ({"module_filter": "nowhere"}, "has no decisions of a module with such a name"),
     ],
 )
@@ -227,7 +227,7 @@ def test_what_is_there_is_not_replaced_silently(datasets: dict[str, Path], tmp_p
     (tmp_path / "w/threshold.buckets").write_text("mine")
     with pytest.raises(UsageError, match="is not empty, and not made by vocab; name another folder"):
         write_vocabulary(datasets["inlining"], tmp_path / "w", force=True)
-    with pytest.raises(UsageError, match="not made behind a URL"):
+    with pytest.raises(UsageError, match="cannot be written to a URL"):
         write_vocabulary(datasets["inlining"], "s3://bucket/v")
 
 

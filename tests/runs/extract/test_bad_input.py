@@ -198,7 +198,7 @@ def test_inputs_that_cannot_be_used_leave_nothing(lua: Path, tmp_path: Path) -> 
         assert not (tmp_path / "corpus").exists()
     with pytest.raises(UsageError, match="expected local or distributed"):
         extract_corpus([lua], tmp_path / "corpus", thinlto="both")
-    with pytest.raises(UsageError, match="--thinlto-link-command belongs to --thinlto local"):
+    with pytest.raises(UsageError, match="thinlto_link_command: requires `thinlto` local"):
         extract_corpus([lua], tmp_path / "corpus", thinlto_link_command=["ld.lld"])
 
 

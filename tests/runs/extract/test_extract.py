@@ -266,7 +266,7 @@ def test_other_ways_to_hold_bitcode(llvm22: Llvm, gcc: str, compile_c: Compile, 
     assert (table["post.o"]["ir_stage"], table["post.o"]["status"]) == ("post-opt", "ok")
     assert report.without_command == 5
     assert report.bitcode_found == report.bitcode_explained
-    assert any("--command-override" in hint for hint in report.hints)
+    assert any("`command_override`" in hint for hint in report.hints)
 
     extract_corpus([tmp_path / "out"], tmp_path / "strict", require_command=True)
     assert Corpus.open(tmp_path / "strict").names == ("post.o",)
@@ -425,7 +425,7 @@ def test_dedup_keeps_the_first(llvm22: Llvm, build: Path, tmp_path: Path) -> Non
     run_checked(llvm22.ar, "rc", str(build / "zlib/libz.a"), *members)
     plain = extract_corpus([build], tmp_path / "plain")
     assert plain.duplicates == 2
-    assert any("--dedup" in hint for hint in plain.hints)
+    assert any("`dedup`" in hint for hint in plain.hints)
     assert plain.modules == len(list(build.rglob("*.o"))) + 2
     for jobs in (1, 2):
         report = extract_corpus([build], tmp_path / f"dedup{jobs}", dedup=True, jobs=jobs)
@@ -497,9 +497,9 @@ def test_another_extraction_is_not_mixed_in(build: Path, tmp_path: Path) -> None
     corpus = tmp_path / "corpus"
     extract_corpus([build / "lua"], corpus)
     before = files(corpus, state=True)
-    with pytest.raises(UsageError, match="was extracted from other inputs, or with another --build-dir; name another"):
+    with pytest.raises(UsageError, match="was extracted from other inputs, or with another `build_dir`; name another"):
         extract_corpus([build / "zlib"], corpus)
-    with pytest.raises(UsageError, match="was extracted without --module-filter; name another"):
+    with pytest.raises(UsageError, match="was extracted without `module_filter`; name another"):
         extract_corpus([build / "lua"], corpus, module_filter="x")
     assert files(corpus, state=True) == before
     report = extract_corpus([build / "zlib"], corpus, force=True)
@@ -512,7 +512,7 @@ def test_another_extraction_is_not_mixed_in(build: Path, tmp_path: Path) -> None
 def test_what_is_no_corpus_is_not_written_into(build: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("years of work")
-    with pytest.raises(UsageError, match="not empty, and no corpus; name another --output"):
+    with pytest.raises(UsageError, match="not empty, and no corpus; name another `output`"):
         extract_corpus([build], tmp_path / "mine")
     assert files(tmp_path / "mine", state=True) == {"thesis.txt": b"years of work"}
     extract_corpus([build], tmp_path / "mine", force=True)

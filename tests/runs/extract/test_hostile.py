@@ -321,11 +321,11 @@ def test_required_commands_are_a_filter(build: Path, small: list[bytes], tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        *(({"jobs": jobs}, f"--jobs {jobs}: expected at least 1") for jobs in (-1, 0)),
-        ({"cmd_filters": "("}, r"--cmd-filter \(: not a regular expression: missing \)"),
-        ({"module_filter": "*"}, r"--module-filter \*: not a regular expression: nothing to repeat"),
-        ({"input_type": "tarball"}, "--input-type tarball: expected compile-commands or params or aquery"),
-        ({"thinlto": "both"}, "--thinlto both: expected local or distributed"),
+        *(({"jobs": jobs}, f"jobs {jobs}: expected at least 1") for jobs in (-1, 0)),
+        ({"cmd_filters": "("}, r"cmd_filters \(: not a regular expression: missing \)"),
+        ({"module_filter": "*"}, r"module_filter \*: not a regular expression: nothing to repeat"),
+        ({"input_type": "tarball"}, "input_type tarball: expected compile-commands or params or aquery"),
+        ({"thinlto": "both"}, "thinlto both: expected local or distributed"),
     ],
 )
 def test_bad_arguments_change_nothing(build: Path, tmp_path: Path, options: dict[str, Any], message: str) -> None:

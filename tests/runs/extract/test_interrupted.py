@@ -87,11 +87,11 @@ def test_unchanged_objects_are_progress_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "now", "message"),
     [
-        ({"cmd_filters": ["-O2", "a b"]}, {}, "was extracted with --cmd-filter -O2 'a b';"),
-        ({}, {"command_override": ["-cc1"]}, "was extracted without --command-override;"),
-        ({"command_override": ["-cc1"]}, {"command_override": ["-O2"]}, "was extracted with --command-override -cc1;"),
-        ({"dedup": True}, {}, "was extracted with --dedup;"),
-        ({"module_filter": "o"}, {"module_filter": "x"}, "was extracted with --module-filter o;"),
+        ({"cmd_filters": ["-O2", "a b"]}, {}, "was extracted with `cmd_filter` -O2 'a b';"),
+        ({}, {"command_override": ["-cc1"]}, "was extracted without `command_override`;"),
+        ({"command_override": ["-cc1"]}, {"command_override": ["-O2"]}, "was extracted with `command_override` -cc1;"),
+        ({"dedup": True}, {}, "was extracted with `dedup`;"),
+        ({"module_filter": "o"}, {"module_filter": "x"}, "was extracted with `module_filter` o;"),
     ],
 )  # fmt: skip
 def test_other_options_are_named_as_they_were_given(
