@@ -1,4 +1,4 @@
-# What needs no more than make and Python 3.11: `make demo`. Everything else is in `make help`.
+# `make demo` needs only make and Python 3.11. `make help` lists the targets.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,13 +8,13 @@ PYTEST_ARGS ?=
 # Some processes more than two cores have, as many tests wait.
 PYTEST_WORKERS ?= -n 3 --dist loadscope
 FUZZ_ARGS ?= --seconds 20
-# The development-mode compiler that tests use, with its sources and objects: made once for all checkouts.
+# The development-mode compiler for tests, with its sources and objects: built once for all checkouts.
 CACHE_HOME := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)
 TEST_TOOLCHAIN ?= $(CACHE_HOME)/mlgo-corpus-tests
 
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -q
 
-# Only what is in the virtual environment counts, on every machine.
+# Use only packages of the virtual environment, on every machine.
 unexport PYTHONPATH
 unexport PYTHONHOME
 # Many processes load the same: what is compiled is kept.
@@ -25,7 +25,7 @@ export PYTHONNOUSERSITE := 1
 .DELETE_ON_ERROR:
 .PHONY: help demo check lint test fuzz docs bench llvm devmode clean
 
-help: ## say what can be made
+help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
 demo: $(VENV)/.installed ## build real code with a compiler from pip, extract a corpus, trace it, convert a training log
@@ -42,10 +42,10 @@ check: lint ## run ruff, mypy, and the tests that need no compiler and are done 
 test: lint llvm devmode ## run ruff, mypy and pytest
 	MLGO_CORPUS_TEST_TOOLCHAIN="$(TEST_TOOLCHAIN)" $(BIN)/python -m pytest $(PYTEST_WORKERS) $(PYTEST_ARGS)
 
-fuzz: $(VENV)/.installed-dev llvm ## look for inputs that break a promise: 20 seconds of each fuzzer, or FUZZ_ARGS
+fuzz: $(VENV)/.installed-dev llvm ## run each fuzzer for 20 seconds, or with FUZZ_ARGS
 	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
 
-docs: $(VENV)/.installed-docs ## make the pages in docs/ to docs/_build/html
+docs: $(VENV)/.installed-docs ## build the pages of docs/ in docs/_build/html
 	$(BIN)/python -m sphinx -W -n -q -b html -d docs/_build/trees docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
@@ -62,13 +62,13 @@ bench: $(VENV)/.installed-dev llvm devmode ## compare each stage with the tools 
 	$(BIN)/python benchmarks/export.py
 	$(BIN)/python benchmarks/report.py
 
-llvm: ## install the LLVM tools that tests use, where that is possible
+llvm: ## install the LLVM tools for tests, where possible
 	@sh scripts/setup-llvm.sh
 
-devmode: $(VENV)/.installed-dev llvm ## build the compiler in development mode that tests use, where that is possible
+devmode: $(VENV)/.installed-dev llvm ## build the development-mode compiler for tests, where possible
 	@sh scripts/setup-devmode.sh $(BIN)/mlgo-corpus "$(TEST_TOOLCHAIN)"
 
-clean: ## remove what make made, except LLVM
+clean: ## remove everything that make made, except LLVM
 	rm -rf "$(TEST_TOOLCHAIN)" $(VENV) demo dist .mypy_cache .pytest_cache .ruff_cache .hypothesis docs/_build
 	find mlgo_corpus tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -76,7 +76,7 @@ $(BIN)/python:
 	@sh scripts/setup-venv.sh "$(PYTHON)" $(VENV)
 
 $(VENV)/.installed: $(BIN)/python pyproject.toml
-	@echo "installing mlgo-corpus and a compiler into $(VENV) (the first time some 200 MB are fetched, 700 MB on disk)"
+	@echo "installing mlgo-corpus and a compiler into $(VENV) (first time: downloads about 200 MB, takes 700 MB on disk)"
 	@$(PIP_INSTALL) -e '.[zig,report]'
 	@touch $@
 

@@ -1,7 +1,7 @@
-"""What ``mlgo-corpus build`` adds to a build, against the same build with clang and the flag by hand.
+"""Measure what ``mlgo-corpus build`` adds to a build, compared with clang and the flag by hand.
 
-musl's sources (from the ziglang wheel) by a plain Makefile: hundreds of small C files, of which each takes clang some
-tens of milliseconds, so that what a shim adds to each shows as much as it ever will.
+The build is musl's sources (from the ziglang wheel) with a plain Makefile: hundreds of small C files that take clang
+some tens of milliseconds each, the case in which a shim's overhead is most visible.
 
     benchmarks/build.py [--files N] [--rounds N] [--jobs N] [--compiler clang-22]
 """
@@ -25,7 +25,7 @@ EMBED = ("-Xclang", "-fembed-bitcode=all")
 
 
 def write_makefile(folder: Path, count: int) -> int:
-    """Write a Makefile over the first ``count`` files, and give how many there are."""
+    """Write a Makefile for the first ``count`` files, and return their number."""
     units = [unit for unit in _all_units() if unit.output.startswith("musl")][:count]
     lines = [f"all: {' '.join(unit.output for unit in units)}"]
     for unit in units:
@@ -38,7 +38,7 @@ def write_makefile(folder: Path, count: int) -> int:
 
 
 def seconds(argv: tuple[str, ...], folder: Path) -> tuple[float, float]:
-    """Run a build from nothing, and give its seconds, and those of all processors together."""
+    """Run a build from scratch, and return its wall seconds and its CPU seconds."""
     for path in folder.rglob("*.o"):
         path.unlink()
     shutil.rmtree(folder / "corpus", ignore_errors=True)
@@ -46,7 +46,7 @@ def seconds(argv: tuple[str, ...], folder: Path) -> tuple[float, float]:
 
 
 def run(argv: tuple[str, ...], folder: Path) -> tuple[float, float]:
-    """Run a command, and give its seconds, and those of all processors together."""
+    """Run a command, and return its wall seconds and its CPU seconds."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "CC": ""}
     before = os.times()
     subprocess.run(argv, cwd=folder, check=True, capture_output=True, env=env)

@@ -1,11 +1,11 @@
-"""What a corpus of a million modules takes: opening, ``stats`` and ``split``, in seconds and in memory.
+"""Measure opening, ``stats`` and ``split`` of a corpus of a million modules, in seconds and in memory.
 
-The rows are made up and there is no bitcode behind them: ``modules.parquet`` and ``functions.parquet`` are
-what extraction and the first ``split`` leave. Modules are of 500 packages; of their functions most are their own, some
-are shared within the package, and a few are everywhere, as in C++.
+The rows are synthetic, without bitcode: ``modules.parquet`` and ``functions.parquet`` are as after an extraction and a
+first ``split``. Modules come from 500 packages; most of their functions are unique, some are shared within the package,
+and a few are everywhere, as in C++.
 
-Each operation is a process of its own, and next to it the plain Python way with dictionaries and a union-find over the
-same tables, as its reference. Seconds are the median of the rounds, memory is the most that any round had.
+Each operation runs in a process of its own. The reference beside it is plain Python with dictionaries and a union-find
+over the same tables. Seconds are the median of the rounds, memory is the maximum of all rounds.
 
     benchmarks/corpus.py [--modules N] [--functions N] [--rounds N]
 """
@@ -70,7 +70,7 @@ print(len({{find(name) for name in parent}}))
 
 
 def make_corpus(folder: Path, modules: int, functions: int) -> None:
-    """Write a corpus's manifest and tables, a row group at a time."""
+    """Write a corpus's manifest and tables, one row group at a time."""
     random = np.random.default_rng(0)
     package = np.sort(random.integers(0, PACKAGES, modules))
     names = [f"package-{one:03d}/src/part-{number % 40}/unit-{number}.o" for number, one in enumerate(package.tolist())]
@@ -110,7 +110,7 @@ def make_corpus(folder: Path, modules: int, functions: int) -> None:
 def make_functions(
     folder: Path, names: list[str], package: np.ndarray, counts: np.ndarray, random: np.random.Generator
 ) -> None:
-    """Write the functions: one in eight is shared in its package, one in a hundred and fifty is everywhere."""
+    """Write the functions: one in eight is shared in its package, one in 150 is everywhere."""
     from mlgo_corpus.corpus.folder import Corpus
     from mlgo_corpus.corpus.select import corpus_digest
     from mlgo_corpus.runs.functions.run import _RULES
@@ -145,7 +145,7 @@ def make_functions(
 
 
 def run(*argv: str) -> tuple[float, int]:
-    """Run a program; give its seconds and the most memory it had, in bytes."""
+    """Run a program; return its seconds and its peak memory in bytes."""
     started = time.perf_counter()
     process = subprocess.Popen(
         (sys.executable, *argv), stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT)}

@@ -1,8 +1,8 @@
-"""The Ray engine against the local one, on the same modules; its overhead per task; the driver's memory.
+"""Compare the Ray engine with the local one on the same modules: time, overhead per task, the driver's memory.
 
-Real modules: Lua from ``tests/data``, each of them several times, compiled again by ``verify --rebuild`` with 1 and 2
-workers. Local and Ray take turns, and what counts is the median of the rounds' ratios: Ray to local, and two workers
-to one. Ray's seconds are all of it: connecting, starting its workers, and ending them.
+The modules are Lua's from ``tests/data``, several copies of each, compiled again by ``verify --rebuild`` with 1 and 2
+workers. Local and Ray take turns; the result is the median of the rounds' ratios: Ray to local, and two workers to one.
+Ray's seconds include connecting, starting its workers, and stopping them.
 
 A cluster of one machine with two CPUs is started in a network namespace of its own, with the loopback device only.
 
@@ -31,7 +31,7 @@ NAMESPACE = ("unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "-")
 
 
 def build(folder: Path, count: int) -> Path:
-    """Make a corpus of ``count`` modules, whose objects are in the folder."""
+    """Make a corpus of ``count`` modules, with their objects in the folder."""
     with tarfile.open(ROOT / "tests" / "data" / "lua-clang22.tar.gz") as tar:
         tar.extractall(folder / "once", filter="data")
     objects = folder / "objects"
@@ -51,7 +51,7 @@ def no_operation(item: int) -> int:
 
 
 def rebuild(folder: Path, corpus: Path, compiler: str, jobs: int, engine: EngineChoice) -> float:
-    """Compile all modules again, and give the seconds."""
+    """Compile all modules again, and return the seconds."""
     certificate = folder / "rebuild.parquet"
     began = time.perf_counter()
     report = verify_corpus(
@@ -66,7 +66,7 @@ def rebuild(folder: Path, corpus: Path, compiler: str, jobs: int, engine: Engine
 
 
 def throughput(folder: Path, options: argparse.Namespace, ray: EngineChoice) -> None:
-    """Print what the same work takes on both engines."""
+    """Print the time of the same work on both engines."""
     corpus = build(folder, options.modules)
     kinds: dict[str, Callable[[], float]] = {
         f"{name}, {jobs}": lambda engine=engine, jobs=jobs: rebuild(folder, corpus, options.compiler, jobs, engine)
@@ -96,7 +96,7 @@ def _spread(values: list[float]) -> str:
 
 
 def overhead(options: argparse.Namespace, ray: EngineChoice) -> None:
-    """Print what a task costs that does nothing, one at a time and in chunks, and the driver's memory meanwhile."""
+    """Print the cost of an empty task, one at a time and in chunks, and the driver's memory meanwhile."""
     for name, engine in (("local", EngineChoice()), ("ray", ray)):
         for text, weigh, count in (("alone", lambda _: 1.0, options.tasks // 10), ("in chunks", None, options.tasks)):
             more = {} if weigh is None else {"weigh": weigh}

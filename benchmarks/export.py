@@ -1,22 +1,22 @@
-"""Exports against protobuf, and vocabularies against numpy on everything: ``python benchmarks/export.py``.
+"""Compare exports with protobuf, and vocabularies with numpy on all data: ``python benchmarks/export.py``.
 
 The datasets are made of the real logs of ``tests/data/training-logs``, repeated, as in ``benchmarks/logs.py``:
 
 - *inlining*: modules of 2 MB, 500 MB in all: long sequences of 40 integers;
 - *eviction*: many functions of one module, 500 MB: short sequences of tensors, mostly floats;
-- *random*: two columns of floats no two of which are equal, 200 MB: what a vocabulary has most work with.
+- *random*: two columns of distinct floats, 200 MB: the hardest case for a vocabulary.
 
 *protobuf* builds the same messages with the ``protobuf`` package (its C implementation, upb) from the same columns and
-serialises them; it gets the first 10 MB: compare MB/s. Its records are compared with ours. *parquet* reads the columns
-and does nothing with them, *crc* computes the checksums of the bytes that were written, *write* copies them to another
-file: what cannot be avoided, each alone.
+serialises them; it processes only the first 10 MB, so compare MB/s. Its records are compared with ours. *parquet* only
+reads the columns, *crc* computes the checksums of the written bytes, *write* copies them to another file: each is
+a part that cannot be avoided.
 
 *numpy* reads a whole column, as a vocabulary's tool would, and calls ``numpy.quantile`` for each feature, one after the
 other; *numpy, all* holds all columns at once, as ml-compiler-opt's does. Their edges are compared with ours.
 
-Every figure is of a process of its own: seconds without the interpreter's start and imports, the median of three, the
-processor's seconds of all its processes, and the peak memory of the largest. On a machine that has other work, the
-processor's seconds say more. MB are 10^6 bytes, and MB/s are of log bytes. The page cache is warm.
+Every figure is from a process of its own: seconds without the interpreter's start and imports, the median of three; the
+CPU seconds of all its processes; and the peak memory of the largest. On a busy machine, the CPU seconds are more
+meaningful. MB are 10^6 bytes, and MB/s are of log bytes. The page cache is warm.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SMALL_MEGABYTES = 10
 
 
 def make_random(path: Path, size: int) -> None:
-    """Write a log of two features whose values are all different."""
+    """Write a log of two features with distinct values."""
     from mlgo_corpus import LogWriter, TensorSpec
     from mlgo_corpus.formats.logs.blocks import Rows
     from mlgo_corpus.formats.logs.events import Context, LogHeader
@@ -58,7 +58,7 @@ def make_random(path: Path, size: int) -> None:
 
 
 def make_dataset(kind: str, folder: Path, size: int) -> Path:
-    """Make a dataset of logs of so many bytes."""
+    """Make a dataset from logs of the given size."""
     from mlgo_corpus import convert_logs
 
     logs = folder / f"{kind}-logs"
@@ -87,7 +87,7 @@ def ours(dataset: Path, output: Path, jobs: int) -> dict[str, Any]:
 
 
 def protobuf(dataset: Path, output: Path, rows: int) -> dict[str, Any]:
-    """Export the first rows with protobuf's own encoder; only whole sequences."""
+    """Export the first rows, only whole sequences, with protobuf's own encoder."""
     from mlgo_corpus.dataset.rows import column_values, open_rows
     from mlgo_corpus.formats.records.tfrecord import encode_record
     from tests.runs.datasets import tensorflow_proto as proto
@@ -185,11 +185,11 @@ def numpy_quantiles(dataset: Path, vocabulary: Path, *, everything: bool) -> dic
 
 
 def child(argv: list[str]) -> None:
-    """Do one thing, and print how long it took and how much memory."""
+    """Run one action, and print its time and memory."""
     name, *rest = argv
     paths = [int(word) if word.isdigit() else Path(word) for word in rest]
     sys.path.insert(0, str(PROJECT / "tests"))
-    import tensorflow_proto  # noqa: F401 - to import these is not what is measured
+    import tensorflow_proto  # noqa: F401 - imports are not measured
 
     import mlgo_corpus.export
     import mlgo_corpus.vocab  # noqa: F401
@@ -220,7 +220,7 @@ def child(argv: list[str]) -> None:
 
 
 def run(*argv: object, rounds: int) -> dict[str, Any]:
-    """Run a child so many times; give the result with the median of the seconds."""
+    """Run a child several times; return the result with the median of the seconds."""
     results = []
     for _ in range(rounds):
         if argv[0] == "ours" and isinstance(argv[2], Path):
@@ -234,7 +234,7 @@ def run(*argv: object, rounds: int) -> dict[str, Any]:
 
 
 def check_prefix(slow: Path, fast: Path) -> None:
-    """Compare protobuf's records with the first of ours; the last one may be of a sequence that was cut."""
+    """Compare protobuf's records with the first of ours, except the last, whose sequence may be cut."""
     from mlgo_corpus.formats.records.tfrecord import read_records
 
     with slow.open("rb") as mine, fast.open("rb") as other:

@@ -1,18 +1,18 @@
-"""Extraction against llvm-objcopy and cp, in one run: ``python benchmarks/extract.py``.
+"""Compare extraction with llvm-objcopy and cp, in one run: ``python benchmarks/extract.py``.
 
 The objects are real: generated C, compiled by clang with ``-c -Oz -Xclang -fembed-bitcode=all``, then copied.
 
-- *small*: 1 000 objects of 5 to 12 kB, 20 different ones;
+- *small*: 1 000 objects of 5 to 12 kB, 20 of them distinct;
 - *large*: 100 objects of about 1 MB.
 
-Each set is read by this package (the stage as a function of this process with one and with two jobs, and the whole
-command line, start-up included), by two ``llvm-objcopy --dump-section`` calls per object, one after another, as
-LLVM's ``extract_ir`` does it in one process, and copied by ``cp -r``. Before anything is timed, what this package
-wrote is compared byte for byte with what llvm-objcopy dumped. The page cache is warm, and outputs are removed between
+Each set is read by this package (the stage as a function in this process with one and with two jobs, and the whole
+command line, including start-up), by two consecutive ``llvm-objcopy --dump-section`` calls per object, as LLVM's
+``extract_ir`` does in one process, and copied by ``cp -r``. Before the timing, this package's output is compared byte
+for byte with that of llvm-objcopy. The page cache is warm, and outputs are removed between
 runs, outside the clock. llvm-objcopy is timed on a sample (on all with ``--full``): compare the times per object.
 
-All of them write files, so how long the file system takes to make one is part of each figure (and is printed: from
-10 us on tmpfs to 700 us in a crowded corner of an ext4). ``--folder /dev/shm`` compares the programs, not the disk.
+All of them write files, so the file system's time to create one is part of each figure (and is printed: from 10 us on
+tmpfs to 700 us in a crowded folder of an ext4). ``--folder /dev/shm`` compares the programs, not the disk.
 
 Memory is the peak resident size of the largest process of the command line's tree, for growing numbers of objects.
 """
@@ -44,7 +44,7 @@ OBJECTS_PER_FOLDER = 100
 
 @dataclass(frozen=True, slots=True)
 class ObjectSet:
-    """Objects to extract: a folder, and how much is in it."""
+    """Objects to extract: a folder, and its size."""
 
     name: str
     folder: Path
@@ -64,12 +64,12 @@ class Row:
 
     @property
     def median(self) -> float:
-        """Seconds of the middle run."""
+        """Seconds of the median run."""
         return statistics.median(self.seconds)
 
     @property
     def per_object(self) -> float:
-        """Seconds, of the middle run."""
+        """Seconds of the median run."""
         return self.median / self.objects
 
 
@@ -104,7 +104,7 @@ def compile_object(clang: str, folder: Path, name: str, text: str) -> Path:
 
 
 def spread(sources: Sequence[Path], count: int, folder: Path, place: Callable[[Path, Path], Any]) -> Iterator[Path]:
-    """Put `count` objects into subfolders, the sources in turn."""
+    """Put `count` objects into subfolders, cycling through the sources."""
     for index in range(count):
         subfolder = folder / f"part{index // OBJECTS_PER_FOLDER:04}"
         if index % OBJECTS_PER_FOLDER == 0:
@@ -146,7 +146,7 @@ def run_stage(folder: Path, output: Path, jobs: int) -> None:
 
 
 def cli_argv(folder: Path, output: Path) -> tuple[str, ...]:
-    """Give the command that extracts a folder with one job."""
+    """Return the command that extracts a folder with one job."""
     stage = ("extract", str(folder), "--output", str(output), "--jobs", "1")
     return (sys.executable, "-m", "mlgo_corpus.cli.main", *stage)
 
@@ -159,7 +159,7 @@ def run_cli(folder: Path, output: Path) -> None:
 
 
 def cli_environment() -> dict[str, str]:
-    """Give an environment in which this checkout is found from anywhere."""
+    """Return an environment in which Python finds this checkout from any folder."""
     return {**os.environ, "PYTHONPATH": str(PROJECT)}
 
 
@@ -169,12 +169,12 @@ def run_cp(folder: Path, output: Path) -> None:
 
 
 def peak_memory(folder: Path, output: Path, log: Path) -> int:
-    """Give the peak resident bytes of the largest process among the command line's and its workers."""
+    """Return the peak resident bytes of the largest process among the command line's and its workers."""
     with log.open("wb") as stream:
         process = subprocess.Popen(
             cli_argv(folder, output), env=cli_environment(), stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
         )
-        # wait4 counts the children that the process itself waited for too; ru_maxrss is in KiB on Linux.
+        # wait4 also counts the children that the process itself waited for; ru_maxrss is in KiB on Linux.
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
@@ -195,7 +195,7 @@ class Bench:
 
     @contextmanager
     def output(self) -> Iterator[Path]:
-        """Give a path where nothing is, and remove what was put there."""
+        """Yield a free path, and remove what was put there."""
         path = self.folder / "output"
         try:
             yield path
@@ -205,7 +205,7 @@ class Bench:
     def measure(
         self, what: ObjectSet, method: str, run: Callable[[Path], None], objects: Sequence[Path] | None = None
     ) -> None:
-        """Time `run(output)`, which goes through `objects` (all of the set)."""
+        """Time `run(output)`, which processes `objects` (by default the whole set)."""
         say(f"{what.name}: {method}")
         objects = what.objects if objects is None else objects
         seconds = []
@@ -218,7 +218,7 @@ class Bench:
         self.rows.append(Row(what.name, method, len(objects), total, tuple(seconds)))
 
     def check(self, what: ObjectSet, objcopy: str, sample: Sequence[Path]) -> None:
-        """Compare our bitcode and commands with llvm-objcopy's, and load what a timed run would find loaded."""
+        """Compare our bitcode and commands with llvm-objcopy's, and warm up for timed runs."""
         with self.output() as output:
             run_stage(what.folder, output, jobs=1)
             dumped = self.folder / "dumped"
@@ -234,7 +234,7 @@ class Bench:
 
 
 def measure_set(bench: Bench, what: ObjectSet, objcopy: str, sample: int) -> None:
-    """Check one set, then time every way through it."""
+    """Check one set, then time every method on it."""
     step = max(1, len(what.objects) // sample)
     sampled = what.objects[::step][:sample]
     bench.check(what, objcopy, sampled)
@@ -246,7 +246,7 @@ def measure_set(bench: Bench, what: ObjectSet, objcopy: str, sample: int) -> Non
 
 
 def measure_memory(folder: Path, sources: Sequence[Path], counts: Sequence[int]) -> list[dict[str, int]]:
-    """Extract ever more objects, and give the peak memory of each run."""
+    """Extract growing numbers of objects, and return the peak memory of each run."""
     found = []
     for count in counts:
         say(f"memory: {count} objects")
@@ -270,7 +270,7 @@ def say(text: str) -> None:
 
 
 def machine() -> dict[str, str]:
-    """Describe where this runs."""
+    """Describe this machine."""
     model = platform.processor() or "unknown"
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -285,7 +285,7 @@ def machine() -> dict[str, str]:
 
 
 def file_cost(folder: Path) -> float:
-    """Give the seconds it takes to make a file of 8 kB."""
+    """Return the seconds it takes to make a file of 8 kB."""
     content = bytes(8192)
     files = folder / "files"
     files.mkdir()
@@ -296,7 +296,7 @@ def file_cost(folder: Path) -> float:
 
 
 def tool_version(tool: str) -> str:
-    """Give the line of a tool's --version that names it."""
+    """Return the line of a tool's --version with its name."""
     text = subprocess.run((tool, "--version"), check=True, capture_output=True, text=True).stdout
     return next((line.strip() for line in text.splitlines() if "version" in line), tool)
 
@@ -351,7 +351,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def first_tool(*names: str) -> str:
-    """Give the first of the programs that is installed."""
+    """Return the first installed program."""
     return next((name for name in names if shutil.which(name)), names[0])
 
 
@@ -368,7 +368,7 @@ def main() -> None:
             for seed in range(SMALL_SOURCES)
         ]
         large = [compile_object(arguments.clang, folder, "large", c_source(99, LARGE_FUNCTIONS))]
-        # First, while this process is small: a child's peak counts what it was before it became another program.
+        # First, while this process is small: a child's peak includes its memory before exec.
         memory = measure_memory(folder, small, arguments.memory)
         bench = Bench(folder, arguments.repeat)
         for title, sources, count in (("small", small, arguments.small), ("large", large, arguments.large)):

@@ -1,15 +1,15 @@
-"""Live sessions against a bare exchange of bytes and against LLVM's host: ``python benchmarks/interactive.py``.
+"""Compare live sessions with a bare exchange of bytes and with LLVM's host: ``python benchmarks/interactive.py``.
 
-The compiler is played by a small C program (``cc`` is needed): header and observation are those of a real log of
-``tests/data/training-logs``, written in pieces of 4 KiB as LLVM's streams do, and it thinks about nothing. So these are
-the most decisions per second that a host allows; a compiler's own work comes on top.
+A small C program (``cc`` is needed) stands in for the compiler: header and observation are those of a real log of
+``tests/data/training-logs``, written in pieces of 4 KiB as LLVM's streams do, and it does no other work. So these are
+the most decisions per second that a host allows; a compiler's own work adds to that.
 
 - *bare*: ``os.read`` of the FIFO, ``os.write`` of one constant advice, nothing else. No host in Python can do less, and
-  it would wait for ever if the compiler died;
+  it would wait forever if the compiler died;
 - *ours*: `InteractiveSession`, where the advice is the last feature of each record;
 - *ours, constant*: the same with a constant advice, so that no record is made;
-- *LLVM's*: the algorithm of ``interactive_host.py`` and ``log_reader.py`` (llvm/lib/Analysis/models), written here
-  without what they print: buffered files, a JSON document per observation, a read and a ctypes view per tensor, the
+- *LLVM's*: the algorithm of ``interactive_host.py`` and ``log_reader.py`` (llvm/lib/Analysis/models), rewritten here
+  without their output: buffered files, a JSON document per observation, a read and a ctypes view per tensor, the
   advice through ctypes.
 
 *host CPU* is user and system time of the host's process. Rounds take turns; medians count.
@@ -106,7 +106,7 @@ int main(int argc, char **argv) {
 
 
 class Case(NamedTuple):
-    """What the peer sends: its command without the base, and what a host has to know of it."""
+    """What the peer sends: its command without the base, and the facts that a host needs."""
 
     argv: tuple[str, ...]
     count: int
@@ -114,12 +114,12 @@ class Case(NamedTuple):
     message_bytes: int
 
     def command(self, base: Path) -> tuple[str, ...]:
-        """Give the peer's whole command."""
+        """Return the peer's whole command."""
         return (self.argv[0], str(base), *self.argv[1:])
 
 
 def make_case(kind: str, peer: Path, count: int, folder: Path) -> Case:
-    """Turn the first observation of a log into what an interactive compiler would send."""
+    """Turn the first observation of a log into the bytes that an interactive compiler would send."""
     with (LOGS / KINDS[kind]).open("rb") as stream:
         reader = LogReader(stream)
         first = next(event for event in reader if isinstance(event, Observation))
@@ -165,7 +165,7 @@ def fifos(base: Path) -> Iterator[tuple[str, str]]:
 
 
 def bare(case: Case) -> int:
-    """Read and write, and nothing else."""
+    """Only read and write."""
     assert case.header.advice is not None  # noqa: S101
     advice = bytes(case.header.advice.nbytes)
     with temporary_channel() as base, fifos(base) as (to_compiler, from_compiler):
@@ -189,7 +189,7 @@ C_TYPES: dict[str, Any] = {"int64_t": ctypes.c_int64, "float": ctypes.c_float}
 
 
 class TensorValue:
-    """A tensor as LLVM's reader gives it."""
+    """A tensor as LLVM's reader returns it."""
 
     def __init__(self, spec: Spec, buffer: bytes) -> None:
         self.view = ctypes.cast(buffer, ctypes.POINTER(spec.element_type))

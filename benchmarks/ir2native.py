@@ -1,13 +1,13 @@
-"""What the table of functions costs, against the plain replay, and against one process per function.
+"""Compare the cost of the table of functions with the plain replay, and with one process per function.
 
-Three ways over the same modules, in processor time of all the programs that they run and of Python:
+Three methods on the same modules, in CPU time of all programs that they run and of Python:
 
 - ``mlgo-corpus ir2native --no-verify``: features and sizes of all functions;
 - plain: every module's own command on its own bitcode, once;
-- the way of the field: for each function ``llvm-extract``, then ``opt -passes=print<func-properties>``, on a sample of
-  functions; it gives neither the IR2Native vector nor sizes.
+- the usual method: for each function ``llvm-extract``, then ``opt -passes=print<func-properties>``, on a sample of
+  functions; it yields neither the IR2Native vector nor sizes.
 
-Modules: Lua and zlib from ``tests/data``, and, where a path is given, one large one such as SQLite's amalgamation.
+The modules are Lua and zlib from ``tests/data`` and, if a path is given, a large one such as SQLite's amalgamation.
 
     benchmarks/ir2native.py [--rounds N] [--large FILE.c] [--functions N]
 """
@@ -54,7 +54,7 @@ def build(folder: Path, large: Path | None) -> dict[str, Path]:
 
 
 def seconds_of_children(work: Callable[[], None]) -> float:
-    """Give the processor time of all processes that ``work`` starts and waits for."""
+    """Return the CPU time of all processes that ``work`` starts and waits for."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     work()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -62,7 +62,7 @@ def seconds_of_children(work: Callable[[], None]) -> float:
 
 
 def table(corpus: Path, output: Path, cache: Path) -> float:
-    """Make the table, and give the processor time, Python's own included."""
+    """Make the table, and return the CPU time, including Python's own."""
     argv = (sys.executable, "-m", "mlgo_corpus.cli.main", "ir2native", str(corpus), "--output", str(output))
     env = {**os.environ, "MLGO_CORPUS_CACHE": str(cache), "PYTHONPATH": str(ROOT)}
     options = ("--no-verify", "--force", "--compiler", f"clang-{LLVM}")
@@ -83,7 +83,7 @@ def replays(corpus: Path, folder: Path) -> float:
 
 
 def one_by_one(corpus: Path, functions: Sequence[tuple[str, str]], folder: Path) -> float:
-    """Extract each function into a module of its own, and print its properties; give the time for all."""
+    """Extract each function into a module of its own and print its properties; return the total time."""
 
     def work() -> None:
         modules = {module.name: module for module in Corpus.open(corpus)}
@@ -96,7 +96,7 @@ def one_by_one(corpus: Path, functions: Sequence[tuple[str, str]], folder: Path)
 
 
 def run(argv: Sequence[str], env: dict[str, str] | None = None) -> None:
-    """Run a program that has to succeed."""
+    """Run a program that must succeed."""
     subprocess.run(argv, check=True, env=env, capture_output=True)
 
 

@@ -1,34 +1,34 @@
-"""Training logs against LLVM's reader, and against Parquet merely written: ``python benchmarks/logs.py``.
+"""Compare converting training logs with LLVM's reader, and with writing Parquet only: ``python benchmarks/logs.py``.
 
 The logs are the real ones of ``tests/data/training-logs``, repeated:
 
-- *inlining*: one context, the observations numbered on, 500 MB;
-- *eviction*: the contexts of all six eviction logs, also those without observations, under new names each time, 500 MB;
+- *inlining*: one context, the observations numbered consecutively, 500 MB;
+- *eviction*: the contexts of all six eviction logs, including empty ones, with new names each time, 500 MB;
 - *small*: 20 000 logs of about 3 kB in subfolders, the three smallest inlining logs in turn.
 
-The reference is the algorithm of LLVM's ``log_reader.py`` (llvm/lib/Analysis/models), written here: a JSON document
-per line, a read and a ctypes view per tensor, a call per value. It crashes on contexts without observations there and
-passes over them here. It gets the first 10 MB of each log: compare MB/s. *Iterated* takes no value, *to Arrow* takes
-all and makes the columns that this package makes.
+The reference is the algorithm of LLVM's ``log_reader.py`` (llvm/lib/Analysis/models), rewritten here: a JSON document
+per line, a read and a ctypes view per tensor, a call per value. LLVM's crashes on contexts without observations; this
+one skips them. It processes only the first 10 MB of each log, so compare MB/s. *Iterated* reads no value, *to Arrow*
+reads all and makes the columns that this package makes.
 
-*pyarrow writes the columns* is what the conversion cannot avoid: the same rows, from memory, in the same files and row
-groups with the same encodings and compression, in one thread. MB/s are of log bytes everywhere.
+*pyarrow writes the columns* is the part that the conversion cannot avoid: the same rows, from memory, in the same files
+and row groups with the same encodings and compression, in one thread. MB/s are of log bytes everywhere.
 
-Before anything is timed, our table and our dataset are compared with the reference's columns, and the logs that come
-back with those that were converted. Each way runs once unmeasured, because memory is slow where it is touched for the
-first time; then the median counts. The page cache is warm, and outputs are removed outside the clock.
+Before the timing, our table and our dataset are compared with the reference's columns, and the restored logs with the
+originals. Each method first runs once unmeasured, because the first access to memory is slow; then the median
+counts. The page cache is warm, and outputs are removed outside the clock.
 
 ``--memory`` adds the peak memory of conversions in a process of their own, which takes minutes: logs of 10 and 20 GB
-through a pipe, and sets of logs with two workers. Of several processes it is the most that they had at one time, with
-what they share (the interpreter, Arrow) counted once; beside it is the sum of what each had at its peak, with that
+through a pipe, and sets of logs with two workers. For several processes it is the maximum at any one time, with
+shared memory (the interpreter, Arrow) counted once; beside it is the sum of the peaks of each, with shared memory
 counted in each. MB are 10^6 bytes.
 
-*cores* is how many the run kept busy, *others* how many something else on the machine did: with two jobs on two cores
-a figure is worth something where that is near 0. On a machine that is shared, ``--patience 300`` repeats disturbed runs
-for up to so many seconds per line, and lets the least disturbed ones count.
+*cores* is how many cores the run kept busy, *others* how many other processes did: with two jobs on two cores, a figure
+is meaningful only if that is near 0. On a shared machine, ``--patience 300`` repeats disturbed runs for up to 300
+seconds per line, and counts the least disturbed ones.
 
-Repeated logs compress better than others: the sizes of the Parquet files, which are printed too, say nothing of real
-logs, and time spent on compression is less than theirs.
+Repeated logs compress better than others: the printed sizes of the Parquet files are not representative of real logs,
+and the time spent on compression is lower.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ LOGS = PROJECT / "tests" / "data" / "training-logs"
 SMALL_LOGS = ("inlining.linit.log", "inlining.lopcodes.log", "inlining.lzio.log")
 LOGS_PER_FOLDER = 1000
 MEGABYTE = 10**6
-# Written at a time when a log is made.
+# The bytes per write when making a log.
 BLOCK_BYTES = 1 << 20
 # Digits of a repetition's number in a context's name.
 REPETITION_DIGITS = 8
-# Logs of so many MB, and so many of them, show what memory two workers take.
+# The sizes in MB and the numbers of the logs that show the memory of two workers.
 WORKER_LOGS, WORKER_LOG_MEGABYTES = 40, 40
-# What mlgo_corpus/files/tables.py asks of pyarrow.
+# The options that mlgo_corpus/files/tables.py passes to pyarrow.
 VALUES_AT_A_TIME = 1 << 16
 
 TO_ARROW_TARGET = 150
@@ -76,9 +76,9 @@ TO_PARQUET_TARGET = 60
 OF_WRITING_TARGET = 0.6
 LOGS_TARGET = 5000
 PEAK_TARGET_MB = 400
-# A run is not disturbed by what keeps a core busy for this share of the time.
+# Other work that keeps a core busy for this share of the time does not disturb a run.
 CALM = 0.1
-# Two runs' peaks differ by so much without a reason.
+# Peaks of equal runs may differ by this much.
 PEAK_TOLERANCE = 1.05
 
 ITERATED = "reference, iterated"
@@ -101,7 +101,7 @@ COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: wall and processor seconds of each run over `logs` logs of `bytes` bytes in all.
+    """One line of the table: wall and CPU seconds of each run over `logs` logs of `bytes` bytes in total.
 
     ``other_seconds`` are the processor seconds of everything else. ``peak`` is the peak memory in bytes where that was
     measured, and ``peak_sum`` the sum of the processes' peaks.
@@ -119,7 +119,7 @@ class Row:
 
     @property
     def median(self) -> float:
-        """Seconds of the middle run."""
+        """Seconds of the median run."""
         return statistics.median(self.seconds)
 
     @property
@@ -134,7 +134,7 @@ class Row:
 
     @property
     def others(self) -> float:
-        """How many cores were busy with something else."""
+        """How many cores were busy with other work."""
         return max(0.0, sum(self.other_seconds) / sum(self.seconds))
 
 
@@ -148,7 +148,7 @@ C_TYPES = {
 
 
 class ReferenceSpec(NamedTuple):
-    """What a header says of a tensor."""
+    """A tensor's description in a header."""
 
     name: str
     type: str
@@ -156,7 +156,7 @@ class ReferenceSpec(NamedTuple):
 
     @classmethod
     def of(cls, value: dict[str, Any]) -> ReferenceSpec:
-        """Take what is needed from the header's JSON."""
+        """Read the needed fields of the header's JSON."""
         return cls(value["name"], value["type"], tuple(map(int, value["shape"])))
 
 
@@ -164,7 +164,7 @@ class ReferenceTensor:
     """A tensor's bytes seen through a ctypes pointer; a checked access per value."""
 
     def __init__(self, spec: ReferenceSpec, data: bytes) -> None:
-        self.data = data  # the pointer does not keep it
+        self.data = data  # keeps the data alive; the pointer does not
         self.pointer = ctypes.cast(data, ctypes.POINTER(C_TYPES[spec.type]))
         self.count = math.prod(spec.shape)
 
@@ -211,14 +211,14 @@ class ReferenceLog:
 
 
 def iterate_reference(paths: Sequence[Path]) -> None:
-    """Go through logs without taking a value."""
+    """Iterate over logs without reading a value."""
     for path in paths:
         for _ in ReferenceLog(path):
             pass
 
 
 def reference_table(path: Path) -> Any:
-    """Take all values of a log into lists, and make columns of them."""
+    """Read all values of a log into lists, and make columns of them."""
     import pyarrow as pa
 
     log = ReferenceLog(path)
@@ -249,20 +249,20 @@ def reference_table(path: Path) -> Any:
 
 
 class Counted:
-    """A stream that counts what is written to it."""
+    """A stream that counts the bytes written to it."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
         self.bytes = 0
 
     def write(self, data: Any, /) -> None:
-        """Write it all."""
+        """Write all bytes."""
         self.stream.write(data)
         self.bytes += len(data)
 
 
 class Written(NamedTuple):
-    """How much is in a log that was made."""
+    """The amounts in a generated log."""
 
     bytes: int
     contexts: int
@@ -270,7 +270,7 @@ class Written(NamedTuple):
 
 
 def real_logs(task: str) -> tuple[Any, list[list[Any]]]:
-    """Give the header, and the events of each of the real logs of a task."""
+    """Return the header, and the events of each of the real logs of a task."""
     from mlgo_corpus.formats.logs.events import LogReader
 
     logs = []
@@ -320,7 +320,7 @@ def write_eviction(stream: Any, size: int) -> Written:
             else:
                 writer.write_event(event)
                 observations += 1
-    # All repetitions are equal but for the digits in the names.
+    # All repetitions are equal except for the digits in the names.
     block = np.frombuffer(buffer.getvalue()[first:], np.uint8).copy()
     places = np.array(ends)[:, None] + np.arange(-REPETITION_DIGITS, 0)
     counted = Counted(stream)
@@ -390,7 +390,7 @@ def write_parts(tables: Sequence[Any], output: Path) -> None:
 
 
 def folder_size(folder: Path) -> int:
-    """Give the bytes of a folder's files."""
+    """Return the bytes of a folder's files."""
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
@@ -409,7 +409,7 @@ def check_tables(found: Any, expected: Any, what: str) -> None:
 
 
 def plain_column(column: Any) -> Any:
-    """Give a column so that equal bits compare equal: text for dictionaries, elements for lists, bits for floats."""
+    """Return a column so that equal bits compare equal: text for dictionaries, elements for lists, bits for floats."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
@@ -436,7 +436,7 @@ def check_cut(cut: Path, output: Path) -> None:
 
 
 def check_restored(log: Path, restored: Path) -> None:
-    """Compare a log with what was written of the dataset that was made of it."""
+    """Compare a log with the one restored from its dataset."""
     if not filecmp.cmp(log, restored, shallow=False):
         raise SystemExit(f"{log}: {restored} is not the same")
 
@@ -445,7 +445,7 @@ def check_restored(log: Path, restored: Path) -> None:
 
 
 class Times(NamedTuple):
-    """Seconds: of the clock, of this process's and its children's processors, of everything else's."""
+    """Seconds: wall time, CPU time of this process and its children, CPU time of everything else."""
 
     wall: float
     cpu: float
@@ -457,7 +457,7 @@ class Times(NamedTuple):
         usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         cpu = sum(usage.ru_utime + usage.ru_stime for usage in usages)
         stat = Path("/proc/stat")
-        # All processors': user, nice, system, idle, waiting, interrupts (two kinds), stolen by other machines.
+        # Of all CPUs: user, nice, system, idle, waiting, interrupts (two kinds), stolen by other machines.
         busy = [int(word) for word in stat.read_text().split()[1:9]] if stat.exists() else [0] * 8
         return cls(time.perf_counter(), cpu, (sum(busy) - busy[3] - busy[4]) / os.sysconf("SC_CLK_TCK") - cpu)
 
@@ -467,7 +467,7 @@ class Times(NamedTuple):
         return self.others <= CALM * self.wall
 
     def since(self, start: Times) -> Times:
-        """Give what passed."""
+        """Return the time since an earlier reading."""
         return Times(*(now - then for now, then in zip(self, start, strict=True)))
 
 
@@ -482,7 +482,7 @@ class Bench:
         self.notes: list[str] = []
 
     def measure(self, what: str, method: str, logs: Sequence[Path], run: Callable[[Path], Any]) -> None:
-        """Time `run(output)`, which goes through `logs`, after one run outside the clock."""
+        """Time `run(output)` on `logs`, after one unmeasured run."""
         say(f"{what}: {method}")
         self.timed(run)
         times: list[Times] = []
@@ -507,7 +507,7 @@ class Bench:
         return times
 
     def measure_log(self, kind: str, size: int, cut_size: int) -> None:
-        """Check and time every way through one large log."""
+        """Check and time every method on one large log."""
         from mlgo_corpus.logs import read_log, restore_logs
 
         say(f"{kind}: making and checking")
@@ -533,7 +533,7 @@ class Bench:
         shutil.rmtree(folder)
 
     def measure_writing(self, kind: str, log: Path, dataset: Path) -> None:
-        """Time what writes the columns of a log's dataset, and note the files' sizes."""
+        """Time writing the columns of a log's dataset, and record the files' sizes."""
         tables = load_parts(dataset)
         self.measure(kind, WRITING, [log], lambda output: write_parts(tables, output))
         written = self.folder / "written"
@@ -546,7 +546,7 @@ class Bench:
         )
 
     def measure_small(self, count: int) -> None:
-        """Check and time every way through many small logs."""
+        """Check and time every method on many small logs."""
         from mlgo_corpus.logs import restore_logs
 
         say("small: making and checking")
@@ -567,7 +567,7 @@ class Bench:
         shutil.rmtree(folder)
 
     def measure_memory(self, gigabytes: Sequence[float], small_logs: int) -> None:
-        """Convert in processes of their own, and take their peak memory."""
+        """Convert in separate processes, and measure their peak memory."""
         for kind in WRITERS:
             for size in gigabytes:
                 self.rows.append(self.converted_apart(kind, f"{size:g} {PIPED}", None, int(size * 1000 * MEGABYTE)))
@@ -606,7 +606,7 @@ class Bench:
                 env={**os.environ, "PYTHONPATH": str(PROJECT)},
             )
         if generator is not None and generator.stdout is not None:
-            generator.stdout.close()  # so that it notices when the converter is gone
+            generator.stdout.close()  # so that it notices the converter's end
         try:
             peak, peak_sum, cpu_seconds = wait_for(converter)
             if generator is not None:
@@ -627,7 +627,7 @@ class Bench:
         return Row(kind, title, found[0], logs, (times.wall,), (cpu_seconds,), (times.others,), peak, peak_sum)
 
 
-# What a process of its own does: convert, and say how much that was.
+# The program of a separate process: convert, and print the amount.
 CONVERT = """
 import json, sys
 from mlgo_corpus.logs import convert_logs
@@ -637,12 +637,12 @@ print(json.dumps([report.converted, report.log_bytes, report.contexts, report.ob
 
 
 def generate(kind: str, size: int) -> None:
-    """Write a log to standard output, and how much that was to standard error."""
+    """Write a log to standard output, and its amounts to standard error."""
     print(json.dumps(WRITERS[kind](sys.stdout.buffer, size)), file=sys.stderr)
 
 
 class Peaks:
-    """What a process and its children have in memory, looked at now and then."""
+    """The memory of a process and its children, sampled over time."""
 
     def __init__(self) -> None:
         self.at_once = 0
@@ -650,16 +650,16 @@ class Peaks:
 
     @property
     def processes(self) -> int:
-        """How many were seen."""
+        """The number of processes seen."""
         return len(self._each)
 
     @property
     def sum(self) -> int:
-        """Bytes that the processes had at their peaks, each at its own time."""
+        """The sum of the processes' peaks in bytes, each at its own time."""
         return sum(self._each.values())
 
     def look(self, pid: int) -> None:
-        """Look at a process that lives, and its children."""
+        """Sample a running process and its children."""
         at_once = 0
         for member in family(pid):
             with suppress(OSError, StopIteration):  # it is gone
@@ -669,7 +669,7 @@ class Peaks:
 
 
 def wait_for(process: subprocess.Popen[bytes]) -> tuple[int, int, float]:
-    """Wait for a process; give its and its children's peak memory, the sum of their peaks, and processor seconds."""
+    """Wait for a process; return the peak memory of it and its children, the sum of their peaks, and CPU seconds."""
     peaks = Peaks()
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
@@ -678,7 +678,7 @@ def wait_for(process: subprocess.Popen[bytes]) -> tuple[int, int, float]:
         peaks.look(process.pid)
         time.sleep(0.02)
     process.returncode = os.waitstatus_to_exitcode(status)
-    # Of a single process the kernel knows it exactly. KiB on Linux.
+    # For a single process, the kernel knows it exactly. KiB on Linux.
     largest = usage.ru_maxrss * 1024
     at_once = largest if peaks.processes <= 1 else peaks.at_once
     return at_once, max(largest, peaks.sum), usage.ru_utime + usage.ru_stime
@@ -708,7 +708,7 @@ def say(text: str) -> None:
 
 
 def machine() -> dict[str, str]:
-    """Describe where this runs."""
+    """Describe this machine."""
     import pyarrow as pa
 
     model = platform.processor() or "unknown"
@@ -727,7 +727,7 @@ def machine() -> dict[str, str]:
 
 
 def target_of(row: Row, rows: dict[tuple[str, str], Row]) -> str:
-    """Give the row's targets, and whether they are met."""
+    """Return the row's targets, and whether they are met."""
     targets = []
     if row.peak is not None:
         targets.append((f"< {PEAK_TARGET_MB} MB", row.peak < PEAK_TARGET_MB * MEGABYTE))
@@ -749,12 +749,12 @@ def target_of(row: Row, rows: dict[tuple[str, str], Row]) -> str:
 
 
 def is_piped(row: Row, kind: str) -> bool:
-    """Tell whether this is a log of a kind that came through a pipe."""
+    """Return True if this log came through a pipe."""
     return row.set == kind and PIPED in row.method
 
 
 def cells_of(row: Row, rows: dict[tuple[str, str], Row]) -> tuple[str, ...]:
-    """Give the row's cells: the speed also as a multiple of the reference's, and of pyarrow's that merely writes."""
+    """Return the row's cells: the speed also as a multiple of the reference's, and of pyarrow's that only writes."""
 
     def times(method: str, form: str) -> str:
         other = rows.get((row.set, method))
@@ -790,7 +790,7 @@ def print_table(rows: Sequence[Row]) -> None:
 
 
 def default_folder(megabytes: int) -> Path | None:
-    """Choose memory if there is room for a log, its dataset and the log that comes back; else the usual place."""
+    """Choose memory if a log, its dataset and the restored log fit; else the usual temporary folder."""
     memory = Path("/dev/shm")  # noqa: S108 - a folder with a random name is made in it
     if memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 4 * megabytes * MEGABYTE:
         return memory
@@ -828,12 +828,12 @@ def main() -> None:
     if arguments.generate:
         generate(arguments.generate[0], int(arguments.generate[1]))
         return
-    # The folder may be in memory: it has to go however this ends.
+    # The folder may be in memory: remove it however this ends.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     place = arguments.folder or default_folder(arguments.megabytes)
     with tempfile.TemporaryDirectory(prefix="bench-logs-", dir=place) as name:
         bench = Bench(Path(name), arguments.repeat, arguments.patience)
-        # First, while this process is small: a child's peak counts what it was before it became another program.
+        # First, while this process is small: a child's peak includes its memory before exec.
         if arguments.memory:
             bench.measure_memory(arguments.memory_gigabytes, arguments.logs)
         memory = bench.rows

@@ -1,7 +1,7 @@
-"""What packing a corpus takes, and unpacking it, against ``tar --zstd`` of the same folder.
+"""Compare packing and unpacking a corpus with ``tar --zstd`` of the same folder.
 
-The corpus is made of the modules of ``tests/data`` (Lua and zlib), each copied with other bytes in between until there
-are so many; or it is one of yours. Files are in the page cache, so that the disk is not what is measured.
+The corpus is made of the modules of ``tests/data`` (Lua and zlib), copied with varied bytes up to the wanted number; or
+it is one of yours. Files are in the page cache, so that the disk is not measured.
 
     benchmarks/pack.py [--modules N] [--corpus DIR] [--jobs N] [--rounds N]
 """
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def build(folder: Path, modules: int) -> Path:
-    """Make a corpus of so many modules, no two of them equal."""
+    """Make a corpus of the given number of distinct modules."""
     for name in ("lua-clang22", "zlib-clang19"):
         with tarfile.open(ROOT / "tests" / "data" / f"{name}.tar.gz") as tar:
             tar.extractall(folder / "objects", filter="data")
@@ -59,7 +59,7 @@ def build(folder: Path, modules: int) -> Path:
 
 
 def seconds(work: Callable[[], object], clean: Callable[[], object], rounds: int) -> float:
-    """Give the median time of some rounds; ``clean`` is not part of it."""
+    """Return the median time of some rounds; ``clean`` is not part of it."""
     found = []
     for _ in range(rounds):
         clean()
@@ -70,7 +70,7 @@ def seconds(work: Callable[[], object], clean: Callable[[], object], rounds: int
 
 
 def size_of(path: Path) -> int:
-    """Give the bytes of a file, or of all files of a folder."""
+    """Return the bytes of a file, or of all files of a folder."""
     if path.is_file():
         return path.stat().st_size
     return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())

@@ -1,10 +1,10 @@
-"""How long a report of a million observations takes, how large the page is, and how much memory it needs.
+"""Measure a report of a million observations: its time, the page's size, and its memory.
 
     python benchmarks/report.py [--rows 1000000] [--keep FOLDER]
 
-Makes a dataset as inlining has (scalars) and one as eviction has (tensors of 33 places), each of many modules, and
-reports on them, each in a process of its own. Beside that, what one would do without: read the same table column
-by column, let pandas describe each (of a tensor: all its numbers), and numpy make a histogram.
+Makes a dataset like inlining's (scalars) and one like eviction's (tensors of 33 elements), each of many modules, and
+reports on them, each in a process of its own. The reference is to do it by hand: read the same table column by
+column, describe each with pandas (of a tensor: all its numbers), and make a histogram with numpy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ROWS_PER_MODULE = 200
 
 
 def make(folder: Path, sample: str, rows: int) -> None:
-    """Write a dataset with the columns of a real log, and numbers that are distributed about as there."""
+    """Write a dataset with the columns of a real log and similarly distributed numbers."""
     with (_LOGS / sample).open("rb") as log:
         line = log.readline().rstrip(b"\n")
     header = parse_header(line)
@@ -82,12 +82,12 @@ def make(folder: Path, sample: str, rows: int) -> None:
 
 
 def by_report(folder: Path) -> int:
-    """Make the page; give its size."""
+    """Make the page; return its size."""
     return report_page([folder], folder / "report.html", force=True).page_bytes
 
 
 def by_pandas(folder: Path) -> int:
-    """Read the table column by column, let pandas describe each and numpy make a histogram; give how much that says."""
+    """Read the table by columns, let pandas describe each and numpy make a histogram; return the amount of results."""
     import pandas as pd
 
     said = ""

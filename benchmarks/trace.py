@@ -1,14 +1,14 @@
-"""How much longer a trace takes than its compiler commands alone, by ``xargs -P`` over the same commands.
+"""Compare a trace with its compiler commands alone, run by ``xargs -P``.
 
-Real modules: Lua and zlib from ``tests/data``, and parts of musl (the sources in the ziglang wheel), compiled here by
-clang 19 with the bitcode embedded.
+The modules are Lua and zlib from ``tests/data``, and parts of musl (the sources in the ziglang wheel), compiled here by
+clang 19 with embedded bitcode.
 
 - training log: the whole of ``mlgo-corpus trace`` (start, probing from its cache, both compiles of every module, sizes,
   conversion to Parquet) against the same two commands of every module;
-- interactive: the same with the default policy, when plain compiles are remembered, against one plain compile of every
+- interactive: the same with the default policy and cached plain compiles, against one plain compile of every
   module;
 - walls: the same trace with ``--trust-corpus``, which runs compilers without walls and limits; or that of another
-  checkout (``--against``): what a change costs a module.
+  checkout (``--against``): the cost of a change per module.
 
     benchmarks/trace.py [--modules N] [--rounds N] [--jobs N] [--devmode FOLDER] [--compiler clang-19]
                         [--against FOLDER]
@@ -57,7 +57,7 @@ def build(folder: Path, clang: str, count: int) -> Path:
 
 
 def run_trace(corpus: Path, output: Path, *options: str, cache: Path, jobs: int, root: Path = ROOT) -> float:
-    """Run the whole command, and give its seconds."""
+    """Run the whole command, and return its seconds."""
     shutil.rmtree(output, ignore_errors=True)
     argv = (sys.executable, "-m", "mlgo_corpus.cli.main", "trace", str(corpus), "-o", str(output))
     env = {**os.environ, "MLGO_CORPUS_CACHE": str(cache), "PYTHONPATH": str(root)}
@@ -67,7 +67,7 @@ def run_trace(corpus: Path, output: Path, *options: str, cache: Path, jobs: int,
 
 
 def plain(argv: Sequence[str]) -> list[str]:
-    """Take the options away that show the decisions."""
+    """Remove the options that record the decisions."""
     kept: list[str] = []
     words = iter(argv)
     for word in words:
@@ -81,7 +81,7 @@ def plain(argv: Sequence[str]) -> list[str]:
 
 
 def run_xargs(commands: Sequence[Sequence[str]], folder: Path, jobs: int) -> float:
-    """Run commands as a shell user would, and give the seconds; each writes a log and an object of its own."""
+    """Run commands as a shell user would, and return the seconds; each writes a log and an object of its own."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     lines = []
@@ -151,7 +151,7 @@ def measure(
 
 
 def measure_walls(folder: Path, corpus: Path, options: argparse.Namespace) -> None:
-    """Measure a live trace, of which every module is compiled twice, against one without walls; print a row."""
+    """Measure a live trace, which compiles every module twice, against one without walls; print a row."""
     arguments = ("--compiler", options.compiler)
     other = (*arguments, "--trust-corpus") if options.against is None else arguments
     sides: tuple[list[float], list[float]] = ([], [])
@@ -160,7 +160,7 @@ def measure_walls(folder: Path, corpus: Path, options: argparse.Namespace) -> No
             cache = folder / f"cache-{len(words)}-{root == ROOT}"
             shutil.rmtree(cache / "baselines", ignore_errors=True)
             seconds = run_trace(corpus, folder / "out", *words, cache=cache, jobs=options.jobs, root=root.absolute())
-            if number:  # the first one finds out what the compiler can do
+            if number:  # the first run probes the compiler
                 times.append(seconds)
     count = pq.read_metadata(folder / "out" / "modules.parquet").num_rows
     more = [(mine - theirs) / count * 1e3 for mine, theirs in zip(*sides, strict=True)]

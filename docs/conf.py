@@ -1,4 +1,4 @@
-"""How Sphinx makes the pages in this folder: ``make docs``."""
+"""Sphinx configuration for the pages in this folder: ``make docs``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 
-# Nothing is fetched to build the pages, so names of other packages lead nowhere; ours have to lead somewhere.
+# The build fetches nothing, so names of other packages do not resolve; ours must.
 nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!mlgo_corpus\.).*"),
@@ -40,6 +40,6 @@ html_title = f"mlgo-corpus {release}"
 html_copy_source = False
 html_show_sourcelink = False
 html_use_index = True
-# Only letters that every machine has: nothing comes from elsewhere.
+# Only fonts that every machine has: nothing is fetched.
 html_theme_options = {"navigation_with_keys": True}
 highlight_language = "none"

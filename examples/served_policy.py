@@ -1,14 +1,14 @@
-"""A policy that lives elsewhere: a model in a Ray actor decides for many compilers at once, in batches.
+"""Serve a policy from elsewhere: a model in a Ray actor decides for many compilers at once, in batches.
 
     pip install 'mlgo-corpus[ray]'
     python examples/served_policy.py CORPUS --compiler clang-22
 
-A model that is large, or on a GPU, or still being trained, cannot be in every process that talks with a compiler. Here
-it is in one process, and decides inlining for all of them. The conversation with a compiler stays beside the compiler,
-in a host of `SharedWorkers`; what crosses the network is a decision's features, and the decision.
+A model that is large, or on a GPU, or still being trained, cannot be in every process that runs a session. Here it is
+in one process, and decides inlining for all of them. The session stays beside the compiler, in a host of
+`SharedWorkers`; only a decision's features and the decision cross the network.
 
-A compiler waits for each decision before it goes on. So a batch is what several compilers ask at the same time: the
-model waits until as many as there are have asked, or for a millisecond, and answers them together.
+A compiler waits for each decision. So a batch consists of what several compilers ask at the same time: the model waits
+until all of them have asked, or for a millisecond, and answers them together.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ WEIGHTS = np.array([-1.0, -0.5, 0.0, -2.0, -0.2])
 
 
 def decide_all(rows: np.ndarray) -> list[int]:
-    """Decide for all rows of a matrix at once: a linear model, where yours would be."""
+    """Decide for all rows of a matrix at once, with a linear model in place of yours."""
     return (rows @ WEIGHTS > -20.0).astype(int).tolist()
 
 
 def row_of(observation: np.void) -> np.ndarray:
-    """Give what the model sees of an observation."""
+    """Return the model's input for an observation."""
     return np.array([observation[name] for name in FEATURES], np.float64)
 
 
 class Model:
-    """Collects what compilers ask, and answers it together."""
+    """Collects the questions of compilers, and answers them together."""
 
     def __init__(self, most: int, wait_s: float = 0.001) -> None:
         self.most = most
@@ -60,13 +60,13 @@ class Model:
             future.set_result(decision)
 
     def flush(self, batch: list[tuple[bytes, asyncio.Future]]) -> None:
-        """Decide for a batch, unless that was done."""
+        """Decide for a batch, unless that is already done."""
         if batch is self.waiting:
             self.waiting = []
             self.answer(batch)
 
     async def decide(self, row: bytes) -> int:
-        """Decide on one compiler's features, together with what others ask now."""
+        """Decide on one compiler's features, together with other current questions."""
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         self.waiting.append((row, future))
@@ -77,12 +77,12 @@ class Model:
         return await future
 
     async def counts(self) -> tuple[int, int]:
-        """Give the numbers of batches and decisions."""
+        """Return the numbers of batches and decisions."""
         return self.batches, self.decisions
 
 
 class Served:
-    """The policy: asks the model. It goes to the hosts by value; the model is found by its name."""
+    """The policy, which asks the model. Hosts get it by value; it finds the model by name."""
 
     features = FEATURES
 
@@ -99,12 +99,12 @@ class Served:
 
 
 class Local:
-    """The same policy, where the model is small enough to be in the host itself."""
+    """The same policy, with a model small enough for the host itself."""
 
     features = FEATURES
 
     def reset(self, header, module: str) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def advise(self, observation: np.void) -> int:
         """Decide."""
@@ -112,14 +112,14 @@ class Local:
 
 
 def measure(compilers: int, modules: int, options: argparse.Namespace, cache: str) -> dict[str, float]:
-    """Trace the corpus with so many compilers at a time."""
+    """Trace the corpus with several compilers at a time."""
     name = f"model for {compilers}"
     model = ray.remote(Model).options(name=name, namespace=NAMESPACE, num_cpus=0, max_concurrency=1000)
     model = model.remote(compilers)
     with SharedWorkers(hosts=1, threads_per_host=compilers, cpus_per_host=1) as shared:
         tracer = shared.create(Tracer, options.corpus.absolute(), options.compiler, policy=Local, cache=cache)
         names = tracer.call("names").result()[:modules]
-        run(tracer, names, "never")  # plain compiles are remembered from here on
+        run(tracer, names, "never")  # plain compiles are cached from here on
         local, local_s = run(tracer, names, Local())
         rows, seconds = run(tracer, names, Served(name))
         tracer.release()
@@ -140,7 +140,7 @@ def measure(compilers: int, modules: int, options: argparse.Namespace, cache: st
 
 
 def run(tracer, names: list[str], policy: object) -> tuple[list, float]:
-    """Trace modules with a policy; give their rows, and the seconds."""
+    """Trace modules with a policy; return their rows and the seconds."""
     begin = time.perf_counter()
     calls = [tracer.call("trace", name, policy=policy) for name in names]
     rows = [call.result(timeout=600).row for call in calls]

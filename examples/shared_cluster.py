@@ -1,15 +1,15 @@
-"""Two experiments that compile and train in turns, each on hosts of its own, and then both on the same hosts.
+"""Run two experiments that compile and train in turns, each on its own hosts, then both on the same hosts.
 
     pip install 'mlgo-corpus[ray]'
     python examples/shared_cluster.py CORPUS --compiler clang-22
     python examples/shared_cluster.py CORPUS --address ray-head:6379
 
-Each experiment traces the same modules with a policy of its own, round after round, and trains on what it got before it
-traces again. Training is a sleep here: it stands for a GPU elsewhere that is busy for as long as the compilers were.
-While an experiment trains, its hosts have nothing to do; shared, they work for the other one.
+Each experiment traces the same modules with its own policy, round after round, and trains on the result before it
+traces again. Training is a sleep here, in place of a GPU elsewhere that is busy for as long as the compilers were.
+While an experiment trains, its hosts are idle; shared hosts work for the other experiment.
 
-Apart, the experiments run one after the other, so that they do not take each other's CPUs on a small machine; that is
-as if each had machines of its own. What counts is the modules traced in an hour of a host.
+Apart, the experiments run one after the other, as if each had its own machines, so that they do not compete for CPUs on
+a small machine. The result is the number of modules traced per host hour.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ POLICIES = ("never", "random:0.5")
 
 
 def trace_all(worker, names: list[str], policy: str) -> int:
-    """Compile: one phase of an experiment. Gives the number of decisions."""
+    """Run the compile phase of an experiment, and return the number of decisions."""
     calls = [worker.call("trace", name, policy=policy) for name in names]
     return sum(call.result(timeout=600).row.observations for call in calls)
 
 
 class Experiment:
-    """Traces all modules in each round, and trains after it."""
+    """Traces all modules in each round, then trains."""
 
     def __init__(self, cluster: str, corpus: Path, compiler: str | None, policy: str, cache: str) -> None:
         self.shared = SharedWorkers.attach(cluster)
@@ -42,7 +42,7 @@ class Experiment:
         self.worker = self.shared.create_everywhere(Tracer, corpus, compiler, policy=policy, cache=cache)
 
     def run(self, names: list[str], rounds: int, training_s: float) -> int:
-        """Do all rounds; give the number of decisions."""
+        """Run all rounds; return the number of decisions."""
         decisions = 0
         for _ in range(rounds):
             decisions += trace_all(self.worker, names, self.policy)
@@ -56,7 +56,7 @@ class Experiment:
 
 
 def measure(shared: SharedWorkers, work) -> dict[str, float]:
-    """Do ``work()`` and say what the hosts did meanwhile."""
+    """Run ``work()``, and return what the hosts did meanwhile."""
     before, begin = shared.hosts(), time.perf_counter()
     decisions = work()
     seconds = time.perf_counter() - begin
@@ -90,7 +90,7 @@ def main() -> None:
             names = list(tracer.call("names").result())
         names = names[:: max(1, len(names) // options.modules)][: options.modules]
 
-        for experiment in experiments:  # plain compiles are remembered from here on
+        for experiment in experiments:  # plain compiles are cached from here on
             experiment.run(names, 1, 0.0)
         begin = time.perf_counter()
         for experiment in experiments:

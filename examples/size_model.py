@@ -1,12 +1,12 @@
-"""Train a model of native size on the table that ``mlgo-corpus ir2native`` makes, and say how good it is.
+"""Train a model of native size on a table from ``mlgo-corpus ir2native``, and print its errors.
 
     pip install scikit-learn
     mlgo-corpus ir2native CORPUS --output sizes.parquet
     python examples/size_model.py sizes.parquet
 
-IR2Native was a neural network; gradient-boosted trees need no tuning and a few seconds. What they are worth shows
-beside two simple models: so many bytes for each IR instruction, and so many for each unit of LLVM's own code-size cost.
-All three learn from the rows of ``split`` train and are measured on those of test. Equal functions are never in both.
+IR2Native was a neural network; gradient-boosted trees need no tuning and only a few seconds. They are compared with two
+simple models: a fixed number of bytes per IR instruction, and per unit of LLVM's own code-size cost. All three learn
+from the rows of ``split`` train and are measured on those of test. Equal functions are never in both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 
 def load(path: Path) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray], np.ndarray]:
-    """Read features (n, f), sizes (n,), what the simple models use, and the split (n,) of all functions with a size."""
+    """Read features (n, f), sizes (n,), the simple models' inputs, and the split (n,) of all functions with a size."""
     table = pq.read_table(path / "functions" if path.is_dir() else path)
     table = table.filter(table["native_size"].is_valid())
     names = [name for name in table.column_names if name in NAMED or name.startswith(("opcode_", "pair_"))]

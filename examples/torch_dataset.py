@@ -1,18 +1,18 @@
-"""Learn LLVM's own decisions from a dataset, with PyTorch, and say how often the model decides alike.
+"""Learn LLVM's own decisions from a dataset with PyTorch, and print how often the model agrees.
 
     pip install torch
     mlgo-corpus logs-to-parquet LOGS --output dataset       # or: mlgo-corpus trace CORPUS --output dataset
     mlgo-corpus vocab dataset --output vocab
     python examples/torch_dataset.py dataset --vocab vocab
 
-`Decisions` is a ``torch.utils.data.IterableDataset`` over the Parquet files: it hands out whole batches, made of Arrow
-record batches with no work in Python for each row. Files are divided among the ranks of ``torch.distributed`` and the
+`Decisions` is a ``torch.utils.data.IterableDataset`` over the Parquet files: it yields whole batches, made from Arrow
+record batches without Python code per row. Files are divided among the ranks of ``torch.distributed`` and the
 workers of the ``DataLoader``; a shuffle buffer mixes rows of different modules, in an order that the seed and the epoch
-alone decide. A feature becomes what ml-compiler-opt's models see of it: x, the share of its quantiles that are not
-above it, and x squared and its root.
+alone decide. A feature becomes the input of ml-compiler-opt's models: x, the share of its quantiles that are not
+above it, with x squared and its root.
 
-All rows of a module are on one side, so that what is measured on was not seen: those that ``--split CORPUS`` names, a
-corpus that ``mlgo-corpus split`` divided; else a hash of the module's name decides.
+All rows of a module are on one side, so that the test rows were not seen: with ``--split CORPUS``, the sides that
+``mlgo-corpus split`` made in that corpus; else by a hash of the module's name.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from mlgo_corpus import read_vocabulary
 
-# What each task decides; what says the decision beforehand is no feature.
+# The decision of each task, and columns that reveal it, which are not features.
 DECISIONS = {"inlining_decision": {"inlining_default"}, "index_to_evict": {"mask"}}
 TEST_SHARE = 0.2
 
 
 class Decisions(IterableDataset):
-    """Batches of (features (n, f), decisions (n,)) of some of a dataset's modules.
+    """Batches of (features (n, f), decisions (n,)) from some of a dataset's modules.
 
     Args:
         dataset: its folder.
@@ -97,7 +97,7 @@ class Decisions(IterableDataset):
             )
 
     def _record_batches(self, share: int, shares: int) -> Iterator[pa.RecordBatch]:
-        """Read every so-many-th row group, and of it the rows of our modules."""
+        """Read this worker's share of the row groups, and keep the rows of our modules."""
         number = 0
         for path in self.files:
             file = pq.ParquetFile(path)
@@ -118,13 +118,13 @@ class Decisions(IterableDataset):
             yield torch.from_numpy(features[rows]), torch.from_numpy(decisions[rows])
 
     def _column(self, rows: pa.RecordBatch, name: str) -> np.ndarray:
-        """Give a column as (rows, elements), without a copy."""
+        """Return a column as (rows, elements), without a copy."""
         column = rows.column(name)
         flat = column.flatten() if pa.types.is_fixed_size_list(column.type) else column
         return flat.to_numpy(zero_copy_only=True).reshape(rows.num_rows, -1)
 
     def _normalised(self, rows: pa.RecordBatch) -> np.ndarray:
-        """Give what a model sees: of each element x, x squared and the root of x."""
+        """Return a model's inputs: for each element x, x squared and the root of x."""
         parts = []
         for name in self.features:
             edges = self.edges[name]
@@ -135,7 +135,7 @@ class Decisions(IterableDataset):
 
 
 def sides(dataset: Path, corpus: Path | None) -> tuple[list[str], list[str]]:
-    """Say which modules to learn from, and which to measure on."""
+    """Choose the modules to learn from, and those to measure on."""
     table = pq.read_table(dataset / "modules.parquet", columns=["module", "observations"])
     names = table.filter(pc.greater(table["observations"], 0))["module"].to_pylist()
     if corpus is not None:
@@ -150,7 +150,7 @@ def sides(dataset: Path, corpus: Path | None) -> tuple[list[str], list[str]]:
 
 
 def accuracy(model: nn.Module, data: Decisions, majority: int) -> tuple[float, float]:
-    """Give the share of decisions that the model makes alike, and that one decision always made would."""
+    """Return the share of decisions on which the model agrees, and that of a constant decision."""
     right = common = total = 0
     model.eval()
     with torch.no_grad():
@@ -162,7 +162,7 @@ def accuracy(model: nn.Module, data: Decisions, majority: int) -> tuple[float, f
 
 
 def main() -> None:
-    """Train, and print how good the model is."""
+    """Train, and print the model's agreement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dataset", type=Path)
     parser.add_argument("--vocab", type=Path, required=True, help="what mlgo-corpus vocab made of the dataset")

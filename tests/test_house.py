@@ -122,6 +122,16 @@ def test_imports_point_down(module: str) -> None:
     assert violations(module, source, frozenset(MODULES)) == []
 
 
+def test_public_names_are_those_of_the_stub() -> None:
+    stub = ast.parse((ROOT / "__init__.pyi").read_text(encoding="utf-8"))
+    names = {item.asname for node in stub.body if isinstance(node, ast.ImportFrom) for item in node.names}
+    assert set(mlgo_corpus.__all__) == set(dir(mlgo_corpus)) == {"__version__", *names}
+    for name in names:
+        assert getattr(mlgo_corpus, str(name)).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = mlgo_corpus.nothing
+
+
 def test_the_walk_meets_every_layer() -> None:
     assert {layer(module) for module in MODULES} == set(range(CLI + 1))
 

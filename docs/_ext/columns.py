@@ -1,7 +1,7 @@
-"""The parts of ``formats.md`` that say what the code says: columns, reasons, grammar.
+"""Write the parts of ``formats.md`` that come from the code: columns, reasons, grammar.
 
-Each stands between ``<!-- NAME -->`` and ``<!-- end -->``, so that the page can be read without being built. A test
-compares; ``python docs/_ext/columns.py`` writes them anew.
+Each part is between ``<!-- NAME -->`` and ``<!-- end -->``, so that the page can be read without being built. A test
+compares them with the code; ``python docs/_ext/columns.py`` updates them.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ _PACKED_TYPES = {
 
 
 def table(first: str, rows: Iterable[tuple[str, ...]], *others: str) -> str:
-    """Give a table in Markdown."""
+    """Return a table in Markdown."""
     lines = [(first, *others), ("---",) * (1 + len(others)), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def said(text: str) -> str:
-    """Give a docstring's words as Markdown."""
+    """Return a docstring's text as Markdown."""
     text = re.sub(r"a word of `[\w.]+`", "one of the words below", " ".join(text.split()))
     return re.sub(r"`+([^`]+)`+", r"`\1`", text).replace("|", r"\|").rstrip(".")
 
 
 def columns(text: str | None, fields: Iterable[str], types: Mapping[str, str]) -> str:
-    """Give the table of columns that a module's docstring has, with their types."""
+    """Return the table of columns in a module's docstring, with their types."""
     meanings = documented_columns(text or "")
     rows = [(f"`{name}`", types.get(name, "string"), said(meanings[name])) for name in fields]
     return table("column", rows, "type", "meaning")
 
 
 def row_columns(text: str | None, fields: Iterable[str], kinds: Mapping[str, Kind]) -> str:
-    """Give the same of a table of rows."""
+    """Return the same for a table of rows."""
     return columns(text, fields, {name: _TYPES[kind] for name, kind in kinds.items()})
 
 
@@ -84,19 +84,19 @@ _ATTRIBUTE = re.compile(r"^    (\w+): ((?:.|\n {8})*)", re.MULTILINE)
 
 
 def features(task: str) -> str:
-    """Give what the columns of a task's observations mean."""
+    """Return the meanings of the columns of a task's observations."""
     return table("column", ((f"`{name}`", said(text)) for name, text in MEANINGS[task].items()), "meaning")
 
 
 def grammar() -> str:
-    """Give the grammar of training logs, and its example."""
+    """Return the grammar of training logs, and its example."""
     blocks = re.findall(r"::\n\n((?:    .*\n|\n)+)", traininglog.__doc__ or "")
     block = re.sub(r"^    ", "", blocks[0].rstrip("\n"), flags=re.MULTILINE)
     return f"```text\n{block}\n```"
 
 
 def verify_reasons() -> str:
-    """Give the reasons of ``verify``, which come with a status."""
+    """Return the reasons of ``verify`` with their status."""
     lines = words(verification.VerifyReason).splitlines()
     status = [verification.status_of(reason) for reason in verification.VerifyReason]
     return "\n".join(
@@ -109,7 +109,7 @@ def verify_reasons() -> str:
 
 
 def sizes(group: str) -> str:
-    """Give the columns of a group of the table of functions."""
+    """Return the columns of a group of the table of functions."""
     chosen = () if group == "always" else (group,)
     found = list(sizestable.describe_columns(sizestable.Columns(chosen)))
     if chosen:
@@ -120,7 +120,7 @@ def sizes(group: str) -> str:
 
 
 def parts() -> Iterator[tuple[str, str]]:
-    """Give the parts of the page, by name."""
+    """Yield the parts of the page, by name."""
     yield "grammar", grammar()
     yield (
         "corpus-modules",
@@ -157,10 +157,10 @@ def parts() -> Iterator[tuple[str, str]]:
 
 
 def rewritten(text: str) -> str:
-    """Give the page with its parts as the code has them.
+    """Return the page with its parts updated from the code.
 
     Raises:
-        ValueError: a part has no place in the page.
+        ValueError: the page has no place for a part.
     """
     for name, part in parts():
         before, begin, rest = text.partition(f"<!-- {name} -->\n")

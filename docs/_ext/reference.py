@@ -1,7 +1,7 @@
 """Two directives that write reference pages from the code: the verbs with their options, and the public names.
 
-``verbs`` takes nothing: every verb of the command line gets a section. ``public-api`` takes nothing: every name in
-``mlgo_corpus.__all__`` gets an entry, made by autodoc.
+``verbs`` writes a section for every verb of the command line. ``public-api`` writes an autodoc entry for every name in
+``mlgo_corpus.__all__``. Neither takes arguments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mlgo_corpus.cli.main import app
 
 
 def iter_verbs(command: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Give every verb with its name as typed: ``extract``, ``toolchain list``."""
+    """Yield every verb with its name as typed: ``extract``, ``toolchain list``."""
     for name, sub in command.commands.items():
         if hasattr(sub, "commands"):
             yield from iter_verbs(sub, f"{prefix}{name} ")
@@ -31,7 +31,7 @@ def iter_verbs(command: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def verb_lines(name: str, command: Any) -> Iterator[str]:
-    """Describe a verb in Markdown, as ``--help`` does."""
+    """Yield the lines that describe a verb in Markdown, as ``--help`` does."""
     context = command.make_context(f"mlgo-corpus {name}", [], resilient_parsing=True)
     usage = command.get_usage(context).removeprefix("Usage: ")
     yield from (f"## {name}", "", "```text", *usage.splitlines(), "```", "")
@@ -54,12 +54,12 @@ def verb_lines(name: str, command: Any) -> Iterator[str]:
 
 
 def code(text: str) -> str:
-    """Show text of an option as code within a table."""
+    """Return an option's text as code for a table cell."""
     return f"`{' '.join(text.split())}`".replace("|", r"\|")
 
 
 def cell(text: str) -> str:
-    """Show a help text within a table: nothing in it is Markdown."""
+    """Return a help text for a table cell, with Markdown escaped."""
     text = " ".join(text.split())
     for letter in r"\`*_<>[]|$":
         text = text.replace(letter, f"\\{letter}")
@@ -80,7 +80,7 @@ class Verbs(SphinxDirective):
 
 
 class PublicApi(SphinxDirective):
-    """``public-api``: an entry for each public name; to be used within ``eval-rst``."""
+    """``public-api``: an entry for each public name, for use within ``eval-rst``."""
 
     has_content = False
 
@@ -96,7 +96,7 @@ class PublicApi(SphinxDirective):
             lines += ["   :members:", ""] if kind == "autoclass" else [""]
         for owner in sorted({one for one in mlgo_corpus._HOME.values() if one.count(".") == 1}):
             module = importlib.import_module(owner)
-            for name, value in vars(module).items():  # what their reports are made of
+            for name, value in vars(module).items():  # the types in their reports
                 is_theirs = inspect.isclass(value) and value.__module__ == owner and name[0] != "_"
                 if is_theirs and getattr(mlgo_corpus, name, None) is not value:
                     lines += [f".. autoclass:: {owner}.{name}", "   :members:", ""]
@@ -104,7 +104,7 @@ class PublicApi(SphinxDirective):
 
 
 def find_public(app: Sphinx, env: Any, node: Any, contnode: Any) -> Any:
-    """Find a public name under ``mlgo_corpus`` that a signature calls by the module it is written in."""
+    """Resolve a public name under ``mlgo_corpus`` that a signature names by its home module."""
     target = node.get("reftarget", "")
     name = target.rpartition(".")[2]
     if node.get("refdomain") != "py" or not target.startswith("mlgo_corpus.") or name not in mlgo_corpus.__all__:
@@ -114,7 +114,7 @@ def find_public(app: Sphinx, env: Any, node: Any, contnode: Any) -> Any:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Tell Sphinx of the directives."""
+    """Register the directives with Sphinx."""
     app.add_directive("verbs", Verbs)
     app.add_directive("public-api", PublicApi)
     app.connect("missing-reference", find_public)

@@ -1,1 +1,1 @@
-"""The command line: one small file per verb, and the console they share."""
+"""The command line: one file per verb, and the console and options they share."""

@@ -1,4 +1,4 @@
-"""``mlgo-corpus build``: any build, with compilers that embed bitcode in front, and the corpus that comes of it."""
+"""``mlgo-corpus build``: run any build with compilers that embed bitcode, and extract its corpus."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 @verb
 def build(
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="The build, behind --: -- make -j8.")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND...", help="The build's command, after --: -- make -j8.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to write.")],
     compiler: Annotated[
         str | None,
@@ -30,16 +32,21 @@ def build(
     ] = None,
     build_dir: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="What modules' names are relative to.", show_default="the current folder"),
+        typer.Option(
+            metavar="DIR", help="The folder that module names are relative to.", show_default="the current folder"
+        ),
     ] = None,
     keep_checks: Annotated[
         bool,
-        typer.Option("--keep-checks", help="Also what configure and CMake compile to find out about the compiler."),
+        typer.Option(
+            "--keep-checks", help="Keep the test programs that configure and CMake compile to probe the compiler."
+        ),
     ] = False,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Workers of the extraction.", show_default="all CPUs")
+        int | None,
+        typer.Option("--jobs", "-j", min=1, help="How many processes extract at once.", show_default="all CPUs"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is in the corpus.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is in the corpus folder.")] = False,
     json_output: Annotated[
         bool, typer.Option("--json", help="Print the result as one JSON object; the build's output goes to stderr.")
     ] = False,
@@ -48,14 +55,14 @@ def build(
 
     mlgo-corpus build --output corpus -- make -j8
 
-    The exit code is the build's own where it fails; else 1 if an object could not be extracted or there is no module.
+    The exit code is the build's own if it fails; else 1 if an object could not be extracted or no module was found.
     """
     from mlgo_corpus.build import build_corpus
 
     update: Update | None = None
     with ExitStack() as shown:
 
-        def progress(done: int, total: int) -> None:  # no bar while the build has the terminal
+        def progress(done: int, total: int) -> None:  # no bar while the build uses the terminal
             nonlocal update
             update = update or shown.enter_context(progress_bar("extracting"))
             update(done, total)
@@ -79,7 +86,7 @@ def build(
 
 
 def show_report(report: BuildReport) -> None:
-    """Print what a build did, and what was extracted."""
+    """Print a build's report and that of its extraction."""
     from mlgo_corpus.cli.extract import show_report as show_extraction
 
     counts = report.counts

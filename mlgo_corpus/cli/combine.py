@@ -15,19 +15,19 @@ from mlgo_corpus.files.text import counted
 
 Link = Annotated[
     bool,
-    typer.Option("--link", help="Hard links to the modules' files (the default); copies where that is impossible."),
+    typer.Option("--link", help="Hard-link the modules' files (the default); copy those that cannot be linked."),
 ]
-Copy = Annotated[bool, typer.Option("--copy", help="Copies of the modules' files.")]
+Copy = Annotated[bool, typer.Option("--copy", help="Copy the modules' files.")]
 Reference = Annotated[
-    bool, typer.Option("--reference", help="Symbolic links: no files, and the originals have to stay in their place.")
+    bool, typer.Option("--reference", help="Link the modules' files symbolically: the originals must stay in place.")
 ]
 
 
 def placing(link: bool, copy: bool, reference: bool) -> str:
-    """Give the way that was chosen for files to come into a new corpus.
+    """Return the chosen way to place files in a new corpus.
 
     Raises:
-        UsageError: more than one was.
+        UsageError: more than one was chosen.
     """
     chosen = [name for name, given in (("link", link), ("copy", copy), ("reference", reference)) if given]
     if len(chosen) > 1:
@@ -39,34 +39,34 @@ def placing(link: bool, copy: bool, reference: bool) -> str:
 def combine(
     corpora: Annotated[
         list[str] | None,
-        typer.Argument(metavar="CORPUS", help="Corpora, or NAME=CORPUS to say what its modules' folder is called."),
+        typer.Argument(metavar="CORPUS", help="The corpora; NAME=CORPUS sets the name of its folder."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to make.")
+        Path | None, typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to write.")
     ] = None,
     root: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Instead: write DIR's manifest for all corpora that are folders in DIR, as LLVM's tool does.",
+            help="Combine in place, as LLVM's tool does: write a manifest in DIR for all corpora in folders of DIR.",
         ),
     ] = None,
     link: Link = False,
     copy: Copy = False,
     reference: Reference = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace another corpus, or another manifest.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace another corpus or manifest.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
-    """Make one corpus of several.
+    """Combine several corpora into one.
 
-    A module's name gets the name of its corpus in front. Corpora that say different things of all their modules
-    (ThinLTO, a command for all) cannot be one, and it is said which says what.
+    Each module's name is prefixed with the name of its corpus. Corpora whose settings for all modules differ (ThinLTO,
+    one command for all) cannot be combined; the error names the setting and the corpora.
     """
     from mlgo_corpus.combine import combine_corpora, combine_in_place
 
     if root is not None:
         if corpora or output is not None or link or copy or reference:
-            raise UsageError("--root DIR: stands alone; without it: mlgo-corpus combine CORPUS... --output DIR")
+            raise UsageError("--root DIR: expected alone; without it: mlgo-corpus combine CORPUS... --output DIR")
         report = combine_in_place(root, force=force)
     elif not corpora or output is None:
         raise UsageError("expected CORPUS... --output DIR, or --root DIR")
@@ -99,24 +99,26 @@ def combine(
 
 @verb
 def make(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with *.bc files in it or below it.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder with the *.bc files, searched recursively.")
+    ],
     default_args: Annotated[
         str | None,
-        typer.Option(metavar="ARGS", help="The command of all modules, quoted as for a shell: '-cc1 -O2 ...'."),
+        typer.Option(metavar="ARGS", help="One command for all modules, quoted as for a shell: '-cc1 -O2 ...'."),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to make.", show_default="DIR itself"),
+        typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to write.", show_default="DIR itself"),
     ] = None,
     link: Link = False,
     copy: Copy = False,
     reference: Reference = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace another corpus, or another manifest.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace another corpus or manifest.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
-    """Make a corpus of loose bitcode files.
+    """Make a corpus from loose bitcode files.
 
-    A module is called after its file. NAME.thinlto.bc is the ThinLTO index of NAME.bc, NAME.cmd its own command.
+    A module is named after its file. NAME.thinlto.bc is the ThinLTO index of NAME.bc, NAME.cmd its own command.
     """
     from mlgo_corpus.make import make_corpus
 
@@ -126,7 +128,7 @@ def make(
         raise UsageError(f"--default-args: cannot be split as a shell would: {error}") from error
     how = placing(link, copy, reference)
     if output is None and (link or copy or reference):
-        raise UsageError(f"--{how}: is of --output, which is not given")
+        raise UsageError(f"--{how}: requires --output")
     with progress_bar("reading") as progress:
         report = make_corpus(folder, output, default_args=arguments, placing=how, force=force, progress=progress)
     if json_output:

@@ -1,7 +1,7 @@
-"""What all verbs share on the terminal: two consoles, progress, numbers for people, errors to exit codes.
+"""What all verbs share on the terminal: two consoles, progress, drawings, and exit codes for errors.
 
-Results go to stdout; progress, warnings and errors to stderr. rich is imported when something is shown, so that
-``--help`` does not wait for it.
+Results go to stdout; progress, warnings and errors to stderr. rich is imported when something is shown, which keeps
+``--help`` fast.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 EXIT_FAILED = 1
-EXIT_USAGE = 2
-# And the signal's number, as shells tell of it: 130 after Ctrl-C, 143 after SIGTERM.
-EXIT_SIGNALLED = 128
+_EXIT_USAGE = 2
+# Plus the signal's number, as in shells: 130 after Ctrl-C, 143 after SIGTERM.
+_EXIT_SIGNALLED = 128
 
-# Where stderr is not a terminal, a line of progress this often shows that the work goes on.
+# How often to write a line of progress where stderr is not a terminal.
 _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_BETWEEN_REFRESHES = 0.1
 
-# Where there is no terminal, and nobody has said how wide it is to be.
+# The width without a terminal and without COLUMNS.
 _PIPED_WIDTH = 1000
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -46,7 +46,7 @@ Arguments = ParamSpec("Arguments")
 
 
 def out() -> Console:
-    """Give the console for results; a table keeps its lines whole where another program reads them."""
+    """Return the console for results; tables keep their lines whole if another program reads them."""
     from rich.console import Console
 
     reader = None if sys.stdout is None or sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
@@ -54,14 +54,14 @@ def out() -> Console:
 
 
 def err() -> Console:
-    """Give the console for everything else."""
+    """Return the console for everything else."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 
 def table(*columns: str, left: int = 1) -> Table:
-    """Give an empty table in the house's style: the first ``left`` columns left-aligned, numbers right-aligned."""
+    """Return an empty table in the house style: the first ``left`` columns left-aligned, the others right-aligned."""
     from rich import box
     from rich.table import Table
 
@@ -79,7 +79,7 @@ def print_json(result: Any) -> None:
 
 @contextlib.contextmanager
 def stdout_is_ours() -> Iterator[None]:
-    """Send what somebody else's code prints in the block, here or in a child, to stderr: stdout is for the result."""
+    """Send what other code prints in the block, here or in a child, to stderr: stdout is for the result."""
     if sys.stdout is None:
         yield
         return
@@ -99,7 +99,7 @@ def stdout_is_ours() -> Iterator[None]:
 
 
 def draws_blocks(console: Console) -> bool:
-    """Tell whether a console's encoding has the characters that `bar` and `sparkline` are made of."""
+    """Return True if a console's encoding has the characters that `bar` and `sparkline` use."""
     try:
         (_EIGHTHS + _LEVELS).encode(console.encoding)
     except UnicodeError:
@@ -108,7 +108,7 @@ def draws_blocks(console: Console) -> bool:
 
 
 def bar(part: float, most: float, width: int) -> str:
-    """Draw ``part`` as a bar of which ``most`` has so many characters; what is more than nothing shows."""
+    """Draw ``part`` as a bar, where ``most`` is ``width`` characters wide; anything above 0 is visible."""
     if part <= 0 or most <= 0:
         return ""
     eighths = max(1, round(8 * width * part / most))
@@ -116,30 +116,30 @@ def bar(part: float, most: float, width: int) -> str:
 
 
 def sparkline(numbers: Sequence[float]) -> str:
-    """Draw numbers as a row of columns, the largest the highest; a blank for 0, and only for that."""
+    """Draw numbers as a row of columns, the largest the highest; only 0 is blank."""
     most = max(numbers, default=0)
     return "".join(" " if number <= 0 else _LEVELS[max(0, round(8 * number / most) - 1)] for number in numbers)
 
 
 def plain(text: str) -> str:
-    """Make text that may hold anything fit for a console: `visible`, and not taken for markup."""
+    """Make any text fit for a console: `visible`, and with markup escaped."""
     from rich.markup import escape
 
     return escape(visible(text))
 
 
 class Update(Protocol):
-    """What `progress_bar` gives: tell it how much is done of how much, and a few words on it."""
+    """The function that `progress_bar` yields: takes the amount done, the total, and a short note."""
 
     def __call__(self, done: int, total: int, note: str = "", /) -> None:
-        """Show it, if it is time."""
+        """Show the progress, at most every so often."""
 
 
 @contextlib.contextmanager
 def progress_bar(description: str, unit: str = "") -> Iterator[Update]:
-    """Show progress on stderr; the block is given a function to call with (done, total), in ``unit``: things or ``B``.
+    """Show progress on stderr; yield a function to call with (done, total): items, or bytes if ``unit`` is ``B``.
 
-    A bar on a terminal, a line now and then elsewhere. No thread draws it, so the engine stays free to fork.
+    A terminal gets a bar, anything else a line now and then. No thread draws it, so that the engine can fork.
     """
     console = err()
     if sys.stderr is None:
@@ -196,7 +196,7 @@ def _described(text: str, note: str) -> str:
 
 
 def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
-    """Wrap a command so that errors become one line and an exit code; the only place that maps them."""
+    """Wrap a command so that errors become one line and an exit code; this is the only place that maps them."""
 
     @functools.wraps(command)
     def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
@@ -210,13 +210,13 @@ def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
                     sys.stdout.flush()
         except MlgoCorpusError as error:
             _complain(f"error: {in_options(error)}")
-            # A corpus that a verb cannot use at all; what is wrong with one of its modules is a row, and no error.
+            # CorpusError: the verb cannot use the corpus at all. A fault of one of its modules is a row, not an error.
             unusable = isinstance(error, UsageError | CorpusError)
-            raise typer.Exit(EXIT_USAGE if unusable else EXIT_FAILED) from None
+            raise typer.Exit(_EXIT_USAGE if unusable else EXIT_FAILED) from None
         except KeyboardInterrupt as error:
-            _complain("interrupted; what is whole is kept, and the same command goes on from there")
-            raise typer.Exit(EXIT_SIGNALLED + signal_of(error)) from None
-        except BrokenPipeError:  # the reader of our output has enough
+            _complain("interrupted; finished work is kept, and the same command continues from there")
+            raise typer.Exit(_EXIT_SIGNALLED + signal_of(error)) from None
+        except BrokenPipeError:  # the reader of our output closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(EXIT_FAILED) from None
         except OSError as error:  # such as a full disk behind stdout
@@ -230,7 +230,7 @@ def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
 
 
 def in_options(said: MlgoCorpusError | str) -> str:
-    """Return what the library says with its parameters as the options of the verb that runs.
+    """Return a message of the library with its parameters as options of the running verb.
 
     The library names a parameter by its Python name, in backticks: ``a dataset is there; `force` replaces it``.
     """
@@ -240,13 +240,13 @@ def in_options(said: MlgoCorpusError | str) -> str:
     return re.sub(r"`([a-z][a-z0-9_]*)`", lambda match: options.get(match[1], match[0]), str(said))
 
 
-# The verb that runs is the last one.
+# The running verb is the last one.
 _running: list[Callable[..., None]] = []
 
 
 @functools.cache
 def _options_of(command: Callable[..., None]) -> dict[str, str]:
-    """Return the options of a verb by their names in Python; what may be given several times has a plural there."""
+    """Return the options of a verb by their names in Python, which are plural for repeatable options."""
     found: dict[str, str] = {}
     for name, hint in get_type_hints(command, include_extras=True).items():
         declared = [item for item in getattr(hint, "__metadata__", ()) if isinstance(item, OptionInfo)]
@@ -259,6 +259,6 @@ def _options_of(command: Callable[..., None]) -> dict[str, str]:
 
 
 def _complain(text: str) -> None:
-    """Say one line on stderr, if there is one, whatever bytes a file's name has."""
+    """Write one line to stderr, if there is one; a file name in it may hold any bytes."""
     if sys.stderr is not None:
         sys.stderr.write(visible(" ".join(f"mlgo-corpus: {text}".split("\n"))) + "\n")

@@ -1,4 +1,4 @@
-"""``mlgo-corpus demo``: a real build made here and now, the corpus that comes out of it, a training log as a table."""
+"""``mlgo-corpus demo``: run a real build, extract its corpus, record decisions, and convert a training log."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from mlgo_corpus.runs.trace.run import TraceReport
     from mlgo_corpus.stats import CorpusStats
 
-# A module whose name says something; musl has it in every release.
+# A module with a telling name; every release of musl has it.
 _SAMPLE = "musl/regex/regcomp.o"
-# The options that come by the dozen in every command, and take a value.
+# Options that appear by the dozen in every command, and take a value.
 _BULK = ("-target-feature", "-isystem", "-I", "-D")
 _FAILED_SHOWN = 5
 
-# What development-mode LLVM 19 wrote for Lua's lvm.c at -Oz: the log of 84 inlining decisions comes with the package.
+# Written by development-mode LLVM 19 for Lua's lvm.c at -Oz: a log of 84 inlining decisions, part of the package.
 TRAINING_LOGS = Path(__file__).parents[1] / "data" / "training-logs"
 _LOG_COLUMNS = ("cost_estimate", "callee_users", "inlining_decision")
 _LOG_ROWS = 3
@@ -44,20 +44,20 @@ _LOG_ROWS = 3
 def demo(
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="The folder to make, with build, corpus, decisions, inlining in it."),
+        typer.Option("--output", "-o", help="The folder to write, with build, corpus, decisions and inlining in it."),
     ] = Path("mlgo-demo"),
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", "-j", min=1, help="Compilers to run at a time.", show_default="the CPUs"),
+        typer.Option("--jobs", "-j", min=1, help="How many compilers to run at once.", show_default="all CPUs"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Do it all again, over what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Run every step again, replacing earlier results.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
     """Build real C and C++ with the compiler from pip, and extract a corpus from it.
 
-    Compiles parts of musl and libc++ (some 500 files that the ziglang package carries), then runs the same
-    extraction as on your own build. Converts a training log of real inlining decisions to Parquet, and asks the
-    compiler for its decisions on the whole corpus. Two minutes the first time; a few seconds after that.
+    Compiles parts of musl and libc++ (some 500 files from the ziglang package), then extracts them just as it would
+    your own build. Converts a training log of real inlining decisions to Parquet, and records the compiler's decisions
+    on the whole corpus. Takes two minutes the first time, a few seconds after that.
     """
     from mlgo_corpus.engine.choice import available_cpus
     from mlgo_corpus.extract import extract_corpus
@@ -83,7 +83,7 @@ def demo(
         trace = _trace(corpus, output / "inlining", jobs=jobs, force=force)
 
     stats = corpus_stats(corpus, by="language")
-    summary = DemoSummary(output, build, report, folder_rows(corpus), stats, certificate, logs, trace)
+    summary = _DemoSummary(output, build, report, folder_rows(corpus), stats, certificate, logs, trace)
     if json_output:
         print_json(summary.as_json())
     else:
@@ -92,7 +92,7 @@ def demo(
 
 
 def _certificate(corpus: Path, build: Path, *, jobs: int, is_new: bool) -> RebuildReport | None:
-    """Compile every module again with its own command, or tell what came of that before."""
+    """Rebuild every module with its own command, or read the certificate of an earlier rebuild."""
     from mlgo_corpus.compilers.find import find_zig
     from mlgo_corpus.files.names import CERTIFICATE_NAME
     from mlgo_corpus.runs.rebuild.run import read_report
@@ -113,7 +113,7 @@ def _certificate(corpus: Path, build: Path, *, jobs: int, is_new: bool) -> Rebui
 
 
 def _trace(corpus: Path, output: Path, *, jobs: int, force: bool) -> TraceReport:
-    """Ask the compiler from pip for its inlining decisions on all modules."""
+    """Record the inlining decisions of the compiler from pip on all modules."""
     from mlgo_corpus.compilers.find import find_zig
     from mlgo_corpus.trace import trace_corpus
 
@@ -130,8 +130,8 @@ def _trace(corpus: Path, output: Path, *, jobs: int, force: bool) -> TraceReport
 
 
 @dataclass(frozen=True, slots=True)
-class FolderRow:
-    """What came out of one folder of the build.
+class _FolderRow:
+    """The modules of one folder of the build.
 
     ``median_options`` is the median number of cc1 options of its modules' commands.
     """
@@ -144,13 +144,13 @@ class FolderRow:
 
 
 @dataclass(frozen=True, slots=True)
-class DemoSummary:
-    """What the demo did, before it is shown."""
+class _DemoSummary:
+    """The results of the demo."""
 
     output: Path
     build: DemoBuild
     extract: ExtractReport
-    folders: tuple[FolderRow, ...]
+    folders: tuple[_FolderRow, ...]
     stats: CorpusStats
     certificate: RebuildReport | None
     logs: LogsReport
@@ -158,13 +158,13 @@ class DemoSummary:
 
     @property
     def exit_code(self) -> int:
-        """1 where a file did not compile, was not extracted, does not come out again or not traced, else 0."""
+        """1 if a file was not compiled, extracted, rebuilt the same or traced, else 0."""
         untraced = self.trace is not None and self.trace.failed
         not_again = self.certificate is not None and self.certificate.bad > 0
         return 1 if self.build.failed or untraced or not_again else self.extract.exit_code
 
     def as_json(self) -> dict[str, object]:
-        """Give the summary as plain values."""
+        """Return the summary as plain values."""
         return {
             "output": str(self.output),
             "corpus": str(self.output / "corpus"),
@@ -179,8 +179,8 @@ class DemoSummary:
         }
 
 
-def folder_rows(corpus: Path) -> tuple[FolderRow, ...]:
-    """Sum up a corpus's ``modules.parquet`` and commands by the folder of the modules."""
+def folder_rows(corpus: Path) -> tuple[_FolderRow, ...]:
+    """Sum up a corpus's ``modules.parquet`` and commands by module folder."""
     import statistics
 
     import pyarrow.parquet as pq
@@ -195,7 +195,7 @@ def folder_rows(corpus: Path) -> tuple[FolderRow, ...]:
         if row["status"] == "ok":
             by_folder[row["module"].rpartition("/")[0]].append({**row, "options": options[row["module"]]})
     return tuple(
-        FolderRow(
+        _FolderRow(
             folder=folder,
             modules=len(rows),
             bitcode_bytes=sum(row["bitcode_bytes"] for row in rows),
@@ -207,7 +207,7 @@ def folder_rows(corpus: Path) -> tuple[FolderRow, ...]:
 
 
 def shorten_command(options: Sequence[str], width: int = 300) -> str:
-    """Give a cc1 command as a shell would take it, without its bulk and cut to about ``width`` characters."""
+    """Return a cc1 command in shell quoting, without bulky options, cut to about ``width`` characters."""
     kept: list[str] = []
     words = iter(options)
     for word in words:
@@ -221,7 +221,7 @@ def shorten_command(options: Sequence[str], width: int = 300) -> str:
     return f"{text}... ({len(options)} options)"
 
 
-def _show(summary: DemoSummary) -> None:
+def _show(summary: _DemoSummary) -> None:
     from mlgo_corpus.cli.stats import show_stats
     from mlgo_corpus.cli.trace import show_report as show_trace
     from mlgo_corpus.cli.verify import show_certificate
@@ -285,7 +285,7 @@ def _show(summary: DemoSummary) -> None:
 
 
 def _show_decisions(report: LogsReport) -> None:
-    """Show the first rows of the training log that was converted, and how to ask DuckDB for more."""
+    """Show the first rows of the converted training log, and a DuckDB query for more."""
     import pyarrow.parquet as pq
 
     from mlgo_corpus.cli.logs import example_query
@@ -305,7 +305,7 @@ def _show_decisions(report: LogsReport) -> None:
 
 
 def _runnable(name: str, path: Path) -> str:
-    """Give what a user types to run this very program: its name where that finds it, else its path."""
+    """Return what a user types to run this program: its name if PATH finds it, else its path."""
     found = shutil.which(name)
     if not path.name.startswith(name) or (found is not None and Path(found) == path):
         return name

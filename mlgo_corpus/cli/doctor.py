@@ -1,4 +1,4 @@
-"""``mlgo-corpus doctor``: what is installed, what is missing, and what to do; and ``--version``."""
+"""``mlgo-corpus doctor``: what is installed, what is missing, and what to do; also ``--version``."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _COLOURS = {"ready": "green", "limited": "yellow", "missing": "yellow", "broken"
 def doctor(
     compiler: Annotated[
         str | None,
-        compiler_option("Look at this one first: a program, a command or a toolchain's folder."),
+        compiler_option("A compiler to list first: a program, a command or a toolchain's folder."),
     ] = None,
     json_output: JsonOutput = False,
 ) -> None:
-    """Say what is installed here, what each verb lacks, and what to do about it.
+    """Check what is installed, what each verb lacks, and how to fix it.
 
-    Packages are imported, folders written to, compilers tried. The exit code is 1 where something is broken; what is
-    merely not installed is no fault.
+    The check imports packages, writes to folders and runs compilers. The exit code is 1 if something is broken; things
+    that are merely not installed do not count.
     """
     from mlgo_corpus.doctor import diagnose
 
@@ -45,7 +45,7 @@ def doctor(
 
 @verb
 def show_version() -> None:
-    """Print this package's version, and those of what it works with: Python, libraries, the compilers found."""
+    """Print the versions of this package, Python, the main libraries and the compilers found."""
     from importlib.metadata import version
 
     from mlgo_corpus.toolchain import list_toolchains
@@ -56,7 +56,7 @@ def show_version() -> None:
     console.print(f"Python {platform.python_version()}, {libraries}")
     try:
         found = list_toolchains()
-    except UsageError as error:  # MLGO_CORPUS_COMPILER names none
+    except UsageError as error:  # MLGO_CORPUS_COMPILER names no compiler
         console.print(f"no compiler: {plain(str(error))}")
         return
     for toolchain in found:

@@ -1,4 +1,4 @@
-"""``mlgo-corpus dump``: a training log in plain text, as LLVM's reader prints it, or as a table, statistics, JSON."""
+"""``mlgo-corpus dump``: print a training log as LLVM's reader does, or as a table, statistics or JSON."""
 
 from __future__ import annotations
 
@@ -30,58 +30,67 @@ if TYPE_CHECKING:
     from mlgo_corpus.dump import ColumnStatistics, LogStatistics, Selection, SingleObservation
 
 _TABLE_OBSERVATIONS = 5
-# A tensor is shortened to so many characters, a context's name to so many lines of them: of LLVM's longest observations
-# three fit into 80 columns, and five into 120.
+# The most characters of a tensor, and the most lines of them of a context's name: three of LLVM's longest observations
+# fit into 80 columns, five into 120.
 _CELL_WIDTH = 13
 _NAME_LINES = 3
-# How precisely numbers that are not whole are shown; --json shows all of them.
+# Significant digits of fractions; --json shows all digits.
 _DIGITS = 6
 _STATISTICS_DIGITS = 4
 _TENSOR_DIGITS = 3
-# Where there is room, the spread of values, from the lowest to the highest by powers of two, takes so many characters.
+# The width of the spread of values (lowest to highest, by powers of two), and of the console that shows it.
 _SPREAD_CELLS = 12
 _SPREAD_NEEDS = 100
-# Observations side by side take no more than that, also where no terminal says how wide it is.
+# The most columns that observations side by side take, also where the terminal's width is unknown.
 _WIDEST = 160
-# What stands between two columns: rich's padding, and a line that is a space here.
+# The space between two columns: rich's padding, and a separator that is a space here.
 _PADDING = (0, 1, 0, 0)
 _GAP = 2
 
 
 @verb
 def dump(
-    log: Annotated[str, typer.Argument(metavar="LOG", help="A training log, .gz and .zst too; - for stdin.")],
+    log: Annotated[str, typer.Argument(metavar="LOG", help="The training log, also .gz or .zst; - for stdin.")],
     limit: Annotated[
         int | None,
         typer.Option(
-            min=0, metavar="N", help="The most observations.", show_default=f"all; {_TABLE_OBSERVATIONS} with --table"
+            min=0,
+            metavar="N",
+            help="The most observations to print.",
+            show_default=f"all; {_TABLE_OBSERVATIONS} with --table",
         ),
     ] = None,
     context: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only the context (function) of exactly this name; can be repeated."),
+        typer.Option(metavar="NAME", help="Only the context (function) with exactly this name; repeatable."),
     ] = None,
     stats: Annotated[
         bool,
-        typer.Option("--stats", help="Say of each feature how its values are distributed, and which are constant."),
+        typer.Option(
+            "--stats", help="Print the distribution of each feature's values, and which features are constant."
+        ),
     ] = False,
-    as_table: Annotated[bool, typer.Option("--table", help="Features as rows, observations as columns.")] = False,
+    as_table: Annotated[
+        bool, typer.Option("--table", help="Print a table with features as rows and observations as columns.")
+    ] = False,
     allow_truncated: Annotated[
         bool,
-        typer.Option("--allow-truncated", help="Take a damaged log for what is whole: exit code 0, and a warning."),
+        typer.Option(
+            "--allow-truncated",
+            help="Accept a damaged log: print its whole observations and a warning, and exit with 0.",
+        ),
     ] = False,
     json_output: Annotated[
         bool,
         typer.Option(
             "--json",
-            help='Print one JSON object; tensors as flat lists; what is no JSON number as "NaN", "Infinity" or '
-            '"-Infinity".',
+            help='Print one JSON object, with tensors as flat lists, and "NaN", "Infinity" and "-Infinity" as strings.',
         ),
     ] = False,
 ) -> None:
-    """Print a training log: exactly what LLVM's log_reader.py prints, only faster.
+    """Print a training log exactly as LLVM's log_reader.py does, only faster.
 
-    Of a damaged log everything before the damage is printed, then what is wrong.
+    A damaged log is printed up to the damage, followed by what is wrong.
     """
     from mlgo_corpus.dump import open_selection, write_json, write_text
 
@@ -116,13 +125,13 @@ def _note(text: str) -> None:
 
 
 def _plain(text: str) -> str:
-    """Make text fit for one line of any terminal: control characters, and what it has no bytes for, are escaped."""
+    """Make text fit for one line of any terminal: escape control characters and those that its encoding lacks."""
     encoding = out().encoding
     return visible(text).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _text(text: str) -> Text:
-    """Make text for a table, which is not to be taken for markup."""
+    """Make text for a table that is not read as markup."""
     from rich.text import Text
 
     return Text(_plain(text))
@@ -144,7 +153,7 @@ def _print_statistics(log: str, selection: Selection, *, as_json: bool) -> None:
 
 
 def _size(log: str) -> int:
-    """Give a file's size; 0 where it cannot be known."""
+    """Return a file's size; 0 if it cannot be known."""
     try:
         status = os.stat(log)
     except OSError:
@@ -204,7 +213,7 @@ def _distinct(column: ColumnStatistics) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-    """Give a share in percent, such that only none of it is 0 % and only all of it is 100 %."""
+    """Return a share in percent; only nothing is 0 %, and only everything is 100 %."""
     if not part or not whole:
         return "-" if not whole else "0%"
     percent = 100 * part / whole
@@ -218,7 +227,7 @@ def _number(value: Any, digits: int = _DIGITS) -> str:
 
 
 def _print_tables(selection: Selection) -> None:
-    """Print tables of as many observations side by side as the terminal has room for, one below the other."""
+    """Print tables one below the other, each with as many observations side by side as fit the terminal."""
     from rich.cells import cell_len
 
     from mlgo_corpus.dump import iter_observations
@@ -244,21 +253,21 @@ def _print_tables(selection: Selection) -> None:
 
 
 def _cells(observation: SingleObservation) -> list[str]:
-    """Give the head of an observation's column, and what is below it."""
+    """Return the head of an observation's column, and the cells below it."""
     name = "-" if observation.context is None else _shortened(_plain(observation.context) or '""')
     lines = [name[first : first + _CELL_WIDTH] for first in range(0, len(name), _CELL_WIDTH)]
     return ["\n".join([*lines, str(observation.number)]), *map(_tensor, observation.values)]
 
 
 def _shortened(text: str) -> str:
-    """Take the middle out of a long name: mangled ones differ at the end, too."""
+    """Cut the middle out of a long name: mangled names also differ at the end."""
     longest = _NAME_LINES * _CELL_WIDTH
     half = (longest - 2) // 2
     return text if len(text) <= longest else f"{text[:half]}..{text[-half:]}"
 
 
 def _tensor(values: Any) -> str:
-    """Give a tensor's elements, or the first of them and dots."""
+    """Return a tensor's elements, or the first ones and dots."""
     if len(values) == 1:
         return _number(values[0].item())
     numbers = [_number(value, _TENSOR_DIGITS) for value in values[:_CELL_WIDTH].tolist()]

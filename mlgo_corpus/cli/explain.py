@@ -1,4 +1,4 @@
-"""``mlgo-corpus explain``: what one file holds, and what it lacks."""
+"""``mlgo-corpus explain``: show what one file holds, and what it lacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mlgo_corpus.files.text import human_bytes
 if TYPE_CHECKING:
     from mlgo_corpus.explain import ExplainedModule, Explanation
 
-# A command line has some ninety options; this much of it says which compiler and language it is.
+# A command line has some ninety options; this much shows the compiler and the language.
 _COMMAND_SHOWN = 300
 _MODULES_SHOWN = 20
 
@@ -24,11 +24,13 @@ def explain(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="An object file, an archive, a linked binary or a bitcode file.")
     ],
-    bitcode_section: Annotated[str | None, typer.Option(metavar="NAME", help="The section that holds bitcode.")] = None,
+    bitcode_section: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The section that holds the bitcode (Mach-O: SEGMENT,section).")
+    ] = None,
     cmd_section: Annotated[str | None, typer.Option(metavar="NAME", help="The section that holds the command.")] = None,
     json_output: JsonOutput = False,
 ) -> None:
-    """Say what one file holds, what it lacks for a corpus, and what to do about it."""
+    """Show what one file holds, what it lacks for a corpus, and how to fix that."""
     from mlgo_corpus.builds.objects import SectionNames
     from mlgo_corpus.explain import explain_file
 
@@ -57,7 +59,7 @@ def _show(found: Explanation) -> None:
 
 
 def _show_module(item: ExplainedModule) -> None:
-    """Show a file's only module, a line for each thing known of it."""
+    """Show a file's only module, one line for each known property."""
     command = item.command or ""
     known = (
         ("reason", item.reason),
@@ -76,7 +78,7 @@ def _show_module(item: ExplainedModule) -> None:
 
 
 def _show_modules(modules: tuple[ExplainedModule, ...]) -> None:
-    """Show the modules of an archive or a linked binary, a row for each."""
+    """Show the modules of an archive or a linked binary, one row each."""
     console = out()
     for name, values in (
         ("producer", {item.producer for item in modules if item.producer}),

@@ -1,4 +1,4 @@
-"""``mlgo-corpus export``: a dataset in the files that trainers read."""
+"""``mlgo-corpus export``: write a dataset in the format that trainers read."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mlgo_corpus.cli.options import JsonOutput, jobs_option, module_filter_optio
 from mlgo_corpus.files.text import counted, human_bytes
 
 
-class ExportFormat(StrEnum):
+class _ExportFormat(StrEnum):
     """The values of ``--format``."""
 
     TFRECORD = "tfrecord"
 
 
-class RewardChoice(StrEnum):
+class _RewardChoice(StrEnum):
     """The values of ``--reward``."""
 
     AUTO = "auto"
@@ -32,36 +32,39 @@ class RewardChoice(StrEnum):
 @verb
 def export(
     dataset: Annotated[
-        str, typer.Argument(metavar="DATASET", help="What trace or logs-to-parquet made; or its s3:// URL.")
+        str, typer.Argument(metavar="DATASET", help="A dataset from trace or logs-to-parquet, or its s3:// URL.")
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The file to make; with --shards, the folder.")
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write; with --shards, the folder.")
     ],
-    format: Annotated[ExportFormat, typer.Option(help="The kind of file.")] = ExportFormat.TFRECORD,  # noqa: A002, ARG001
+    format: Annotated[_ExportFormat, typer.Option(help="The file format.")] = _ExportFormat.TFRECORD,  # noqa: A002, ARG001
     reward: Annotated[
-        RewardChoice,
+        _RewardChoice,
         typer.Option(
-            help="The reward: of the module's size, the last one logged, 0, or none.", show_default="what the task has"
+            help="The reward: from the module's size, the last logged, 0, or none.", show_default="depends on the task"
         ),
-    ] = RewardChoice.AUTO,
+    ] = _RewardChoice.AUTO,
     min_steps: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Leave out sequences of fewer steps; trainers drop them anyway.")
+        int, typer.Option(min=1, metavar="N", help="Leave out sequences with fewer steps; trainers drop them anyway.")
     ] = 3,
     shards: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Make a folder of N files.", show_default="one file")
+        int | None, typer.Option(min=1, metavar="N", help="Write a folder of N files.", show_default="one file")
     ] = None,
     module_filter: Annotated[str | None, module_filter_option("Export")] = None,
     modules_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Export modules named in a file, one a line, or in a corpus's manifest."),
+        typer.Option(
+            metavar="FILE",
+            help="Export only the modules listed in this file, one per line, or in this corpus manifest.",
+        ),
     ] = None,
-    jobs: Annotated[int | None, jobs_option("Worker processes.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    jobs: Annotated[int | None, jobs_option("How many worker processes to run.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
-    """Write a dataset as the TFRecords that ml-compiler-opt's trainers read, without TensorFlow.
+    """Write a dataset as TFRecords for ml-compiler-opt's trainers, without TensorFlow.
 
-    One SequenceExample per module and context, one list per feature, and the reward at each step.
+    There is one SequenceExample per module and context, with one list per feature and the reward of each step.
     """
     from mlgo_corpus.export import export_tfrecord
 
@@ -89,12 +92,12 @@ def export(
     rate = f" ({human_bytes(report.output_bytes / report.seconds)}/s)" if report.seconds > 1 else ""
     console.print(f"reward: {report.reward}; in {report.seconds:.2f} s{rate}")
     if report.missing:
-        err().print(f"hint: of {counted(report.missing, 'module')} the dataset has nothing, because their runs failed")
+        err().print(f"hint: the dataset has no data of {counted(report.missing, 'module')}, because their runs failed")
     if report.no_reward:
         err().print(
-            f"{counted(report.no_reward, 'sequence')} not written: no reward is known of their modules; "
-            "modules.parquet tells why"
+            f"{counted(report.no_reward, 'sequence')} not written: the reward of their modules is unknown; "
+            "see modules.parquet for the reason"
         )
     if report.too_large:
-        err().print(f"{counted(report.too_large, 'sequence')} not written: protobuf takes no message of 2 GiB")
+        err().print(f"{counted(report.too_large, 'sequence')} not written: a protobuf message must be below 2 GiB")
     raise typer.Exit(report.exit_code)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mlgo_corpus.extract import ExtractReport
 
 
-class InputKind(StrEnum):
+class _InputKind(StrEnum):
     """The values of ``--input-type``."""
 
     COMPILE_COMMANDS = "compile-commands"
@@ -39,7 +39,7 @@ class InputKind(StrEnum):
     OBJECT = "object"
 
 
-class ThinLto(StrEnum):
+class _ThinLto(StrEnum):
     """The values of ``--thinlto``."""
 
     LOCAL = "local"
@@ -58,50 +58,57 @@ def extract(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to write.")],
     input_type: Annotated[
-        InputKind | None, typer.Option(help="What the inputs are, where their content does not tell.")
+        _InputKind | None, typer.Option(help="The kind of the inputs, if their content does not show it.")
     ] = None,
     build_dir: Annotated[
         Path | None,
-        typer.Option(help="What paths in parameter files and aquery output are relative to."),
+        typer.Option(help="The folder that paths in parameter files and aquery output are relative to."),
     ] = None,
     thinlto: Annotated[
-        ThinLto | None,
-        typer.Option(help="local: collect *.3.import.bc and *.thinlto.bc; distributed: add each command's index."),
+        _ThinLto | None,
+        typer.Option(
+            help="local: collect *.3.import.bc and *.thinlto.bc; distributed: add the index that each command names."
+        ),
     ] = None,
     thinlto_link_command: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Derive the override of a local ThinLTO corpus from this link command."),
+        typer.Option(
+            metavar="FILE",
+            help="The link command of a local ThinLTO build, from which to derive one command for all modules.",
+        ),
     ] = None,
     command_override: Annotated[
         str | None, typer.Option(metavar="ARGS", help="One command for all modules, quoted as for a shell.")
     ] = None,
     cmd_filter: Annotated[
         list[str] | None,
-        typer.Option(metavar="REGEX", help="Keep modules with an option that matches; repeat to ask for more."),
+        typer.Option(
+            metavar="REGEX", help="Keep only modules with an option that matches; if repeated, all must match."
+        ),
     ] = None,
     module_filter: Annotated[str | None, module_filter_option("Keep")] = None,
     bitcode_section: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The section that holds bitcode (Mach-O: SEGMENT,section)."),
+        typer.Option(metavar="NAME", help="The section that holds the bitcode (Mach-O: SEGMENT,section)."),
     ] = None,
     cmd_section: Annotated[str | None, typer.Option(metavar="NAME", help="The section that holds the command.")] = None,
     require_command: Annotated[
-        bool, typer.Option("--require-command", help="Leave out modules that have no command.")
+        bool, typer.Option("--require-command", help="Leave out modules without a command.")
     ] = False,
     dedup: Annotated[
-        bool, typer.Option("--dedup", help="Keep one of the modules with the same bitcode and command.")
+        bool, typer.Option("--dedup", help="Keep only one of several modules with the same bitcode and command.")
     ] = False,
-    jobs: Annotated[int | None, jobs_option("Worker processes.")] = None,
+    jobs: Annotated[int | None, jobs_option("How many worker processes to run.")] = None,
     engine: Engine = EngineKind.LOCAL,
     ray_address: RayAddress = None,
     retries: Retries = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a corpus of other inputs or options.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a corpus made from other inputs or options.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
     """Extract the bitcode and the exact command line of every module of a build.
 
-    Build with clang and -Xclang -fembed-bitcode=all, then give this the build's compile_commands.json or its folder.
-    Run it again after a rebuild: only what changed is read again.
+    Build with clang and -Xclang -fembed-bitcode=all, then pass the build's compile_commands.json or its folder. After
+    a rebuild, the same command reads only what changed.
     """
     from mlgo_corpus.extract import extract_corpus
 
@@ -135,7 +142,7 @@ def extract(
 
 
 def show_report(report: ExtractReport) -> None:
-    """Print what an extraction did, and what to do about it."""
+    """Print an extraction's report and hints."""
     from mlgo_corpus.builds.objects import Reason
     from mlgo_corpus.corpus.modules import STATUS_FAILED
     from mlgo_corpus.files.text import printable

@@ -1,4 +1,4 @@
-"""``mlgo-corpus ir2native``: a table of per-function features and native sizes."""
+"""``mlgo-corpus ir2native``: make a table of per-function features and native sizes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mlgo_corpus.ir2native import SizesReport
 
 
-class Snapshot(StrEnum):
+class _Snapshot(StrEnum):
     """The values of ``--snapshot``."""
 
     POST = "post-inlining"
@@ -47,55 +47,61 @@ class Snapshot(StrEnum):
 @verb
 def ir2native(
     corpus: Annotated[
-        str | None, typer.Argument(metavar="CORPUS", help="A corpus's folder; packed, or an s3:// URL.")
+        str | None, typer.Argument(metavar="CORPUS", help="The corpus: a folder, a packed corpus, or its s3:// URL.")
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="TABLE", help="The folder to make, or a FILE.parquet; or an s3:// URL."),
+        typer.Option(
+            "--output", "-o", metavar="TABLE", help="The folder to write, or a FILE.parquet, or an s3:// URL."
+        ),
     ] = None,
     features: Annotated[
-        str, typer.Option(metavar="GROUPS", help="all, or some of llvm, ir2native, context: llvm,context.")
+        str,
+        typer.Option(
+            metavar="GROUPS",
+            help="The groups of features: all, or a list from llvm, ir2native and context, such as llvm,context.",
+        ),
     ] = "all",
     vector: Annotated[
-        bool, typer.Option("--vector", help="Add the IR2Native features as one list column, too.")
+        bool, typer.Option("--vector", help="Also add the IR2Native features as one list column.")
     ] = False,
     snapshot: Annotated[
-        Snapshot, typer.Option(help="When the features are taken: after the last inlining, or before any.")
-    ] = Snapshot.POST,
+        _Snapshot, typer.Option(help="When to take the features: after the last inlining, or before any.")
+    ] = _Snapshot.POST,
     verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Compile every module plainly too, and compare the objects.")
+        bool, typer.Option("--verify/--no-verify", help="Also compile every module plainly, and compare the objects.")
     ] = True,
     fractions: Annotated[
-        str, typer.Option(metavar="A,B,C", help="How much goes to train, validation and test.")
+        str, typer.Option(metavar="A,B,C", help="The shares of train, validation and test.")
     ] = "0.8,0.1,0.1",
-    seed: Annotated[int, typer.Option(help="Of the split and of the sample.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for the split and for --sample.")] = 0,
     compiler: Annotated[
         str | None,
-        compiler_option("The clang to run; it needs an opt of its version.", show_default="the best"),
+        compiler_option("The clang to run; an opt of the same version is required.", show_default="the best found"),
     ] = None,
     add_flag: AddFlags = None,
     delete_flag: DeleteFlags = None,
     replace_flag: ReplaceFlags = None,
     trust_corpus: TrustCorpus = False,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="What one program may take.")] = 300.0,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="The time limit of one program.")] = 300.0,
     memory_limit: Annotated[str | None, memory_limit_option("program")] = None,
-    sample: Annotated[str | None, sample_option("Take")] = None,
-    module_filter: Annotated[str | None, module_filter_option("Take")] = None,
-    modules_file: Annotated[Path | None, modules_file_option("Take")] = None,
-    describe: Annotated[bool, typer.Option("--describe", help="Say what every column means, and exit.")] = False,
-    jobs: Annotated[int | None, jobs_option("Modules at a time.")] = None,
+    sample: Annotated[str | None, sample_option("Use")] = None,
+    module_filter: Annotated[str | None, module_filter_option("Use")] = None,
+    modules_file: Annotated[Path | None, modules_file_option("Use")] = None,
+    describe: Annotated[bool, typer.Option("--describe", help="Print the meaning of every column, and exit.")] = False,
+    jobs: Annotated[int | None, jobs_option("How many modules to process at once.")] = None,
     engine: Engine = EngineKind.LOCAL,
     ray_address: RayAddress = None,
     retries: Retries = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Start over, and replace a table that was made otherwise.")
+        bool, typer.Option("--force", help="Start over, replacing a table made with other options.")
     ] = False,
     json_output: JsonOutput = False,
 ) -> None:
     """Make a table of functions: their features after the last inlining, and their bytes in the object.
 
-    For supervised models of native size, such as LLVM's IR2Native. Every module's own command decides the pipeline;
-    the run that gives the features goes on to the object that gives the sizes. Needs opt besides clang.
+    For supervised models of native size, such as LLVM's IR2Native. Each module's own command decides the pipeline; one
+    run yields both the features and the object with the sizes. Requires opt besides clang.
     """
     from mlgo_corpus.corpus.split.sides import parse_fractions
     from mlgo_corpus.dataset.sizes.table import Columns, describe_columns
@@ -111,7 +117,7 @@ def ir2native(
                 out().print(f"{name}: {meaning}", markup=False)
         return
     if corpus is None or output is None:
-        raise UsageError("expected a CORPUS and --output TABLE (or --describe)")
+        raise UsageError("expected CORPUS and --output TABLE, or --describe")
     chosen = engine_choice(engine, ray_address, retries)
     with stdout_is_ours(), progress_bar("compiling") as bar:
         progress = with_workers(bar, chosen)
@@ -150,7 +156,7 @@ def ir2native(
 
 
 def show_report(report: SizesReport) -> None:
-    """Print what was made, and what to do with it."""
+    """Print a table's report, and a query to start with."""
     from rich.markup import escape
 
     from mlgo_corpus.files.text import printable
@@ -185,7 +191,7 @@ def show_report(report: SizesReport) -> None:
 
 
 def example_query(report: SizesReport) -> str:
-    """Give a query over the table that can be run as it stands."""
+    """Return a query over the table that DuckDB runs as it is."""
     from mlgo_corpus.dataset.folder import rows_pattern
     from mlgo_corpus.dataset.sizes.table import SIZES_FOLDER
 

@@ -1,4 +1,4 @@
-"""``mlgo-corpus logs-to-parquet`` and ``parquet-to-logs``: training logs to tables and back."""
+"""``mlgo-corpus logs-to-parquet`` and ``parquet-to-logs``: convert training logs to tables and back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mlgo_corpus.logs import LogsReport
 
 
-class Compression(StrEnum):
+class _Compression(StrEnum):
     """The values of ``--compression``."""
 
     ZSTD = "zstd"
@@ -43,39 +43,39 @@ def logs_to_parquet(
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="LOG", help="Training logs, .gz and .zst too; folders of them; '*' patterns; - for stdin."
+            metavar="LOG", help="Training logs, also .gz or .zst; folders of them; '*' patterns; - for stdin."
         ),
     ],
     output: Annotated[
         str,
         typer.Option(
-            "--output", "-o", metavar="DATASET", help="The folder to make, or a single FILE.parquet; or an s3:// URL."
+            "--output", "-o", metavar="DATASET", help="The folder to write, or a single FILE.parquet, or an s3:// URL."
         ),
     ],
-    compression: Annotated[Compression, typer.Option(help="How the observations are compressed.")] = Compression.ZSTD,
+    compression: Annotated[_Compression, typer.Option(help="The compression of the observations.")] = _Compression.ZSTD,
     rows_per_file: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="The most rows of one file.", show_default="32 MiB of them")
+        int | None, typer.Option(min=1, metavar="N", help="The most rows per file.", show_default="32 MiB of rows")
     ] = None,
     context_regex: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="Keep contexts (functions) whose name matches.")
+        str | None, typer.Option(metavar="REGEX", help="Keep only contexts (functions) whose name matches.")
     ] = None,
     group_by_header: Annotated[
-        bool, typer.Option("--group-by-header", help="Make a dataset for each kind of log found.")
+        bool, typer.Option("--group-by-header", help="Write a dataset for each kind of log found.")
     ] = False,
     allow_truncated: Annotated[
         bool, typer.Option("--allow-truncated", help="Keep the whole observations of damaged logs.")
     ] = False,
-    jobs: Annotated[int | None, jobs_option("Worker processes.")] = None,
+    jobs: Annotated[int | None, jobs_option("How many worker processes to run.")] = None,
     engine: Engine = EngineKind.LOCAL,
     ray_address: RayAddress = None,
     retries: Retries = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a dataset of other logs or options.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a dataset made from other logs or options.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
     """Convert training logs to Parquet: one row per decision, one column per feature.
 
-    What the compiler wrote with -training-log=FILE goes in; what pandas, polars, DuckDB and Hugging Face datasets
-    open comes out, with nothing lost: parquet-to-logs gives the logs back byte for byte.
+    The input is what the compiler writes with -training-log=FILE; the output opens in pandas, polars, DuckDB and
+    Hugging Face datasets. Nothing is lost: parquet-to-logs restores the logs byte for byte.
     """
     from mlgo_corpus.logs import convert_logs
 
@@ -103,12 +103,14 @@ def logs_to_parquet(
 
 @verb
 def parquet_to_logs(
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="What logs-to-parquet made; or its s3:// URL.")],
+    dataset: Annotated[
+        str, typer.Argument(metavar="DATASET", help="A dataset from logs-to-parquet, or its s3:// URL.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write the logs to.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
-    """Give the training logs back that a dataset was made of, byte for byte."""
+    """Restore the training logs that a dataset was made from, byte for byte."""
     from mlgo_corpus.files.text import printable
     from mlgo_corpus.logs import restore_logs
 
@@ -125,30 +127,30 @@ def parquet_to_logs(
     if report.missing:
         err().print(f"hint: {counted(report.missing, 'log')} could not be read when the dataset was made", markup=False)
     if report.renamed:
-        err().print(f"hint: {counted(report.renamed, 'log')} could not be given the name it had", markup=False)
+        err().print(f"hint: {counted(report.renamed, 'log')} could not get its original name", markup=False)
     if report.incomplete:
         err().print(
-            f"hint: {counted(report.incomplete, 'log')} not as it was: the dataset was made with --allow-truncated or "
-            "--context-regex",
+            f"hint: {counted(report.incomplete, 'log')} not restored in full: the dataset was made with "
+            "--allow-truncated or --context-regex",
             markup=False,
         )
 
 
 def _hints(report: LogsReport, *, allow_truncated: bool, context_regex: str | None) -> Iterator[str]:
-    """Say what the numbers mean and what to do about it."""
+    """Yield hints on what the numbers mean and what to do about it."""
     if report.failed:
         advice = "" if allow_truncated else "; --allow-truncated keeps the whole observations of damaged ones"
         yield f"{counted(report.failed, 'log')} of {report.logs} not converted{advice}"
     for group in report.groups or (report,):
         if context_regex is not None and not group.observations:
             yield (
-                f"{group.output}: no observations are left by --context-regex {context_regex}; inlining logs have one "
+                f"{group.output}: --context-regex {context_regex} matches no observations; inlining logs have one "
                 "context, without a name"
             )
     if report.renamed:
         yield (
-            f"{counted(report.renamed, 'log')} under another module name (NAME~2), because another log has its name: "
-            "is one a copy of the other, such as x.log and x.log.gz?"
+            f"{counted(report.renamed, 'log')} under another module name (NAME~2), because another log has the same "
+            "name: is one a copy of the other, such as x.log and x.log.gz?"
         )
 
 
@@ -166,7 +168,7 @@ def _show(report: LogsReport, hints: Iterable[str]) -> None:
         rows.add_row(escape(printable(name)), *numbers)
     console.print(rows)
     if report.unchanged:
-        console.print("it was there already, made from the same logs; --force makes it again")
+        console.print("the dataset exists already, made from the same logs; --force makes it again")
     else:
         rate = f" ({human_bytes(report.log_bytes / report.seconds)}/s)" if report.seconds > 1 else ""
         console.print(f"in {report.seconds:.2f} s{rate}")
@@ -174,7 +176,7 @@ def _show(report: LogsReport, hints: Iterable[str]) -> None:
         err().print(visible(f"{source}: {detail}"), markup=False)
     more = report.failed + report.damaged - len(report.problems)
     if more > 0:
-        err().print(f"and {counted(more, 'more log')}; modules.parquet tells of each", markup=False)
+        err().print(f"and {counted(more, 'more log')}; modules.parquet lists each", markup=False)
     if report.damaged:
         err().print(
             f"{counted(report.damaged, 'damaged log')}: whole observations kept, {human_bytes(report.dropped_bytes)} "
@@ -188,7 +190,7 @@ def _show(report: LogsReport, hints: Iterable[str]) -> None:
 
 
 def example_query(report: LogsReport) -> str:
-    """Give a query that DuckDB can run on a dataset as it lies there."""
+    """Return a query over the dataset that DuckDB runs as it is."""
     from mlgo_corpus.dataset.folder import rows_pattern
 
     files = rows_pattern(report.output).replace("'", "''")

@@ -1,10 +1,11 @@
-"""The ``mlgo-corpus`` command: its verbs, in the order a newcomer meets them."""
+"""The ``mlgo-corpus`` command: its verbs, grouped by what they are for."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from mlgo_corpus.cli.build import build
 from mlgo_corpus.cli.combine import combine, make
@@ -25,9 +26,31 @@ from mlgo_corpus.cli.trace import trace
 from mlgo_corpus.cli.verify import verify
 from mlgo_corpus.cli.vocab import vocab
 
+
+class _GroupedVerbs(TyperGroup):
+    """Verbs that the help lists under headings, in the order of their registration.
+
+    A verb's heading is its ``rich_help_panel``, which plain help would ignore.
+    """
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the verbs of each heading, with all columns aligned."""
+        names = self.list_commands(ctx)
+        width = max(map(len, names))
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name in names:
+            command = self.commands[name]
+            text = command.get_short_help_str(formatter.width - width - 6)
+            groups.setdefault(str(getattr(command, "rich_help_panel", "")), []).append((name.ljust(width), text))
+        for heading, rows in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
+
 # Plain help: with rich's, --help alone would take 150 ms.
 app = typer.Typer(
     name="mlgo-corpus",
+    cls=_GroupedVerbs,
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -58,30 +81,48 @@ def _options(
     pass
 
 
-app.command(short_help="See it work: a build, a corpus, decisions, a table.")(demo)
+_DATA = "Get data"
+app.command(rich_help_panel=_DATA, short_help="Try it: build, extract, record decisions, convert a log.")(demo)
 app.command(
-    short_help="Run a build, and extract a corpus from it.", context_settings={"allow_interspersed_args": False}
-)(build)  # the build's command follows
-app.command(short_help="Extract a corpus from what a build made.")(extract)
-app.command(short_help="Say what one object, archive or binary holds.")(explain)
-app.command(short_help="Say what is in a corpus.")(stats)
-app.command(short_help="Make one corpus of several.")(combine)
-app.command(short_help="Make a corpus of loose bitcode files.")(make)
-app.command(short_help="Divide a corpus for training, without leaks.")(split)
-app.command(short_help="Find modules that add nothing, and leave them out.")(dedup)
-app.command(short_help="Check every file; compile every module again.")(verify)
-app.command(short_help="Pack a corpus into a few Parquet files.")(pack)
-app.command(short_help="Make the folder of a packed corpus again.")(unpack)
-app.command(short_help="Gather a compiler's decisions, and native sizes.")(trace)
-app.command(short_help="Make a table of functions: features, native size.")(ir2native)
-app.command(short_help="Make a page to look at, of any of these.")(report)
-app.command(short_help="Convert training logs to Parquet.")(logs_to_parquet)
-app.command(short_help="Convert a dataset back to training logs.")(parquet_to_logs)
-app.command(short_help="Write TFRecords for ml-compiler-opt's trainers.")(export)
-app.command(short_help="Write the quantiles of features, for its models.")(vocab)
-app.command(short_help="Print a training log, or statistics of it.")(dump)
-app.command(short_help="Say what is installed, and what is missing.")(doctor)
-app.add_typer(toolchain_app, name="toolchain", short_help="List compilers, or build one that writes training logs.")
+    rich_help_panel=_DATA,
+    short_help="Run a build, and extract a corpus from it.",
+    context_settings={"allow_interspersed_args": False},  # the build's command follows
+)(build)
+app.command(rich_help_panel=_DATA, short_help="Extract a corpus from a build's objects.")(extract)
+app.command(rich_help_panel=_DATA, short_help="Make a corpus from loose bitcode files.")(make)
+app.command(rich_help_panel=_DATA, short_help="Combine several corpora into one.")(combine)
+
+_LOOK = "Look at it"
+app.command(rich_help_panel=_LOOK, short_help="Show what one object, archive or binary holds.")(explain)
+app.command(rich_help_panel=_LOOK, short_help="Show what is in a corpus.")(stats)
+app.command(rich_help_panel=_LOOK, short_help="Make an HTML page on corpora, datasets and tables.")(report)
+app.command(rich_help_panel=_LOOK, short_help="Print a training log, or its statistics.")(dump)
+
+_CHANGE = "Check or change a corpus"
+app.command(rich_help_panel=_CHANGE, short_help="Check every file; compile every module again.")(verify)
+app.command(rich_help_panel=_CHANGE, short_help="Divide a corpus for training, without leaks.")(split)
+app.command(rich_help_panel=_CHANGE, short_help="Find redundant modules, and leave them out.")(dedup)
+app.command(rich_help_panel=_CHANGE, short_help="Pack a corpus into a few Parquet files.")(pack)
+app.command(rich_help_panel=_CHANGE, short_help="Restore the folder of a packed corpus.")(unpack)
+
+_RUN = "Run a compiler on a corpus"
+app.command(rich_help_panel=_RUN, short_help="Record a compiler's decisions and their native sizes.")(trace)
+app.command(rich_help_panel=_RUN, short_help="Make a table of functions: features, native sizes.")(ir2native)
+
+_LEARN = "Prepare for training"
+app.command(rich_help_panel=_LEARN, short_help="Convert training logs to Parquet.")(logs_to_parquet)
+app.command(rich_help_panel=_LEARN, short_help="Convert a dataset back to training logs.")(parquet_to_logs)
+app.command(rich_help_panel=_LEARN, short_help="Write TFRecords for ml-compiler-opt's trainers.")(export)
+app.command(rich_help_panel=_LEARN, short_help="Write the quantiles of features for its models.")(vocab)
+
+_SETUP = "Set up"
+app.command(rich_help_panel=_SETUP, short_help="Check what is installed, and what is missing.")(doctor)
+app.add_typer(
+    toolchain_app,
+    name="toolchain",
+    rich_help_panel=_SETUP,
+    short_help="List compilers, or build one that writes training logs.",
+)
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""Options that several verbs have, so that they are called and explained alike.
+"""Options that several verbs share, with the same names and help.
 
-An alias is the whole of an option; a function is told what the option is about with its verb, and gives what stands in
-its `Annotated`.
+An alias is a complete option. A function takes the wording that depends on the verb, and returns what goes into the
+option's `Annotated`.
 """
 
 from __future__ import annotations
@@ -22,27 +22,30 @@ if TYPE_CHECKING:
 
 AddFlags = Annotated[
     list[str] | None,
-    typer.Option("--add-flag", metavar="FLAG", help="Add an option to every command; repeat for more."),
+    typer.Option("--add-flag", metavar="FLAG", help="An option to add to every command; repeatable."),
 ]
 DeleteFlags = Annotated[
-    list[str] | None, typer.Option("--delete-flag", metavar="FLAG", help="Take an option out of every command.")
+    list[str] | None,
+    typer.Option("--delete-flag", metavar="FLAG", help="An option to remove from every command; repeatable."),
 ]
 ReplaceFlags = Annotated[
     list[str] | None,
-    typer.Option("--replace-flag", metavar="FLAG=VALUE", help="Give an option of every command another value."),
+    typer.Option(
+        "--replace-flag", metavar="FLAG=VALUE", help="A new value for an option of every command; repeatable."
+    ),
 ]
 TrustCorpus = Annotated[
     bool,
     typer.Option(
         "--trust-corpus",
-        help="Run any command, without walls around the compiler and without default limits: for a corpus of your own.",
+        help="Run any command, without confining the compiler and without default limits: for a corpus of your own.",
     ),
 ]
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 
 
-def complete_compiler(incomplete: str) -> list[str]:
-    """List the compilers whose names or paths begin so, for a shell that completes ``--compiler``; none is run."""
+def _complete_compiler(incomplete: str) -> list[str]:
+    """List the compilers whose name or path starts with ``incomplete``, for shell completion; run none of them."""
     from mlgo_corpus.compilers.find import find_compilers, short_name
 
     found = [candidate.words[0] for candidate in find_compilers() if candidate.origin != "ziglang"]
@@ -51,8 +54,8 @@ def complete_compiler(incomplete: str) -> list[str]:
 
 
 def compiler_option(help: str, *, metavar: str = "PATH", show_default: str | bool = True) -> Any:  # noqa: A002
-    """Make ``--compiler``; ``help`` says what it is for."""
-    return typer.Option(metavar=metavar, help=help, show_default=show_default, autocompletion=complete_compiler)
+    """Return ``--compiler`` with this help text."""
+    return typer.Option(metavar=metavar, help=help, show_default=show_default, autocompletion=_complete_compiler)
 
 
 class EngineKind(StrEnum):
@@ -62,11 +65,13 @@ class EngineKind(StrEnum):
     RAY = "ray"
 
 
-Engine = Annotated[EngineKind, typer.Option(help="Who works: this machine, or a Ray cluster.")]
+Engine = Annotated[EngineKind, typer.Option(help="Where to run: on this machine, or on a Ray cluster.")]
 RayAddress = Annotated[
     str | None,
     typer.Option(
-        metavar="HOST:PORT", help="The Ray cluster.", show_default="what RAY_ADDRESS says, or this machine's cluster"
+        metavar="HOST:PORT",
+        help="The address of the Ray cluster.",
+        show_default="$RAY_ADDRESS, or this machine's cluster",
     ),
 ]
 Retries = Annotated[
@@ -74,7 +79,7 @@ Retries = Annotated[
     typer.Option(
         min=0,
         metavar="N",
-        help="Try again what took its worker process down.",
+        help="How often to retry work that killed its worker process.",
         show_default="1; on a cluster 2",
     ),
 ]
@@ -84,57 +89,59 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def jobs_option(what: str) -> Any:
-    """Give ``--jobs``, of which ``what`` says what is done side by side."""
+    """Return ``--jobs``; ``what`` is its help text: what runs in parallel."""
     return typer.Option("--jobs", "-j", min=1, help=what, show_default="all CPUs")
 
 
 def memory_limit_option(what: str) -> Any:
-    """Give ``--memory-limit`` of one ``what``; `parse_size` reads it."""
+    """Return ``--memory-limit`` for one ``what``; `parse_size` reads its value."""
     return typer.Option(
         "--memory-limit",
         metavar="SIZE",
-        help=f"The memory that one {what} may have, such as 2G. It may write 2G into one file.",
+        help=f"The memory limit of one {what}, such as 2G. A file that it writes is limited to 2G.",
         show_default="the machine's, shared among its CPUs, at least 4G",
     )
 
 
 def sample_option(do: str) -> Any:
-    """Give ``--sample``, where ``do`` is what is done to the modules."""
-    return typer.Option("--sample", metavar="N|FRACTION", help=f"{do} so many modules, of all sizes: 100, 0.1 or 10%.")
+    """Return ``--sample``; ``do`` is what the verb does to the modules."""
+    return typer.Option(
+        "--sample", metavar="N|FRACTION", help=f"{do} a sample of modules, of all sizes: 100, 0.1 or 10%."
+    )
 
 
 def module_filter_option(do: str) -> Any:
-    """Give ``--module-filter``, where ``do`` is what is done to the modules."""
-    return typer.Option("--module-filter", metavar="REGEX", help=f"{do} modules whose name matches.")
+    """Return ``--module-filter``; ``do`` is what the verb does to the modules."""
+    return typer.Option("--module-filter", metavar="REGEX", help=f"{do} only modules whose name matches.")
 
 
 def modules_file_option(do: str) -> Any:
-    """Give ``--modules-file``, where ``do`` is what is done to the modules."""
+    """Return ``--modules-file``; ``do`` is what the verb does to the modules."""
     return typer.Option(
-        "--modules-file", metavar="FILE", help=f"{do} the modules that are named in a file, one a line."
+        "--modules-file", metavar="FILE", help=f"{do} only the modules listed in this file, one per line."
     )
 
 
 def parse_size(text: str | None) -> int | None:
-    """Read a ``--memory-limit`` as people write it: ``500M``, ``2G``, in powers of 1024; None is none.
+    """Return the bytes of a ``--memory-limit`` such as ``500M`` or ``2G``, in powers of 1024; None if not given.
 
     Raises:
-        UsageError: it is no number of bytes.
+        UsageError: the text is not a size.
     """
     if text is None:
         return None
     match = _MEMORY.fullmatch(text.strip())
     size = 0.0 if match is None else float(match[1]) * _UNITS[match[2].upper()]
     if not 1 <= size < math.inf:
-        raise UsageError(f"--memory-limit {text}: expected a size such as 500M or 2G")
+        raise UsageError("expected a size such as 500M or 2G", option="memory_limit", value=text)
     return int(size)
 
 
 def engine_choice(kind: EngineKind, address: str | None, retries: int | None) -> EngineChoice:
-    """Put the engine's options together.
+    """Return the engine that the options choose.
 
     Raises:
-        UsageError: they do not go together.
+        UsageError: the options contradict each other.
     """
     from mlgo_corpus.engine.choice import EngineChoice
 
@@ -142,7 +149,7 @@ def engine_choice(kind: EngineKind, address: str | None, retries: int | None) ->
 
 
 def with_workers(progress: Update, engine: EngineChoice) -> Update:
-    """Let progress tell of a cluster, too: its workers, what is under way, and how much is done in a second."""
+    """Add a cluster's figures to the progress: workers, queued items, and items done per second."""
     if engine.kind == EngineKind.LOCAL:
         return progress
     began = time.monotonic()
@@ -160,7 +167,7 @@ def with_workers(progress: Update, engine: EngineChoice) -> Update:
 
 
 def worker_figures(engine: EngineChoice) -> dict[str, Any]:
-    """Give what the workers of a cluster did, for a result in JSON; nothing of this machine's."""
+    """Return the figures of a cluster's workers for the JSON result; empty for this machine."""
     if engine.kind == EngineKind.LOCAL:
         return {}
     figures = engine.status.figures

@@ -1,4 +1,4 @@
-"""``mlgo-corpus pack`` and ``unpack``: a corpus as Parquet files, and back."""
+"""``mlgo-corpus pack`` and ``unpack``: convert a corpus to Parquet files and back."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Annotated
 import typer
 
 from mlgo_corpus.cli.console import err, out, print_json, progress_bar, verb
+from mlgo_corpus.cli.options import JsonOutput, jobs_option
 from mlgo_corpus.files.text import human_bytes, visible
 
-# Text, not paths: a path would make s3:/ of s3://.
-Output = Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="The folder to make, or an s3:// URL.")]
-Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes.", show_default="all CPUs")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+# Text, not a path: Path turns s3:// into s3:/.
+_Output = Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="The folder to write, or an s3:// URL.")]
+_Jobs = Annotated[int | None, jobs_option("How many worker processes to run.")]
 
 
 @verb
 def pack(
-    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A corpus's folder.")],
-    output: Output,
-    jobs: Jobs = None,
+    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="The corpus folder.")],
+    output: _Output,
+    jobs: _Jobs = None,
     force: Annotated[bool, typer.Option("--force", help="Replace another packed corpus.")] = False,
-    json_output: Json = False,
+    json_output: JsonOutput = False,
 ) -> None:
     """Pack a corpus into Parquet files: one row per module, with its bitcode and its command.
 
-    For corpora of a million small files, for object storage, and for Hugging Face datasets. trace and ir2native take
-    the result as it is; unpack gives the corpus back, byte for byte.
+    For corpora of a million small files, for object storage, and for Hugging Face datasets. trace and ir2native read
+    packed corpora directly; unpack restores the corpus byte for byte.
     """
     from mlgo_corpus.pack import pack_corpus
 
@@ -45,13 +45,13 @@ def pack(
 
 @verb
 def unpack(
-    packed: Annotated[str, typer.Argument(metavar="PACKED", help="What pack made: a folder or an s3:// URL.")],
-    output: Annotated[str, typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to make.")],
-    jobs: Jobs = None,
+    packed: Annotated[str, typer.Argument(metavar="PACKED", help="A packed corpus: a folder or an s3:// URL.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to write.")],
+    jobs: _Jobs = None,
     force: Annotated[bool, typer.Option("--force", help="Replace another corpus.")] = False,
-    json_output: Json = False,
+    json_output: JsonOutput = False,
 ) -> None:
-    """Make a corpus's folder of a packed corpus again, byte for byte as it was."""
+    """Restore the folder of a packed corpus, byte for byte."""
     from mlgo_corpus.pack import unpack_corpus
 
     with progress_bar("unpacking") as progress:

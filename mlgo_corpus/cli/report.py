@@ -1,4 +1,4 @@
-"""``mlgo-corpus report``: one HTML page on corpora, datasets and tables."""
+"""``mlgo-corpus report``: make one HTML page on corpora, datasets and tables."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def report(
         list[str],
         typer.Argument(
             metavar="PATH...",
-            help="Corpora (also packed), datasets of decisions, tables of functions; or URLs of them.",
+            help="Corpora (also packed), datasets of decisions, tables of functions, or their URLs.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
         "report.html"
     ),
     title: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The page's title.", show_default="the names of what it tells of")
+        str | None, typer.Option(metavar="TEXT", help="The page's title.", show_default="the names of the inputs")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a page that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
-    """Make one HTML page that shows what is in a corpus or a dataset, and calls out what is odd.
+    """Make one HTML page that shows what is in a corpus or a dataset, and points out what is odd.
 
-    The page needs nothing but itself: no network, no other file. Two datasets of one task, two tables or two corpora
-    are also compared.
+    The page is self-contained: it needs no network and no other file. Two datasets of one task, two tables or two
+    corpora are also compared.
     """
     from mlgo_corpus.report import report_page
 
@@ -47,11 +47,11 @@ def report(
     if json_output:
         print_json(summary.as_json())
     else:
-        show_summary(summary)
+        _show_summary(summary)
 
 
-def show_summary(summary: ReportSummary) -> None:
-    """Print where the page is, and what it calls out."""
+def _show_summary(summary: ReportSummary) -> None:
+    """Print where the page is, and what it points out."""
     console = out()
     console.print(
         f"[bold]{plain(str(summary.output))}[/bold]: {counted(len(summary.sections), 'section')}, "

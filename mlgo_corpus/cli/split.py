@@ -1,4 +1,4 @@
-"""``mlgo-corpus split`` and ``mlgo-corpus dedup``: which modules belong together, and which are superfluous."""
+"""``mlgo-corpus split`` and ``mlgo-corpus dedup``: divide a corpus without leaks, and find redundant modules."""
 
 from __future__ import annotations
 
@@ -21,38 +21,41 @@ _SHOWN = 5
 
 @verb
 def split(
-    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A corpus folder, or a packed corpus or its URL.")],
+    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="The corpus: a folder, a packed corpus, or its URL.")],
     fractions: Annotated[
-        str, typer.Option(metavar="TRAIN,VALIDATION,TEST", help="The share of the modules on each side.")
+        str, typer.Option(metavar="TRAIN,VALIDATION,TEST", help="The shares of the modules on the three sides.")
     ] = "0.8,0.1,0.1",
-    seed: Annotated[int, typer.Option(min=0, help="Other seeds divide otherwise.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for the division.")] = 0,
     max_component: Annotated[
         float | None,
         typer.Option(
             metavar="FRACTION",
-            help="If modules that hang together would be more than this share: bodies that most modules have do not "
-            "count, as few as possible.",
+            help="The largest share of the modules in one group; to keep to it, the most common bodies are ignored, as "
+            "few as possible.",
         ),
     ] = None,
-    min_instructions: Annotated[int, typer.Option(min=0, help="Bodies of fewer instructions do not count.")] = 8,
+    min_instructions: Annotated[int, typer.Option(min=0, help="Ignore function bodies with fewer instructions.")] = 8,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="DIR", help="Make three corpora in DIR, train, validation and test; leave CORPUS."
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Write three corpora to DIR (train, validation, test), and leave CORPUS as it is.",
         ),
     ] = None,
     link: Link = False,
     copy: Copy = False,
     reference: Reference = False,
-    jobs: Annotated[int | None, jobs_option("Processes that read modules.")] = None,
+    jobs: Annotated[int | None, jobs_option("How many processes read modules.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace another split.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
     """Divide a corpus into train, validation and test so that nothing leaks.
 
-    Modules that share a function's body, whatever it is called, are on one side, and so is what hangs together with
-    them. Writes corpus_description.train.json and so on into the corpus, each of them a corpus for every verb, and the
-    column split of modules.parquet.
+    Modules that share a function's body, under whatever name, are on the same side, directly or through other modules.
+    Writes corpus_description.train.json and so on into the corpus, each of which every verb accepts as a corpus, and
+    the column split of modules.parquet.
     """
     from mlgo_corpus.corpus.split.sides import parse_fractions
     from mlgo_corpus.split import split_corpus
@@ -73,12 +76,12 @@ def split(
     if json_output:
         print_json(report.as_json())
     else:
-        show_split(report)
+        _show_split(report)
     raise typer.Exit(EXIT_FAILED if report.problems else 0)
 
 
-def show_split(report: SplitReport) -> None:
-    """Print how a corpus was divided, and what that lets through."""
+def _show_split(report: SplitReport) -> None:
+    """Print how a corpus was divided, and what leaks."""
     console = out()
     total = sum(report.modules.values())
     there = ", as before" if report.unchanged else ""
@@ -98,7 +101,7 @@ def show_split(report: SplitReport) -> None:
     )
     if report.limit is not None:
         console.print(
-            f"{report.ignored_bodies} bodies did not count, as more than {counted(report.limit, 'module')} have them"
+            f"{report.ignored_bodies} bodies were ignored, as more than {counted(report.limit, 'module')} have them"
         )
     leaks = table("modules not in train that share a body with train", "modules", "functions")
     leaks.add_row("this split", *(f"{value:.1%}" for value in (report.leakage.modules, report.leakage.functions)))
@@ -115,44 +118,49 @@ def show_split(report: SplitReport) -> None:
         share = report.largest_group / total
         why = f"one group has {share:.0%} of the modules: " if share > max(report.fractions) else ""
         err().print(
-            f"[yellow]hint:[/yellow] the sides are not what was wanted; {why}--max-component 0.1 lets bodies that most "
-            "modules have not count, --min-instructions small ones"
+            f"[yellow]hint:[/yellow] the shares are not as requested; {why}--max-component 0.1 ignores the most common "
+            "bodies, --min-instructions small ones"
         )
 
 
 @verb
 def dedup(
     corpus: Annotated[
-        str, typer.Argument(metavar="CORPUS", help="A corpus folder, or a packed corpus or its URL; it is not changed.")
+        str, typer.Argument(metavar="CORPUS", help="The corpus: a folder, a packed corpus, or its URL; not changed.")
     ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="CORPUS", help="A corpus without the duplicates.", show_default="none"),
+        typer.Option(
+            "--output", "-o", metavar="CORPUS", help="The corpus to write, without the duplicates.", show_default="none"
+        ),
     ] = None,
     near: Annotated[
         float | None,
         typer.Option(
             metavar="FRACTION",
-            help="Also drop modules of whose instructions this share is in functions of a kept module, such as 0.95.",
+            help="Also drop modules with this share of their instructions in functions of a kept module, such as 0.95.",
         ),
     ] = None,
     ignore_commands: Annotated[
         bool,
-        typer.Option("--ignore-commands", help="Modules of the same bitcode are the same, whatever their commands."),
+        typer.Option(
+            "--ignore-commands", help="Treat modules with the same bitcode as duplicates, whatever their commands."
+        ),
     ] = False,
     min_instructions: Annotated[
-        int, typer.Option(min=0, help="With --near: functions of fewer instructions are not compared.")
+        int, typer.Option(min=0, help="With --near: ignore functions with fewer instructions.")
     ] = 8,
     link: Link = False,
     copy: Copy = False,
     reference: Reference = False,
-    jobs: Annotated[int | None, jobs_option("Processes that read modules.")] = None,
+    jobs: Annotated[int | None, jobs_option("How many processes read modules.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace another corpus.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
-    """Find modules that another one makes superfluous, and make a corpus without them.
+    """Find redundant modules, and make a corpus without them.
 
-    The same bitcode and command as an earlier module; with --near, also those nearly contained in a larger one.
+    A module is redundant if an earlier one has the same bitcode and command; with --near, also if it is nearly
+    contained in a larger one.
     """
     from mlgo_corpus.dedup import dedup_corpus
 
@@ -171,12 +179,12 @@ def dedup(
     if json_output:
         print_json(report.as_json())
     else:
-        show_dedup(report, near=near is not None)
+        _show_dedup(report, near=near is not None)
     raise typer.Exit(EXIT_FAILED if report.problems else 0)
 
 
-def show_dedup(report: DedupReport, *, near: bool) -> None:
-    """Print what was dropped and why."""
+def _show_dedup(report: DedupReport, *, near: bool) -> None:
+    """Print which modules were dropped, and why."""
     console = out()
     there = ", as before" if report.unchanged else ""
     console.print(

@@ -1,4 +1,4 @@
-"""``mlgo-corpus stats``: what is in a corpus."""
+"""``mlgo-corpus stats``: show what is in a corpus."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BAR = 32
 _GROUPS_SHOWN = 20
 
 
-class GroupedBy(StrEnum):
+class _GroupedBy(StrEnum):
     """The values of ``--by``."""
 
     FOLDER = "folder"
@@ -31,14 +31,16 @@ class GroupedBy(StrEnum):
 
 @verb
 def stats(
-    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A corpus folder, or a packed corpus or its URL.")],
-    by: Annotated[GroupedBy | None, typer.Option(help="Also sum up by this.")] = None,
-    depth: Annotated[int, typer.Option(min=1, help="With --by folder: so many folders of a module's name.")] = 1,
+    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="The corpus: a folder, a packed corpus, or its URL.")],
+    by: Annotated[_GroupedBy | None, typer.Option(help="Also sum up the modules by this property.")] = None,
+    depth: Annotated[
+        int, typer.Option(min=1, help="With --by folder: how many leading folders of a module's name to group by.")
+    ] = 1,
     json_output: JsonOutput = False,
 ) -> None:
-    """Say what is in a corpus: modules, bytes, functions, sizes, duplicates, what was left out and why.
+    """Show what is in a corpus: modules, bytes, functions, sizes, duplicates, what was left out and why.
 
-    Everything comes from modules.parquet, at once; only a corpus that has none is read.
+    The figures come from modules.parquet; only a corpus without that file is read in full.
     """
     from mlgo_corpus.stats import corpus_stats
 

@@ -1,4 +1,4 @@
-"""``mlgo-corpus toolchain``: which compilers there are, what each can do, and one that writes training logs."""
+"""``mlgo-corpus toolchain``: list compilers and what each can do, and build one that writes training logs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mlgo_corpus.compilers.probe import Toolchain
     from mlgo_corpus.toolchain import BuildReport
 
-# The table's other columns, and a short path.
+# Wide enough for the table's other columns and a short path.
 _LEAST_WIDTH: Final = 80
 
 toolchain_app = typer.Typer(
@@ -29,21 +29,23 @@ toolchain_app = typer.Typer(
 )
 
 
-@toolchain_app.command("list")
+@toolchain_app.command("list", short_help="List the compilers found, and what each can do.")
 @verb
-def list_command(
+def _list_command(
     compiler: Annotated[
         str | None,
-        compiler_option("Look at this one first: a program, a command or a toolchain's folder."),
+        compiler_option("A compiler to list first: a program, a command or a toolchain's folder."),
     ] = None,
-    refresh: Annotated[bool, typer.Option("--refresh", help="Try again what was found out before.")] = False,
-    jobs: Annotated[int | None, jobs_option("Compilers to try side by side.")] = None,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Probe every compiler again, ignoring cached results.")
+    ] = False,
+    jobs: Annotated[int | None, jobs_option("How many compilers to probe at once.")] = None,
     json_output: JsonOutput = False,
 ) -> None:
-    """List the compilers found, and what each can do: tried on ten lines of C, not told from its version.
+    """List the compilers found, and what each can do: probed on ten lines of C, not guessed from the version.
 
-    Looked for: --compiler, $MLGO_CORPUS_COMPILER, what 'toolchain build' made, clang and clang-N on PATH and where
-    packages put LLVM, and ziglang from pip. The exit code is 1 where no compiler works.
+    The candidates are --compiler, $MLGO_CORPUS_COMPILER, results of 'toolchain build', clang and clang-N on PATH and
+    where packages install LLVM, and ziglang from pip. The exit code is 1 if no compiler works.
     """
     from mlgo_corpus.toolchain import list_toolchains
 
@@ -58,7 +60,7 @@ def list_command(
 
 
 def show_toolchains(found: Sequence[Toolchain]) -> None:
-    """Print what compilers there are, and what each can do."""
+    """Print the compilers, and what each can do."""
     from rich.markup import escape
 
     working = [toolchain for toolchain in found if toolchain.problem is None]
@@ -77,7 +79,7 @@ def show_toolchains(found: Sequence[Toolchain]) -> None:
                 _versions(toolchain.reads_bitcode),
             )
         console = out()
-        # A terminal that is narrower breaks the lines: better than a table without the compilers' names.
+        # A narrower terminal breaks the lines: better than a table without the compilers' names.
         console.width = max(console.width, _LEAST_WIDTH)
         console.print(rows)
     for toolchain in found:
@@ -91,7 +93,7 @@ def show_toolchains(found: Sequence[Toolchain]) -> None:
 
 
 def command_of(toolchain: Toolchain) -> str:
-    """Show what to type: zig's clang lies deep in a folder of Python packages."""
+    """Return the command to type: zig's clang is deep in a folder of Python packages."""
     if toolchain.origin == "ziglang":
         return "python -m ziglang cc"
     return visible(shlex.join(toolchain.driver))
@@ -116,12 +118,14 @@ def _versions(versions: Sequence[int]) -> str:
     return " ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs) or "-"
 
 
-@toolchain_app.command("build")
+@toolchain_app.command("build", short_help="Build clang, opt and llc that write training logs.")
 @verb
-def build_command(
+def _build_command(
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="The folder to make.", show_default="one in the cache"),
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="The folder to write.", show_default="a folder in the cache"
+        ),
     ] = None,
     llvm_config: Annotated[
         str | None,
@@ -131,17 +135,17 @@ def build_command(
     ] = None,
     llvm_source: Annotated[
         str,
-        typer.Option(metavar="DIR", help="LLVM's sources, of the same version: a tree, an archive of one, or apt."),
+        typer.Option(metavar="DIR", help="LLVM's sources of the same version: a folder, an archive, or apt."),
     ] = "apt",
-    install: Annotated[bool, typer.Option("--install", help="Install the packages that are missing.")] = False,
-    jobs: Annotated[int | None, jobs_option("Compilers to run at a time.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace what else is in the folder.")] = False,
+    install: Annotated[bool, typer.Option("--install", help="Install missing packages.")] = False,
+    jobs: Annotated[int | None, jobs_option("How many compilers to run at once.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace other contents of the folder.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
-    """Build a development-mode clang, opt and llc: compilers that write training logs, in about a minute.
+    """Build a development-mode clang, opt and llc, which write training logs, in about a minute.
 
-    Twenty files of LLVM's sources are compiled and linked with the static libraries of an installed LLVM. The result
-    is tried before it is called done. Run again, it goes on where it stopped.
+    Compiles twenty files of LLVM's sources, links them with the static libraries of an installed LLVM, and tests the
+    result. After an interruption, the same command continues where it stopped.
     """
     from mlgo_corpus.toolchain import build_toolchain
 
@@ -163,7 +167,7 @@ def build_command(
 
 @contextmanager
 def _phases() -> Iterator[Callable[[str, int, int], None]]:
-    """Show one bar after the other, one for each phase; where there is no terminal, a line when a phase begins."""
+    """Show one bar per phase; without a terminal, a line when a phase begins."""
     with ExitStack() as bars:
         current = ""
         update: Callable[[int, int], None]

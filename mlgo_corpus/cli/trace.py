@@ -1,4 +1,4 @@
-"""``mlgo-corpus trace``: run a compiler over a corpus, and get a dataset of its decisions."""
+"""``mlgo-corpus trace``: run a compiler over a corpus, and record a dataset of its decisions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mlgo_corpus.runs.trace.run import TraceReport
 
 
-class TaskName(StrEnum):
+class _TaskName(StrEnum):
     """The values of ``--task``."""
 
     INLINING = "inlining"
@@ -44,7 +44,7 @@ class TaskName(StrEnum):
     PRIORITY = "regalloc-priority"
 
 
-class Via(StrEnum):
+class _Via(StrEnum):
     """The values of ``--via``."""
 
     AUTO = "auto"
@@ -61,41 +61,43 @@ def _complete_policy(incomplete: str) -> list[str]:
 
 @verb
 def trace(
-    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A corpus's folder; packed, or an s3:// URL.")],
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="DATASET", help="The folder to make, or an s3:// URL.")
+    corpus: Annotated[
+        str, typer.Argument(metavar="CORPUS", help="The corpus: a folder, a packed corpus, or its s3:// URL.")
     ],
-    task: Annotated[TaskName, typer.Option(help="Whose decisions.")] = TaskName.INLINING,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DATASET", help="The folder to write, or an s3:// URL.")
+    ],
+    task: Annotated[_TaskName, typer.Option(help="The optimisation whose decisions to record.")] = _TaskName.INLINING,
     policy: Annotated[
         str,
         typer.Option(
             metavar="NAME",
             autocompletion=_complete_policy,
-            help="Who decides: default, never, always or random:P (inlining), first or random (register allocation), "
-            "or module:attribute of your own.",
+            help="The policy that decides: default; never, always or random:P (inlining); first or random (register "
+            "allocation); or your own, as module:attribute.",
         ),
     ] = "default",
     via: Annotated[
-        Via, typer.Option(help="How the decisions are seen: by the compiler's training log, or live.")
-    ] = Via.AUTO,
+        _Via, typer.Option(help="How to record the decisions: from the compiler's training log, or in a live session.")
+    ] = _Via.AUTO,
     compiler: Annotated[
         str | None,
-        compiler_option("The clang to run.", show_default="the best one that 'toolchain list' shows"),
+        compiler_option("The clang to run.", show_default="the best one in 'toolchain list'"),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of random policies and of the sample.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for random policies and for --sample.")] = 0,
     add_flag: AddFlags = None,
     delete_flag: DeleteFlags = None,
     replace_flag: ReplaceFlags = None,
     trust_corpus: TrustCorpus = False,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="What one compile may take.")] = 60.0,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="The time limit of one compile.")] = 60.0,
     memory_limit: Annotated[str | None, memory_limit_option("compile")] = None,
     retries: Annotated[
         int | None,
         typer.Option(
             min=0,
             metavar="N",
-            help="Try a compile again that crashed or took too long, and what took its worker process down.",
-            show_default="no compile; a worker's work once, on a cluster twice",
+            help="How often to retry a compile that crashed or timed out, and work that killed its worker process.",
+            show_default="compiles 0; workers 1, on a cluster 2",
         ),
     ] = None,
     sample: Annotated[str | None, sample_option("Trace")] = None,
@@ -103,36 +105,37 @@ def trace(
     modules_file: Annotated[Path | None, modules_file_option("Trace")] = None,
     verify_default: Annotated[
         bool,
-        typer.Option("--verify-default", help="Fail unless every object equals the plain compile's."),
+        typer.Option("--verify-default", help="Exit with 1 unless every object equals that of the plain compile."),
     ] = False,
     keep_logs: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep the training logs there, too, as MODULE.log.")
+        Path | None, typer.Option(metavar="DIR", help="Also write the training logs to this folder, as MODULE.log.")
     ] = None,
     keep_objects: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Keep the objects there, as MODULE; as MODULE.o if other modules are below it."
+            metavar="DIR",
+            help="Also write the objects to this folder, as MODULE; as MODULE.o if MODULE is also a folder of modules.",
         ),
     ] = None,
-    jobs: Annotated[int | None, jobs_option("Compilers at a time.")] = None,
+    jobs: Annotated[int | None, jobs_option("How many compilers to run at once.")] = None,
     engine: Engine = EngineKind.LOCAL,
     ray_address: RayAddress = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Start over, and replace a dataset that was made otherwise.")
+        bool, typer.Option("--force", help="Start over, replacing a dataset made with other options.")
     ] = False,
     json_output: JsonOutput = False,
 ) -> None:
-    """Run a compiler over a corpus, and make a dataset of its decisions and of the sizes they led to.
+    """Run a compiler over a corpus, and record its decisions and the sizes they lead to.
 
     Every module is compiled twice with its own command: plainly, and with its decisions logged (by a development-mode
-    clang, see 'toolchain build') or made by a policy (live, by any clang since LLVM 17). Run it again after an
-    interruption: it goes on.
+    clang, see 'toolchain build') or made by a policy (in a live session with any clang since LLVM 17). After an
+    interruption, the same command continues where it stopped.
     """
     from mlgo_corpus.policies.policy import import_from_here
     from mlgo_corpus.trace import trace_corpus
 
     if verify_default and policy != "default":
-        raise UsageError(f"--verify-default: the policy is {policy}; another than default gives other objects")
+        raise UsageError(f"--verify-default: requires --policy default, found {policy}")
     chosen = engine_choice(engine, ray_address, retries)
     import_from_here()
     with stdout_is_ours(), progress_bar("tracing") as bar:
@@ -182,7 +185,7 @@ def trace(
 
 
 def show_report(report: TraceReport) -> None:
-    """Print what a trace did, and what to do with it."""
+    """Print a trace's report, its hints, and a query to start with."""
     from rich.markup import escape
 
     from mlgo_corpus.files.text import printable
@@ -208,7 +211,7 @@ def show_report(report: TraceReport) -> None:
             f"text: {report.text_size} bytes, {report.baseline_text_size} by the plain compile ({change:+.2f} %); "
             f"{report.faithful} of {counted(report.traced, 'object')} {_equal(report.traced)} the plain compile's"
         )
-    if report.modules > len(report.slowest) > 0:  # of a few modules, modules.parquet tells all
+    if report.modules > len(report.slowest) > 0:  # few modules: modules.parquet is enough
         slow = table("slowest modules", "seconds", "decisions")
         for module, seconds, decisions in report.slowest:
             slow.add_row(plain(printable(module)), f"{seconds:.2f}", str(decisions))
@@ -228,14 +231,14 @@ _WAYS = {"training-log": "its training logs", "interactive": "live sessions"}
 
 
 def example_query(report: TraceReport) -> str:
-    """Give a query over the dataset that can be run as it stands."""
+    """Return a query over the dataset that DuckDB runs as it is."""
     folder = f"{report.output}/modules.parquet".replace("'", "''")
     return f"SELECT module, observations, text_size, reward FROM '{folder}' ORDER BY reward DESC"  # noqa: S608 - shown
 
 
 def _unfaithful(report: TraceReport) -> str:
     differ = f"{report.traced - report.faithful} of {counted(report.traced, 'object')} differ from the plain compile's"
-    return f"{differ}: what decided was not LLVM's own heuristic; modules.parquet says of which: faithful is false"
+    return f"{differ}: LLVM's own heuristic did not decide there; in modules.parquet, their faithful is false"
 
 
 def _equal(number: int) -> str:

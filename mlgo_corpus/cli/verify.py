@@ -1,4 +1,4 @@
-"""``mlgo-corpus verify``: whether a corpus is what it says it is."""
+"""``mlgo-corpus verify``: check a corpus, and rebuild its modules."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mlgo_corpus.runs.rebuild.run import RebuildReport
     from mlgo_corpus.verify import VerifyReport
 
-# A rate says something only of what took a while.
+# A rate is meaningful only for longer runs.
 _LONG_ENOUGH_S = 0.5
 
 
@@ -41,7 +41,7 @@ _LONG_ENOUGH_S = 0.5
 def verify(
     corpus: Annotated[
         str,
-        typer.Argument(metavar="CORPUS", help="A corpus's folder, or a manifest in it, or a packed corpus or its URL."),
+        typer.Argument(metavar="CORPUS", help="The corpus: a folder, a manifest in it, a packed corpus, or its URL."),
     ],
     output: Annotated[
         Path | None,
@@ -49,52 +49,54 @@ def verify(
             "--output",
             "-o",
             metavar="FILE",
-            help="A Parquet file for the rows, one of each module; of a rebuild by default rebuild.parquet in CORPUS.",
+            help="The Parquet file to write, one row per module; with --rebuild, rebuild.parquet in CORPUS by default.",
         ),
     ] = None,
     rebuild: Annotated[
         bool,
         typer.Option(
-            "--rebuild", help="Compile every module again, and compare with the object it was extracted from."
+            "--rebuild", help="Compile every module again, and compare it with the object that it was extracted from."
         ),
     ] = False,
     build_dir: Annotated[
         list[Path] | None,
-        typer.Option(metavar="DIR", help="Where the objects are; repeat for more.", show_default="the current folder"),
+        typer.Option(
+            metavar="DIR", help="A folder with the build's objects; repeatable.", show_default="the current folder"
+        ),
     ] = None,
     compiler: Annotated[
         str | None,
         compiler_option("The clang to rebuild with.", show_default="each module's own version"),
     ] = None,
     trust_corpus: TrustCorpus = False,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="What one compile may take.")] = 300.0,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="The time limit of one compile.")] = 300.0,
     memory_limit: Annotated[str | None, memory_limit_option("compile")] = None,
     sample: Annotated[str | None, sample_option("Check")] = None,
-    seed: Annotated[int, typer.Option(help="Of the sample.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for --sample.")] = 0,
     module_filter: Annotated[str | None, module_filter_option("Check")] = None,
     modules_file: Annotated[Path | None, modules_file_option("Check")] = None,
-    jobs: Annotated[int | None, jobs_option("Modules at a time.")] = None,
+    jobs: Annotated[int | None, jobs_option("How many modules to process at once.")] = None,
     engine: Engine = EngineKind.LOCAL,
     ray_address: RayAddress = None,
     retries: Retries = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
-    """Check that every file of a corpus is there, whole, and what the corpus's own table says.
+    """Check that every file of a corpus exists, is whole, and matches the corpus's own table.
 
-    Bitcode is walked to its end, and which LLVM reads it is told from the file itself: no LLVM is needed. Corpora made
-    by upstream's tools have no table, and are checked for what their files tell.
+    Bitcode is read to its end, and the file itself shows which LLVM can read it: no LLVM is needed. Corpora made by
+    upstream's tools have no table; their files are checked on their own.
 
-    With --rebuild, every module is compiled with its own command, and the object compared with the one in the build.
-    Interrupted, the same command goes on.
+    With --rebuild, every module is compiled with its own command, and its object compared with the one in the build.
+    After an interruption, the same command continues where it stopped.
     """
     from mlgo_corpus.verify import verify_corpus
 
     only = {"--build-dir": build_dir, "--compiler": compiler, "--memory-limit": memory_limit, "--retries": retries}
     if not rebuild and (given := next((option for option, value in only.items() if value is not None), None)):
-        raise UsageError(f"{given}: belongs to --rebuild")
+        raise UsageError(f"{given}: requires --rebuild")
     if engine is not EngineKind.LOCAL and not rebuild:
-        raise UsageError(f"--engine {engine}: belongs to --rebuild")
+        raise UsageError(f"--engine {engine}: requires --rebuild")
     chosen = engine_choice(engine, ray_address, retries)
     with stdout_is_ours(), progress_bar("checking") as progress:
         rebuilding = with_workers(progress, chosen)
@@ -127,7 +129,7 @@ def verify(
 
 
 def show_report(report: VerifyReport) -> None:
-    """Print what was found."""
+    """Print a check's report, and that of a rebuild."""
     from mlgo_corpus.corpus.verify import VerifyReason, status_of
 
     console = out()
@@ -159,7 +161,7 @@ def show_report(report: VerifyReport) -> None:
 
 
 def show_certificate(report: RebuildReport) -> None:
-    """Print what came of compiling the modules again."""
+    """Print a rebuild's report and hints."""
     console = out()
     kept = f", {report.resumed} of them by an earlier run" if report.resumed else ""
     console.print(

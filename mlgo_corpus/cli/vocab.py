@@ -1,4 +1,4 @@
-"""``mlgo-corpus vocab``: the quantiles by which a model normalises features."""
+"""``mlgo-corpus vocab``: write the quantiles by which a model normalises features."""
 
 from __future__ import annotations
 
@@ -15,35 +15,38 @@ from mlgo_corpus.files.text import counted, visible
 @verb
 def vocab(
     dataset: Annotated[
-        str, typer.Argument(metavar="DATASET", help="What trace or logs-to-parquet made; or its s3:// URL.")
+        str, typer.Argument(metavar="DATASET", help="A dataset from trace or logs-to-parquet, or its s3:// URL.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to make.")],
-    buckets: Annotated[int, typer.Option(min=1, metavar="N", help="How many quantiles.")] = 1000,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
+    buckets: Annotated[int, typer.Option(min=1, metavar="N", help="The number of quantiles per feature.")] = 1000,
     feature: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Only this feature; repeat for more.",
-            show_default="all that models normalise",
+            help="Only this feature; repeatable.",
+            show_default="all features that models normalise",
         ),
     ] = None,
-    unique: Annotated[bool, typer.Option("--unique", help="Write equal quantiles once.")] = False,
+    unique: Annotated[bool, typer.Option("--unique", help="Write equal quantiles only once.")] = False,
     sample: Annotated[
-        float | None, typer.Option(metavar="FRACTION", help="Read a part of the observations.", show_default="all")
+        float | None,
+        typer.Option(metavar="FRACTION", help="The share of the observations to read.", show_default="all"),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Another sample.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed for --sample.")] = 0,
     module_filter: Annotated[str | None, module_filter_option("Read")] = None,
     modules_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Read modules named in a file, one a line, or in a corpus's manifest."),
+        typer.Option(
+            metavar="FILE", help="Read only the modules listed in this file, one per line, or in this corpus manifest."
+        ),
     ] = None,
-    jobs: Annotated[int | None, jobs_option("Worker processes.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a vocabulary that is there.")] = False,
+    jobs: Annotated[int | None, jobs_option("How many worker processes to run.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing vocabulary.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
-    """Write each feature's quantiles, as ml-compiler-opt's models read them: FEATURE.buckets.
+    """Write each feature's quantiles as ml-compiler-opt's models read them: FEATURE.buckets.
 
-    They are exactly those of numpy.quantile, and memory stays bounded.
+    They equal those of numpy.quantile exactly, in bounded memory.
     """
     from mlgo_corpus.vocab import write_vocabulary
 

@@ -471,7 +471,7 @@ def test_an_interrupted_build_leaves_no_process_and_is_taken_over(
         process.send_signal(number)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    assert said == "mlgo-corpus: interrupted; what is whole is kept, and the same command goes on from there\n"
+    assert said == "mlgo-corpus: interrupted; finished work is kept, and the same command continues from there\n"
     assert wait_for_group_to_end(int((work / "pid").read_text()))
     assert not (tmp_path / "corpus" / "corpus_description.json").exists()
     report = build_json(work, llvm22, "--", "true")

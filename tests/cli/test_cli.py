@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,11 @@ def test_help_names_every_verb_and_imports_nothing_heavy() -> None:
     assert done.returncode == 0
     for verb in ("demo", "extract", "explain"):
         assert f"\n  {verb} " in done.stdout
+    headings = re.findall(r"^(\w.*):$", done.stdout, flags=re.MULTILINE)
+    assert headings[:2] == ["Options", "Get data"]
+    assert len(headings) == len(set(headings)) < 10, "each heading once, and no verb without one"
+    assert "None" not in headings
+    assert len({len(name) for name in re.findall(r"^  [a-z0-9-]+  +", done.stdout, flags=re.MULTILINE)}) == 1
     code = (
         "import sys\n"
         "from mlgo_corpus.cli.main import app\n"

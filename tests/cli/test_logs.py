@@ -37,7 +37,7 @@ def test_there_and_back(tmp_path: Path) -> None:
     assert lines[6] == f"DuckDB: {query}"
 
     done = mlgo("logs-to-parquet", LOGS, "--output", "d", "--group-by-header", cwd=tmp_path)
-    assert done.stdout.splitlines()[5] == "it was there already, made from the same logs; --force makes it again"
+    assert done.stdout.splitlines()[5] == "the dataset exists already, made from the same logs; --force makes it again"
 
     done = mlgo("parquet-to-logs", "d/inlining", "--output", "back", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -114,21 +114,21 @@ def test_what_went_wrong_is_said_on_stderr(tmp_path: Path) -> None:
     assert lines[0] == "0 [b]é.log: byte 0: expected a log's header, found 'junk'"
     assert all(re.match(rf"{number} \[b\]é\.log: byte \d+: ", lines[number]) for number in range(1, 5))
     assert lines[5:] == [
-        "and 2 more logs; modules.parquet tells of each",
+        "and 2 more logs; modules.parquet lists each",
         "hint: 7 logs of 8 not converted; --allow-truncated keeps the whole observations of damaged ones",
     ]
     assert done.stdout.splitlines()[2].split()[:2] == ["d", "1"]
     done = mlgo("logs-to-parquet", "logs", "-o", "e", "--allow-truncated", cwd=tmp_path)
     assert done.returncode == 1
     more, damaged, hint = done.stderr.splitlines()[5:]
-    assert more == "and 2 more logs; modules.parquet tells of each"
+    assert more == "and 2 more logs; modules.parquet lists each"
     assert re.fullmatch(r"6 damaged logs: whole observations kept, \d+ B dropped", damaged)
     assert hint == "hint: 1 log of 8 not converted"
     done = mlgo("parquet-to-logs", "e", "-o", "back", cwd=tmp_path)
     assert done.returncode == 0
     assert done.stderr.splitlines() == [
         "hint: 1 log could not be read when the dataset was made",
-        "hint: 6 logs not as it was: the dataset was made with --allow-truncated or --context-regex",
+        "hint: 6 logs not restored in full: the dataset was made with --allow-truncated or --context-regex",
     ]
 
 

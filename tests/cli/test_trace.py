@@ -224,7 +224,7 @@ ERRORS = {
     "keep-in-a-file": ("--keep-logs k --keep-objects binary", "binary: expected a folder, found a file"),
     "policy-file": ("--policy ./noisy.py:Never", "expected a module, not a file: noisy:Never, in the file's folder"),
     "policy-leaves": ("--policy noisy:Leaves", "--policy noisy:Leaves: SystemExit: bye"),
-    "verify": ("--verify-default --policy never", "the policy is never; another than default gives other objects"),
+    "verify": ("--verify-default --policy never", "requires --policy default, found never"),
     "output-file": ("--output binary", "binary: expected a folder, found a file"),
     "output-corpus": ("--output corpus", "is not empty, and not a dataset: it holds a.o.bc; name another folder"),
 }
@@ -271,7 +271,7 @@ def test_ctrl_c_is_one_line_and_the_same_command_goes_on(terminal: Terminal) -> 
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, "")
-    assert err == "mlgo-corpus: interrupted; what is whole is kept, and the same command goes on from there\n"
+    assert err == "mlgo-corpus: interrupted; finished work is kept, and the same command continues from there\n"
     done = terminal.trace("--via", "interactive", "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout)["resumed"] >= 1

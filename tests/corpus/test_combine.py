@@ -460,7 +460,7 @@ def test_the_json_is_the_report(tmp_path: Path) -> None:
         (["--output", "x"], 2, "expected CORPUS... --output DIR, or --root DIR"),
         (
             ["one", "--root", "."], 2,
-            "--root DIR: stands alone; without it: mlgo-corpus combine CORPUS... --output DIR",
+            "--root DIR: expected alone; without it: mlgo-corpus combine CORPUS... --output DIR",
         ),
         (["one", "--output", "x", "--link", "--copy"], 2, "--link and --copy: expected one of them"),
         (["one", "--output", "one"], 2, "--output one: overlaps one; name a folder apart from it"),

@@ -321,7 +321,7 @@ def test_the_json_is_the_report(tmp_path: Path) -> None:
         (["in", "--default-args", "x", "--copy", "--reference"], "--copy and --reference: expected one of them"),
         (["in", "--default-args", "x", "--output", "file"], "file: expected a folder, found a file"),
         (["in", "--default-args", "x", "--output", "in/x"], "--output in/x: overlaps in; name a folder apart from it"),
-        (["in", "--default-args", "x", "--copy"], "--copy: is of --output, which is not given"),
+        (["in", "--default-args", "x", "--copy"], "--copy: requires --output"),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -159,7 +159,7 @@ def test_small_bodies_and_common_ones_need_not_count(small: Path) -> None:
 def test_a_group_larger_than_its_side_is_told(small: Path) -> None:
     done = mlgo("split", small, "--fractions", "0.34,0.33,0.33", "--min-instructions", "0")
     assert done.returncode == 0
-    assert "hint: the sides are not what was wanted" in done.stderr
+    assert "hint: the shares are not as requested" in done.stderr
     assert "--max-component" in done.stderr
 
 

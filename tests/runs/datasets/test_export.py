@@ -688,8 +688,8 @@ def test_the_command_says_what_was_not_written(dataset: Path, tmp_path: Path) ->
     assert done.returncode == 1
     assert done.stdout.splitlines()[2].split()[:2] == ["t", "1"]
     assert done.stderr.splitlines() == [
-        "hint: of 1 module the dataset has nothing, because their runs failed",
-        "2 sequences not written: no reward is known of their modules; modules.parquet tells why",
+        "hint: the dataset has no data of 1 module, because their runs failed",
+        "2 sequences not written: the reward of their modules is unknown; see modules.parquet for the reason",
     ]
 
 

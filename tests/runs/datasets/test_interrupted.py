@@ -357,7 +357,7 @@ def test_a_signal(
     assert process.returncode == 128 + number
     assert (out, err) == (
         "",
-        "mlgo-corpus: interrupted; what is whole is kept, and the same command goes on from there\n",
+        "mlgo-corpus: interrupted; finished work is kept, and the same command continues from there\n",
     )
     assert bool(children) == (name == "d")
     assert not any(Path(f"/proc/{child}").exists() for child in children)

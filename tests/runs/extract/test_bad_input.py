@@ -398,7 +398,7 @@ def test_a_signal_says_what_is_kept_and_leaves_no_process(many: Path, tmp_path: 
         out, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert out == ""
-    assert err == "mlgo-corpus: interrupted; what is whole is kept, and the same command goes on from there\n"
+    assert err == "mlgo-corpus: interrupted; finished work is kept, and the same command continues from there\n"
     assert children
     assert not any(Path(f"/proc/{child}").exists() for child in children)
     assert not (corpus / ".mlgo-corpus/tmp").exists()

@@ -332,7 +332,7 @@ def test_the_verb(llvm22: Llvm, compile_c: Compile, tmp_path: Path) -> None:
     assert bad.exit_code == 1
     assert "a.o: fails: unknown_option: " in bad.stderr
     alone = runner.invoke(app, ["verify", str(corpus), "--build-dir", str(tmp_path)])
-    assert (alone.exit_code, alone.stderr) == (2, "mlgo-corpus: error: --build-dir: belongs to --rebuild\n")
+    assert (alone.exit_code, alone.stderr) == (2, "mlgo-corpus: error: --build-dir: requires --rebuild\n")
 
 
 def compiler(version: str, vendor: str = "") -> RebuildCompiler:

@@ -725,7 +725,7 @@ def test_the_command_line(small: Path, llvm22: Llvm, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "expected a CORPUS and --output TABLE (or --describe)"),
+        ((), "expected CORPUS and --output TABLE, or --describe"),
         (("corpus", "-o", "t", "--features", "x"), "--features x: expected all, or some of"),
         (("corpus", "-o", "t", "--fractions", "1,1,1"), "--fractions 1,1,1: expected three numbers"),
         (("corpus", "-o", "t", "--snapshot", "x"), "Invalid value for '--snapshot'"),

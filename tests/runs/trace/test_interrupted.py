@@ -312,7 +312,7 @@ def test_a_signal(tmp_path: Path, fake: Path, stage: Callable[..., Any], number:
     assert process.returncode == 128 + number
     assert (out, err) == (
         "",
-        "mlgo-corpus: interrupted; what is whole is kept, and the same command goes on from there\n",
+        "mlgo-corpus: interrupted; finished work is kept, and the same command continues from there\n",
     )
     all_end(tmp_path, process.pid)
     assert finished(tmp_path / "out") == {"a"}
