@@ -546,7 +546,7 @@ def test_flags(trace22: Trace, tmp_path: Path) -> None:
         ({"module_filter": "nothing"}, ": no module is left"),
         ({"sample": "0"}, "--sample 0: expected a number of modules, or a fraction"),
         ({"via": "training-log"}, "training logs of inlining need a compiler made by 'mlgo-corpus toolchain build'"),
-        ({"task": "regalloc-priority"}, "with any other, name a --policy: first, random or module:attribute"),
+        ({"task": "regalloc-priority"}, "with any other, name a `policy`: first, random or module:attribute"),
         ({"compiler": "no-such-clang"}, "no-such-clang: no such program"),
     ],
 )
