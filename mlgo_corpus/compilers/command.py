@@ -1,6 +1,6 @@
 """From a module of a corpus to the command that a run replays: edited, checked, and complete.
 
-What is wrong with a module is a `RunFailure`, whichever stage runs it.
+A module that cannot be run raises a `RunFailure` in every stage.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mlgo_corpus.formats.commands.replay import refused_options, replay_command,
 
 
 class CommandSettings(Protocol):
-    """What a stage's settings say of commands: edits, see `edit_command`, and whether to run what could do harm."""
+    """The parts of a stage's settings about commands: edits, see `edit_command`, and whether to run harmful ones."""
 
     @property
     def add(self) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ class CommandSettings(Protocol):
 
     @property
     def delete(self) -> tuple[str, ...]:
-        """Options to take out."""
+        """Options to remove."""
 
     @property
     def replace(self) -> tuple[str, ...]:
@@ -36,18 +36,18 @@ class CommandSettings(Protocol):
 
     @property
     def trusted(self) -> bool:
-        """Whether commands are run that could do harm."""
+        """Whether to run commands that could do harm."""
 
     @property
     def memory_limit(self) -> int | None:
-        """Bytes of address space that a program may have, if the user says so."""
+        """Bytes of address space that a program may have; None for the default."""
 
 
 def module_options(module: Module, settings: CommandSettings, folder: Path) -> tuple[str, ...]:
-    """Give a module's command with the settings' edits; ``folder`` is where it will run.
+    """Return a module's command with the settings' edits; ``folder`` is where it will run.
 
     Raises:
-        RunFailure: there is no command, it must not be run, or a file that it reads is not there.
+        RunFailure: there is no command, it must not be run, or a file that it reads is missing.
     """
     if module.override == UNSPECIFIED_OVERRIDE:
         detail = "the corpus's manifest leaves the command to be filled in: global_command_override"
@@ -63,7 +63,7 @@ def module_options(module: Module, settings: CommandSettings, folder: Path) -> t
     edited = edit_command(options, add=settings.add, delete=settings.delete, replace=settings.replace).options
     if not settings.trusted and (refused := refused_options(edited)):
         text, why = refused[0]
-        raise RunFailure(TraceReason.REFUSED_OPTION, f"{text[:200]}: {why}; --trust-corpus runs it")
+        raise RunFailure(TraceReason.REFUSED_OPTION, f"{text[:200]}: {why}; `trust_corpus` runs it")
     for option, path in required_files(edited):
         if not option.startswith("-fthinlto-index") and not os.path.exists(folder / path):
             raise RunFailure(TraceReason.MISSING_FILE, f"{option} names {path[:200]}, which is not there")
@@ -73,14 +73,14 @@ def module_options(module: Module, settings: CommandSettings, folder: Path) -> t
 def module_command(
     module: Module, options: Sequence[str], *, bitcode: str, output: str, extra: Sequence[str] = (), trusted: bool
 ) -> tuple[str, ...]:
-    """Give the cc1 command that compiles a module's bitcode, with its ThinLTO index; see `replay_command`.
+    """Return the cc1 command that compiles a module's bitcode, with its ThinLTO index; see `replay_command`.
 
     Raises:
-        RunFailure: it must not be run, or the index is not there.
+        RunFailure: it must not be run, or the index is missing.
     """
     index = module.thinlto_index_path
     if index is not None and not index.is_file():
-        # clang would leave an empty object, and exit with 0. An index that is empty is an ordinary compile's.
+        # clang would write an empty object, and exit with 0. An empty index means an ordinary compile.
         raise RunFailure(TraceReason.MISSING_FILE, f"cannot read {index.name}: No such file or directory")
     try:
         return replay_command(
@@ -98,8 +98,8 @@ def module_command(
 def module_confinement(
     module: Module, options: Sequence[str], settings: CommandSettings, folder: Path, programs: Sequence[str]
 ) -> Confinement:
-    """Return how far the programs may go that run in ``folder`` on a module, with these options."""
-    # The folder around it, which all modules have in common, as they have the corpus: so they have the same walls.
+    """Return the confinement of programs that run in ``folder`` on a module with these options."""
+    # Use the parent folder, which all modules share, like the corpus, so that they have the same walls.
     work, root = folder.absolute().parent, module.root.absolute()
     readable = [work] if root.is_relative_to(work) else [work, root]
     readable += [folder / path for _, path in required_files(options)]
@@ -107,11 +107,11 @@ def module_confinement(
 
 
 CORPUS_FOLDER: Final = "corpus"
-"""In a run's folder, where the files of a packed corpus's module are put for the compiler."""
+"""The subfolder of a run's folder for the files of a packed corpus's module."""
 
 
 def on_disk(module: Module, folder: Path) -> tuple[Module, Callable[[str], str]]:
-    """Give a module with its files on disk, if need be in ``folder``, and what says paths as they are in the corpus.
+    """Return a module with its files on disk, written to ``folder`` if needed, and a function that restores its paths.
 
     Raises:
         RunFailure: its files cannot be read.
@@ -125,18 +125,18 @@ def on_disk(module: Module, folder: Path) -> tuple[Module, Callable[[str], str]]
 
 
 def bitcode_path(module: Module) -> str:
-    """Give the path of a module's bitcode, for a command that runs elsewhere."""
+    """Return the absolute path of a module's bitcode, for a command that runs elsewhere."""
     return str(module.bitcode_path.absolute())
 
 
 def compiler_environment(folder: Path) -> dict[str, str]:
-    """Give the environment of a compiler that runs in ``folder``.
+    """Return the environment of a compiler that runs in ``folder``.
 
-    One that crashes would look for a symbolizer on PATH, and leave files in the temporary folder.
+    Without its settings, a crashing compiler looks for a symbolizer on PATH, and leaves files in the temporary folder.
     """
     return {**os.environ, "TMPDIR": str(folder), "LLVM_DISABLE_SYMBOLIZATION": "1"}
 
 
 def row_name(number: int) -> str:
-    """Name the file that tells what came of a run."""
+    """Return the name of the file with a run's outcome."""
     return f"run-{number:07d}.json"

@@ -173,7 +173,7 @@ def _call(number: int, *arguments: object) -> int:
     return answer
 
 
-def serve(connection: socket.socket, parent: int, rules: list[tuple[int, bytes]]) -> None:
+def _serve(connection: socket.socket, parent: int, rules: list[tuple[int, bytes]]) -> None:
     """Start programs, one after the other, until the process that requests them ends."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and programs would inherit that
         signal.signal(number, signal.SIG_DFL)
@@ -324,4 +324,4 @@ def receive(connection: socket.socket) -> tuple[Any, list[int]]:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), marshal.loads(bytes.fromhex(sys.argv[3])))  # noqa: S302
+    _serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), marshal.loads(bytes.fromhex(sys.argv[3])))  # noqa: S302

@@ -1,4 +1,4 @@
-"""The numbers that a caller sets for a run: what is sensible, and one wording for what is not."""
+"""Checks of the numbers that a caller sets for a run, with one wording for errors."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from typing import Final
 
 from mlgo_corpus.errors import UsageError
 
-LONGEST_TIMEOUT_S: Final = 1e6
-"""Eleven days: whoever means more means something else."""
-
-MOST_MEMORY: Final = 1 << 62
-"""What fits into the system's limits."""
+# Eleven days: a longer timeout is a mistake.
+_LONGEST_TIMEOUT_S: Final = 1e6
+# The largest limit that the system accepts.
+_MOST_MEMORY: Final = 1 << 62
 
 
 def check_count(option: str, number: int | None, *, least: int = 1, most: int | None = None) -> None:
-    """Check a number that may be left to us.
+    """Check a number; None stands for the default.
 
     Raises:
         UsageError: it is out of bounds.
@@ -29,10 +28,10 @@ def check_timeout(seconds: float) -> None:
     """Check ``timeout``.
 
     Raises:
-        UsageError: it is no time that a program could have.
+        UsageError: it is out of bounds.
     """
-    if not 0 < seconds < LONGEST_TIMEOUT_S:
-        expected = f"expected seconds, more than 0 and less than {LONGEST_TIMEOUT_S:.0f}"
+    if not 0 < seconds < _LONGEST_TIMEOUT_S:
+        expected = f"expected seconds, more than 0 and less than {_LONGEST_TIMEOUT_S:.0f}"
         raise UsageError(expected, option="timeout", value=f"{seconds:g}")
 
 
@@ -40,6 +39,6 @@ def check_memory_limit(size: int | None) -> None:
     """Check ``memory_limit``, in bytes.
 
     Raises:
-        UsageError: it is nothing that a system could set.
+        UsageError: it is out of bounds.
     """
-    check_count("memory_limit", size, most=MOST_MEMORY)
+    check_count("memory_limit", size, most=_MOST_MEMORY)

@@ -26,10 +26,10 @@ ESCAPES = {
     "file": ("--include", "-main-file-name", "-stats-file={}"),
 }
 REFUSED = {
-    "program": "-mllvm -exec-on-ir-change={}: it runs a program; --trust-corpus runs it",
-    "library": "-fpass-plugin={}: it loads code into the compiler; --trust-corpus runs it",
-    "slash": "-load {}: it loads code into the compiler; --trust-corpus runs it",
-    "unknown": "--no-such-option: clang -cc1 17 to 22 has no such option; --trust-corpus runs it",
+    "program": "-mllvm -exec-on-ir-change={}: it runs a program; `trust_corpus` runs it",
+    "library": "-fpass-plugin={}: it loads code into the compiler; `trust_corpus` runs it",
+    "slash": "-load {}: it loads code into the compiler; `trust_corpus` runs it",
+    "unknown": "--no-such-option: clang -cc1 17 to 22 has no such option; `trust_corpus` runs it",
 }
 pytestmark = pytest.mark.llvm
 

@@ -121,7 +121,7 @@ def test_a_library_that_is_not_there_is_no_limit_of_memory() -> None:
 
 
 QUOTED = "root:x:0:0"
-NOT_KEPT = "error: (the message quotes a file of this machine and is not kept; --trust-corpus keeps it)"
+NOT_KEPT = "error: (the message quotes a file of this machine and is not kept; `trust_corpus` keeps it)"
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from tests.fake_clang import MAGIC
 
 FAKE = ROOT / "tests" / "fake_clang.py"
 COMMAND = b"-cc1\0-emit-obj\0-O2"
-NOT_KEPT = "error: (the message quotes a file of this machine and is not kept; --trust-corpus keeps it)"
+NOT_KEPT = "error: (the message quotes a file of this machine and is not kept; `trust_corpus` keeps it)"
 # Of what a live session begins with, so many bytes: half of the first observation is missing.
 RUN_FOLDER = ".mlgo-corpus/tmp"
 HALF = str(len(LIVE_HEADER) + 30)

@@ -605,7 +605,7 @@ def test_commands_that_are_not_run(llvm22: Llvm, by_hand: Hand, trace22: Trace, 
     (corpus / "text.o.bc").write_bytes(b"define void @f() { ret void }")
     report = trace22(corpus=corpus, module_filter=None)
     found = {row.module: (row.reason, row.detail) for row in rows(tmp_path / "dataset").values()}
-    why = "it loads code into the compiler; --trust-corpus runs it"
+    why = "it loads code into the compiler; `trust_corpus` runs it"
     assert found == {
         "good.o": ("ok", ""),
         "load.o": ("refused_option", f"-fpass-plugin=/nowhere/evil.so: {why}"),
@@ -638,7 +638,7 @@ def test_an_option_that_is_trusted_has_its_effect(llvm22: Llvm, by_hand: Hand, t
     path = corpus / "a.o.cmd"
     path.write_bytes(path.read_bytes().replace(b"\0-mllvm\0-view-edge-bundles-not\0-mllvm\0-orderfile-write=/x/y", b""))
     spoil(corpus, "a.o", "-mllvm", f"-unknown-to-us={tmp_path}/x")
-    with pytest.raises(MlgoCorpusError, match="LLVM 17 to 22 has no such option; --trust-corpus runs it"):
+    with pytest.raises(MlgoCorpusError, match="LLVM 17 to 22 has no such option; `trust_corpus` runs it"):
         trace22(corpus=corpus, module_filter=None)
     with pytest.raises(MlgoCorpusError, match=r"\(unknown_option 1\): a\.o: .*Unknown command line argument"):
         trace22(corpus=corpus, module_filter=None, trust_corpus=True)
