@@ -1,22 +1,22 @@
-"""Everything this package raises on purpose.
+"""The errors that this package raises on purpose.
 
 ::
 
     MlgoCorpusError
     ├── UsageError               the request cannot be carried out as it stands; nothing was written
-    ├── FormatError              bytes that are not what they claim to be, with where
+    ├── FormatError              bytes that are not what they claim to be, with their place
     │   ├── TruncatedError       ... because they end too early
     │   └── UnsupportedError     ... or a valid variant that this package does not read
     ├── CorpusError              a corpus folder, or one of its modules
     ├── ToolError                a compiler or another program failed
-    ├── ProtocolError            the other side of a live session did not keep to the protocol
+    ├── ProtocolError            the other side of a live session broke the protocol
     └── WorkerError              a worker process died or ran past its deadline
-        ├── ConstructorError     a shared worker could not be made: its cause says why
+        ├── ConstructorError     a shared worker could not be made; the cause has the reason
         ├── HostDiedError        the process that hosted a shared worker is gone
-        └── UnknownWorkerError   a host has no worker of this id: released, lost, or somebody else's
+        └── UnknownWorkerError   a host has no worker of this id: released, lost, or another caller's
 
-Each message is one line that says what was read, what was expected, what was found and where.
-All of them survive pickling, because they cross process boundaries.
+Each message is one line: what was read, what was expected, what was found, and where.
+All errors survive pickling, because they cross process boundaries.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pathlib import Path
 
 
 class MlgoCorpusError(Exception):
-    """The root of the tree above; its text is one line fit for a user."""
+    """The root of the tree above; its text is one line that can be shown to a user."""
 
 
 class UsageError(MlgoCorpusError):
@@ -40,7 +40,7 @@ class UsageError(MlgoCorpusError):
     Args:
         message: what was expected, what was found, what to do.
         option: the parameter at fault, by its name in Python.
-        value: what that parameter was given.
+        value: the value of that parameter.
     """
 
     def __init__(self, message: str, *, option: str | None = None, value: object = None) -> None:
@@ -69,7 +69,7 @@ def _rebuild_usage_error(kind: type[UsageError], message: str, option: str | Non
 class FormatError(MlgoCorpusError):
     """Bytes that break their format: ``path: byte offset: message``.
 
-    ``formats`` works on bytes in hand and knows no path; whoever opened the file adds it with `at`.
+    ``formats`` works on bytes in memory and knows no path; the code that opened the file adds it with `at`.
     """
 
     def __init__(self, message: str, *, offset: int | None = None, path: Path | None = None) -> None:
@@ -79,7 +79,7 @@ class FormatError(MlgoCorpusError):
         self.path = path
 
     def at(self, path: Path | None) -> FormatError:
-        """Give the same error, naming the file it was found in, or none."""
+        """Return the same error with the path of the file that it was found in, or with none."""
         return type(self)(self.message, offset=self.offset, path=path)
 
     def __str__(self) -> str:
@@ -97,15 +97,15 @@ def _rebuild_format_error(kind: type[FormatError], message: str, offset: int | N
 
 
 class TruncatedError(FormatError):
-    """The bytes end before the structure they begin."""
+    """The bytes end before the structure that they begin."""
 
 
 class UnsupportedError(FormatError):
-    """A file of another kind, or a valid variant that is not read here."""
+    """A file of another kind, or a valid variant that this package does not read."""
 
 
 class CorpusError(MlgoCorpusError):
-    """Something is wrong with a corpus folder, or with the module named."""
+    """A corpus folder, or the module named, cannot be used."""
 
     def __init__(self, message: str, module: str | None = None) -> None:
         super().__init__(message, module)
@@ -118,9 +118,9 @@ class CorpusError(MlgoCorpusError):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a program took: seconds by the clock and of all CPUs, and its peak memory, None if that is not known.
+    """The resources that a program used: wall-clock and CPU seconds, and peak memory (None if unknown).
 
-    ``cpu_s`` counts the program and those of its children that it waited for.
+    ``cpu_s`` includes the program and those of its children that it waited for.
     """
 
     wall_s: float
@@ -131,7 +131,7 @@ class Usage:
 class ToolError(MlgoCorpusError):
     """A program failed: its argv, exit code (negative: the signal that ended it) and the tail of its stderr.
 
-    ``usage`` is None only if it could not be started.
+    ``usage`` is None only if the program could not be started.
     """
 
     def __init__(
@@ -151,11 +151,11 @@ class ToolError(MlgoCorpusError):
         return f"ended by signal {-self.returncode}" if self.returncode < 0 else f"exit code {self.returncode}"
 
     def __str__(self) -> str:
-        return _told(self.argv, self.outcome, self.stderr)
+        return _one_line(self.argv, self.outcome, self.stderr)
 
 
 class ProtocolError(MlgoCorpusError):
-    """A program broke the protocol of a live session: what was read, expected and found, and its stderr's tail."""
+    """A program broke the protocol of a live session: what was expected and found, and the tail of its stderr."""
 
     def __init__(self, message: str, argv: Sequence[str], stderr: str = "", usage: Usage | None = None) -> None:
         super().__init__(message, tuple(argv), stderr, usage)
@@ -165,20 +165,20 @@ class ProtocolError(MlgoCorpusError):
         self.usage = usage
 
     def __str__(self) -> str:
-        return _told(self.argv, self.message, self.stderr)
+        return _one_line(self.argv, self.message, self.stderr)
 
 
-def _told(argv: Sequence[str], outcome: str, stderr: str) -> str:
+def _one_line(argv: Sequence[str], outcome: str, stderr: str) -> str:
     lines = stderr.strip().splitlines()
     return f"{shlex.join(argv)}: {outcome}{f': {lines[-1]}' if lines else ''}"
 
 
 class WorkerError(MlgoCorpusError):
-    """A worker process died, or was ended at its deadline, while it worked on one item."""
+    """A worker process died, or was killed at its deadline, while it worked on one item."""
 
 
 class ConstructorError(WorkerError):
-    """A shared worker's constructor failed, or cannot be run where it is wanted; the cause is what it raised."""
+    """A shared worker's constructor failed, or cannot run where it was asked to; the cause is what it raised."""
 
 
 class HostDiedError(WorkerError):
@@ -194,4 +194,4 @@ class HostDiedError(WorkerError):
 
 
 class UnknownWorkerError(WorkerError):
-    """A host has no worker of this id for this caller: it was released, or lost, or is another's."""
+    """A host has no worker of this id for this caller: it was released, was lost, or belongs to another caller."""

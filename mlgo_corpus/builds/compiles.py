@@ -1,18 +1,18 @@
-"""What shims recorded of a build: every compile, and the objects that the build itself no longer has.
+"""A build as its shims recorded it: every compile, and the objects that the build itself no longer has.
 
 ::
 
     CORPUS/.mlgo-corpus/build/
-      shims/            the compilers' stand-ins (`mlgo_corpus.runs.builds.shims`)
-      run/              while a build runs: a record for each compile, with a copy of its object beside it
-      left-N/           the same of a build that was ended; the next one takes it over
+      shims/            the programs that stand in for compilers (`mlgo_corpus.runs.builds.shims`)
+      run/              while a build runs: a record of each compile, with a copy of its object beside it
+      left-N/           the same of a build that has ended; the next `CompileStore.update` reads and removes it
       objects/ab/abcd…  objects that were deleted or changed after their compile, under the SHA-256 of their content
-      compiles.jsonl    all compiles whose objects are there, of this build and of those before
+      compiles.jsonl    all compiles whose objects exist, of this build and of earlier ones
 
-A compile of an object replaces those that earlier builds made under the same path. Within one build all are kept, if
-their contents differ. What an earlier build made is remembered as long as it is there.
+A compile replaces those that earlier builds made under the same path. Within one build, compiles of one path are all
+kept if their contents differ. A compile of an earlier build is remembered as long as its object exists.
 
-`CompileStore.update` is the only one to write, and does so in an order that loses nothing when it is ended.
+Only `CompileStore.update` writes, in an order that loses nothing if it is interrupted.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class Compile:
     Attributes:
         directory: where the compiler ran.
         arguments: its command, the compiler itself first.
-        sources: what went into the object, as the command names it.
-        output: the object, likewise.
-        links: the object is a program.
+        sources: the object's sources, as the command names them.
+        output: the object, as the command names it.
+        links: whether the object is a program.
         order: grows with the time of the compile.
-        digest: the SHA-256 of the object; None where the compile failed.
-        stamp: of the object where the build has it, when it was last found to have that content.
-        kept: the object is in our own folder.
+        digest: the SHA-256 of the object; None if the compile failed.
+        stamp: the stamp of the object in the build when it was last found to have that content.
+        kept: whether the object is in our own folder.
     """
 
     directory: str
@@ -75,21 +75,21 @@ class Compile:
 
     @property
     def path(self) -> str:
-        """Where the build put the object."""
+        """The path at which the build wrote the object."""
         return os.path.normpath(os.path.join(self.directory, self.output))
 
 
 @dataclass(slots=True)
 class CompileCounts:
-    """What a build did, in numbers.
+    """Counts of a build.
 
     Attributes:
-        compiles: commands that compiled, without those below.
+        compiles: commands that compiled, without ``checks``.
         failed: commands that failed.
-        checks: commands by which configure and the like find out about the compiler.
-        kept: objects that only we have.
+        checks: commands by which configure and similar programs test the compiler.
+        kept: objects that exist only in our folder.
         kept_bytes: their size.
-        gone: objects of earlier builds that are nowhere any more.
+        gone: objects of earlier builds that no longer exist.
     """
 
     compiles: int = 0
@@ -101,11 +101,11 @@ class CompileCounts:
 
 
 class CompileStore:
-    """The folder above. Whoever uses it holds the corpus's lock.
+    """The folder described above. The caller holds the corpus's lock.
 
     Args:
         corpus: the corpus's folder.
-        force: forget all builds before.
+        force: forget all earlier builds.
 
     Raises:
         UsageError: the folder cannot be used.
@@ -121,21 +121,21 @@ class CompileStore:
 
     @property
     def shims(self) -> Path:
-        """Where the shims belong."""
+        """The folder for the shims."""
         return self.folder / "shims"
 
     @property
     def run(self) -> Path:
-        """Where they leave records; they do as long as it exists."""
+        """The folder into which shims write records as long as it exists."""
         return self.folder / _RUN
 
     def open_run(self) -> None:
-        """Begin to record."""
-        self.close_run()  # of a build that was ended with us
+        """Begin recording."""
+        self.close_run()  # left by a build that was killed together with this program
         self.run.mkdir(parents=True)
 
     def close_run(self) -> None:
-        """End it."""
+        """End recording."""
         if self.run.is_dir():
             numbers = [int(path.name.removeprefix(_LEFT)) for path in self._left()]
             self.run.rename(self.folder / f"{_LEFT}{max(numbers, default=0) + 1}")
@@ -147,11 +147,11 @@ class CompileStore:
     def update(
         self, program_of: Callable[[str], tuple[str, ...]], *, keep_checks: bool = False
     ) -> tuple[tuple[Compile, ...], CompileCounts]:
-        """Take over what was recorded, and give all compiles whose objects are there, and those that failed.
+        """Read and remove the new records; return all compiles whose objects exist, and those that failed.
 
         Args:
-            program_of: gives the words that run the ``c`` or the ``c++`` driver.
-            keep_checks: also take what looks like a check of the compiler.
+            program_of: returns the words that run the ``c`` or the ``c++`` driver.
+            keep_checks: also keep compiles that look like a test of the compiler.
         """
         counts = CompileCounts()
         known = {(one.path, one.digest): one for one in self._load()}
@@ -190,7 +190,7 @@ class CompileStore:
         return path
 
     def iter_objects(self, compiles: Iterable[Compile], build_dir: str) -> Iterator[BuildObject]:
-        """Give the objects, each where its content is; those of programs last, as their modules may come again."""
+        """Yield the objects, each with the path of its content; programs last, as they may repeat modules."""
         folder = build_dir.rstrip("/") + "/"
         for one in compiles:
             if one.digest is not None:
@@ -217,7 +217,7 @@ class CompileStore:
                 if status.st_size > _LARGEST_RECORD:
                     raise FormatError("a record beyond reason")
                 record = parse_compile_record(read_regular(Path(entry.path), _LARGEST_RECORD))
-            except FormatError:  # a compile that was ended, and its make with it
+            except FormatError:  # a compile that was killed together with its make
                 counts.failed += 1
                 continue
             made = list(self._of_record(record, entry.path, status.st_mtime_ns, program_of, copies))
@@ -258,7 +258,7 @@ class CompileStore:
             yield Compile(directory, arguments, sources, output, record.links, order, digest)
 
     def _settle(self, known: Iterable[Compile], copies: dict[str, Path], counts: CompileCounts) -> tuple[Compile, ...]:
-        """Find out who has each object, and keep those that the build has no longer."""
+        """Find where each object is, and keep those that the build no longer has."""
         settled: list[Compile] = []
         for one in known:
             if one.digest is None:
@@ -273,11 +273,11 @@ class CompileStore:
                 counts.kept += 1
                 counts.kept_bytes += self._kept_path(one.digest).stat().st_size
                 settled.append(replace(one, stamp=None, kept=True))
-            elif found is not None:  # changed since the build that made it, and all there is
+            elif found is not None:  # changed since the build that made it; there is no other copy
                 settled.append(replace(one, digest=found, stamp=stamp))
             else:
                 counts.gone += 1
-        # Of the contents that one path had, the last comes first and gets the plain name.
+        # If one path had several contents, the last comes first and gets the plain name.
         return tuple(sorted(settled, key=lambda one: (one.links, os.fsencode(one.path), -one.order)))
 
     def _keep(self, digest: str, copy: Path | None) -> None:
@@ -285,7 +285,7 @@ class CompileStore:
         if not path.is_file() and copy is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                os.link(copy, path)  # not moved: until the state is written, the record must still find it
+                os.link(copy, path)  # not moved: until the state is written, the record still needs it
             except OSError:  # a file system without links
                 temporary = path.with_suffix(".tmp")
                 shutil.copyfile(copy, temporary)
@@ -310,7 +310,7 @@ class CompileStore:
 
 
 def _looks_like_check(one: Compile) -> bool:
-    """Tell whether somebody tried the compiler: source and object are deleted, from a folder that is still there."""
+    """Return True for a test of the compiler: source and object are deleted, from a folder that still exists."""
     if os.path.lexists(one.path) or not one.sources:
         return False
     for source in one.sources:
@@ -321,7 +321,7 @@ def _looks_like_check(one: Compile) -> bool:
 
 
 def _digest_of(path: str) -> str | None:
-    """Give the digest of a regular file; None where there is none, or it cannot be read."""
+    """Return the digest of a regular file; None if it does not exist or cannot be read."""
     try:
         return sha256(read_file(path)).hexdigest()
     except (OSError, ValueError):
@@ -343,10 +343,10 @@ def _as_json(one: Compile) -> dict[str, Any]:
 
 
 def _parse(record: dict[str, Any]) -> Compile:
-    """Read a line of the state.
+    """Return the compile in a line of the state.
 
     Raises:
-        ValueError, KeyError, TypeError: it is none.
+        ValueError, KeyError, TypeError: the line is malformed.
     """
     digest, stamp = record["digest"], record["stamp"]
     if digest is not None and not _DIGEST.fullmatch(digest):

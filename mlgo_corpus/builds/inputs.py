@@ -1,18 +1,18 @@
-"""What a build left on disk: the objects behind the inputs of `extract`, one by one.
+"""The objects of a build, found from the inputs of `extract`, one by one.
 
-Every input is looked at before the first object is given, so that an unusable one ends the run before anything
-is written. After that nothing raises: an object that cannot be had is a `BuildObject` with a `problem`. Whether
-an object that a build's own files name exists is left to its reader.
+Every input is checked before the first object is yielded, so that an unusable one ends the run before anything is
+written. After that nothing raises: an object that cannot be read is a `BuildObject` with a `problem`. Whether an object
+named by a build's own files exists is for its reader to find out.
 
-Order: inputs as given; entries, words and actions as their file has them; the files of a folder by the bytes of
-their path. A path that comes again (compared without following symbolic links) is given once.
+Order: inputs as given; entries, words and actions as in their file; the files of a folder by the bytes of their path.
+A path that occurs again (compared without following symbolic links) is yielded once.
 
-In folders, an object is a file with an object's suffix, whatever its content, or a file whose first bytes say so;
-files with the suffix of a source or other well-known text are not looked into. ``.bc`` files are left alone: they
-are loose bitcode, which ``-save-temps`` leaves beside the object. Symbolic links are followed, but for those to
-a file of the same folder (``libx.so`` to ``libx.so.1``), which is given itself. Each real folder is walked once,
-under the name that comes first; those of version control, of CMake's compiler probes and of a corpus's own state
-are not entered.
+In folders, an object is a file with an object's suffix, whatever its content, or a file that the first bytes identify
+as one; files with the suffix of a source or other well-known text are not opened. ``.bc`` files are ignored: they are
+loose bitcode, which ``-save-temps`` leaves beside the object. Symbolic links are followed, except those to a file of
+the same folder (``libx.so`` to ``libx.so.1``), which is yielded itself. Each real folder is walked once, under the
+name that comes first; the folders of version control, of CMake's compiler probes and of a corpus's own state are
+skipped.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class BuildObject:
     """One object of a build, or the reason why there is none.
 
     Attributes:
-        path: where to open it from the current working directory; for a problem, where it was met.
+        path: the path to open, from the current working directory; for a problem, where it was found.
         name: the object's name as the build writes it, from which its module's name is made.
-        directory: what relative paths in its command are relative to.
-        source: its path relative to the build, where ``name`` is relative to something else.
-        problem: None, or why there is nothing to read: ``no_output``, ``malformed``, ``unreadable``, ``missing``.
+        directory: the folder that relative paths in its command are relative to.
+        source: its path relative to the build, if ``name`` is relative to something else.
+        problem: None, or why it cannot be read: ``no_output``, ``malformed``, ``unreadable``, ``missing``.
         detail: the problem in one line.
     """
 
@@ -74,7 +74,7 @@ _Select = Callable[["os.DirEntry[str]", str, str], BuildObject | None]
 _IMPORTED = ".3.import.bc"  # what lld's --save-temps=import appends to an object's name
 _NOT_ENTERED = frozenset((".git", ".hg", ".jj", ".svn", STATE_FOLDER))
 _MAX_NESTING = 16  # deeper than any build nests its parameter files
-# What CMake compiles to find out about the compiler: no part of the project, but built with its flags.
+# Files that CMake compiles to test the compiler: not part of the project, but built with its flags.
 _PROBE = re.compile(
     r"(?:^|/)CMakeFiles/(?:CMakeScratch|CMakeTmp|[^/]+/(?:CompilerId\w+|CMakeDetermineCompilerABI_.*))\Z"
 )
@@ -94,19 +94,19 @@ def iter_build_objects(
     exclude: Path | None = None,
     build_dir: Path | None = None,
 ) -> Iterator[BuildObject]:
-    """Give every object of the inputs, as this module's docstring says.
+    """Yield every object of the inputs, as described in this module's docstring.
 
     Args:
         inputs: compile_commands.json files, linker parameter files, aquery output, folders, objects.
-        input_type: what all inputs are; by default each is told by its content.
-        exclude: a folder not to enter: the corpus being written.
-        build_dir: what relative paths in parameter files and aquery output are relative to. By default, for a
-            parameter file, the first of its own folder, the current one and its folder's parents in which one of
-            its objects exists; for aquery output, the current folder.
+        input_type: the type of all inputs; by default each is recognised by its content.
+        exclude: a folder to skip: the corpus being written.
+        build_dir: the folder that relative paths in parameter files and aquery output are relative to. By default,
+            for a parameter file, the first of its own folder, the current one and its folder's parents in which one
+            of its objects exists; for aquery output, the current folder.
 
     Raises:
         UsageError: an input does not exist or cannot be read.
-        FormatError: an input is not what `input_type` or its content says.
+        FormatError: an input is not of the type that `input_type` or its content says.
     """
     if build_dir is not None and not build_dir.is_dir():
         raise UsageError(f"{build_dir}: expected the build's folder, found none")
@@ -115,13 +115,14 @@ def iter_build_objects(
 
 
 def iter_thinlto_local(inputs: Sequence[Path], *, exclude: Path | None = None) -> Iterator[BuildObject]:
-    """Give every ``NAME.3.import.bc`` below the folders: what a local ThinLTO link left there for NAME.
+    """Yield every ``NAME.3.import.bc`` below the folders: the file that a local ThinLTO link left there for NAME.
 
-    Raises UsageError where an input is not a folder.
+    Raises:
+        UsageError: an input is not a folder.
     """
     for path in inputs:
         if not path.is_dir():
-            found = "a file" if path.exists() else "nothing of that name"
+            found = "a file" if path.exists() else "none"
             raise UsageError(f"{path}: expected a folder that holds NAME{_IMPORTED} files, found {found}")
     walked: set[_Identity] = set()
     return _each_once([_walk(os.fspath(path), os.fspath(path), _imported, exclude, walked) for path in inputs])
@@ -148,7 +149,7 @@ def _each_once(sources: Iterable[Iterator[BuildObject]]) -> Iterator[BuildObject
 
 
 def _is_file_name(text: str) -> bool:
-    """Say whether a file can have a name: JSON may hold NUL, and surrogates that stand for no byte."""
+    """Return True if a file can have this name: JSON may hold NUL, and surrogates that stand for no byte."""
     try:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
@@ -160,7 +161,7 @@ def _problem(path: str, name: str, directory: str, problem: str, detail: str) ->
 
 
 def _name_below(path: str, directory: str) -> str:
-    """Give a path as the build writes it, but relative to `directory` where it is absolute and below it."""
+    """Return a path as the build writes it, but relative to `directory` if it is absolute and below that folder."""
     if not os.path.isabs(path):
         return path
     folder = os.path.abspath(directory).rstrip("/") + "/"
@@ -169,7 +170,7 @@ def _name_below(path: str, directory: str) -> str:
 
 
 def _read(path: str, size: int | None = None) -> bytes:
-    """Read a regular file, or its first `size` bytes; anything else raises OSError and is not waited for."""
+    """Return the content of a regular file, or its first `size` bytes; for anything else, raise OSError at once."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -192,7 +193,7 @@ def _open_input(
     build_dir: Path | None,
     walked: set[_Identity],
 ) -> Iterator[BuildObject]:
-    """Check one input and give its objects, which are found as they are asked for."""
+    """Check one input and return an iterator that finds its objects."""
     base = None if build_dir is None else os.fspath(build_dir)
     if os.path.isdir(path):
         if input_type is InputType.COMPILE_COMMANDS:
@@ -202,9 +203,9 @@ def _open_input(
                 raise UsageError(f"{path}: expected a build, found the corpus that is to be written")
             return _walk(path, base or path, _object, exclude, walked)
         else:
-            raise UsageError(f"{path}: expected a file (--input-type {input_type}), found a folder")
+            raise UsageError(f"{path}: expected a file (`input_type` {input_type}), found a folder")
     elif input_type is InputType.FOLDER and os.path.exists(path):
-        raise UsageError(f"{path}: expected a folder (--input-type folder), found a file")
+        raise UsageError(f"{path}: expected a folder (`input_type` folder), found a file")
     try:
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode):
@@ -223,7 +224,7 @@ def _open_input(
     try:
         return _READERS[kind](path, data, base)
     except FormatError as error:
-        hint = f"read as {kind}; --input-type {'|'.join(InputType)} reads it as something else"
+        hint = f"read as {kind}; `input_type` {'|'.join(InputType)} reads it as something else"
         raise type(error)(f"{error.message} ({hint})", path=Path(path)) from None
 
 
@@ -263,7 +264,7 @@ def _read_params(path: str, data: bytes, base: str | None) -> Iterator[BuildObje
 
 
 def _find_base(path: str, inputs: Iterable[LinkInput]) -> str:
-    """Give the folder that a parameter file's relative paths start from; see `iter_build_objects`."""
+    """Return the folder that a parameter file's relative paths are relative to; see `iter_build_objects`."""
     own = os.path.dirname(path)
     bases = (own, "", *map(str, Path(os.path.abspath(own)).parents))
     for item in inputs:
@@ -299,7 +300,7 @@ def _linked(inputs: Iterable[LinkInput], base: str, within: tuple[str, ...], rea
 
 
 def _nested(name: str, path: str, base: str, within: tuple[str, ...], read: set[str]) -> Iterator[BuildObject]:
-    """Give the objects of a parameter file named in another; what was read before has nothing new."""
+    """Yield the objects of a parameter file that another one names; a file that was already read has nothing new."""
     key = os.path.abspath(path)
     if key in within:
         yield _problem(path, name, base, "malformed", f"parameter file {name} names itself")
@@ -331,8 +332,8 @@ _READERS: dict[InputType, Callable[[str, bytes, str | None], Iterator[BuildObjec
 def _walk(
     root: str, directory: str, select: _Select, exclude: Path | None, walked: set[_Identity]
 ) -> Iterator[BuildObject]:
-    """Give what `select` makes of every file below a folder, in the order of the bytes of their paths."""
-    # A link to a folder that holds the root leads to the root again, by way of everything else there is.
+    """Yield the objects that `select` makes from the files below a folder, in the order of the bytes of their paths."""
+    # A link to a parent folder of the root would lead to everything in that folder, and to the root again.
     closed = (*Path(os.path.realpath(root)).parents, *([exclude] if exclude is not None else []))
     refused = {_identity(folder) for folder in closed if os.path.exists(folder)}
     folders: list[tuple[str, Iterator[os.DirEntry[str]]]] = []
@@ -417,7 +418,7 @@ def _is_regular(entry: os.DirEntry[str]) -> bool:
 
 
 def _stands_for_a_neighbour(entry: os.DirEntry[str]) -> bool:
-    """Tell whether an entry is a symbolic link to a file of the same folder."""
+    """Return True if an entry is a symbolic link to a file of the same folder."""
     if not entry.is_symlink():
         return False
     target = os.readlink(entry.path)

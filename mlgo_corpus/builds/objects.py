@@ -1,10 +1,10 @@
-"""What one object file, archive or linked binary holds: bitcode modules, each with its own command.
+"""The bitcode modules in an object file, archive or linked binary, each with its own command.
 
-`read_object` gives one `Embedded` for each module found, and one with a reason for each member that has none, so
-that every input is accounted for. Bytes come out exactly as embedded; only Mach-O's bitcode wrapper is taken off.
+`read_object` yields one `Embedded` for each module found, and one with a reason for each member that has none, so
+that every input is accounted for. Bytes are returned exactly as embedded; only Mach-O's bitcode wrapper is removed.
 
-Where several modules share a section (a linked binary, ``ld -r``), the linker has glued their bitcode in one section
-and their commands in another, in the same order. They are paired in that order and checked: a command's
+If several modules share a section (a linked binary, ``ld -r``), the linker has concatenated their bitcode in one
+section and their commands in another, in the same order. They are paired in that order and checked: a command's
 ``-main-file-name`` must be the base name of its module's ``source_filename``.
 """
 
@@ -40,7 +40,7 @@ from mlgo_corpus.formats.objects.objfile import (
 _LIBTOOL_NOTE = b" - a libtool object file"
 _MARKER = "a bitcode section without bitcode: compiled with -fembed-bitcode=marker?"
 # A fat-LTO object (-ffat-lto-objects) keeps the bitcode of the LTO pre-link stage here, beside its machine code.
-FAT_LTO_SECTION = ".llvm.lto"
+_FAT_LTO_SECTION = ".llvm.lto"
 
 
 class Reason(StrEnum):
@@ -71,20 +71,20 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SectionNames:
-    """Where compilers put what we look for. Mach-O names are written ``SEGMENT,section``."""
+    """The sections in which compilers embed bitcode and commands. Mach-O names are written ``SEGMENT,section``."""
 
     bitcode: tuple[str, ...] = (".llvmbc", "__LLVM,__bitcode")
     command: tuple[str, ...] = (".llvmcmd", "__LLVM,__cmdline")
 
     @classmethod
     def of(cls, bitcode: str | None, command: str | None) -> SectionNames:
-        """Give the usual names, but for those that a user names."""
+        """Return the names given, or the usual ones for None."""
         usual = cls()
         return cls(usual.bitcode if bitcode is None else (bitcode,), usual.command if command is None else (command,))
 
     def all(self) -> frozenset[str]:
-        """Give every section that may hold something."""
-        return frozenset((*self.bitcode, *self.command, FAT_LTO_SECTION))
+        """Return all sections that may hold bitcode or commands."""
+        return frozenset((*self.bitcode, *self.command, _FAT_LTO_SECTION))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +92,13 @@ class Embedded:
     """One module found in an object, or the reason why there is none.
 
     Attributes:
-        member: what it is inside its file: an archive member, a fat slice, a linked module's main file;
-            None where the file is the module.
-        reason: `Reason.OK` and its shades for a module; else why there is none.
+        member: its name within its file: an archive member, a fat slice, a linked module's main file;
+            None if the file is the module.
+        reason: `Reason.OK` or another reason of status ``ok`` for a module; else why there is none.
         bitcode: the module's bytes, without a wrapper.
-        command: its command's bytes as embedded, None where there is no command.
-        facts: what the command says.
-        detail: one line for a person.
+        command: the bytes of its command as embedded; None if there is no command.
+        facts: facts read from the command.
+        detail: the reason in one line for a person.
         lost_bytes: bitcode bytes that a failure leaves unread.
     """
 
@@ -113,7 +113,7 @@ class Embedded:
 
 @dataclass(slots=True)
 class Tally:
-    """Bytes met while reading one file. What was found equals modules, plus lost bytes, plus padding."""
+    """Bytes counted while reading one file: ``bitcode_found`` equals modules, plus lost bytes, plus padding."""
 
     bitcode_found: int = 0
     padding: int = 0
@@ -127,11 +127,11 @@ def read_object(
     open_member: Callable[[str], Buffer],
     member: str | None = None,
 ) -> Iterator[Embedded]:
-    """Yield what a file of any supported kind holds, in file order; never raises for what the bytes say.
+    """Yield the modules of a file of any supported kind, in file order; never raise because of its content.
 
     Args:
         data: the whole file.
-        tally: is told the bytes found, for the books to balance.
+        tally: counts the bytes found.
         names: the sections to look in.
         open_member: reads a file that a thin archive refers to, given its path relative to the archive; may raise
             OSError.
@@ -166,8 +166,8 @@ def read_object(
         yield _failure(member, error)
 
 
-def reason_of(error: FormatError) -> Reason:
-    """Give the vocabulary's word for a format error."""
+def _reason_of(error: FormatError) -> Reason:
+    """Return the reason that fits a format error."""
     if isinstance(error, TruncatedError):
         return Reason.TRUNCATED
     if isinstance(error, UnsupportedError):
@@ -176,7 +176,7 @@ def reason_of(error: FormatError) -> Reason:
 
 
 def _failure(member: str | None, error: FormatError, lost_bytes: int = 0) -> Embedded:
-    return Embedded(member, reason_of(error), detail=str(error), lost_bytes=lost_bytes)
+    return Embedded(member, _reason_of(error), detail=str(error), lost_bytes=lost_bytes)
 
 
 def _join(prefix: str | None, name: str) -> str:
@@ -205,7 +205,7 @@ def _read_archive(
             except (OSError, ValueError) as error:
                 yield Embedded(member, Reason.UNREADABLE, detail=os_reason(error))
                 continue
-            if len(content) and not _is_known(content):  # a thin archive may name any file: tell nothing of its content
+            if len(content) and not _is_known(content):  # a thin archive may name any file: do not describe its content
                 yield Embedded(member, Reason.UNSUPPORTED_FORMAT, detail=f"{item.name!r} is no object file")
                 continue
         if archive.is_archive(content):
@@ -235,7 +235,7 @@ def _read_objfile(data: Buffer, tally: Tally, names: SectionNames, member: str |
     view = memoryview(data)
     bitcode_sections = [item for item in objfile.sections if item.name in names.bitcode and item.size]
     if not bitcode_sections:
-        fat_lto = [item for item in objfile.sections if item.name == FAT_LTO_SECTION and item.size]
+        fat_lto = [item for item in objfile.sections if item.name == _FAT_LTO_SECTION and item.size]
         _refuse_overlaps(fat_lto)
         for number, item in enumerate(fat_lto):
             own = member if len(fat_lto) == 1 else _join(member, str(number))
@@ -277,7 +277,7 @@ def _read_glued(
     commands: Sequence[memoryview],
     member: str | None,
 ) -> Iterator[Embedded]:
-    """Split sections that hold several modules and give each its command."""
+    """Yield the modules of sections that hold several, each with its command."""
     modules: list[memoryview] = []
     failures: list[Embedded] = []
     for item in sections:
@@ -296,7 +296,7 @@ def _read_glued(
         inner = os.path.basename(header.source_filename or "") or f"module-{number:03}"
         own = _join(member, inner) if len(modules) + len(failures) > 1 else member
         index = pairs[number]
-        if index == _UNTOLD:
+        if index == _AMBIGUOUS:
             detail = f"{len(modules)} modules and {len(commands)} commands: it cannot be told which is this one's"
             yield Embedded(own, Reason.UNPAIRED_COMMAND, detail=detail, lost_bytes=len(module))
         else:
@@ -304,31 +304,31 @@ def _read_glued(
     yield from failures
 
 
-# Stands for the index of a command where several modules may have it.
-_UNTOLD = -1
+# The index of a command that could belong to several modules.
+_AMBIGUOUS = -1
 
 
 def _pair(sources: Sequence[str | None], main_files: Sequence[str | None]) -> list[int | None]:
-    """Give each module the index of its command, None if it was compiled without one, or ``_UNTOLD``.
+    """Return the index of each module's command, None if it was compiled without one, or ``_AMBIGUOUS``.
 
-    Both lists are in link order. Equal numbers pair one to one. Otherwise modules without a command lie between the
-    others, and a command belongs to a module whose source has its main file's name. What is the same whether pairs
-    are made from the front or from the back can be told; the rest cannot.
+    Both lists are in link order. Lists of equal length pair one to one. Otherwise modules without a command lie between
+    the others, and a command belongs to a module whose source has its main file's name. A pair is certain if pairing
+    from the front and pairing from the back both make it; otherwise it is ambiguous.
     """
     count = len(main_files)
     if len(sources) == count:
         fits = all(same_main_file(main, source) for main, source in zip(main_files, sources, strict=True))
-        return list(range(count)) if fits else [_UNTOLD] * count
+        return list(range(count)) if fits else [_AMBIGUOUS] * count
     front = _pair_greedily(sources, main_files)
     back = _pair_greedily(sources[::-1], main_files[::-1])
     if front is None or back is None:
-        return [_UNTOLD] * len(sources)
+        return [_AMBIGUOUS] * len(sources)
     mirrored = [None if index is None else count - 1 - index for index in reversed(back)]
-    return [one if one == other else _UNTOLD for one, other in zip(front, mirrored, strict=True)]
+    return [one if one == other else _AMBIGUOUS for one, other in zip(front, mirrored, strict=True)]
 
 
 def _pair_greedily(sources: Sequence[str | None], main_files: Sequence[str | None]) -> list[int | None] | None:
-    """Give each command to the first module it fits behind the one before; None if some command fits nowhere."""
+    """Pair each command with the first fitting module after the previous pair; None if some command fits nowhere."""
     pairs: list[int | None] = []
     index = 0
     for source in sources:
@@ -341,7 +341,7 @@ def _pair_greedily(sources: Sequence[str | None], main_files: Sequence[str | Non
 
 
 def _refuse_overlaps(sections: Sequence[Section]) -> None:
-    """Refuse sections that share bytes: a small file could otherwise ask for any number of large modules."""
+    """Refuse sections that share bytes: a small file could otherwise hold any number of large modules."""
     end = 0
     for item in sorted(sections, key=lambda item: item.offset):
         if item.offset < end:
@@ -358,7 +358,7 @@ def _covered(extents: Sequence[bitcode.Extent]) -> int:
 
 
 def _count(tally: Tally, size: int, extents: Sequence[bitcode.Extent], failure: FormatError | None) -> None:
-    """Enter a section in the books: what is not in a module, and not lost to a failure, is padding."""
+    """Add a section to the tally: bytes that are not in a module, and not lost to a failure, are padding."""
     tally.bitcode_found += size
     whole = _covered(extents) if failure is not None else size
     tally.padding += whole - sum(extent.payload_stop - extent.payload_start for extent in extents)
@@ -377,7 +377,7 @@ def _module(
 
 
 def _extents(section: memoryview, offset: int) -> tuple[list[bitcode.Extent], FormatError | None]:
-    """Split a section at ``offset`` of its file: the whole modules, and what ended them too early, if anything."""
+    """Return the complete modules of a section at ``offset`` of its file, and the error after them, if any."""
     extents: list[bitcode.Extent] = []
     try:
         for extent in bitcode.iter_extents(section):
@@ -402,14 +402,14 @@ def _commands(view: memoryview, sections: Sequence[Section]) -> list[memoryview]
     return commands
 
 
-# How the detail of an object ends that clang made without being told to embed.
+# The end of the detail of an object that clang made without being told to embed bitcode.
 MADE_BY_CLANG = "; compiled without -Xclang -fembed-bitcode=all"
-# Compilers sign their objects here; it tells a user which part of a build to look at.
+# Compilers sign their objects here; the name shows a user which part of a build to look at.
 _COMMENT = ".comment"
 
 
 def _why_no_bitcode(data: Buffer, names: SectionNames) -> str:
-    """Say what the object is instead, as far as its sections tell."""
+    """Return why an object has no bitcode, as far as its sections show."""
     try:
         sections = parse_objfile(data).sections
     except FormatError:
@@ -428,7 +428,7 @@ def _why_no_bitcode(data: Buffer, names: SectionNames) -> str:
 
 
 def describe_file(data: Buffer) -> str:
-    """Say in a few words what kind of file this is."""
+    """Return a short description of the kind of file."""
     if archive.is_archive(data):
         return "ar archive"
     if bitcode.is_bitcode(data):

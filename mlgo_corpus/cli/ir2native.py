@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_bar, stdout_is_ours, table, verb
+from mlgo_corpus.cli.console import (
+    EXIT_FAILED,
+    err,
+    in_options,
+    out,
+    print_json,
+    progress_bar,
+    stdout_is_ours,
+    table,
+    verb,
+)
 from mlgo_corpus.cli.options import (
     AddFlags,
     DeleteFlags,
@@ -184,7 +194,7 @@ def show_report(report: SizesReport) -> None:
         f"split: {sides}; divided at random, {100 * report.leakage:.1f} % of the test rows would have an equal in train"
     )
     for module, reason, detail in report.problems:
-        err().print(visible(f"{printable(module)}: {reason}: {printable(detail)}"), markup=False)
+        err().print(visible(f"{printable(module)}: {reason}: {printable(in_options(detail))}"), markup=False)
     if report.failed > len(report.problems):
         err().print(f"and {report.failed - len(report.problems)} more; modules.parquet has them all")
     console.print(f"DuckDB: {example_query(report)}", markup=False)

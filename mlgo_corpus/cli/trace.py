@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import EXIT_FAILED, err, out, plain, print_json, progress_bar, stdout_is_ours, table, verb
+from mlgo_corpus.cli.console import (
+    EXIT_FAILED,
+    err,
+    in_options,
+    out,
+    plain,
+    print_json,
+    progress_bar,
+    stdout_is_ours,
+    table,
+    verb,
+)
 from mlgo_corpus.cli.options import (
     AddFlags,
     DeleteFlags,
@@ -217,7 +228,7 @@ def show_report(report: TraceReport) -> None:
             slow.add_row(plain(printable(module)), f"{seconds:.2f}", str(decisions))
         console.print(slow)
     for module, reason, detail in report.problems:
-        err().print(visible(f"{printable(module)}: {reason}: {printable(detail)}"), markup=False)
+        err().print(visible(f"{printable(module)}: {reason}: {printable(in_options(detail))}"), markup=False)
     if report.failed > len(report.problems):
         err().print(f"and {report.failed - len(report.problems)} more; modules.parquet has them all")
     for caveat in report.caveats:

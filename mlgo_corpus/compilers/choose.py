@@ -1,4 +1,4 @@
-"""Which compiler a stage runs, and by which way a trace sees the decisions."""
+"""The choice of a stage's compiler, and of the way in which a trace sees the decisions."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from mlgo_corpus.formats.logs.tasks import INLINING, Task
 TRAINING_LOG: Final = "training-log"
 INTERACTIVE: Final = "interactive"
 AUTO = "auto"
-# The LLVM to install where nothing speaks for another.
+# The LLVM to install if nothing else determines it.
 _USUAL = 22
 WAYS = (AUTO, TRAINING_LOG, INTERACTIVE)
 
 
 def ways_of(toolchain: Toolchain, task: Task, policy: str) -> tuple[str, ...]:
-    """List the ways by which a compiler can show this task's decisions under this policy, the better first.
+    """Return the ways in which a compiler can show this task's decisions under this policy, the better first.
 
-    A training log holds what LLVM's own heuristic decides: no other policy. A live session does not tell that
-    heuristic's decision but for inlining.
+    A training log has the decisions of LLVM's own heuristic only. A live session has that heuristic's decision for
+    inlining only.
     """
     ways = []
     if policy == "default" and task.name in toolchain.training_logs:
@@ -46,19 +46,21 @@ def ways_of(toolchain: Toolchain, task: Task, policy: str) -> tuple[str, ...]:
     return tuple(ways)
 
 
-def user_compiler(named: str | None, *, cache: Path | None = None) -> tuple[Toolchain, str] | None:
-    """Look at the compiler that the user wants: ``named``, else the one that `COMPILER_VARIABLE` names.
-
-    Gives it with the words that errors about it begin with, or None where the user leaves the choice to us.
+def _user_compiler(named: str | None, *, cache: Path | None = None) -> Toolchain | None:
+    """Probe the compiler that the user wants: ``named``, else the one that `COMPILER_VARIABLE` names; None for neither.
 
     Raises:
-        UsageError: there is no such program, or it is no clang that works.
+        UsageError: there is no such program, or it is not a working clang.
     """
+    wanted = named if named is not None else os.environ.get(COMPILER_VARIABLE) or None
+    return None if wanted is None else probe_compiler(wanted, cache=cache)
+
+
+def _user_error(named: str | None, message: str) -> UsageError:
+    """Return the error for the compiler of `_user_compiler`."""
     if named is not None:
-        return probe_compiler(named, cache=cache), f"--compiler {named}"
-    if named := os.environ.get(COMPILER_VARIABLE):
-        return probe_compiler(named, cache=cache), f"{COMPILER_VARIABLE}={named}"
-    return None
+        return UsageError(message, option="compiler", value=named)
+    return UsageError(f"{COMPILER_VARIABLE}={os.environ.get(COMPILER_VARIABLE)}: {message}")
 
 
 def choose_compiler(
@@ -76,23 +78,22 @@ def choose_compiler(
 
     Args:
         named: the compiler that the user wants, or None for `COMPILER_VARIABLE`'s, else the best one found.
-        task: whose decisions.
-        policy: who decides.
+        task: the task whose decisions are traced.
+        policy: the policy that makes them.
         via: a way, or `AUTO`.
-        producer: the major version of the LLVM that made the corpus, where it is known.
+        producer: the major version of the LLVM that made the corpus, if known.
         built: folders of toolchains that this package built.
-        cache: where it is known what compilers can do.
-        jobs: how many compilers to look at side by side.
+        cache: the folder that keeps probe results.
+        jobs: how many compilers to probe at a time.
 
     Raises:
         UsageError: there is none; the message says what would help.
     """
-    if (wanted := user_compiler(named, cache=cache)) is not None:
-        toolchain, where = wanted
-        ways = _wanted(ways_of(toolchain, task, policy), via)
+    if (wanted := _user_compiler(named, cache=cache)) is not None:
+        ways = _wanted(ways_of(wanted, task, policy), via)
         if not ways:
-            raise UsageError(f"{where}: {_cannot(task, policy, via)}")
-        return toolchain, ways[0]
+            raise _user_error(named, _cannot(task, policy, via))
+        return wanted, ways[0]
     found = [one for one in probe_toolchains(built=built, cache=cache, jobs=jobs) if one.problem is None]
     able = list(_iter_able(found, task, policy, via))
     if not able:
@@ -102,14 +103,14 @@ def choose_compiler(
         versions = sorted({version for toolchain, _ in able for version in toolchain.reads_bitcode})
         raise UsageError(
             f"the corpus is made by LLVM {producer}, and the compilers that can show its decisions read only "
-            f"bitcode of {', '.join(map(str, versions))}: name a newer one with --compiler"
+            f"bitcode of {', '.join(map(str, versions))}: name a newer one with `compiler`"
         )
-    # The way counts first, then the corpus's own version, then the order in which they were found.
+    # Prefer the better way, then the corpus's own version, then the order in which they were found.
     return min(readers, key=lambda pair: (pair[1] != TRAINING_LOG, pair[0].major != producer))
 
 
 def _reads(toolchain: Toolchain, producer: int) -> bool:
-    """Tell whether a compiler reads an LLVM's bitcode: it does if it is not older, or where that was tried."""
+    """Return True if a compiler reads an LLVM's bitcode: if it is not older, or a probe has shown it."""
     return producer <= (toolchain.major or 0) or producer in toolchain.reads_bitcode
 
 
@@ -126,13 +127,13 @@ def _wanted(ways: Sequence[str], via: str) -> tuple[str, ...]:
 
 def _cannot(task: Task, policy: str, via: str) -> str:
     if policy != "default" and via == TRAINING_LOG:
-        return f"a training log shows the default policy's decisions, not those of {policy!r}: --via interactive"
+        return f"a training log shows the default policy's decisions, not those of {policy!r}: `via` interactive does"
     if via == TRAINING_LOG:
         return f"training logs of {task.name} need a compiler made by 'mlgo-corpus toolchain build'"
     if policy == "default" and task.name != INLINING:
         return (
             f"{task.name} by the default policy needs a compiler made by 'mlgo-corpus toolchain build'; "
-            "with any other, name a --policy: first, random or module:attribute"
+            "with any other, name a `policy`: first, random or module:attribute"
         )
     return f"{task.name} needs a clang of LLVM 17 or newer"
 
@@ -149,42 +150,42 @@ def choose_optimiser(
 
     Args:
         named: the compiler that the user wants, or None for `COMPILER_VARIABLE`'s, else the best one found.
-        producer: the major version of the LLVM that made the corpus, where it is known.
+        producer: the major version of the LLVM that made the corpus, if known.
         built: folders of toolchains that this package built.
-        cache: where it is known what compilers can do.
-        jobs: how many compilers to look at side by side.
+        cache: the folder that keeps probe results.
+        jobs: how many compilers to probe at a time.
 
     Raises:
         UsageError: there is none; the message says what would help.
     """
-    if (wanted := user_compiler(named, cache=cache)) is not None:
-        toolchain, where = wanted
-        if toolchain.opt is None:
-            raise UsageError(
-                f"{where}: there is no opt of LLVM {toolchain.version} for it: install clang-{toolchain.major} and "
-                f"llvm-{toolchain.major}, and name that clang"
+    if (wanted := _user_compiler(named, cache=cache)) is not None:
+        if wanted.opt is None:
+            message = (
+                f"there is no opt of LLVM {wanted.version} for it: install clang-{wanted.major} and "
+                f"llvm-{wanted.major}, and name that clang"
             )
-        return toolchain
+            raise _user_error(named, message)
+        return wanted
     found = [one for one in probe_toolchains(built=built, cache=cache, jobs=jobs) if one.problem is None]
     able = [one for one in found if one.opt is not None]
     if not able:
         major = producer or next((one.major for one in found), _USUAL)
         raise UsageError(
             f"no clang found that has an opt of its version: install clang-{major} and llvm-{major} (zig's clang, from "
-            "pip, comes without)"
+            "pip, has none)"
         )
     readers = [one for one in able if producer is None or _reads(one, producer)]
     if not readers:
         versions = ", ".join(sorted({str(one.major) for one in able}))
         raise UsageError(
-            f"the corpus is made by LLVM {producer}, and opt is here only for {versions}: install llvm-{producer} and "
-            f"clang-{producer}"
+            f"the corpus is made by LLVM {producer}, and opt is installed only for {versions}: install "
+            f"llvm-{producer} and clang-{producer}"
         )
     return min(readers, key=lambda one: (one.major != producer, one.origin == "built"))
 
 
 def compiler_identity(toolchain: Toolchain) -> str:
-    """Tell a compiler from every other one, wherever it lies: by what it says of itself, and by its bytes."""
+    """Return a digest that identifies a compiler at any path: of its version line, and of its bytes."""
     digest = sha256()
     digest.update((toolchain.vendor or "").encode("utf-8", "replace"))
     if toolchain.binary is not None:
@@ -194,23 +195,23 @@ def compiler_identity(toolchain: Toolchain) -> str:
     return digest.hexdigest()
 
 
-# Where package managers keep an LLVM of one version.
+# Folders in which package managers keep an LLVM of one version.
 _VERSIONED_FOLDER = re.compile(r"/llvm[-@]?(\d+)/bin$")
 
 
 def choose_for_build(named: str | None, cc: str | None = None) -> Compiler:
-    """Choose the clang that a build is to be made with. All since LLVM 4 embed bitcode, so none is tried.
+    """Choose the clang for a build. All since LLVM 4 embed bitcode, so none is probed.
 
     Args:
         named: the compiler that the user wants, or None.
-        cc: what the environment's CC names, if that is a clang; asked where nothing else is named.
+        cc: the compiler that the environment's CC names, if that is a clang; used if nothing else is named.
 
     Raises:
-        UsageError: there is none, or the one that is named cannot be used.
+        UsageError: there is none, or the one named cannot be used.
     """
     by_variable = os.environ.get(COMPILER_VARIABLE) or None
     with scratch_folder() as scratch:
-        (scratch / "probe.c").touch()  # which `identify` asks about
+        (scratch / "probe.c").touch()  # the file in the commands of `identify`
         folder = scratch / "folder"
         folder.mkdir()
         for wanted, origin in ((named, "option"), (by_variable, "environment"), (cc, "CC")):
@@ -218,14 +219,16 @@ def choose_for_build(named: str | None, cc: str | None = None) -> Compiler:
                 try:
                     return identify(named_compiler(wanted, origin), folder)
                 except (ToolError, UsageError) as error:
-                    where = "--compiler" if origin == "option" else COMPILER_VARIABLE if origin != "CC" else origin
+                    if origin == "option":
+                        raise UsageError(one_line(error), option="compiler", value=wanted) from None
+                    where = origin if origin == "CC" else COMPILER_VARIABLE
                     raise UsageError(f"{where} {wanted}: {one_line(error)}") from None
-        # A plain clang is the one that is meant; else the newest. zig's is another compiler around it.
+        # Prefer a plain clang, then the newest. zig's is another compiler around it.
         found = sorted(find_compilers(), key=_as_for_builds)
         for candidate in found:
             with suppress(ToolError, UsageError):
                 return identify(candidate, folder)
-    raise UsageError("no clang found: install one (pip install ziglang does), or name it with --compiler")
+    raise UsageError("no clang found: install one (pip install ziglang does), or name it with `compiler`")
 
 
 def _as_for_builds(candidate: Candidate) -> tuple[bool, bool, bool, int]:

@@ -1,4 +1,4 @@
-"""Why a run failed, in a closed vocabulary: from errors and from what compilers say."""
+"""The reasons why runs fail, in a closed vocabulary, found from errors and from compilers' messages."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mlgo_corpus.errors import ProtocolError, ToolError
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.commands.replay import required_files
 
-# What may be otherwise the next time: a machine may have been out of memory, or busy.
+# Reasons that may not recur: the machine may have been out of memory, or busy.
 _MAY_PASS = frozenset({RunReason.SIGNAL, RunReason.TIMEOUT, RunReason.PROTOCOL_ERROR})
 
-# What clang 17 to 22 say (lib/Bitcode/Reader, lib/Support/CommandLine.cpp, clang/lib/Frontend).
+# Messages of clang 17 to 22 (lib/Bitcode/Reader, lib/Support/CommandLine.cpp, clang/lib/Frontend).
 _MESSAGES = (
     (re.compile(r"No space left on device|Disk quota exceeded"), RunReason.DISK_FULL),
     (re.compile(r"Unknown command line argument|unknown argument|unknown target CPU"), RunReason.UNKNOWN_OPTION),
@@ -31,18 +31,18 @@ _MESSAGES = (
         RunReason.UNREADABLE_BITCODE,
     ),
 )
-# What the bitcode's reader adds to most errors: damage and what is new look alike to it, but for this.
+# The bitcode reader adds the versions to most errors; only they distinguish damage from newer bitcode.
 _VERSIONS = re.compile(r"\(Producer: 'LLVM(\d+)\.[^']*' Reader: 'LLVM (\d+)\.")
-# "terminate called without" is of a program that cannot even make the exception that says so. The lines from "failed to
-# map" on are what glibc's and musl's loaders say of a limit that does not hold the program (glibc's elf/dl-load.c).
+# A program prints "terminate called without" if it cannot even allocate the exception. The messages from "failed to
+# map" on are those of glibc's and musl's loaders if the limit is too small for the program (glibc's elf/dl-load.c).
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|bad_alloc|[Cc]annot allocate|terminate called without|failed to map segment|cannot map zero-fill"
     r"|cannot change memory protections|failed to allocate memory|error while loading shared libraries: .*cannot create"
     r"|cannot make segment writable|Error loading shared library .*: Out of memory"
 )
 _LONGEST = 300
-# Where a message is about a place in a file, in clang's ways to say so (-fdiagnostics-format=), or in a macro of an
-# assembler's, whose arguments may come from a file; a place in the module's own assembly is none of them.
+# The start of a message about a place in a file, in all of clang's formats (-fdiagnostics-format=), or in a macro of an
+# assembler, whose arguments may come from a file; a place in the module's own assembly does not match.
 _PLACE_IN_A_FILE = re.compile(
     r"^(?:In file i|I)ncluded from "
     r"|^(?!<inline asm>:|<unknown>:).*?\S"
@@ -55,21 +55,20 @@ _NOT_KEPT = "error: (the message quotes a file of this machine and is not kept; 
 
 
 def without_quotes(stderr: str, command: Sequence[str], *, trusted: bool) -> str:
-    """Return what a compiler said, without what it may have read from a file of this machine.
+    """Return a compiler's stderr without text that it may have read from a file of this machine.
 
-    Rows are published, and the corpus may be anybody's: its commands name files (a list, a profile) of which LLVM
-    quotes the line that it does not understand, and a module's assembly may include any file. ThinLTO's indexes are not
-    quoted.
+    Rows are published, and the corpus is untrusted: its commands name files (a list, a profile) of which LLVM quotes
+    the line that it cannot parse, and a module's assembly may include any file. ThinLTO's indexes are not quoted.
 
     Args:
-        stderr: what it wrote.
+        stderr: the compiler's stderr.
         command: its cc1 options.
         trusted: whether the corpus is trusted: then all is kept.
     """
     if trusted or not stderr:
         return stderr
     names_files = any(not option.startswith("-fthinlto-index") for option, _ in required_files(command))
-    # Of more than is kept of a flood, the place that the end is about may be missing.
+    # If stderr was cut, the beginning of its first message may be missing, and with it the place.
     if names_files or "-fno-show-source-location" in command or len(stderr.encode()) >= STDERR_TAIL:
         return _NOT_KEPT
     text = ESCAPES.sub("", stderr)
@@ -78,7 +77,7 @@ def without_quotes(stderr: str, command: Sequence[str], *, trusted: bool) -> str
 
 
 class RunFailure(Exception):  # noqa: N818 - it becomes a row, not an error
-    """A run came to nothing, for this reason; ``may_pass`` if it may do better the next time."""
+    """A run failed, for this reason; ``may_pass`` if it may succeed the next time."""
 
     def __init__(self, reason: RunReason, detail: str, *, may_pass: bool | None = None) -> None:
         super().__init__(reason, detail)
@@ -94,13 +93,13 @@ def classify(
     timeout: float | None = None,
     kept: str | None = None,
 ) -> tuple[RunReason, str]:
-    """Give the reason that fits an error, and one line on it.
+    """Return the reason that fits an error, and one line about it.
 
     Args:
-        error: what a compile ended with, or what the system refused.
-        limited: whether the compile had a limit on its memory.
-        timeout: the seconds it had.
-        kept: what of its stderr may be quoted (`without_quotes`); by default all.
+        error: the error of a compile, or of the system.
+        limited: whether the compile had a memory limit.
+        timeout: its time limit in seconds.
+        kept: the part of its stderr that may be quoted (`without_quotes`); by default all.
     """
     if isinstance(error, OSError):
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -128,7 +127,7 @@ def classify(
 
 
 def _said(stderr: str) -> str:
-    """Find the line that says what is wrong."""
+    """Return the first line with an error, else the last line."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line for line in lines if "error:" in line or "LLVM ERROR" in line or "Unknown command line" in line]
     return (errors or lines or [""])[0 if errors else -1][:_LONGEST]

@@ -1,10 +1,10 @@
 """Find compilers, and the binary that does the work behind each.
 
 Names are not trusted. A compiler may be a shell script, a link to ccache, or a driver that starts another program;
-``clang -###`` prints the command that it would run, and that command's first word is the compiler. Running it without
-what stands before it is exact (the command is complete) and quick.
+``clang -###`` prints the command that it would run, and that command's first word is the compiler. Running that command
+directly is exact (the command is complete) and fast.
 
-What a compiler can do is another question: `mlgo_corpus.compilers.probe` answers it.
+`mlgo_corpus.compilers.probe` finds what a compiler can do.
 """
 
 from __future__ import annotations
@@ -30,15 +30,12 @@ from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 COMPILER_VARIABLE: Final = "MLGO_CORPUS_COMPILER"
 """The environment variable that names the compiler to use."""
 
-"""The environment variable that names the folder for what can be made again: toolchains, sources, probe results."""
-
-TOOLCHAINS_FOLDER: Final = "toolchains"
 BUILT_NAME: Final = "built.json"
 
-IDENTIFY_TIMEOUT_S: Final = 20.0
-"""Printing a command takes a driver 20 ms, behind a wrapper in Python 200 ms."""
-
-# Where package managers put LLVM without putting it on PATH: Debian, Homebrew on two processors, MacPorts, FreeBSD.
+_TOOLCHAINS_FOLDER: Final = "toolchains"
+# A driver prints a command in 20 ms, behind a wrapper in Python in 200 ms.
+_IDENTIFY_TIMEOUT_S: Final = 20.0
+# Folders for LLVM that are not on PATH, by package manager: Debian, Homebrew on two processors, MacPorts, FreeBSD.
 _USUAL_FOLDERS = (
     "/usr/lib/llvm-*/bin",
     "/opt/homebrew/opt/llvm*/bin",
@@ -52,7 +49,7 @@ _VERSION = re.compile(r"\bclang version (\d+)\.(\d+)(?:\.(\d+))?")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A program that may be a compiler: the words that run it, and how it was found.
+    """A program that may be a compiler: the words of the command that runs it, and how it was found.
 
     ``origin`` is ``option``, ``environment``, ``built``, ``PATH`` or ``ziglang``.
     """
@@ -66,12 +63,12 @@ class Compiler:
     """A clang.
 
     Attributes:
-        driver: the words that run it as a build does.
+        driver: the words of the command that runs it as a build does.
         origin: how it was found, see `Candidate`.
         binary: the file that compiles, behind wrappers.
         cc1: the words to put before ``-cc1``.
         version: LLVM's, such as ``19.1.7``.
-        vendor: the line that says so, with the distributor's name.
+        vendor: its version line, with the distributor's name.
         compile_words: ``-cc1`` and the options that compile ``../probe.c`` at -O2 to ``probe.o``.
     """
 
@@ -90,25 +87,25 @@ class Compiler:
 
 
 def built_toolchains(cache: Path) -> Sequence[Path]:
-    """List the toolchains that were built: those in the cache, and those that were put elsewhere."""
+    """Return the toolchains that this package built: those in the cache, and those built elsewhere."""
     found: list[Path] = []
     with suppress(OSError, ValueError, RecursionError):
         named = json.loads(read_regular(cache / BUILT_NAME, MAX_NOTE_BYTES))
         found += [Path(name) for name in named if isinstance(name, str)] if isinstance(named, list) else []
     with suppress(OSError):
-        found += sorted((cache / TOOLCHAINS_FOLDER).iterdir())
+        found += sorted((cache / _TOOLCHAINS_FOLDER).iterdir())
     return tuple(dict.fromkeys(found))
 
 
 def find_zig() -> tuple[str, ...] | None:
-    """Find the clang in the ``ziglang`` package: the words that come before ``cc``, or None."""
+    """Return the words before ``cc`` that run the clang of the ``ziglang`` package; None if it is not installed."""
     if importlib.util.find_spec("ziglang") is None:
         return None
     return (sys.executable, "-m", "ziglang")
 
 
 def named_compiler(named: str, origin: str) -> Candidate:
-    """Make a candidate of what a user names: a program, a name on PATH, a toolchain's folder, a command.
+    """Make a candidate from what a user names: a program, a name on PATH, a toolchain's folder, a command.
 
     Raises:
         UsageError: there is no such program.
@@ -124,13 +121,13 @@ def named_compiler(named: str, origin: str) -> Candidate:
             raise UsageError(f"{first}: expected a compiler, found a folder without bin/clang{where}")
         return Candidate((str(inside.absolute()), *words[1:]), origin)
     if found is None:
-        what = "not a program that can be run" if folder.exists() else "no such program"
+        what = "not an executable program" if folder.exists() else "no such program"
         raise UsageError(f"{first}: {what}{where}{_others(first)}")
     return Candidate(_as_clang((found, *words[1:])), origin)
 
 
 def _others(first: str) -> str:
-    """Say which compilers there are where one of a usual name is not: Debian has clang-19 and no clang."""
+    """Return a hint at the compilers that exist instead of a usual name: Debian has clang-19 and no clang."""
     if not _CLANG_NAME.fullmatch(first):
         return ""
     known = find_compilers(environment={"PATH": os.environ.get("PATH", "")})
@@ -139,13 +136,13 @@ def _others(first: str) -> str:
 
 
 def short_name(program: str) -> str:
-    """Give what to type for a program: its name where PATH leads to it, else its path."""
+    """Return what to type for a program: its name if PATH leads to it, else its path."""
     name = os.path.basename(program)
     return name if _which(name) == program else program
 
 
 def _words_of(named: str, where: str) -> list[str]:
-    """Split a command as a shell does; a path with blanks in it is one word."""
+    """Split a command as a shell does; an existing path with blanks is one word."""
     if os.path.exists(named):
         return [named]
     try:
@@ -163,13 +160,13 @@ def find_compilers(
     built: Iterable[Path] = (),
     environment: Mapping[str, str] = os.environ,
 ) -> tuple[Candidate, ...]:
-    """List the programs that may be compilers, the likeliest to be meant first; whether they work is not looked at.
+    """Return the programs that may be compilers, the likeliest first; none of them is run.
 
     ``named`` comes first, then `COMPILER_VARIABLE`, then the toolchains of ``built`` (folders), ``clang`` and
-    ``clang-N`` on PATH and where package managers keep them, and the ``ziglang`` package's.
+    ``clang-N`` on PATH and in package managers' folders, and the ``ziglang`` package's.
 
     Raises:
-        UsageError: ``named``, or what the variable names, is not there.
+        UsageError: ``named``, or the program that the variable names, does not exist.
     """
     return tuple(_distinct(_iter_compilers(named, built, environment)))
 
@@ -198,7 +195,7 @@ def _iter_compilers(named: str | None, built: Iterable[Path], environment: Mappi
 
 
 def _distinct(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
-    """Leave out what is the same file as one before it. A link to a program of another name (ccache) is not."""
+    """Skip a candidate that is the same file as an earlier one. A link to a program of another name (ccache) is not."""
     seen = set()
     for candidate in candidates:
         real = os.path.realpath(candidate.words[0])
@@ -210,11 +207,11 @@ def _distinct(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
 
 
 def _as_clang(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Name zig's clang as it is: ``zig cc`` and ``python -m ziglang cc`` are another driver around it."""
+    """Replace zig's driver by its clang: ``zig cc`` and ``python -m ziglang cc`` are another driver around it."""
     if words[1:3] == ("-m", "ziglang"):
         spec = importlib.util.find_spec("ziglang")
         program = None if spec is None or spec.origin is None else Path(spec.origin).with_name("zig")
-        # Python starts it in 40 ms more.
+        # Starting it through Python takes 40 ms more.
         first = words[:3] if program is None or not _is_program(program) else (str(program),)
         return (*first, "clang")
     if os.path.basename(words[0]) == "zig":
@@ -226,17 +223,17 @@ def identify(
     candidate: Candidate,
     folder: Path,
     *,
-    timeout: float = IDENTIFY_TIMEOUT_S,
+    timeout: float = _IDENTIFY_TIMEOUT_S,
     stop: threading.Event | None = None,
 ) -> Compiler:
     """Find the binary behind a candidate, and its version, by asking what it would run. Nothing is compiled.
 
-    ``folder`` is where the command would run: one that exists, beside ``probe.c``.
-    Another thread ends it by ``stop``.
+    ``folder`` is an existing folder beside ``probe.c`` for the command to run in. Another thread can end it by
+    ``stop``.
 
     Raises:
         ToolError: it cannot be run, fails, or hangs.
-        UsageError: it is no clang.
+        UsageError: it is not a clang.
     """
     argv = (*candidate.words, "-###", "-O2", "-c", "../probe.c", "-o", "probe.o")
     said = run_tool(argv, cwd=folder, timeout=timeout, stop=stop)
@@ -249,7 +246,7 @@ def identify(
     if version is None or "-cc1" not in words[1:]:
         raise UsageError("not a clang, or not one that prints its commands with -###")
     binary, arguments = words[0], words[words.index("-cc1") :]
-    # A compiler that calls itself by what it was called: the clang in a toolchain's folder may be a link.
+    # A compiler may print the name by which it was called: the clang in a toolchain's folder may be a link.
     binary = _which(binary) or binary
     return Compiler(
         driver=candidate.words,
@@ -263,7 +260,7 @@ def identify(
 
 
 def find_beside(compiler: Compiler, name: str) -> Path | None:
-    """Find another program of the same LLVM: in the binary's folder, or the driver's, there with a version perhaps."""
+    """Find another program of the same LLVM in the binary's folder, or in the driver's, where it may have a suffix."""
     binary, driver = compiler.binary, Path(compiler.driver[0])
     suffix = driver.name.removeprefix("clang") if _CLANG_NAME.fullmatch(driver.name) else ""
     places = (binary.with_name(name), binary.resolve().with_name(name), driver.with_name(name + suffix))
@@ -271,7 +268,7 @@ def find_beside(compiler: Compiler, name: str) -> Path | None:
 
 
 def one_line(error: Exception) -> str:
-    """Say in one line, without a command that fills the screen, why a program could not be used."""
+    """Return in one line, without the whole command, why a program could not be used."""
     if isinstance(error, ToolError):
         said = [line.strip() for line in error.stderr.splitlines() if line.strip()]
         errors = [line for line in said if "error:" in line or "Unknown command line argument" in line]
@@ -281,7 +278,7 @@ def one_line(error: Exception) -> str:
 
 
 def _which(name: str) -> str | None:
-    """Find a program by its path, or by its name on PATH."""
+    """Return the absolute path of a program, given by its path or by its name on PATH; None if there is none."""
     if os.sep in name:
         return os.path.abspath(name) if _is_program(Path(name)) else None
     for folder in os.get_exec_path():

@@ -1,20 +1,21 @@
-"""A small process that starts compilers behind walls: what they cannot do, whatever they are told to.
+"""A small process that starts compilers behind walls: restrictions that hold whatever the compilers are told to do.
 
-It runs on its own (``python -I -S launcher.py DESCRIPTOR PARENT RULES``), with nothing but Python's library, so that it
-is small and has one thread: only such a process may run code between ``fork`` and ``exec``. What it may not do, no
-program that it starts may do:
+It runs on its own (``python -I -S launcher.py DESCRIPTOR PARENT RULES``), with Python's standard library only, so that
+it is small and has one thread: only such a process may run code between ``fork`` and ``exec``. Programs that it starts
+have its restrictions:
 
-- **files** (Landlock, Linux 5.13): read and execute what RULES name, and nothing else. A program of its own may write
-  in the folder that it runs in, regular files and folders, and nowhere else;
-- **network** (seccomp, on x86-64 and AArch64): there are no sockets. Elsewhere Landlock keeps it from TCP (Linux 6.7);
-- **processes**: Landlock keeps it from signalling (Linux 6.12) and tracing others. What a program leaves behind, also
-  in another process group, becomes a child of this process (PR_SET_CHILD_SUBREAPER) and is killed.
+- **files** (Landlock, Linux 5.13): read and execute the files that RULES name, and nothing else. A started program may
+  write regular files and folders in the folder that it runs in, and nowhere else;
+- **network** (seccomp, on x86-64 and AArch64): no sockets. Elsewhere Landlock forbids TCP (Linux 6.7);
+- **processes**: Landlock forbids signalling (Linux 6.12) and tracing other processes. Processes that a program leaves
+  behind, even in another process group, become children of this process (PR_SET_CHILD_SUBREAPER) and are killed.
 
-Each program has a process group, the kernel's promise to end it with this process (PR_SET_PDEATHSIG), and limits. A
-wall that the kernel does not know is left out; `landlock_version` and `has_seccomp` tell. None needs a privilege.
+Each program has its own process group, is killed by the kernel if this process ends (PR_SET_PDEATHSIG), and has limits.
+A wall that the kernel does not support is left out; `landlock_version` and `has_seccomp` show which it has. No wall
+needs a privilege.
 
-What holds for all is set up once, since each system call in a new child costs some microseconds for the memory that it
-shares until then.
+Restrictions that hold for all programs are set up once, since each system call in a new child costs some microseconds
+for the memory that it shares until ``exec``.
 
 Protocol
 --------
@@ -24,12 +25,12 @@ Messages are marshalled tuples behind their length (4 bytes, native) on a stream
 message     holds                                                        answer
 ==========  ===========================================================  =============================================
 start       argv, folder, environment, limits; as descriptors            pid and this process's peak memory in kB, or 0,
-            (SCM_RIGHTS) its stdout and stderr                           errno and the name of what is concerned
+            (SCM_RIGHTS) its stdout and stderr                           errno and the path that it concerns
 reap        nothing                                                      status, CPU seconds, ru_maxrss
 ==========  ===========================================================  =============================================
 
-Until it is told to reap, a dead program keeps its number, so that the other side can signal its group without hitting
-another's. When the process that asks ends, this one does, and its program with it.
+Until the message ``reap``, a dead program keeps its process id, so that the other side can signal its group without
+hitting another's. When the process on the other side ends, this one ends, and its program with it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ import sys
 from contextlib import suppress
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing it takes longer than everything else here
+if TYPE_CHECKING:  # importing typing takes longer than everything else here
     from typing import Any, NoReturn
 
 _LENGTH = struct.Struct("=I")
@@ -77,16 +78,16 @@ READ = _READ_FILE | _READ_DIR
 RUN = _EXECUTE | _READ_FILE
 _READING = READ | _EXECUTE | _IOCTL_DEV
 _WRITING = ~_READING
-# Neither links nor devices: what is left in a folder is what it seems to be.
+# Neither links nor devices, so that a program leaves only regular files and folders.
 _WRITE = _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _TRUNCATE
 _NOTHING = os.fsencode(os.devnull)
 
-# By machine: the audit number of the architecture, then the system calls seccomp, socket and io_uring_setup, by which
-# sockets can be had, too (include/uapi/linux/audit.h, asm/unistd.h).
+# By machine: the audit number of the architecture, then the system calls seccomp, socket and io_uring_setup, which can
+# make sockets, too (include/uapi/linux/audit.h, asm/unistd.h).
 _SECCOMP = {"x86_64": (0xC000003E, 317, 41, 425), "aarch64": (0xC00000B7, 277, 198, 425)}
 _X32 = 0x40000000
 _SET_MODE_FILTER = 1
-# Without this, Linux before 5.16 would slow the program down, as it does for what a browser runs.
+# Without this flag, Linux before 5.16 slows the program down by mitigations of Spectre.
 _SPEC_ALLOW = 1 << 2
 _ALLOW, _KILL, _DENY = 0x7FFF0000, 0x80000000, 0x00050000 | errno.EACCES
 
@@ -95,7 +96,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @functools.cache
 def landlock_version() -> int:
-    """Return the version of Landlock's interface, 0 where there is none, or it is switched off."""
+    """Return the version of Landlock's interface, 0 if there is none, or it is switched off."""
     if sys.platform != "linux":
         return 0
     return max(int(_libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _CREATE_RULESET_VERSION)), 0)
@@ -106,13 +107,13 @@ def has_seccomp() -> bool:
     if sys.platform != "linux" or os.uname().machine not in _SECCOMP:
         return False
     _, seccomp, _, _ = _SECCOMP[os.uname().machine]
-    # Without a filter's address, what has the mode says EFAULT.
+    # Without a filter's address, a kernel that has the mode returns EFAULT.
     _libc.syscall(seccomp, _SET_MODE_FILTER, _SPEC_ALLOW, None)
     return ctypes.get_errno() == errno.EFAULT
 
 
 def restrict_files(rights: int, rules: list[tuple[int, bytes]]) -> None:
-    """Let this thread, and what it starts, have these rights only where a rule grants them. A missing path is skipped.
+    """Restrict this thread, and what it starts, to these rights only where a rule grants them; skip missing paths.
 
     Raises:
         OSError: the kernel refuses.
@@ -141,8 +142,8 @@ def _add_rule(ruleset: int, access: int, path: bytes) -> None:
     os.close(descriptor)
 
 
-def forbid_sockets() -> None:
-    """Let this thread, and what it starts, make no sockets.
+def _forbid_sockets() -> None:
+    """Forbid this thread, and what it starts, to make sockets.
 
     Raises:
         OSError: the kernel refuses.
@@ -172,9 +173,9 @@ def _call(number: int, *arguments: object) -> int:
     return answer
 
 
-def serve(connection: socket.socket, parent: int, rules: list[tuple[int, bytes]]) -> None:
-    """Start programs, one after the other, until the process that asks for them ends."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and programs would, too
+def _serve(connection: socket.socket, parent: int, rules: list[tuple[int, bytes]]) -> None:
+    """Start programs, one after the other, until the process that requests them ends."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and programs would inherit that
         signal.signal(number, signal.SIG_DFL)
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -187,7 +188,7 @@ def serve(connection: socket.socket, parent: int, rules: list[tuple[int, bytes]]
     if landlock:
         restrict_files(_READING, [*rules, (READ, _NOTHING)])
     if has_seccomp():
-        forbid_sockets()
+        _forbid_sockets()
     while True:
         message, descriptors = _await(connection, asking, children)
         pid, failed, name = _start(message, descriptors, landlock)
@@ -203,7 +204,7 @@ def serve(connection: socket.socket, parent: int, rules: list[tuple[int, bytes]]
 
 
 def _await(connection: socket.socket, asking: int, children: int) -> tuple[Any, list[int]]:
-    """Return the next message. When there will be none, this process ends, and the kernel ends its program."""
+    """Return the next message. If there will be none, end this process; the kernel then ends its program."""
     poller = select.poll()
     poller.register(connection, select.POLLIN)
     poller.register(asking, select.POLLIN)
@@ -221,7 +222,7 @@ def _leave(children: int) -> NoReturn:
 
 
 def _start(message: Any, descriptors: list[int], landlock: bool) -> tuple[int, int, bytes]:
-    """Return a program's number, and if it could not be started the errno and what is concerned."""
+    """Return a program's process id, and if it could not be started the errno and the path that it concerns."""
     argv, folder, environment, limits = message
     no_memory = struct.pack("=i", errno.ENOMEM) + argv[0]
     ours = os.getpid()
@@ -242,7 +243,7 @@ def _start(message: Any, descriptors: list[int], landlock: bool) -> tuple[int, i
                 restrict_files(_WRITING, [(_WRITE, folder), (_WRITE_FILE, _NOTHING)])
             for limit in limits:  # last: this process may be larger than the program may become
                 resource.setrlimit(*limit)
-            os.execve(argv[0], argv, environment)  # noqa: S606 - there is no shell, on purpose
+            os.execve(argv[0], argv, environment)  # noqa: S606 - no shell, on purpose
         except OSError as error:
             os.write(tell, struct.pack("=i", error.errno or errno.EIO) + name)
         except MemoryError:
@@ -258,8 +259,8 @@ def _start(message: Any, descriptors: list[int], landlock: bool) -> tuple[int, i
 
 
 def _reap(pid: int, children: int) -> tuple[int, float, int]:
-    """End a program's group, reap it and whatever it left, and return its status, CPU seconds and ru_maxrss."""
-    # Until it is reaped, its group's number cannot be another's.
+    """Kill a program's group, reap it and whatever it left, and return its status, CPU seconds and ru_maxrss."""
+    # Until it is reaped, its group's id cannot be reused.
     with suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
     _, status, used = os.wait4(pid, 0)
@@ -268,7 +269,7 @@ def _reap(pid: int, children: int) -> tuple[int, float, int]:
 
 
 def _open_children() -> int:
-    """Open the list of this process's children, now that it may be read; -1 where the kernel has none."""
+    """Open the list of this process's children, while that is allowed; return -1 if the kernel has no such list."""
     try:
         return os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY)
     except OSError:
@@ -276,18 +277,18 @@ def _open_children() -> int:
 
 
 def _end_descendants(children: int) -> None:
-    """Kill and reap what programs left. When one of it dies, its children become ours: so until there are none."""
+    """Kill and reap what programs left, repeatedly until none is left: children of a killed process become ours."""
     while True:
         left = os.pread(children, 1 << 16, 0).split() if children >= 0 else []
         for pid in left:
             with suppress(OSError):
                 os.kill(int(pid), signal.SIGKILL)
         try:
-            # The list may lack what is being born while it is read.
+            # The list may lack a process that is forked while the list is read.
             reaped, _ = os.waitpid(-1, 0 if left else os.WNOHANG)
         except ChildProcessError:
             return
-        if children < 0 and not reaped:  # who they are cannot be known
+        if children < 0 and not reaped:  # their ids are unknown
             return
 
 
@@ -307,7 +308,7 @@ def receive(connection: socket.socket) -> tuple[Any, list[int]]:
 
     Raises:
         EOFError: the other side has ended.
-        OSError: so it has.
+        OSError: the other side has ended.
     """
     head, descriptors, _, _ = socket.recv_fds(connection, _LENGTH.size, 2, _MSG_CMSG_CLOEXEC)
     size = _LENGTH.size - len(head)
@@ -323,4 +324,4 @@ def receive(connection: socket.socket) -> tuple[Any, list[int]]:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), marshal.loads(bytes.fromhex(sys.argv[3])))  # noqa: S302
+    _serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), marshal.loads(bytes.fromhex(sys.argv[3])))  # noqa: S302

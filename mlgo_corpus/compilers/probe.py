@@ -1,13 +1,13 @@
-"""Find out what a compiler can do, by letting it do it on a dozen lines of C.
+"""Find out what a compiler can do, by trying it on a dozen lines of C.
 
 A version number does not tell. Whether a clang writes training logs depends on how it was built; whether it embeds
-bitcode, on the driver in front; which bitcode it reads, on what is in it. So each ability is tried: logs and live
-sessions have to hold at least one decision of the task, and an object its module and command.
+bitcode, on the driver in front; which bitcode it reads, on the content. So each ability is tried: logs and live
+sessions must hold at least one decision of the task, and an object its module and command.
 
-Bitcode is tried with the same lines compiled by each LLVM from 17 to 22, before any optimisation
+Reading bitcode is tried with the same lines compiled by each LLVM from 17 to 22, before any optimisation
 (``data/probe/llvm-N.bc``: the clang of the ziglang releases 0.12.1, 0.13.0, 0.14.1, 0.15.2 and 0.16.0, and Debian's
-clang 22, each with ``-target x86_64-linux-musl -O2 -Xclang -disable-llvm-passes -emit-llvm``). LLVM reads what older
-ones wrote; of newer ones it reads what holds nothing that it does not know.
+clang 22, each with ``-target x86_64-linux-musl -O2 -Xclang -disable-llvm-passes -emit-llvm``). LLVM reads bitcode of
+older versions, and bitcode of newer versions that has no features unknown to it.
 """
 
 from __future__ import annotations
@@ -48,15 +48,14 @@ from mlgo_corpus.formats.logs.events import LogReader, Observation
 from mlgo_corpus.formats.logs.tasks import TASKS, Task, for_clang
 
 PROBE_DATA: Final = Path(__file__).parents[1] / "data" / "probe"
-"""The dozen lines, and what each LLVM makes of them."""
-
-PROBE_TIMEOUT_S: Final = 20.0
-"""Each try takes some 50 ms."""
-
-SCRATCH_BYTES: Final = 1 << 20
-"""All tries of a compiler together write half of that."""
+"""The folder of the dozen lines of C and of the bitcode that each LLVM makes from them."""
 
 CACHE_NAME: Final = "probes.json"
+
+# Each try takes some 50 ms.
+_PROBE_TIMEOUT_S: Final = 20.0
+# All tries of a compiler together write half of this.
+_SCRATCH_BYTES: Final = 1 << 20
 
 _SAMPLE_OPTIONS: Final = ("-triple", "x86_64-unknown-linux-musl", "-emit-obj", "-O2", "-w")
 
@@ -66,18 +65,18 @@ class Toolchain:
     """A compiler and what it can do.
 
     Attributes:
-        driver: the words that run it as a build does; ``python -m ziglang cc`` for zig's.
+        driver: the words of the command that runs it as a build does; ``python -m ziglang cc`` for zig's.
         origin: how it was found: ``option``, ``environment``, ``built``, ``PATH`` or ``ziglang``.
-        binary: the file that compiles, behind wrappers; None where that is not known.
+        binary: the file that compiles, behind wrappers; None if unknown.
         cc1: the words to put before ``-cc1``.
         version: LLVM's, such as ``19.1.7``.
-        vendor: the line that says so.
+        vendor: its version line.
         embeds_bitcode: whether ``-Xclang -fembed-bitcode=all`` puts module and command into an object.
         training_logs: the names of the tasks whose training logs it writes.
         interactive: the names of the tasks whose decisions a live session makes.
         reads_bitcode: the major versions of LLVM whose bitcode it reads.
-        opt: the ``opt`` of the same version, where there is one; ``llc`` and ``llvm_config`` likewise.
-        lacks: for each ability that it has not, what it said.
+        opt: the ``opt`` of the same version, if there is one; ``llc`` and ``llvm_config`` likewise.
+        lacks: the error for each ability that it lacks.
         problem: why it cannot be used at all, or None.
     """
 
@@ -103,7 +102,7 @@ class Toolchain:
         return None if self.version is None else int(self.version.partition(".")[0])
 
     def as_json(self) -> dict[str, Any]:
-        """Give what ``--json`` prints of it."""
+        """Return the values that ``--json`` prints."""
         return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
 
 
@@ -113,45 +112,45 @@ def probe_toolchains(
     built: Iterable[Path] = (),
     cache: Path | None = None,
     jobs: int = 1,
-    timeout: float = PROBE_TIMEOUT_S,
+    timeout: float = _PROBE_TIMEOUT_S,
 ) -> tuple[Toolchain, ...]:
     """Find compilers and what each can do, in the order of `find_compilers`, each binary once.
 
     Args:
-        named: a compiler to look at first.
+        named: a compiler to probe first.
         built: folders of toolchains that this package built.
-        cache: the folder that keeps what was found out; None to find out anew.
-        jobs: how many to look at side by side.
-        timeout: seconds for each try; after one that takes longer, the compiler is not tried any more.
+        cache: the folder that keeps results; None to probe anew.
+        jobs: how many compilers to probe at a time.
+        timeout: seconds for each try; after one that takes longer, the compiler is not tried further.
 
     Raises:
-        UsageError: a compiler that is named is not there.
+        UsageError: a compiler that is named does not exist.
     """
     candidates = find_compilers(named, built=built)
     with scratch_folder() as scratch, ThreadPoolExecutor(jobs) as pool:
-        prober = _Prober(scratch, ProbeCache.load(cache), timeout)
+        prober = _Prober(scratch, _ProbeCache.load(cache), timeout)
         try:
             found = list(pool.map(prober.identified, range(len(candidates)), candidates))
             unique: dict[tuple[str, ...], Compiler | Toolchain] = {}
             for one in found:
                 unique.setdefault((os.path.realpath(one.binary), *one.cc1[1:]) if one.binary else one.driver, one)
             toolchains = tuple(pool.map(prober.probed, range(len(unique)), unique.values()))
-        except BaseException:  # Ctrl-C: the pool waits for its threads, and they for compilers
+        except BaseException:  # such as Ctrl-C: the pool waits for its threads, and they for compilers
             prober.stop.set()
             raise
     prober.cache.save(cache)
     return toolchains
 
 
-def probe_compiler(named: str, *, cache: Path | None = None, timeout: float = PROBE_TIMEOUT_S) -> Toolchain:
+def probe_compiler(named: str, *, cache: Path | None = None, timeout: float = _PROBE_TIMEOUT_S) -> Toolchain:
     """Find out what one compiler can do.
 
     Raises:
-        UsageError: it is not there, or cannot be used.
+        UsageError: it does not exist, or cannot be used.
     """
     first = named_compiler(named, "option")
     with scratch_folder() as scratch:
-        prober = _Prober(scratch, ProbeCache.load(cache), timeout)
+        prober = _Prober(scratch, _ProbeCache.load(cache), timeout)
         toolchain = prober.probed(0, prober.identified(0, first))
     prober.cache.save(cache)
     if toolchain.problem is not None:
@@ -160,9 +159,9 @@ def probe_compiler(named: str, *, cache: Path | None = None, timeout: float = PR
 
 
 class _Prober:
-    """Looks at compilers, each in a folder of its own beside ``probe.c``."""
+    """Probes compilers, each in a folder of its own beside ``probe.c``."""
 
-    def __init__(self, scratch: Path, cache: ProbeCache, timeout: float) -> None:
+    def __init__(self, scratch: Path, cache: _ProbeCache, timeout: float) -> None:
         self.scratch = scratch
         self.cache = cache
         self.timeout = timeout
@@ -212,9 +211,9 @@ class _Prober:
 
 
 class _Abilities:
-    """Tries what one compiler can do; a try that hangs or is killed raises; one that fails leaves why in ``lacks``.
+    """Tries what one compiler can do: a try that hangs or is killed raises; one that fails is noted in ``lacks``.
 
-    Once another thread sets ``stop``, the try that runs is ended, and raises, too.
+    If another thread sets ``stop``, the running try is ended and raises, too.
     """
 
     def __init__(self, compiler: Compiler, folder: Path, timeout: float, stop: threading.Event) -> None:
@@ -225,7 +224,7 @@ class _Abilities:
         self.lacks: dict[str, str] = {}
 
     def all(self) -> dict[str, Any]:
-        # If the compiler cannot compile a dozen lines of C, what it says is its problem; no more is tried.
+        # If the compiler cannot compile a dozen lines of C, its error is the toolchain's problem; try no more.
         self._compile()
         abilities = {
             "embeds_bitcode": self._try("embedding", self._embed),
@@ -242,9 +241,9 @@ class _Abilities:
         return abilities
 
     def _check_space(self) -> None:
-        """Refuse to believe in what is lacking where the disk is full, for it would be kept."""
+        """Raise if the disk is full: abilities may only seem to be lacking, and the result would be kept."""
         try:
-            (self.folder / "space").write_bytes(bytes(SCRATCH_BYTES))
+            (self.folder / "space").write_bytes(bytes(_SCRATCH_BYTES))
         except OSError as error:
             raise UsageError(f"{self.folder.parents[1]}: {os_reason(error)}") from error
         finally:
@@ -254,7 +253,7 @@ class _Abilities:
         try:
             ability(*arguments)
         except ToolError as error:
-            # What hung, was stopped, or was killed (where memory is short, by the system) has not said that it cannot.
+            # A compiler that hung, was stopped, or was killed (perhaps for lack of memory) may have the ability.
             if error.returncode in (None, -signal.SIGTERM, -signal.SIGKILL):
                 raise
             self.lacks[what] = one_line(error)
@@ -272,7 +271,7 @@ class _Abilities:
         return run_tool(argv, cwd=self.folder, timeout=self.timeout, stop=self.stop)
 
     def _embed(self) -> None:
-        """Build as a user would, through the driver and whatever stands before it."""
+        """Build as a user would, through the driver and any wrapper."""
         flags = ("-O2", "-c", "-Xclang", "-fembed-bitcode=all", "../probe.c", "-o", "embedded.o")
         self._run(*self.compiler.driver, *flags)
         data = (self.folder / "embedded.o").read_bytes()
@@ -300,7 +299,7 @@ class _Abilities:
             raise FormatError("it asked for no decision")
 
     def _read(self, sample: Path) -> None:
-        """Compile a module to an object: an LLVM may parse what another wrote, and fail on it later."""
+        """Compile a module to an object: an LLVM may parse another's bitcode, and fail on it later."""
         self._compile(words=("-cc1", *_SAMPLE_OPTIONS, "-o", "sample.o", "-x", "ir", str(sample)))
 
     def _beside(self, name: str) -> Path | None:
@@ -314,7 +313,7 @@ class _Abilities:
 
 
 def _any_advice(record: Any) -> int:
-    """Advise what is always allowed: the default, else the first choice that the mask leaves, else 0."""
+    """Return advice that is always allowed: the default, else the first choice that the mask allows, else 0."""
     names = record.dtype.names
     if "inlining_default" in names:
         return int(any(record["inlining_default"].ravel().tolist()))
@@ -328,16 +327,16 @@ def _samples() -> list[tuple[int, Path]]:
     return sorted((int(path.stem.partition("-")[2]), path) for path in PROBE_DATA.glob("llvm-*.bc"))
 
 
-class ProbeCache:
-    """What was found out, by the identity of binary, driver and of this package; one JSON file."""
+class _ProbeCache:
+    """Probe results by the identity of binary, driver and this package, in one JSON file."""
 
     def __init__(self, known: dict[str, Any]) -> None:
         self._known = known
         self._changed = False
 
     @classmethod
-    def load(cls, folder: Path | None) -> ProbeCache:
-        """Read it, or begin a new one where there is none that can be read."""
+    def load(cls, folder: Path | None) -> _ProbeCache:
+        """Read the file, or begin with no results if it cannot be read."""
         known: Any = None
         if folder is not None:
             with suppress(OSError, ValueError, RecursionError):
@@ -345,17 +344,17 @@ class ProbeCache:
         return cls(known if isinstance(known, dict) else {})
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """Give what is known, or None."""
+        """Return the known result, or None."""
         found = self._known.get(key)
         return found if _is_whole(found) else None
 
     def put(self, key: str, abilities: dict[str, Any]) -> None:
-        """Keep what was found out."""
+        """Add a result."""
         self._known[key] = abilities
         self._changed = True
 
     def save(self, folder: Path | None) -> None:
-        """Write it. Where that is not possible, the next call finds out again."""
+        """Write the file. If that fails, the next call probes again."""
         if folder is not None and self._changed:
             with suppress(OSError):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -366,7 +365,7 @@ _PROGRAMS: Final = ("opt", "llc", "llvm_config")
 
 
 def _is_whole(found: Any) -> bool:
-    """Tell whether this is what `_Abilities` gives, after a way through JSON."""
+    """Return True if a value read from JSON has the form of a result of `_Abilities`."""
     return (
         isinstance(found, dict)
         and isinstance(found.get("embeds_bitcode"), bool)
@@ -382,7 +381,7 @@ def _are(kind: type, items: Any) -> bool:
 
 
 def _identity(compiler: Compiler) -> str:
-    """Identify what was probed: the binary, the driver before it, the programs beside it, and this package."""
+    """Return a digest of what was probed: the binary, its driver, the programs beside it, and this package."""
     parts: list[Any] = [__version__, platform.machine(), compiler.driver, compiler.cc1]
     beside = (find_beside(compiler, name) for name in ("opt", "llc", "llvm-config"))
     for path in (Path(compiler.driver[0]), compiler.binary, *beside):

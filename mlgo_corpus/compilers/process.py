@@ -1,21 +1,19 @@
 """Run another program and wait for it.
 
-`run_tool` starts a program and waits for it; a live session with one builds on the same `Child`. The
-program leads a process group of its own, has a deadline, and its pipes are drained while it runs.
-However the call ends (success, failure, deadline, Ctrl-C), the whole group is dead and the program is
-reaped by then.
+`run_tool` starts a program and waits for it; a live session uses the same `Child`. The program leads a
+process group of its own, has a deadline, and its pipes are drained while it runs. However the call ends
+(success, failure, deadline, Ctrl-C), by then the whole group is dead and the program is reaped.
 
-Where the system can tell when a program ends (``pidfd_open``, Linux 5.3), one call waits for that and
-for its pipes; elsewhere the end is looked for between naps of at most `POLL_S`.
+If the system can report a program's end (``pidfd_open``, Linux 5.3), one call waits for that and for its
+pipes; elsewhere the end is polled between naps of at most `POLL_S`.
 
-Peak memory is not simply the ``ru_maxrss`` that comes with a dead child. Linux charges a program with
-the peak of the process that it replaced when it was executed, which is ours, even after a ``vfork``:
-a Python of 300 MB that runs ``/bin/true`` gets 300 MB back. So ``ru_maxrss`` is believed only when it is
-above what our own was after the start (by a megabyte, since the kernel's counters are inexact).
-Otherwise the peak is the largest of the samples of ``VmHWM`` in ``/proc/PID/status``, taken while the
-program ran, after `FIRST_NAP_S` and then at growing intervals of up to `POLL_S`: what it took after the
-last of them is missing. Without any (a program of a few milliseconds, or no ``/proc``, as on
-macOS) the peak is None.
+Peak memory is not simply the ``ru_maxrss`` of a dead child. Linux charges a program with the peak of the
+process that it replaced when it was executed, which is ours, even after a ``vfork``: a Python of 300 MB
+that runs ``/bin/true`` gets 300 MB back. So ``ru_maxrss`` is used only if it is above our own peak after
+the start (by a megabyte, since the kernel's counters are inexact). Otherwise the peak is the largest
+sample of ``VmHWM`` in ``/proc/PID/status``, taken while the program ran, after `_FIRST_NAP_S` and then at
+growing intervals of up to `POLL_S`; memory taken after the last sample is missing. Without any sample (a
+program of a few milliseconds, or no ``/proc``, as on macOS) the peak is None.
 """
 
 from __future__ import annotations
@@ -38,35 +36,35 @@ from typing import IO
 from mlgo_corpus.compilers.walls import Launched, LauncherError, Limit, Walls, can_launch
 from mlgo_corpus.errors import ToolError, Usage, UsageError
 
-# What we ask a compiler to print is far smaller; a runaway one must not fill the memory.
+# Expected output of compilers is far smaller; a runaway one must not fill the memory.
 STDOUT_LIMIT = 64 << 20
-# The error is in the last lines of stderr; of a flood before them nothing is kept.
+# The error is in the last lines of stderr; nothing before them is kept.
 STDERR_TAIL = 64 << 10
 # On SIGTERM compilers remove their temporary files, in milliseconds. SIGKILL follows.
-TERM_GRACE_S = 1.0
+_TERM_GRACE_S = 1.0
 # The longest wait before looking at `stop`, at a child whose pipes outlive it, and at its memory.
 POLL_S = 0.05
 # The first of these waits; each is twice as long as the one before.
-FIRST_NAP_S = 0.001
-# Linux lets no pipe hold more, so this is all that can be left in one whose writers are dead.
+_FIRST_NAP_S = 0.001
+# Linux's largest pipe, so no more can be left in one whose writers are dead.
 PIPE_CAPACITY = 1 << 20
 
 _CHUNK = 1 << 16
 _SETPRIV = shutil.which("setpriv") if sys.platform == "linux" else None
-if _SETPRIV is not None and os.path.basename(os.path.realpath(_SETPRIV)) == "busybox":  # whose cannot do it
+if _SETPRIV is not None and os.path.basename(os.path.realpath(_SETPRIV)) == "busybox":  # it lacks --pdeathsig
     _SETPRIV = None
 _IF_WE_LIVE = '[ "$PPID" = "$0" ] && exec "$@"'
-# Of ru_maxrss: kilobytes, but bytes on macOS.
+# The unit of ru_maxrss: kilobytes, but bytes on macOS.
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
-# Linux counts pages per CPU and adds up now and then: two readings of one peak differ by some.
+# Linux counts pages per CPU and adds them up from time to time, so two readings of one peak differ slightly.
 _MAXRSS_SLACK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a program that succeeded wrote, and what it took.
+    """The output and the resource usage of a program that succeeded.
 
-    Of stderr, only the last `STDERR_TAIL` bytes are here.
+    ``stderr`` holds its last `STDERR_TAIL` bytes only.
     """
 
     argv: tuple[str, ...]
@@ -76,7 +74,7 @@ class ToolResult:
 
     @property
     def wall_s(self) -> float:
-        """The seconds it took."""
+        """The wall-clock seconds it took."""
         return self.usage.wall_s
 
 
@@ -92,18 +90,19 @@ def run_tool(
     walls: Walls | None = None,
     stderr: Path | None = None,
 ) -> ToolResult:
-    """Run a program to its end, without a shell and without stdin, and return what it wrote.
+    """Run a program to its end, without a shell and without stdin, and return its output.
 
-    It runs in ``cwd`` with ``env`` as its whole environment (default: ours). After ``timeout``
-    seconds, or once another thread sets ``stop``, it is ended. ``memory_limit`` is the address space
-    in bytes that it and each of its children may have, ``file_limit`` the size of a file that they may
-    write; ``walls`` are what else they may do, which needs a ``cwd`` (`mlgo_corpus.compilers.walls`). ``stderr``
-    is a file for all that it writes to stderr, which is made or replaced.
+    It runs in ``cwd`` with ``env`` as its whole environment (default: ours). It is ended after ``timeout``
+    seconds, or once another thread sets ``stop``. ``memory_limit`` is the address space in bytes that it and
+    each of its children may have, ``file_limit`` the size of a file that they may write; ``walls`` are their
+    other rights, which need a ``cwd`` (`mlgo_corpus.compilers.walls`). ``stderr`` is a file for everything
+    written to stderr; it is made or replaced.
 
-    Raises `ToolError` when it failed or was ended by a signal, ran past its deadline (return code
-    None), was stopped, wrote more than `STDOUT_LIMIT` bytes to stdout, or could not be started
-    (return codes 126 and 127, as in a shell); `UsageError` for a limit where there is none for other
-    processes (Linux has them).
+    Raises:
+        ToolError: the program failed or was ended by a signal, ran past its deadline (return code None), was
+            stopped, wrote more than `STDOUT_LIMIT` bytes to stdout, or could not be started (return codes 126
+            and 127, as in a shell).
+        UsageError: a limit was given on a system that cannot limit other processes (Linux can).
     """
     begin = time.monotonic()
     with Child(
@@ -114,12 +113,12 @@ def run_tool(
 
 
 def tied_to_us(argv: tuple[str, ...], cwd: Path | None = None, env: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Give the command that ends with the thread that starts it, however that one ends; where we cannot, the same.
+    """Return a command that is killed when the thread that starts it ends; without setpriv, the same command.
 
-    Without this, a compiler outlives a worker that is killed, and one that waits for advice then spins for ever. The
-    kernel's PR_SET_PDEATHSIG is set by util-linux's setpriv, in a millisecond; Python's own way, ``preexec_fn``, is
-    not safe where there are threads. If we ended before it was set, it is too late, so a shell looks whether we are
-    there still, in another millisecond. What cannot be started is left to say so itself.
+    Without this, a compiler outlives a killed worker, and one that waits for advice then spins for ever. util-linux's
+    setpriv sets the kernel's PR_SET_PDEATHSIG in a millisecond; Python's own way, ``preexec_fn``, is not safe with
+    threads. If we ended before it was set, it has no effect, so a shell checks that we still run, in another
+    millisecond. A program that cannot be started is left as it is, so that its own error appears.
     """
     if _SETPRIV is None:
         return argv
@@ -131,7 +130,7 @@ def tied_to_us(argv: tuple[str, ...], cwd: Path | None = None, env: Mapping[str,
 
 
 def _limits(memory_limit: int | None, file_limit: int | None) -> tuple[Limit, ...]:
-    """Return limits as the system takes them; a child cannot have more than our own hard ones."""
+    """Return limits for `resource.setrlimit`, at most our own hard ones, which a child cannot exceed."""
     found = []
     for which, most in ((resource.RLIMIT_AS, memory_limit), (resource.RLIMIT_FSIZE, file_limit)):
         if most is not None:
@@ -146,9 +145,9 @@ class Child:
 
     Attributes:
         argv: the program and its arguments.
-        stdout: what it has written so far.
+        stdout: its output so far.
         returncode: its exit code, negative for a signal; None until it is reaped.
-        usage: what it took; None until it is reaped.
+        usage: the resources it used; None until it is reaped.
     """
 
     def __init__(
@@ -181,12 +180,12 @@ class Child:
         self._status = -1
         self._own_peak = 0
         self._sampled_peak = 0
-        self._nap = FIRST_NAP_S
+        self._nap = _FIRST_NAP_S
         self._wake = 0.0
 
     def __enter__(self) -> Child:
         if self._limits and not hasattr(resource, "prlimit"):
-            raise UsageError("a memory limit for a compiler needs Linux")
+            raise UsageError("a memory or file limit for a compiler needs Linux")
         self._begin = time.monotonic()
         file = None if self._stderr_path is None else self._stderr_path.open("wb")
         try:
@@ -197,7 +196,7 @@ class Child:
             missing = isinstance(error, FileNotFoundError)
             name = self.argv[0] if error.filename == _SETPRIV else error.filename
             raise ToolError(self.argv, 127 if missing else 126, f"{name}: {error.strerror}") from None
-        except ValueError as error:  # a word that no program can be given, with a NUL perhaps
+        except ValueError as error:  # an invalid argument, such as one with a NUL byte
             raise ToolError(self.argv, 126, f"{self.argv[0]}: {error}") from None
         finally:
             if file is not None:
@@ -235,7 +234,7 @@ class Child:
             error.usage = self.usage
 
     def wait(self, deadline: float, stop: threading.Event | None = None) -> bool:
-        """Read both pipes until the program itself has ended, whoever else holds them open.
+        """Read both pipes until the program itself has ended, even if another process holds them open.
 
         Returns:
             True if the watched descriptor is ready, False if the program has ended.
@@ -260,14 +259,14 @@ class Child:
                 return False
 
     def watch(self, descriptor: int, events: int) -> None:
-        """Let `wait` return when one of ``events`` (``select.POLLIN``, ...) is true of one descriptor."""
+        """Make `wait` return also when one of ``events`` (``select.POLLIN``, ...) occurs on this one descriptor."""
         if self._watched >= 0:
             self._poller.unregister(self._watched)
         self._watched = descriptor
         self._poller.register(descriptor, events)
 
     def stderr_text(self) -> str:
-        """Give the tail of what it wrote to stderr so far."""
+        """Return the tail of its stderr so far."""
         if self._stderr_path is not None:
             with self._stderr_path.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - STDERR_TAIL))
@@ -275,10 +274,10 @@ class Child:
         return self._stderr[-STDERR_TAIL:].decode(errors="replace")
 
     def result(self) -> ToolResult:
-        """Give what a program that was reaped wrote.
+        """Return the output of a program that was reaped.
 
         Raises:
-            ToolError: it failed.
+            ToolError: the program failed.
         """
         if self.returncode is None or self.usage is None:
             raise RuntimeError("the program is not reaped yet")
@@ -287,7 +286,7 @@ class Child:
         return ToolResult(self.argv, bytes(self.stdout), self.stderr_text(), self.usage)
 
     def close(self) -> None:
-        """End the process group and reap the program; keep what is left in its pipes. Once is enough."""
+        """End the process group and reap the program; keep what is left in its pipes. Further calls do nothing."""
         if self._closed:
             return
         self._closed = True
@@ -295,7 +294,7 @@ class Child:
             if not self._ended():
                 self._ask_to_end()
         finally:
-            # The group first: until its leader is reaped, its number cannot be another group's.
+            # The group first: until its leader is reaped, its id cannot be reused.
             self._signal_group(signal.SIGKILL)
             try:
                 self._reap(0)
@@ -309,12 +308,12 @@ class Child:
                         os.close(descriptor)
 
     def _attach(self) -> None:
-        """Take hold of a program that was just executed."""
+        """Set limits and start watching a program that was just executed."""
         pid = self._process.pid
         if isinstance(self._process, Launched):
             self._own_peak = self._process.launcher_peak
         else:
-            # Now, not before the start: whatever the program was charged with, ours was that large before.
+            # Read after the start: the peak that the program was charged with is at most this.
             self._own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_UNIT
             for which, limit in self._limits:
                 resource.prlimit(pid, which, limit)
@@ -332,7 +331,7 @@ class Child:
         self._wake = time.monotonic() + self._nap
 
     def _take_events(self, events: list[tuple[int, int]]) -> bool:
-        """Read the pipes that are ready, if any; tell whether the program has ended."""
+        """Read the pipes that are ready, if any; return True if the program has ended."""
         ended = False
         for descriptor, _ in events:
             if descriptor in self._pipes:
@@ -344,20 +343,20 @@ class Child:
         return ended or (self._pidfd < 0 and self._ended())
 
     def _look(self, now: float) -> None:
-        """Sample the program's peak memory, and say when to look again."""
+        """Sample the program's peak memory, and set the time of the next sample."""
         self._nap = min(2 * self._nap, POLL_S)
         self._wake = now + self._nap
         if self._status < 0:
             return
-        with suppress(OSError, ValueError):  # a program that has ended has no memory to tell of
+        with suppress(OSError, ValueError):  # a program that has ended has no VmHWM
             _, _, rest = os.pread(self._status, 4096, 0).partition(b"\nVmHWM:")
             self._sampled_peak = max(self._sampled_peak, int(rest.partition(b" kB")[0]) * 1024)
 
     def _ended(self) -> bool:
-        """Tell whether the program has ended, without reaping it where the system can tell."""
+        """Return True if the program has ended; reap it only if the system cannot tell otherwise."""
         if self._process.returncode is not None:
             return True
-        if isinstance(self._process, Launched):  # another's child
+        if isinstance(self._process, Launched):  # a child of another process
             return bool(select.select([self._pidfd], [], [], 0)[0])
         if hasattr(os, "waitid"):
             flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -365,20 +364,20 @@ class Child:
         return self._reap(os.WNOHANG)
 
     def _reap(self, flags: int) -> bool:
-        """Wait for the program with ``os.wait4``, which unlike Popen's own methods gives its usage."""
+        """Wait for the program with ``os.wait4``, which unlike Popen's own methods returns its usage."""
         if self._process.returncode is None and isinstance(self._process, Launched):
             self.returncode, cpu_s, reaped_peak = self._process.reap()
-            self._tell(cpu_s, reaped_peak)
+            self._set_usage(cpu_s, reaped_peak)
         elif self._process.returncode is None:
             pid, status, used = os.wait4(self._process.pid, flags)
             if pid == 0:
                 return False
             self.returncode = os.waitstatus_to_exitcode(status)
-            self._tell(used.ru_utime + used.ru_stime, used.ru_maxrss * _MAXRSS_UNIT)
+            self._set_usage(used.ru_utime + used.ru_stime, used.ru_maxrss * _MAXRSS_UNIT)
         return True
 
-    def _tell(self, cpu_s: float, charged_peak: int) -> None:
-        """Keep what the program took."""
+    def _set_usage(self, cpu_s: float, charged_peak: int) -> None:
+        """Set the program's usage."""
         self._process.returncode = self.returncode
         is_own = charged_peak > self._own_peak + _MAXRSS_SLACK
         self.usage = Usage(
@@ -387,12 +386,12 @@ class Child:
 
     def _ask_to_end(self) -> None:
         self._signal_group(signal.SIGTERM)
-        end = time.monotonic() + TERM_GRACE_S
+        end = time.monotonic() + _TERM_GRACE_S
         while not self._ended() and time.monotonic() < end:
             time.sleep(0.002)
 
     def _signal_group(self, number: int) -> None:
-        # PermissionError: on macOS, a group in which only zombies are left.
+        # PermissionError: on macOS, a group of zombies only.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
@@ -403,7 +402,7 @@ class Child:
                     break
 
     def _take(self, descriptor: int) -> bool:
-        """Move one chunk out of a pipe; False when there is nothing more for now, or for ever."""
+        """Read one chunk from a pipe; return False if there is nothing more for now, or at all."""
         kept = self._pipes[descriptor]
         try:
             chunk = os.read(descriptor, _CHUNK)
@@ -412,7 +411,7 @@ class Child:
         if not chunk:
             self._poller.unregister(descriptor)
             del self._pipes[descriptor]
-            self._nap, self._wake = FIRST_NAP_S, 0.0  # a program that closed its pipes is about to end
+            self._nap, self._wake = _FIRST_NAP_S, 0.0  # a program that closed its pipes is about to end
             return False
         kept += chunk
         if kept is self._stderr and len(kept) > 2 * STDERR_TAIL:

@@ -1,4 +1,4 @@
-r"""A live session with a compiler: it asks over one FIFO for each decision, and reads the advice from another.
+r"""A live session with a compiler, which asks for each decision over one FIFO, and reads the advice from another.
 
 The other side is LLVM's ``InteractiveModelRunner`` (llvm/lib/Analysis/InteractiveModelRunner.cpp), which any stock
 clang, opt or llc from LLVM 17 on has. Its options name the channel's BASE::
@@ -7,9 +7,9 @@ clang, opt or llc from LLVM 17 on has. Its options name the channel's BASE::
     -regalloc-enable-advisor=release -regalloc-evict-interactive-channel-base=BASE
     -regalloc-enable-priority-advisor=release -regalloc-priority-interactive-channel-base=BASE
 
-The compiler opens BASE.in for reading and then BASE.out for writing. To BASE.out goes a training log
-(`mlgo_corpus.formats.logs.events`) whose header has an ``advice`` and no score. After each observation the compiler
-waits until it has read the advice, one tensor of raw bytes, from BASE.in::
+The compiler opens BASE.in for reading and then BASE.out for writing. It writes a training log
+(`mlgo_corpus.formats.logs.events`) to BASE.out, whose header has an ``advice`` and no score. After each observation the
+compiler waits until it has read the advice, one tensor of raw bytes, from BASE.in::
 
     with temporary_channel() as base:
         argv = ("clang", "-c", "a.c", "-o", "a.o", "-mllvm", f"-inliner-interactive-channel-base={base}", ...)
@@ -18,12 +18,12 @@ waits until it has read the advice, one tensor of raw bytes, from BASE.in::
                 session.advise(observation.record["inlining_default"])
         print(session.result.usage)
 
-What the other side may do, and does:
+Compilers do the following:
 
-- never open the channel: nothing was to be decided. The session ends without an observation, and has no header;
-- open it again, in the same compile: a second header comes, of the same features or others, and numbers restart;
-- name contexts (functions) without an observation, by the hundred;
-- spin at full speed for ever when BASE.in is closed while it waits. So both FIFOs stay open here, in both directions,
+- never open the channel, if there is nothing to decide. The session ends without an observation, and has no header;
+- open it again in the same compile: a second header follows, with the same features or others, and numbers restart;
+- name hundreds of contexts (functions) without an observation;
+- spin at full speed for ever if BASE.in is closed while they wait. So both FIFOs stay open here, in both directions,
   from before the compiler is started until after it is dead.
 """
 
@@ -51,9 +51,9 @@ from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logs.events import Context, LogHeader, LogReader, Observation
 from mlgo_corpus.formats.logs.tensors import TensorSpec, shown
 
-# One read takes what a FIFO holds, 64 KiB unless somebody changed that.
+# The most bytes of a read: the capacity of a FIFO, 64 KiB by default.
 _CHUNK = 1 << 16
-# How the struct module names the element types; its functions are much faster for one number than numpy's.
+# The struct module's names of the element types; for one number, it is much faster than numpy.
 _PACKED: Final[Mapping[str, str]] = {
     "float": "f",
     "double": "d",
@@ -72,17 +72,17 @@ _NUMBERS = (int, float, np.integer, np.floating)
 
 @contextmanager
 def temporary_channel() -> Iterator[Path]:
-    """Give the base of a channel in a new folder that only this user may enter, and remove the folder afterwards."""
+    """Yield the base of a channel in a new folder that only this user may enter; remove the folder afterwards."""
     with scratch_folder() as folder:
         yield folder / "channel"
 
 
 class LiveObservation:
-    """What the compiler asks advice for.
+    """An observation that the compiler asks advice for.
 
     Attributes:
-        context: the function under compilation for register allocation; empty for inlining, None where none was named.
-        number: which observation of its context it is, from 0.
+        context: for register allocation, the function under compilation; empty for inlining, None if none was named.
+        number: its number within its context, from 0.
         tensors: the features' tensors in the header's order, as received.
     """
 
@@ -110,31 +110,32 @@ class LiveObservation:
 class InteractiveSession:
     """One run of a compiler that asks for advice; entering the context starts it, leaving it ends it.
 
-    Iterating gives the observations, each of which wants one `advise` before the next. The iteration ends when the
-    compiler has ended successfully. Leaving early kills the compiler. A session runs once, in one thread at a time;
-    any number of sessions may run at once.
+    Iteration yields the observations; call `advise` once for each before the next. The iteration ends when the compiler
+    has ended successfully. Leaving early kills the compiler. A session runs once, in one thread at a time; any number
+    of sessions may run at once.
 
     Args:
         argv: the compiler's whole command, which names ``base`` itself.
-        base: where the channel is: ``base``.in and ``base``.out are made and removed here, and may not exist.
-        timeout: the seconds until the compiler is ended, those in which the caller thinks included.
+        base: the base of the channel's paths: ``base``.in and ``base``.out are made and removed here; they must not
+            exist.
+        timeout: the seconds until the compiler is ended, including the time that the caller takes to advise.
         cwd: the folder it runs in (default: ours).
         env: its whole environment (default: ours).
         memory_limit: the address space in bytes that it may have (Linux).
         file_limit: the size in bytes of a file that it may write (Linux).
-        walls: what else it may do; see `run_tool`.
+        walls: its other rights; see `run_tool`.
         stop: an event by which another thread ends the session.
-        repair: given a header, makes a function that puts an observation's tensors right, or None where nothing is
-            wrong with them.
+        repair: given a header, returns a function that corrects an observation's tensors, or None if they need no
+            correction.
 
     Attributes:
-        header: the header in force, None before the first.
+        header: the current header, None before the first.
 
     Raises:
         UsageError: (on entering) the FIFOs exist or cannot be made.
         ToolError: the compiler could not be started, failed, ran past its deadline (return code None), was stopped,
             or wrote too much to stdout, as with `run_tool`.
-        ProtocolError: what it wrote is no interactive session, although it did not fail.
+        ProtocolError: its output is not an interactive session, although it did not fail.
     """
 
     def __init__(
@@ -168,18 +169,18 @@ class InteractiveSession:
 
     @property
     def result(self) -> ToolResult:
-        """What the compiler wrote and took, once the iteration has ended."""
+        """The compiler's output and usage, once the iteration has ended."""
         if self._result is None:
             raise RuntimeError("the compiler has not ended yet, or not with success")
         return self._result
 
     @property
     def contexts(self) -> Mapping[str | None, int]:
-        """The contexts since the header in force, in order of appearance, and how many observations each had."""
+        """The contexts since the current header, in order of appearance, and how many observations each had."""
         return MappingProxyType(self._counts)
 
     def take_contexts(self) -> tuple[str, ...]:
-        """Give the contexts that were named since the last call, in order; one that comes back is named again."""
+        """Return the contexts that were named since the last call, in order, with repetitions."""
         named, self._named = tuple(self._named), []
         return named
 
@@ -224,23 +225,23 @@ class InteractiveSession:
         """Send the advice for the last observation.
 
         Args:
-            value: the bytes of the header's advice, or as many numbers as it has elements: an int, a float, or a
-                scalar, array or sequence of numpy's or Python's. Whole numbers are converted to floating-point advice,
-                and floating-point numbers to integers only if they are whole.
+            value: the advice as bytes, or one number for each of its elements: an int, a float, or a scalar, array or
+                sequence of numpy's or Python's. Whole numbers are converted to floating-point advice, and
+                floating-point numbers to integers only if they are whole.
 
         Returns:
             The tensor that was sent.
 
         Raises:
-            ValueError: it does not fit the header's advice; nothing was sent.
+            ValueError: the value does not fit the header's advice; nothing was sent.
             RuntimeError: no observation waits for advice.
-            ToolError: the deadline has passed before the compiler read it.
+            ToolError: the deadline passed before the compiler read the advice.
         """
         if not self._waiting:
             raise RuntimeError("no observation waits for advice")
         try:
             data = self._pack(value) if isinstance(value, _NUMBERS) else encode_advice(self._advice_spec, value)
-        except (struct.error, OverflowError):  # the long way says what is wrong, and takes 1.0 for 1
+        except (struct.error, OverflowError):  # the slow way explains errors, and accepts 1.0 for 1
             data = encode_advice(self._advice_spec, value)
         try:
             sent = os.write(self._advice, data)
@@ -252,7 +253,7 @@ class InteractiveSession:
         return data
 
     def _send_rest(self, data: bytes) -> None:
-        """Send what did not fit into the FIFO; if the compiler ends, the next observation's absence tells why."""
+        """Send what did not fit into the FIFO; if the compiler ends meanwhile, the next read raises the reason."""
         child = self._child
         child.watch(self._advice, select.POLLOUT)
         while data and child.wait(self._deadline, self._stop):
@@ -261,7 +262,7 @@ class InteractiveSession:
         child.watch(self._requests, select.POLLIN)
 
     def _expected_observation(self) -> LiveObservation | None:
-        """Take the next observation if it is spelled and numbered as expected, and nothing is before or after it."""
+        """Return the next observation if it has the expected spelling and number, and nothing is before or after it."""
         reader, stream = self._reader, self._stream
         if reader is None or reader.separator is None:
             return None
@@ -324,7 +325,7 @@ class InteractiveSession:
         try:
             self._dtype = _record_dtype(header)
         except ValueError as error:  # two features of one name
-            self._broken(f"the header's features make no record: {error}")
+            self._broken(f"invalid features in the header: {error}")
         self._tensor_bytes = header.tensor_bytes
         self._repair = None if self._make_repair is None else self._make_repair(header)
         self._advice_spec = header.advice
@@ -336,31 +337,31 @@ class InteractiveSession:
         self.header = header
 
     def _check_advice_was_read(self) -> None:
-        """Advice that nobody read must not become the answer to another question."""
+        """Check that no advice is left unread: it would become the answer to another observation."""
         with suppress(BlockingIOError):
             left = len(os.read(self._advice, _CHUNK))
-            self._broken(f"did not read the advice for its last observation, of which {left} bytes are left")
+            self._broken(f"did not read the advice for its last observation: {left} bytes are left")
 
     def _end(self) -> None:
-        """Take leave of a compiler that has ended."""
+        """Reap a compiler that has ended, and set the result."""
         self._child.close()
         result = self._child.result()
         self._check_advice_was_read()
         self._result = result
 
     def _broken(self, message: str) -> NoReturn:
-        """End the compiler and say what broke the protocol."""
+        """End the compiler and raise the error that it broke the protocol."""
         child = self._child
         child.close()
         raise ProtocolError(message, child.argv, child.stderr_text(), child.usage)
 
 
 class _Stream:
-    """What the compiler writes into its FIFO, as a stream that ends when the compiler has ended.
+    """The compiler's output to its FIFO, as a stream that ends when the compiler has ended.
 
     Attributes:
-        data: the bytes in hand.
-        at: where in them the next event begins.
+        data: the buffer of bytes that were read.
+        at: the position of the next event in it.
         ended: whether the compiler has ended, so that no more bytes will come.
     """
 
@@ -368,7 +369,7 @@ class _Stream:
         self.data = b""
         self.at = 0
         self.ended = False
-        # Where nothing is there, this gives None, and os.read an exception, which takes twice the time.
+        # If the FIFO is empty, this returns None, but os.read raises, which takes twice the time.
         self._take = io.FileIO(descriptor, closefd=False).read
         self._look = 0.0
         self._left = PIPE_CAPACITY
@@ -377,19 +378,19 @@ class _Stream:
         self._stop = stop
 
     def fill(self) -> bool:
-        """Replace the bytes in hand, all of which are used; False at the end.
+        """Refill the buffer, all of which is used; return False at the end.
 
         Raises:
             ToolError: the compiler has failed, or `Child.wait` raised it.
         """
-        # A quick compiler has asked again by now: waiting first would be a call for nothing. But now and then its
-        # pipes, its end and the deadline must be looked at, even if it always asks at once.
+        # A fast compiler has already asked again, so that waiting first would waste a call. But its pipes, its end and
+        # the deadline must be checked regularly, even if it always asks at once.
         self.data = (self._take(_CHUNK) if time.monotonic() < self._look else None) or self._awaited()
         self.at = 0
         return bool(self.data)
 
     def extend(self, size: int) -> bool:
-        """Add to the bytes in hand until there are ``size`` or more; False if that is too long, or at the end."""
+        """Add to the buffer until it has ``size`` bytes or more; return False if that is too many, or at the end."""
         if size > _CHUNK:
             return False
         while len(self.data) - self.at < size:
@@ -400,7 +401,7 @@ class _Stream:
         return True
 
     def _awaited(self) -> bytes:
-        """Wait for more bytes; none at the end."""
+        """Wait for more bytes and return them; none at the end."""
         if not self.ended:
             while self._child.wait(self._deadline, self._stop):
                 if chunk := self._take(_CHUNK):
@@ -409,12 +410,12 @@ class _Stream:
             self.ended = True
             self._child.close()
             self._child.result()  # raises if it failed: then nothing else matters
-        # Whoever else writes there, this ends: no more than this was in the FIFO when the compiler ended.
+        # Stop after the most that the FIFO can have held when the compiler ended, even if another process writes to it.
         self._left -= _CHUNK
         return (self._take(_CHUNK) or b"") if self._left >= 0 else b""
 
     def read(self, size: int, /) -> bytes:
-        """Give up to ``size`` bytes, at least one; none at the end."""
+        """Return up to ``size`` bytes, at least one; none at the end."""
         if self.at >= len(self.data) and not self.fill():
             return b""
         piece = self.data[self.at : self.at + size]
@@ -422,7 +423,7 @@ class _Stream:
         return piece
 
     def readline(self, limit: int, /) -> bytes:
-        """Give bytes up to and with a newline, at most ``limit``."""
+        """Return bytes up to and including a newline, at most ``limit``."""
         pieces = []
         while limit and (self.at < len(self.data) or self.fill()):
             stop = self.data.find(b"\n", self.at, self.at + limit) + 1
@@ -436,7 +437,7 @@ class _Stream:
 
 @contextmanager
 def _fifo(path: Path) -> Iterator[int]:
-    """Make a FIFO, give a descriptor that keeps both of its ends open and never blocks, and remove it afterwards."""
+    """Make a FIFO, yield a descriptor that keeps both of its ends open and never blocks, and remove it afterwards."""
     try:
         os.mkfifo(path, 0o600)
     except FileExistsError:
@@ -455,7 +456,7 @@ def _fifo(path: Path) -> Iterator[int]:
 
 
 def _record_dtype(header: LogHeader) -> np.dtype[np.void]:
-    """Describe an observation's tensors as one packed record, a field per feature.
+    """Return the type of an observation's tensors as one packed record, a field per feature.
 
     Raises:
         ValueError: two features have the same name.
@@ -469,10 +470,10 @@ def _record_dtype(header: LogHeader) -> np.dtype[np.void]:
 
 
 def encode_advice(spec: TensorSpec, value: Any) -> bytes:
-    """Give advice as the bytes that the compiler reads: those of one tensor.
+    """Return advice as the bytes that the compiler reads: those of one tensor.
 
     Raises:
-        ValueError: ``value`` is no tensor of the spec; see `InteractiveSession.advise`.
+        ValueError: ``value`` does not fit the spec; see `InteractiveSession.advise`.
     """
     if isinstance(value, bytes | bytearray | memoryview):
         if len(data := bytes(value)) != spec.nbytes:
@@ -489,7 +490,7 @@ def encode_advice(spec: TensorSpec, value: Any) -> bytes:
 def _whole(spec: TensorSpec, item: Any) -> int:
     limits = np.iinfo(spec.dtype)
     if isinstance(item, (*_NUMBERS, np.bool_)):
-        with suppress(ValueError, OverflowError):  # of NaN, of infinity
+        with suppress(ValueError, OverflowError):  # NaN, infinity
             number = int(item)
             if number == item and limits.min <= number <= limits.max:
                 return number

@@ -1,14 +1,14 @@
-"""What a compiler may do on this machine, and the processes that see to it.
+"""The restrictions on compilers on this machine, and the processes that start compilers under them.
 
-Commands and bitcode come from anybody. What a command may say is checked word by word
-(`mlgo_corpus.formats.commands.replay`); what stands here does not depend on that: the kernel keeps a compiler from all
-but its work, also one that a damaged module has taken over. `mlgo_corpus.compilers.launcher` tells which walls there
-are and how they are put up; this says where:
+Commands and bitcode are untrusted. The words of a command are checked one by one
+(`mlgo_corpus.formats.commands.replay`); the walls here do not depend on that: the kernel keeps even a compiler that a
+damaged module has taken over from anything but its work. `mlgo_corpus.compilers.launcher` describes the walls and
+implements them; this module sets their limits. A compiler
 
-- it writes in the folder of its own run, and nowhere else;
-- it reads what it is given to compile, itself and the system's libraries: not what users keep in their homes;
-- it executes itself, and no other program;
-- it has no network, and reaches no other process.
+- writes in the folder of its own run, and nowhere else;
+- reads its input, itself and the system's libraries, but not users' homes;
+- executes itself, and no other program;
+- has no network, and reaches no other process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from mlgo_corpus.compilers import launcher
 
-# Where systems keep libraries, and what the loader and the C library ask on the way. No user's data is here.
+# The folders of systems' libraries, and files that the loader and the C library read. They hold no user's data.
 _SYSTEM: Final = (
     "/usr",
     "/lib",
@@ -49,25 +49,25 @@ _SYSTEM: Final = (
     "/sys/fs/cgroup",
     "/sys/kernel/mm",
 )
-# A program's libraries are beside it, or as in a prefix.
+# A program's libraries are beside it, or in the folders of the same prefix.
 _BESIDE: Final = (".", "../lib", "../lib64", "../libexec", "../share")
 _ANYTHING: Final = "/"
 _ELF_MAGIC: Final = b"\x7fELF"
 _PT_INTERP: Final = 3
-# It ends by itself when its socket does, in a millisecond.
+# A launcher ends within a millisecond after its socket is closed.
 _LEAVE_S: Final = 5.0
 
 
-# What `resource.setrlimit` takes: which limit, and the soft and the hard one.
+# The arguments of `resource.setrlimit`: which limit, and its soft and hard value.
 Limit = tuple[int, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Walls:
-    """What a program may do besides writing in its own folder.
+    """The rights of a program besides writing in its own folder.
 
     Attributes:
-        programs: what it may execute: itself, and the loader of each.
+        programs: files that it may execute: the programs themselves, and the loader of each.
         readable: files and folders that it may read.
     """
 
@@ -75,17 +75,17 @@ class Walls:
     readable: tuple[str, ...]
 
     def rules(self) -> tuple[tuple[int, bytes], ...]:
-        """Return them as `launcher.restrict_files` takes them."""
+        """Return the rights as rules for `launcher.restrict_files`."""
         run = [(launcher.RUN, os.fsencode(path)) for path in self.programs]
         return (*run, *((launcher.READ, os.fsencode(path)) for path in self.readable))
 
     def reading(self, paths: Iterable[str | Path]) -> Walls:
-        """Return walls with doors to more files."""
+        """Return walls that allow reading more files."""
         return Walls(self.programs, (*self.readable, *map(str, paths)))
 
 
 def walls_around(*programs: str) -> Walls:
-    """Return the walls for programs, named by their paths. A script may read and execute what it wants."""
+    """Return the walls for programs, given by their paths. A script may read and execute everything."""
     found = []
     readable = list(_SYSTEM)
     readable += [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
@@ -101,7 +101,7 @@ def walls_around(*programs: str) -> Walls:
 def _loader(program: str) -> list[str]:
     """Return the dynamic loader that an ELF program names, which the kernel executes for it.
 
-    Where the program is a script, whatever it needs: then nothing that is executed is forbidden.
+    For a script, return ``/``: it may execute any program.
     """
     try:
         with open(program, "rb") as file:
@@ -121,34 +121,34 @@ def _loader(program: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Which walls this machine has: the version of Landlock (0: none), and whether sockets can be forbidden."""
+class _Standing:
+    """The walls that this machine has: the version of Landlock (0: none), and whether sockets can be forbidden."""
 
     landlock: int
     seccomp: bool
 
 
-def standing() -> Standing:
-    """Return which walls stand on this machine."""
-    return Standing(launcher.landlock_version(), launcher.has_seccomp())
+def standing() -> _Standing:
+    """Return the walls that this machine has."""
+    return _Standing(launcher.landlock_version(), launcher.has_seccomp())
 
 
 class LauncherError(Exception):
-    """The launcher itself has ended: killed, perhaps, where memory is short."""
+    """The launcher itself has ended; it may have been killed because memory ran out."""
 
 
 class Launched:
-    """A program that a launcher has started, as far as possible like a `subprocess.Popen`.
+    """A program that a launcher has started, with an interface like that of `subprocess.Popen`.
 
     Attributes:
-        pid: its number, also that of its process group; not another's before `reap`.
+        pid: its process id, which is also its process group's; not reused before `reap`.
         launcher_peak: the peak memory in bytes of the process that it replaced.
-        stdout, stderr: our ends of its pipes; None for what goes to a file.
+        stdout, stderr: our ends of its pipes; None for a stream that goes to a file.
         returncode: None until it is reaped.
 
     Raises:
-        OSError: it cannot be started; ``filename`` is what is concerned.
-        LauncherError: the launcher cannot be had.
+        OSError: it cannot be started; ``filename`` is the path concerned.
+        LauncherError: the launcher cannot be started, or has ended.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Launched:
                 _give_back(taken)
                 taken = None
                 raise OSError(number, os.strerror(number), os.fsdecode(name))
-        except BaseException:  # Ctrl-C, too: what a launcher says next could be taken for an answer to something else
+        except BaseException:  # also Ctrl-C: the launcher's next answer could be taken for one to another message
             for pipe in ours:
                 pipe.close()
             if taken is not None:
@@ -202,7 +202,7 @@ class Launched:
         """Kill what is left of its group and whatever else it started; return exit code, CPU seconds, peak memory."""
         try:
             status, cpu_s, peak = self._launcher.reap()
-        except LauncherError:  # it took the program with it
+        except LauncherError:  # the program ended with it
             return -signal.SIGKILL, 0.0, 0
         except BaseException:
             self._launcher.close()
@@ -212,7 +212,7 @@ class Launched:
 
 
 def _find(program: str, cwd: Path, env: Mapping[str, str]) -> str:
-    """Return a program's path, looked for as the system does."""
+    """Return a program's path, searched as the system does."""
     if os.sep in program:
         return os.path.join(cwd, program)
     return shutil.which(program, path=env.get("PATH")) or program
@@ -242,7 +242,7 @@ class _Launcher:
             theirs.close()
 
     def is_alive(self) -> bool:
-        """Return whether it has not been killed while it had nothing to do."""
+        """Return False if it was killed while idle."""
         return self._process.poll() is None
 
     def start(self, message: tuple[Any, ...], descriptors: tuple[int, int]) -> tuple[int, int, bytes]:
@@ -271,7 +271,7 @@ class _Launcher:
         return answer
 
     def close(self) -> None:
-        """End it, and what it started."""
+        """End it and the programs that it started."""
         self._socket.close()
         try:
             self._process.wait(_LEAVE_S)
@@ -280,9 +280,9 @@ class _Launcher:
             self._process.wait()
 
 
-# Launchers without a program, of this process.
+# This process's launchers that run no program.
 _idle: list[_Launcher] = []
-# Modules of one corpus read the same files, or none: walls hardly ever differ. Threads want one each.
+# Modules of one corpus read the same files, or none, so walls rarely differ. Each thread needs its own launcher.
 _MOST_IDLE: Final = 8
 os.register_at_fork(after_in_child=_idle.clear)
 
@@ -290,7 +290,7 @@ os.register_at_fork(after_in_child=_idle.clear)
 def _take(walls: Walls) -> _Launcher:
     for one in tuple(_idle):
         if one.walls == walls:
-            with suppress(ValueError):  # another thread was quicker
+            with suppress(ValueError):  # another thread has taken it
                 _idle.remove(one)
                 if one.is_alive():
                     return one
@@ -305,7 +305,7 @@ def _give_back(one: _Launcher) -> None:
 
 
 def close_launchers() -> None:
-    """End the launchers of this process that have no program; they end with this process, too."""
+    """End this process's idle launchers; they also end with this process."""
     while _idle:
         _idle.pop().close()
 
@@ -314,5 +314,5 @@ atexit.register(close_launchers)
 
 
 def can_launch() -> bool:
-    """Return whether programs can be started behind walls here: on Linux since 5.3."""
+    """Return True if programs can be started behind walls here: on Linux since 5.3."""
     return sys.platform == "linux" and hasattr(os, "pidfd_open") and bool(sys.executable)

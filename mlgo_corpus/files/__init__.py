@@ -1,1 +1,1 @@
-"""Files: onto a disk and off it, whole or not at all."""
+"""Files read and written: complete or not at all, with bounds on what is read."""

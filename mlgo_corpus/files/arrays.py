@@ -1,8 +1,8 @@
 """Arrow arrays made from their buffers, and read from them.
 
 pyarrow's own ``pa.array`` and ``to_numpy`` import pandas wherever that is installed: a quarter of a second in every
-process that writes or reads a table of ten rows. What lies in Arrow's memory is in its format's specification
-("Columnar Format").
+process that writes or reads a table of ten rows. The layout of the buffers is in Arrow's specification ("Columnar
+Format").
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def numbers(kind: pa.DataType, values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Give numbers as they are stored, without a copy; ``valid`` says which are not null (default: all)."""
+    """Return an array of numbers without copying them; ``valid`` marks those that are not null (default: all)."""
     import pyarrow as pa
 
     data = pa.py_buffer(np.ascontiguousarray(values).view(np.uint8))
@@ -27,7 +27,7 @@ def numbers(kind: pa.DataType, values: NDArray[Any], valid: NDArray[np.bool_] | 
 
 
 def numbers_or_null(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
-    """Give int64 or float64, or truth values, of which any may be None."""
+    """Return an array of int64, float64 or truth values, of which any may be None."""
     import pyarrow as pa
 
     there = np.fromiter((value is not None for value in values), np.bool_, len(values))
@@ -40,24 +40,24 @@ def numbers_or_null(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
 
 
 def texts(kind: pa.DataType, values: Sequence[str | bytes | None]) -> pa.Array:
-    """Give text or bytes, of which any may be None.
+    """Return an array of text or bytes, of which any may be None.
 
     Raises:
-        UnicodeEncodeError: text that is none.
+        UnicodeEncodeError: text that cannot be UTF-8.
     """
     import pyarrow as pa
 
     encoded = [value.encode() if isinstance(value, str) else value or b"" for value in values]
     offsets = np.fromiter(accumulate(map(len, encoded), initial=0), np.int64, len(values) + 1)
     if offsets[-1] > np.iinfo(np.int32).max:
-        return pa.array(values, kind)  # it cuts what is too long for one array into chunks, or says that it cannot
+        return pa.array(values, kind)  # it splits what is too long for one array into chunks, or raises
     there = np.fromiter((value is not None for value in values), np.bool_, len(values))
     buffers = [_bits(there), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(encoded))]
     return pa.Array.from_buffers(kind, len(values), buffers)
 
 
 def large_binaries(values: Sequence[bytes | None]) -> pa.Array:
-    """Give bytes, of which any may be None, that may be more than 2 GiB together."""
+    """Return an array of bytes, of which any may be None; together they may exceed 2 GiB."""
     import pyarrow as pa
 
     there = np.fromiter((value is not None for value in values), np.bool_, len(values))
@@ -68,7 +68,7 @@ def large_binaries(values: Sequence[bytes | None]) -> pa.Array:
 
 
 def lists_of_text(kind: pa.DataType, values: Sequence[Sequence[str] | None]) -> pa.Array:
-    """Give lists of text, of which any may be None."""
+    """Return an array of lists of text, of which any may be None."""
     import pyarrow as pa
 
     there = np.fromiter((value is not None for value in values), np.bool_, len(values))
@@ -79,7 +79,7 @@ def lists_of_text(kind: pa.DataType, values: Sequence[Sequence[str] | None]) -> 
 
 
 def integers_of(values: pa.Array, null: int) -> NDArray[np.int64]:
-    """Return whole numbers, with ``null`` in the place of those that are not there."""
+    """Return an integer array's values, with ``null`` in place of nulls."""
     validity, data = values.buffers()
     stop = values.offset + len(values)
     found = np.frombuffer(data, values.type.to_pandas_dtype(), stop)[values.offset :].astype(np.int64)
@@ -90,7 +90,7 @@ def integers_of(values: pa.Array, null: int) -> NDArray[np.int64]:
 
 
 def lengths_of(values: pa.Array) -> NDArray[np.int64]:
-    """Return the bytes of each text; of what is not there, any number."""
+    """Return the length of each text in bytes; any number for a null."""
     import pyarrow as pa
 
     if not len(values):

@@ -1,4 +1,4 @@
-"""Files that appear whole: written under a temporary name, then renamed; and how to tell a file from another."""
+"""Files that appear complete: written under a temporary name, then renamed; and stamps that identify a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class FileStamp:
 
     @classmethod
     def of(cls, path: str) -> FileStamp | None:
-        """Stamp a file; None if it cannot be seen."""
+        """Return a file's stamp; None if the file cannot be looked at."""
         try:
             status = os.stat(path)
         except (OSError, ValueError):
@@ -26,12 +26,12 @@ class FileStamp:
 
 
 def file_stamp(size: int, mtime_ns: int) -> bytes:
-    """Tell a file from another of the same name."""
+    """Return bytes that differ between versions of a file of one name."""
     return repr((size, mtime_ns)).encode()
 
 
 def create_file(path: Path) -> IO[bytes]:
-    """Open a new file for writing. What stands in its place, a link perhaps, is taken away and not followed."""
+    """Open a new file for writing. A file or link of that name is removed first, and a link is not followed."""
     path.unlink(missing_ok=True)
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), "wb")
 

@@ -1,15 +1,15 @@
-"""Folders that appear under their names when all that is in them is whole, and files that do so together.
+"""Folders that get their names when they are complete, and files that get theirs together.
 
-Until then a folder is ``.NAME.making`` beside the folder it will be, so that a kill leaves nothing under the final
-name. What it replaces is ``.NAME.old`` for the moment between two renames: a run that is killed there has lost nothing,
-and the next one gives it back its name.
+Until then a folder is ``.NAME.making`` beside the final folder, so that a kill leaves nothing under the final name.
+The folder that it replaces is ``.NAME.old`` between two renames: a run that is killed there has lost nothing, and the
+next run restores the name.
 
-Files of a folder that holds others, too, are made in such a ``.NAME.making``, too, where NAME is that of one of them,
+Files of a folder that also holds others are made in ``.NAME.making`` as well, where NAME is the name of one of them,
 and then moved (`mlgo_corpus.files.moves`).
 
-Who has ``.NAME.lock`` may do all this; a file, since not every file system lets a folder be locked. It is empty until
-all is whole, and then holds the list of moves; that of a folder is ``[[".", NAME]]``. It is removed last: as long as it
-is there, the run that wrote it has told nobody that it was done.
+The holder of ``.NAME.lock`` may do all this; it is a file, since not every file system can lock a folder. It is empty
+until everything is complete, and then holds the list of moves; that of a folder is ``[[".", NAME]]``. It is removed
+last: as long as it exists, the run that wrote it has not reported success.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from mlgo_corpus.files.moves import Move, check_inside, checked_moves, list_move
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.text import os_reason
 
-# Stands in a list of moves for the folder itself.
+# The folder itself in a list of moves.
 _WHOLE = "."
-# Longer than any list of ours: a million names of 200 bytes.
+# Larger than any list that is written: a million names of 200 bytes.
 _MOST_MOVES_BYTES = 256 << 20
-# What the files of datasets and corpora are called.
+# The suffixes of the files of datasets and corpora.
 _SUFFIXES = frozenset({".parquet", ".json", ".md", ".bc", ".cmd"})
 
 
 @contextmanager
 def whole_folder(output: Path, *, replace: Callable[[], bool] = lambda: False) -> Iterator[Path]:
-    """Give an empty folder to fill; it becomes ``output`` when the block ends well, and goes if it does not.
+    """Yield an empty folder to fill; it becomes ``output`` if the block succeeds, and is removed if it fails.
 
-    Where ``output`` is a symbolic link, that stays, and what it leads to is made.
+    If ``output`` is a symbolic link, the link stays, and the folder that it leads to is made.
 
     Args:
-        output: the folder to make: not there, or empty.
-        replace: tells whether ``output`` may hold something, which goes then. It is asked when no other process can
-            make the folder any more: what its answer hangs on does not change, and it may raise instead.
+        output: the folder to make: missing or empty.
+        replace: returns True if ``output`` may have contents, which are then removed. It is called under the lock,
+            so that no other process makes the folder after the answer; it may raise instead.
 
     Raises:
-        UsageError: it cannot be made there, or another process is making it.
-        MlgoCorpusError: it cannot be given its name.
-        OSError: the block's own.
+        UsageError: the folder cannot be made there, or another process is making it.
+        MlgoCorpusError: the folder cannot be renamed to ``output``.
+        OSError: raised by the block.
     """
     real = _real(output)
     if real.exists() and real.samefile("."):
-        raise UsageError(f"{output}: is the folder we are in; name another")
+        raise UsageError(f"{output}: is the current folder; name another")
     making, old = _making(real), _old(real)
     missing = [folder for folder in real.parents if not folder.exists()]
     try:
@@ -82,7 +82,7 @@ def whole_folder(output: Path, *, replace: Callable[[], bool] = lambda: False) -
                     with suppress(OSError):
                         lock.clear()
                         _remove(making)
-                if real.exists():  # else it is what nobody could put back
+                if real.exists():  # else it is the only copy, which could not be renamed back
                     with suppress(OSError):
                         _remove(old)
             lock.done()
@@ -91,38 +91,38 @@ def whole_folder(output: Path, *, replace: Callable[[], bool] = lambda: False) -
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
-    """Remove folders that were made for an output that is not there, the innermost first."""
+    """Remove the folders that were made for an output that does not exist, the innermost first."""
     for folder in folders:
         with suppress(OSError):
             folder.rmdir()
 
 
 def replaces_own(output: Path, about: str, made_by: str, *, force: bool) -> Callable[[], bool]:
-    """Give what to tell `whole_folder` of a folder that is replaced only with ``force``, and only if a verb made it.
+    """Return the ``replace`` of `whole_folder` that allows it only with ``force``, and only for a folder of our own.
 
     Args:
         output: the folder.
-        about: the file in which the verb says that it made the folder.
-        made_by: the verb, as the file says it under ``made_by``.
-        force: whether it may be replaced.
+        about: the name of the JSON file that the verb writes into the folder.
+        made_by: the verb that must have made the folder, as that file names it under ``made_by``.
+        force: whether the folder may be replaced.
     """
 
     def replace() -> bool:
         if not output.exists():
             return False
         if not output.is_dir():
-            raise UsageError(f"{output}: a file is in the folder's place")
+            raise UsageError(f"{output}: expected a folder, found a file")
         if any(output.iterdir()):
-            if not _says(output / about, made_by):
+            if not _was_made_by(output / about, made_by):
                 raise UsageError(f"{output}: is not empty, and not made by {made_by}; name another folder")
             if not force:
-                raise UsageError(f"{output}: is there already; --force replaces it")
+                raise UsageError(f"{output}: is there already; `force` replaces it")
         return True
 
     return replace
 
 
-def _says(about: Path, made_by: str) -> bool:
+def _was_made_by(about: Path, made_by: str) -> bool:
     try:
         said = json.loads(read_regular(about, MAX_NOTE_BYTES))
     except (OSError, ValueError, RecursionError):
@@ -131,16 +131,16 @@ def _says(about: Path, made_by: str) -> bool:
 
 
 def check_file(output: Path, inputs: Iterable[Path], instead: str, *, force: bool) -> None:
-    """See to it that a file may be made: what is there is replaced only with ``force``, and never what is read.
+    """Check that a file may be made: an existing file is replaced only with ``force``, and an input never.
 
     Args:
         output: the file to make.
-        inputs: what it is made of: files, and folders with all that is in them.
-        instead: what to do where it is a folder.
-        force: whether a file that is there may be replaced; what is no file, such as a device, may not.
+        inputs: what it is made from: files, and folders with their contents.
+        instead: what the user should do if ``output`` is a folder.
+        force: whether an existing file may be replaced; anything else, such as a device, may not.
 
     Raises:
-        UsageError: it may not be made, or cannot be looked at.
+        UsageError: the file may not be made, or cannot be looked at.
     """
     with _beginning(output):
         if output.is_dir():
@@ -151,23 +151,23 @@ def check_file(output: Path, inputs: Iterable[Path], instead: str, *, force: boo
         if output.exists() and not output.is_file():
             raise UsageError(f"{output}: is neither a file nor a folder; name another output")
         if any(_belongs(output, source) for source in inputs):
-            raise UsageError(f"{output}: is what is to be read, or a part of it; name another output")
+            raise UsageError(f"{output}: is an input, or a part of one; name another output")
     if not force:
-        raise UsageError(f"{output}: is there already; --force replaces it")
+        raise UsageError(f"{output}: is there already; `force` replaces it")
 
 
 def _check_folder(folder: Path) -> None:
-    """See before the work begins that a folder is there, or can be made, and may be written to."""
+    """Check before the work begins that a folder exists or can be made, and is writable."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     if not folder.is_dir():
-        raise UsageError(f"{folder}: is a file; a folder is needed there")
+        raise UsageError(f"{folder}: expected a folder, found a file")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"{folder}: cannot write there: Permission denied")
 
 
 def _belongs(output: Path, source: Path) -> bool:
-    """Tell whether a file is another one, or in a folder and of a kind that datasets and corpora have there."""
+    """Return True if ``output`` is the source file, or a file of a dataset or corpus below the source folder."""
     if not output.exists() or not source.exists():
         return False
     if source.is_dir():
@@ -175,11 +175,11 @@ def _belongs(output: Path, source: Path) -> bool:
     return output.samefile(source)
 
 
-class NewFiles:
-    """Files that get their names together; use `whole_files`.
+class _NewFiles:
+    """Files that get their names together; made by `whole_files`.
 
     Attributes:
-        folder: where they are until then; what else is made in it goes in the end.
+        folder: where they are until then; anything else made in it is removed in the end.
     """
 
     def __init__(self, folder: Path, root: Path) -> None:
@@ -190,14 +190,14 @@ class NewFiles:
 
     @property
     def moves(self) -> list[Move]:
-        """What is to be done when all of them are whole."""
+        """The moves to make when all files are complete."""
         return [*self._removed, *self._made]
 
     def make(self, place: Path) -> Path:
-        """Return the path at which to make the file that ``place`` is to be.
+        """Return the path at which to make the file that becomes ``place``.
 
         Raises:
-            UsageError: there can be no such file.
+            UsageError: ``place`` cannot be a file.
         """
         self._check(place)
         name = str(len(self._made))
@@ -205,31 +205,32 @@ class NewFiles:
         return self.folder / name
 
     def remove(self, place: Path) -> None:
-        """Have a file removed before the others are moved, since it would contradict them until all are."""
+        """Have a file removed before the others are moved, because it would contradict them in the meantime."""
         self._removed.append((None, str(place.relative_to(self._root))))
 
     def _check(self, place: Path) -> None:
         with _beginning(place):
             check_inside(self._root, place)
             if place.is_dir():
-                raise UsageError(f"{place}: is a folder; a file is needed there")
+                raise UsageError(f"{place}: expected a file, found a folder")
             folder = next(folder for folder in place.parents if folder.exists())
             _check_folder(folder)
 
 
 @contextmanager
-def whole_files(anchor: Path) -> Iterator[NewFiles]:
-    """Let files be made that get their names together when the block ends well, and go if it does not.
+def whole_files(anchor: Path) -> Iterator[_NewFiles]:
+    """Yield an object that makes files; they get their names together if the block succeeds, else they are removed.
 
-    What an interrupted run was about to move is moved first; `finish_moves` tells of that.
+    The moves that an interrupted run left are made first; see `finish_moves`.
 
     Args:
-        anchor: one of them, whose name the lock has, or a name that stands for them; all are in its folder or below.
+        anchor: one of the files, or a name that stands for them; it names the lock. All files are in its folder or
+            below.
 
     Raises:
-        UsageError: they cannot be made there, or another process is making them.
-        MlgoCorpusError: they cannot get their names; the next call goes on with it.
-        OSError: the block's own.
+        UsageError: the files cannot be made there, or another process is making them.
+        MlgoCorpusError: the files cannot be moved; the next call goes on with that.
+        OSError: raised by the block.
     """
     making = _making(anchor)
     missing = [folder for folder in anchor.parents if not folder.exists()]
@@ -241,7 +242,7 @@ def whole_files(anchor: Path) -> Iterator[NewFiles]:
                 _go_on(anchor, lock)
                 lock.clear()
                 making.mkdir()
-            files = NewFiles(making, anchor.parent)
+            files = _NewFiles(making, anchor.parent)
             try:
                 yield files
                 if files.moves:
@@ -262,12 +263,12 @@ def whole_files(anchor: Path) -> Iterator[NewFiles]:
 
 
 def finish_moves(anchor: Path) -> frozenset[Path]:
-    """Finish what an interrupted `whole_files` was about to do. To be called before one looks at such files.
+    """Finish the moves of an interrupted `whole_files`. Call this before looking at such files.
 
-    Nothing is done while another process makes them, and where nothing can be done; `whole_files` tells of both.
+    Do nothing if another process is making the files, or if nothing can be done; `whole_files` reports both.
 
     Returns:
-        The files that it made: whoever ran it was not told that they are there.
+        The files that the interrupted run made: it did not report them.
     """
     made: frozenset[Path] = frozenset()
     if anchor.name and any(os.path.lexists(path) for path in (_lock(anchor), _making(anchor))):
@@ -277,8 +278,8 @@ def finish_moves(anchor: Path) -> frozenset[Path]:
     return made
 
 
-def _go_on(anchor: Path, lock: Lock) -> frozenset[Path]:
-    """Make the moves that are listed, or take away what was not whole."""
+def _go_on(anchor: Path, lock: _Lock) -> frozenset[Path]:
+    """Make the listed moves; remove files that were not complete."""
     making = _making(anchor)
     moves = lock.moves()
     if moves and not making.is_symlink():
@@ -288,12 +289,12 @@ def _go_on(anchor: Path, lock: Lock) -> frozenset[Path]:
 
 
 def recover(output: Path) -> bool:
-    """Put right what a run that was killed has left beside a folder. To be called before one looks at the folder.
+    """Clean up what a killed run left beside a folder. Call this before looking at the folder.
 
-    Nothing is done while another process is making it, and where nothing can be done; `whole_folder` tells of both.
+    Do nothing if another process is making the folder, or if nothing can be done; `whole_folder` reports both.
 
     Returns:
-        Whether that run had made the folder, and told nobody.
+        Whether the killed run had completed the folder but not reported it.
     """
     real = _real(output)
     if any(os.path.lexists(path) for path in (_lock(real), _making(real), _old(real))):
@@ -309,15 +310,15 @@ def recover(output: Path) -> bool:
     return False
 
 
-class Lock:
-    """A lock file that we have; it goes when it is let go of, unless it holds moves that are not all made."""
+class _Lock:
+    """A lock file that this process holds; it is removed on release, unless it holds moves that are not all made."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self.holds_moves = os.fstat(descriptor).st_size > 0
 
     def moves(self) -> list[Move]:
-        """Return the moves that it holds; none, if they are not ours."""
+        """Return the moves in the file; none if its content is not a list of moves."""
         status = os.fstat(self._descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_MOVES_BYTES:
             return []
@@ -327,7 +328,7 @@ class Lock:
             return []
 
     def write(self, moves: Sequence[Move]) -> None:
-        """Say what is to be moved; from now on, that is done, if not by us, then by the next."""
+        """Write the list of moves; from now on they are made, by this run or the next."""
         data = list_moves(moves)
         self.holds_moves = True
         written = 0
@@ -335,25 +336,25 @@ class Lock:
             written += os.pwrite(self._descriptor, data[written:], written)
 
     def clear(self) -> None:
-        """Forget the moves: none was made, or all were, and others may follow."""
+        """Empty the list: no move was made, or all were, and others may follow."""
         self.holds_moves = False
         os.ftruncate(self._descriptor, 0)
 
     def done(self) -> None:
-        """Let the file go, with the moves in it: should we be killed before, the next one sees that they were made."""
+        """Have the file removed with its moves: if a kill prevents that, the next run sees that they were made."""
         self.holds_moves = False
 
 
 @contextmanager
-def _held(path: Path, output: Path) -> Iterator[Lock]:
-    """Keep other processes from making the same ``output``, by a file that is there in the meantime.
+def _held(path: Path, output: Path) -> Iterator[_Lock]:
+    """Hold the lock file that keeps other processes from making the same ``output``.
 
     Raises:
-        UsageError: another process makes it.
-        OSError: the file cannot be made.
+        UsageError: another process is making it.
+        OSError: the lock file cannot be made.
     """
     descriptor = claim(path, f"{output}: another mlgo-corpus is making it")
-    lock = Lock(descriptor)
+    lock = _Lock(descriptor)
     try:
         yield lock
     finally:
@@ -368,7 +369,7 @@ def _held(path: Path, output: Path) -> Iterator[Lock]:
 def _real(output: Path) -> Path:
     real = Path(os.path.realpath(output))
     if not real.name:
-        raise UsageError(f"{output}: not a folder that can be made; name another")
+        raise UsageError(f"{output}: cannot be made as a folder; name another")
     return real
 
 
@@ -393,7 +394,7 @@ def _beginning(path: Path) -> Iterator[None]:
 
 
 def _restore(real: Path) -> None:
-    """Give back its name to what a run was about to replace when it was killed."""
+    """Restore the name of a folder that a killed run was about to replace."""
     old = _old(real)
     if old.is_dir() and not os.path.lexists(real):
         old.rename(real)
@@ -424,12 +425,12 @@ def _remove(path: Path) -> None:
 
 
 def find_stranger(folder: Path, known: Container[str], *, below: frozenset[str] = frozenset()) -> str | None:
-    """Find a file in a folder that is not one of those known, by its path in the folder; None if there is none.
+    """Return the path, within a folder, of the first file that does not belong there; None if all do.
 
     Args:
         folder: where to look.
         known: the paths of files that belong there.
-        below: names in the folder, below which everything belongs there.
+        below: names in the folder, below which every file belongs there.
     """
     for where, folders, files in os.walk(folder):
         inside = os.path.relpath(where, folder)

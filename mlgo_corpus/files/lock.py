@@ -1,7 +1,7 @@
-"""Locks between processes: the one place that calls ``flock``.
+"""Locks between processes: the only module that calls ``flock``.
 
-The system frees a lock when the last descriptor of its file is closed, also when its process is killed, so that no
-lock is ever left behind.
+The system frees a lock when the last descriptor of its file is closed, even if the process is killed, so that no lock
+is ever left behind.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import os_reason
 
-# Never through a link that stands in the file's place, and never waiting for the other side of a pipe.
+# Never follow a link in the file's place, and never wait for the other side of a pipe.
 _OPEN_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -24,10 +24,10 @@ def lock_descriptor(descriptor: int, busy: str) -> None:
 
     Args:
         descriptor: of the file.
-        busy: what to say where another process has the lock: ``PATH: another mlgo-corpus is writing it``.
+        busy: the message if another process has the lock: ``PATH: another mlgo-corpus is writing it``.
 
     Raises:
-        UsageError: another process has it, or the file system has no locks.
+        UsageError: another process has the lock, or the file system has no locks.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -38,11 +38,11 @@ def lock_descriptor(descriptor: int, busy: str) -> None:
 
 
 def open_locked(path: Path, busy: str) -> int:
-    """Open a file, made where it is missing, and lock it; return the descriptor, which is the caller's to close.
+    """Open a file, created if missing, and lock it; return the descriptor, which the caller closes.
 
     Raises:
-        UsageError: another process has it locked, or the file system has no locks.
-        OSError: it cannot be opened.
+        UsageError: another process has the lock, or the file system has no locks.
+        OSError: the file cannot be opened.
     """
     descriptor = os.open(path, _OPEN_FILE, 0o666)
     try:
@@ -56,8 +56,8 @@ def open_locked(path: Path, busy: str) -> int:
 def claim(path: Path, busy: str, *, waiting: Callable[[], None] | None = None) -> int:
     """Open and lock a lock file that its owners remove; return the descriptor, as `open_locked` does.
 
-    Whoever locked a file that its last owner then removed sees that, and begins again with a new one. The arguments
-    and errors are those of `locked`.
+    If the previous owner removed the file before it was locked here, begin again with a new file. The arguments and
+    errors are those of `locked`.
     """
     while True:
         descriptor = _open_waiting(path, waiting) if waiting is not None else open_locked(path, busy)
@@ -72,12 +72,12 @@ def locked(path: Path, busy: str, *, waiting: Callable[[], None] | None = None) 
     """Hold a lock file, which is removed in the end; yield its descriptor.
 
     Args:
-        path: of the lock file. With ``waiting``, folders above it are made.
-        busy: what to say where another process has it.
-        waiting: called once where another process has it, before this one waits; by default it does not wait.
+        path: of the lock file. With ``waiting``, the folders above it are made.
+        busy: the message if another process has the lock.
+        waiting: called once before waiting for another process that has the lock; by default, do not wait.
 
     Raises:
-        UsageError: another process has it, and there is no ``waiting``.
+        UsageError: another process has the lock, and there is no ``waiting``.
         OSError: the file cannot be made.
     """
     descriptor = claim(path, busy, waiting=waiting)
@@ -99,7 +99,7 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def _open_waiting(path: Path, waiting: Callable[[], None]) -> int | None:
-    """Open and lock a file, waiting for its owner; None where the folder above it went away meanwhile."""
+    """Open and lock a file, waiting for its owner; return None if the folder above it was removed meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         descriptor = os.open(path, _OPEN_FILE, 0o666)
@@ -118,14 +118,14 @@ def _open_waiting(path: Path, waiting: Callable[[], None]) -> int | None:
 
 
 def lock_folder(folder: Path, *, needed: bool = True) -> int | None:
-    """Lock a folder for as long as the returned descriptor is open; None if it is gone, or locked by another.
+    """Lock a folder for as long as the returned descriptor is open; None if it is gone, or locked by another process.
 
     Args:
         folder: the folder.
-        needed: whether a file system that locks no folders is an error; else the folder is only opened.
+        needed: whether a file system that cannot lock folders is an error; else the folder is only opened.
 
     Raises:
-        OSError: it cannot be opened, or not be locked.
+        OSError: the folder cannot be opened, or cannot be locked.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

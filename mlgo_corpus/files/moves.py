@@ -1,9 +1,9 @@
-"""Files that were made under other names, and get their own together.
+"""Files that are made under temporary names and get their own names together.
 
-When all of them are whole, a list says which file goes where, as JSON: ``[["0", "modules.parquet"], …]``, a path in
-the work folder and one in the folder of the results. ``[null, "dataset.json"]`` is a file to be removed before. Only
-then do the moves begin. Whoever meets the list of a run that was killed makes the moves that are left: nothing is made
-twice, and the last file of the list is there when all are.
+When all of them are complete, a list of moves is written as JSON: ``[["0", "modules.parquet"], …]``, a path in the work
+folder and one in the folder of the results. ``[null, "dataset.json"]`` is a file to remove first. Only then do the
+moves begin. A run that finds the list of a killed run makes the moves that are left: nothing is made twice, and the
+last file of the list exists once all do.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Move = tuple[str | None, str]
 
 
 def list_moves(moves: Sequence[Move]) -> bytes:
-    """Return the list as it is kept."""
+    """Return the list as JSON."""
     return json.dumps(list(map(list, moves))).encode()
 
 
 def checked_moves(value: Any) -> list[Move] | None:
-    """Return the moves of a list that was read, or None if it is none of ours or names what lies elsewhere."""
+    """Return the moves of a parsed list, or None if it is not such a list or names a path outside the folders."""
     if not isinstance(value, list) or not value:
         return None
     if any(not isinstance(move, list) or len(move) != 2 for move in value) or value[-1][0] is None:
@@ -39,10 +39,10 @@ def _is_inside(name: object) -> bool:
 
 
 def make_moves(moves: Sequence[Move], work: Path, root: Path) -> None:
-    """Move files from ``work`` to their places in ``root``, in this order, but for those that are there already.
+    """Move files from ``work`` to their places in ``root``, in this order, except those already moved.
 
     Raises:
-        OSError: a file cannot be moved, or a link would lead it out of ``root``; what is left can be done later.
+        OSError: a file cannot be moved, or a link would lead it out of ``root``; the rest can be moved later.
     """
     left = {place for source, place in moves if source is not None and os.path.lexists(work / source)}
     made = {place for source, place in moves if source is not None} - left
@@ -59,7 +59,7 @@ def make_moves(moves: Sequence[Move], work: Path, root: Path) -> None:
 
 
 def check_inside(root: Path, place: Path) -> None:
-    """Raise an OSError if a symbolic link below ``root`` stands where a folder of ``place`` has to be."""
+    """Raise an OSError if a folder of ``place`` below ``root`` is a symbolic link."""
     for folder in place.relative_to(root).parents:
         if folder.parts and (root / folder).is_symlink():
             raise OSError(errno.ELOOP, "a symbolic link, expected a folder", str(root / folder))

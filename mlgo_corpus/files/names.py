@@ -20,7 +20,7 @@ BITCODE_SUFFIX = ".bc"
 COMMAND_SUFFIX = ".cmd"
 THINLTO_INDEX_SUFFIX = ".thinlto.bc"
 MODULE_SUFFIXES = (BITCODE_SUFFIX, COMMAND_SUFFIX, THINLTO_INDEX_SUFFIX)
-# A file name has at most 255 bytes; a module's ends in a suffix, and may be numbered.
+# A file name has at most 255 bytes; a module's has a suffix, and may have a number.
 _MAX_COMPONENT_BYTES = 255 - len(THINLTO_INDEX_SUFFIX) - len("~1234567")
 # A path has at most 4096 bytes: this leaves room for the corpus, an archive's own name and a member's.
 _MAX_NAME_BYTES = 1000
@@ -69,14 +69,14 @@ def _short_digest(text: str) -> str:
 
 
 def _percent(match: re.Match[str]) -> str:
-    # Python stands a byte that is not UTF-8 for a surrogate in this range; other surrogates come from JSON escapes.
+    # Python decodes a byte that is not UTF-8 to a surrogate in this range; other surrogates come from JSON escapes.
     escaped_byte = "\udc80" <= match[0] <= "\udcff"
     encoded = match[0].encode("utf-8", "surrogateescape" if escaped_byte else "surrogatepass")
     return "".join(f"%{byte:02X}" for byte in encoded)
 
 
 def numbered_name(name: str, number: int) -> str:
-    """Give the name that the ``number``-th object called ``name`` gets: ``a/b.o`` becomes ``a/b~2.o``."""
+    """Return the name of the ``number``-th object called ``name``: ``a/b.o`` becomes ``a/b~2.o``."""
     folder, slash, base = name.rpartition("/")
     stem, dot, suffix = base.partition(".")
     if not stem:  # a name that begins with a dot
@@ -87,7 +87,7 @@ def numbered_name(name: str, number: int) -> str:
 class NameRegistry:
     """Hands out each module name once, and never one that is a folder of another.
 
-    Names are given in the order they are asked for, so that the same inputs always get the same names.
+    The result depends on the order of the calls only, so that the same inputs always get the same names.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class NameRegistry:
         self._moved: dict[str, str] = {}
 
     def claim(self, wanted: str) -> str:
-        """Give ``wanted``, or a numbered form of it that is free."""
+        """Return ``wanted``, or a numbered form of it that is free."""
         while folder := next((folder for folder in _folders(wanted) if folder in self._names), None):
             if folder not in self._moved:
                 self._moved[folder] = self._numbered(folder)
@@ -124,10 +124,10 @@ def _folders(name: str) -> Iterable[str]:
 
 
 def checked_name(name: str) -> str:
-    """Refuse a name from a manifest that would leave the corpus.
+    """Return a name from a manifest if it stays inside the corpus.
 
     Raises:
-        CorpusError: it is empty, absolute, holds ``..``, a NUL byte or half a character.
+        CorpusError: it is empty or absolute, or holds ``..``, a NUL byte or a lone surrogate.
     """
     if not name or name.startswith("/") or "\0" in name or ".." in name.split("/"):
         raise CorpusError("this module name leaves the corpus folder", name)

@@ -1,7 +1,7 @@
-"""What decoding a column of a Parquet file will take, known before any of it is decoded.
+"""The cost of decoding a column of a Parquet file, known before any of it is decoded.
 
-A Parquet file's footer says how large its columns are; nothing makes it tell the truth, and it does not say what a
-dictionary expands to. Each page begins with a header, though, by which readers size their buffers::
+A Parquet file's footer says how large its columns are; nothing forces it to be true, and it does not say what a
+dictionary expands to. But each page begins with a header, by which readers size their buffers::
 
     FileMetaData    4: row groups, of each 1: chunks of columns, of each 3: metadata
     ColumnMetaData  2: encodings  5: values  6: uncompressed size  7: compressed size  9|11: first data, dictionary page
@@ -26,7 +26,7 @@ _DICTIONARY_PAGE = 2
 _DELTA_BYTE_ARRAY = 7
 _DICTIONARIES = frozenset({2, 8})
 _VALUES_FIELD = 1
-# Of each type of data page: the field of its own header, and the field of the encoding in that.
+# For each type of data page: the field of its own header, and the field of the encoding in that header.
 _DATA_PAGES = {0: (5, 2), 3: (8, 4)}
 
 _MAGIC = b"PAR1"
@@ -34,14 +34,14 @@ _FIRST_READ = 128
 _MAX_HEADER_BYTES: Final = 1 << 20
 _MAX_DEPTH = 8
 
-ReadAt = Callable[[int, int], bytes]
-"""Reads (size, offset) of a file."""
+# Reads (size, offset) of a file.
+_ReadAt = Callable[[int, int], bytes]
 
 
 class Chunk(NamedTuple):
-    """A column of a row group, as the footer tells of it: where its pages begin, their bytes, and its values.
+    """A column of a row group as the footer describes it: where its pages begin, their bytes, and its values.
 
-    ``encoded`` counts the bytes that are no longer compressed; ``encodings`` are Parquet's numbers.
+    ``encoded`` counts the bytes after decompression; ``encodings`` are Parquet's numbers.
     """
 
     start: int
@@ -52,17 +52,17 @@ class Chunk(NamedTuple):
 
     @property
     def claimed(self) -> ChunkCost:
-        """What decoding it takes if the footer is right."""
+        """The cost of decoding the column if the footer is right."""
         has_prefixes = _DELTA_BYTE_ARRAY in self.encodings
         is_shared = has_prefixes or not _DICTIONARIES.isdisjoint(self.encodings)
         return ChunkCost(self.stored, self.encoded, self.values, self.encoded * is_shared, has_prefixes)
 
 
-def read_chunks(read_at: ReadAt, size: int) -> tuple[tuple[Chunk, ...], ...]:
-    """Read the footer of a file of ``size`` bytes: the chunks of each row group, in the order of the columns.
+def read_chunks(read_at: _ReadAt, size: int) -> tuple[tuple[Chunk, ...], ...]:
+    """Return the chunks of each row group, in the order of the columns, from the footer of a file of ``size`` bytes.
 
     Raises:
-        FormatError: it is none.
+        FormatError: there is no footer, or it is damaged.
     """
     end = read_at(8, max(0, size - 8))
     length = int.from_bytes(end[:4], "little")
@@ -89,15 +89,15 @@ def _chunk_of(fields: dict[int, Any]) -> Chunk:
 
 
 class ChunkCost(NamedTuple):
-    """What decoding one column of one row group takes.
+    """The cost of decoding one column of one row group.
 
     Attributes:
         stored: bytes in the file.
-        encoded: bytes of all pages when they are no longer compressed.
-        values: values, counted in the elements of lists.
-        shared: the most bytes of one value that many rows can share; 0 where each row's bytes lie in the file.
-        has_prefixes: whether values are stored as what they add to the one before them (DELTA_BYTE_ARRAY).
-        begins_shared: whether the first values are of a dictionary.
+        encoded: bytes of all pages after decompression.
+        values: number of values; in lists, of elements.
+        shared: the most bytes of one value that many rows can share; 0 if each row has its own bytes in the file.
+        has_prefixes: whether a value is stored as its difference from the one before (DELTA_BYTE_ARRAY).
+        begins_shared: whether the first values are from a dictionary.
     """
 
     stored: int
@@ -108,8 +108,8 @@ class ChunkCost(NamedTuple):
     begins_shared: bool = False
 
 
-def read_cost(read_at: ReadAt, chunk: Chunk) -> ChunkCost:
-    """Walk over the pages of a column of a row group, as far as they hold its values.
+def read_cost(read_at: _ReadAt, chunk: Chunk) -> ChunkCost:
+    """Return the cost of a column of a row group, summed over the headers of the pages that hold its values.
 
     Raises:
         FormatError: the pages are not those of a column.
@@ -136,8 +136,8 @@ def read_cost(read_at: ReadAt, chunk: Chunk) -> ChunkCost:
     return ChunkCost(chunk.stored, encoded, found, max(dictionary, largest), has_prefixes, begins_shared)
 
 
-def _read_header(read_at: ReadAt, at: int, end: int) -> tuple[dict[int, Any], int]:
-    """Read a page's header; return its fields and its bytes."""
+def _read_header(read_at: _ReadAt, at: int, end: int) -> tuple[dict[int, Any], int]:
+    """Read a page's header; return its fields and its size in bytes."""
     size = _FIRST_READ
     while True:
         data = read_at(min(size, end - at), at) if end > at else b""
@@ -150,7 +150,7 @@ def _read_header(read_at: ReadAt, at: int, end: int) -> tuple[dict[int, Any], in
 
 
 def _parse_struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Parse a structure; return its fields and where it ends. Bytes that end too early are an `IndexError`."""
+    """Parse a structure; return its fields and where it ends. Raise an IndexError if the bytes end too early."""
     if depth > _MAX_DEPTH:
         raise FormatError("a page's header is nested too deeply", offset=at)
     fields: dict[int, Any] = {}
@@ -186,7 +186,7 @@ def _parse_value(data: bytes, at: int, kind: int, depth: int, *, listed: bool = 
             values = []
             for _ in range(count):
                 value, at = _parse_value(data, at, head & 15, depth + 1, listed=True)
-                if at > len(data):  # a list may claim more than there is
+                if at > len(data):  # a list may claim more elements than there are bytes
                     raise IndexError(at)
                 values.append(value)
             return values, at

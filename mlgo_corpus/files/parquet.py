@@ -1,16 +1,16 @@
-"""Parquet files of anybody's, read in bounded memory.
+"""Untrusted Parquet files, read in bounded memory.
 
 A file of a few kilobytes can decode to terabytes: many rows share one large value of a dictionary, a page of zeros is
 compressed ten thousand times, a list of a billion equal numbers is one run. So the headers of the pages are read first
-(`mlgo_corpus.files.pages`), few enough rows are decoded at a time, and a file is refused that
+(`mlgo_corpus.files.pages`), few enough rows are decoded at a time, and a file is refused if
 
-- holds text of more than `LARGEST_TEXT` bytes in one value, or text that is not UTF-8;
-- has a row group that expands to more than `ALWAYS_BYTES` and to more than `LARGEST_RATIO` times what it takes in the
+- it has text of more than `LARGEST_TEXT` bytes in one value, or text that is not UTF-8;
+- one of its row groups expands to more than `ALWAYS_BYTES` and to more than `_LARGEST_RATIO` times its size in the
   file, counted in the bytes of its pages and in the elements of lists;
-- gives in one pass over its rows more text than that, by which readers that keep the text are bounded, too.
+- one pass over its rows yields more text than that, which also bounds readers that keep the text.
 
-What compresses that well is no table that people make: text and digests get 10 to 50 times smaller, bitcode 4 times.
-Binary values, such as the bitcode of a packed corpus, may be as large as Parquet can hold.
+No real table compresses that well: text and digests get 10 to 50 times smaller, bitcode 4 times. Binary values, such
+as the bitcode of a packed corpus, may be as large as Parquet can hold.
 """
 
 from __future__ import annotations
@@ -36,33 +36,32 @@ LARGEST_TEXT: Final = MAX_LINE_BYTES
 """The most bytes of text in one value: the longest line of a training log, which names a context."""
 
 ALWAYS_BYTES: Final = 128 << 20
-"""What any file may expand to, however small it is."""
+"""The bytes that any file may expand to, however small it is."""
 
-LARGEST_RATIO: Final = 1000
-"""How many times its size in the file a larger row group, or the text of a file, may take in memory."""
-
-# What rows that are decoded together may take at most.
+# The most times its size in the file that a larger row group, or the text of a file, may take in memory.
+_LARGEST_RATIO: Final = 1000
+# The most bytes of rows that are decoded together.
 _DECODED_BYTES = 64 << 20
-# What a value of text takes at least, once it is an object of Python's.
+# The least bytes of a value of text as a Python object.
 _TEXT_OVERHEAD = 64
 _ROWS_AT_A_TIME = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column: its field, and the columns of Parquet's that it is made of."""
+    """A column: its field, and the Parquet columns that it consists of."""
 
     field: pa.Field
     leaves: range
 
     @property
     def leaf(self) -> int:
-        """The only one, of a type that is read."""
+        """Its only Parquet column; types that are read have one."""
         return self.leaves[0]
 
     @property
     def is_text(self) -> bool:
-        """Whether it holds text or bytes, perhaps in lists."""
+        """Whether it holds text or bytes, or lists of them."""
         return _is_text(_element_type(self.field.type))
 
     @property
@@ -72,12 +71,12 @@ class _Column:
 
     @property
     def width(self) -> int:
-        """The bytes that a row takes at least; a null takes them, too."""
+        """The least bytes of a row, also of a null."""
         return _width(self.field.type)
 
 
 def is_readable(kind: pa.DataType) -> bool:
-    """Return True for the types of columns that are read: numbers, text, bytes, and lists of them."""
+    """Return True for the column types that can be read: numbers, text, bytes, and lists of them."""
     import pyarrow as pa
 
     if _is_list(kind) or pa.types.is_fixed_size_list(kind):
@@ -86,7 +85,7 @@ def is_readable(kind: pa.DataType) -> bool:
 
 
 def texts_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return a column's values; rows that have one entry of a dictionary share one object.
+    """Return a column's values; rows with the same entry of a dictionary share one object.
 
     Raises:
         ValueError: an index lies outside the dictionary.
@@ -110,7 +109,7 @@ class ParquetFile:
     Args:
         name: the file's path or URL, for errors.
         source: the file, as pyarrow opens it.
-        remote: whether each read goes over a network: then the footer is believed, and pages are not looked at.
+        remote: whether each read goes over a network; then the footer is trusted, and page headers are not read.
         options: of ``pyarrow.parquet.ParquetFile``.
 
     Attributes:
@@ -137,7 +136,10 @@ class ParquetFile:
             _Column(field, range(*span)) for field, span in zip(self.schema_arrow, pairwise(ends), strict=True)
         ]
         if ends[-1] != self.metadata.num_columns:
-            raise CorpusError(f"{name}: the footer tells of {self.metadata.num_columns} columns and of {ends[-1]}")
+            raise CorpusError(
+                f"{name}: the footer contradicts itself: {self.metadata.num_columns} columns,"
+                f" but its schema has {ends[-1]}"
+            )
 
     def iter_batches(
         self,
@@ -150,10 +152,10 @@ class ParquetFile:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows, at most ``batch_size`` at a time, with the columns of these names in the file's order.
 
-        ``expand``: also of columns that are dictionaries, such as labels, give the values.
+        With ``expand``, columns that are dictionaries, such as labels, are yielded as plain values.
 
         Raises:
-            CorpusError: the file expands to more than it should, or text is not UTF-8.
+            CorpusError: the file expands to more than it may, or text is not UTF-8.
             Exception: whatever pyarrow raises for damage.
         """
         chosen = self._chosen(columns)
@@ -168,19 +170,19 @@ class ParquetFile:
     def read_row_group(
         self, number: int, columns: Sequence[str] | None = None, *, use_threads: bool = True
     ) -> pa.Table:
-        """Read a row group whole, as `iter_batches` reads rows.
+        """Read a whole row group, as `iter_batches` reads rows.
 
         Raises:
-            CorpusError: the file expands to more than it should, or text is not UTF-8.
+            CorpusError: the file expands to more than it may, or text is not UTF-8.
             Exception: whatever pyarrow raises for damage.
         """
         return self._read(columns, [number], use_threads=use_threads)
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Read the file whole, as `iter_batches` reads rows.
+        """Read the whole file, as `iter_batches` reads rows.
 
         Raises:
-            CorpusError: the file expands to more than it should, or text is not UTF-8.
+            CorpusError: the file expands to more than it may, or text is not UTF-8.
             Exception: whatever pyarrow raises for damage.
         """
         return self._read(columns, range(self.num_row_groups), use_threads=True)
@@ -198,15 +200,18 @@ class ParquetFile:
         chosen = [column for column in self._columns if names is None or column.field.name in names]
         for column in chosen:
             if not is_readable(column.field.type):
-                raise CorpusError(f"{self._name}: column {column.field.name!r} is {column.field.type}: not read here")
+                raise CorpusError(
+                    f"{self._name}: column {column.field.name!r}: expected numbers, text, bytes or lists of them,"
+                    f" found {column.field.type}"
+                )
         return chosen
 
     def _iter_group(
         self, number: int, chosen: Sequence[_Column], batch_size: int, *, use_threads: bool
     ) -> Iterator[pa.RecordBatch]:
-        """Yield a row group's rows, so few at a time that they take about `_DECODED_BYTES`.
+        """Yield a row group's rows, few enough at a time to take about `_DECODED_BYTES`.
 
-        Text in lists is given as a dictionary: how many elements a row has is known only when they are decoded.
+        Text in lists comes as a dictionary, because the number of elements in a row is known only after decoding.
         """
         rows = max(1, self.metadata.row_group(number).num_rows)
         costs = [self._cost(number, column) for column in chosen]
@@ -231,7 +236,7 @@ class ParquetFile:
         yield from file.reader.iter_batches(size, row_groups=[number], column_indices=indices, use_threads=use_threads)
 
     def _largest_shared(self, number: int, shared: dict[_Column, ChunkCost]) -> int:
-        """Return the bytes of the largest values that rows share, summed up: a dictionary comes with its first row."""
+        """Return the sum over columns of the largest shared value's bytes; a dictionary comes with its first row."""
         import pyarrow.compute as pc
 
         sizes = {column: cost.shared for column, cost in shared.items()}
@@ -248,7 +253,7 @@ class ParquetFile:
         return sum(sizes.values())
 
     def _opened(self, dictionaries: tuple[int, ...]) -> Any:
-        """Return the file as pyarrow reads it, with these columns of text as dictionaries."""
+        """Return pyarrow's reader of the file, which reads these columns of text as dictionaries."""
         import pyarrow.parquet as pq
 
         if dictionaries not in self._files:
@@ -269,14 +274,14 @@ class ParquetFile:
             raise CorpusError(f"{self._name}: cannot be read: column {column.field.name!r}: {error}") from error
 
     def _check_growth(self, what: str, taken: int, stored: int) -> None:
-        most = max(ALWAYS_BYTES, LARGEST_RATIO * stored)
+        most = max(ALWAYS_BYTES, _LARGEST_RATIO * stored)
         if taken > most:
             raise CorpusError(
                 f"{self._name}: {what}: {taken} bytes in memory of {stored} in the file, expected at most {most}"
             )
 
     def _check_text(self, values: pa.Array, column: _Column, field: pa.Field) -> int:
-        """Check the text of some rows; return the bytes that it takes, 0 where it is none or stays a dictionary."""
+        """Check the text of some rows; return the bytes it takes: 0 if it is not text, or stays a dictionary."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -302,7 +307,7 @@ class ParquetFile:
 
 
 def _pieces(batch: pa.RecordBatch, fields: Sequence[pa.Field]) -> Iterator[pa.RecordBatch]:
-    """Yield a batch's rows with columns of the fields' types, and few at a time if that takes much."""
+    """Yield a batch's rows with columns of the fields' types, in smaller batches if they take much memory."""
     import pyarrow as pa
 
     schema = pa.schema(fields)
@@ -328,7 +333,7 @@ def _bytes_of(values: pa.Array) -> int:
     """Return the bytes that values take when a dictionary is expanded."""
     if not _is_dictionary(values.type):
         return int(values.nbytes)
-    lengths = np.append(lengths_of(values.dictionary), 0)  # the last one is of what is not there
+    lengths = np.append(lengths_of(values.dictionary), 0)  # the last one is for nulls
     return int(lengths[integers_of(values.indices, -1)].sum())
 
 
@@ -340,7 +345,7 @@ def _is_dictionary(kind: pa.DataType) -> bool:
 
 
 def _leaves(kind: pa.DataType) -> int:
-    """Return how many columns of Parquet's a type takes."""
+    """Return the number of Parquet columns of a type."""
     import pyarrow as pa
 
     if isinstance(kind, pa.BaseExtensionType):

@@ -1,18 +1,18 @@
-"""Quantiles of more numbers than memory holds, exactly as ``numpy.quantile`` interpolates them.
+"""Quantiles of more numbers than fit into memory, exactly as ``numpy.quantile`` interpolates them.
 
-What has to be known of n numbers for b quantiles is at most 2 b of them: those at certain ranks of their order. They
-are found in passes over the numbers, which come in batches:
+The b quantiles of n numbers depend on at most 2 b of the numbers: those at certain ranks of their order. They are found
+in passes over the numbers, which come in batches:
 
-1. Count each different number. Features of a compiler have few, whatever n is; where there are not more than
-   `DISTINCT_NUMBERS` this is all, and also where there are only `HELD_NUMBERS` altogether.
-2. Else draw a sample, and
-3. count the numbers that are equal to each of its members, and between two of them. That tells which ranks are known,
+1. Count each different number. Features of a compiler have few, whatever n is; if there are at most
+   `DISTINCT_NUMBERS`, or at most `HELD_NUMBERS` numbers in all, this is enough.
+2. Otherwise draw a sample.
+3. Count the numbers equal to each of its members, and between two of them. This determines the numbers at some ranks,
    and between which two members the others lie.
-4. Gather the numbers there (of 65 536 gaps some 1000 are wanted), and sort them. Where they are too many, that
-   takes several passes, or the same again for a single gap.
+4. Gather the numbers in those gaps (some 1000 of 65 536 gaps are needed) and sort them. If they are too many, this
+   takes several passes, or the whole procedure again for a single gap.
 
-No number is approximated. Numbers that are not finite are left out, and counted: ``numpy.quantile`` gives nothing but
-NaN where there is a single one.
+No number is approximated. _Numbers that are not finite are left out and counted: a single one makes every result of
+``numpy.quantile`` NaN.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ DISTINCT_NUMBERS: Final = 1 << 20
 """The most different numbers that are counted: 16 bytes each, and several times that while counts are merged."""
 
 GATHERED_NUMBERS: Final = 1 << 23
-"""The most numbers that are gathered at a time."""
+"""The most numbers that are gathered in one pass."""
 
 HELD_NUMBERS: Final = 1 << 23
-"""So many floating-point numbers are held as they are and sorted at once, which is quicker than counting in batches."""
+"""The most floating-point numbers that are held and sorted at once, which is faster than counting in batches."""
 
 _SAMPLE = 1 << 16
-# Counts of numbers are merged when so many are new: a sort of few is dear.
+# Counts are merged when at least this many numbers are new: sorting few at a time is slow.
 _FEWEST_NEW = 1 << 16
-# A range of integers is counted in place where it is no larger than so many times their number.
+# A range of integers is counted with an array if it is at most this many times as large as their number.
 _DENSE = 4
 
-Numbers = NDArray[Any]
-Batches = Callable[[], Iterable[Numbers]]
-"""Gives the same batches of numbers of one type, of shape (n,), each time it is called."""
+_Numbers = NDArray[Any]
+Batches = Callable[[], Iterable[_Numbers]]
+"""Yields the same batches of numbers of one type, of shape (n,), each time it is called."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Quantiles, and what there is to say of the numbers.
+    """Quantiles, and facts about the numbers.
 
     Attributes:
-        edges: the quantiles, float64, evenly spaced from the least number to the greatest.
-        count: how many numbers there are that are finite.
-        not_finite: how many are not.
-        distinct: how many different ones there are; None if more than are counted.
+        edges: the quantiles, float64, at even steps from the least number to the greatest.
+        count: the number of finite numbers.
+        not_finite: the number of others.
+        distinct: the number of different finite numbers; None if there are too many to count.
         passes: how often the numbers were read.
     """
 
@@ -64,13 +64,13 @@ class Quantiles:
 
 
 class Tally(NamedTuple):
-    """Different numbers in ascending order, and how often each is there."""
+    """Different numbers in ascending order, and how often each occurs."""
 
-    numbers: Numbers
+    numbers: _Numbers
     counts: NDArray[np.int64]
 
     @classmethod
-    def of(cls, batch: Numbers) -> Tally:
+    def of(cls, batch: _Numbers) -> Tally:
         """Count the numbers of a batch."""
         if batch.dtype.kind == "i" and len(batch):
             least = int(batch.min())
@@ -84,7 +84,7 @@ class Tally(NamedTuple):
 
     @classmethod
     def merged(cls, tallies: list[Tally]) -> Tally:
-        """Make one of several."""
+        """Merge several tallies into one."""
         numbers = np.concatenate([tally.numbers for tally in tallies])
         counts = np.concatenate([tally.counts for tally in tallies])
         order = np.argsort(numbers, kind="stable")
@@ -96,10 +96,10 @@ class Tally(NamedTuple):
 
 
 def quantiles(batches: Batches, buckets: int, *, at_most: int | None = None) -> Quantiles | None:
-    """Give ``numpy.quantile(numbers, numpy.linspace(0, 1, buckets))`` of all finite numbers; None if there are none.
+    """Return ``numpy.quantile(numbers, numpy.linspace(0, 1, buckets))`` of all finite numbers; None if there are none.
 
-    The numbers are int64, float32 or float64. A zero is never negative. ``at_most`` is more than there are, if it is
-    known.
+    The numbers are int64, float32 or float64. A zero is never negative. ``at_most`` is an upper bound on their number,
+    if known.
     """
     tally, not_finite = _count(batches, at_most is not None and at_most <= HELD_NUMBERS)
     if tally is not None:
@@ -117,19 +117,19 @@ def quantiles(batches: Batches, buckets: int, *, at_most: int | None = None) -> 
     return Quantiles(_interpolated(found, places, count, buckets), count, not_finite, None, 1 + selection.passes)
 
 
-def _finite(batch: Numbers) -> Numbers:
+def _finite(batch: _Numbers) -> _Numbers:
     if batch.dtype.kind != "f":
         return batch
     finite = np.isfinite(batch)
-    numbers: Numbers = batch if finite.all() else batch[finite]
-    positive: Numbers = numbers + numbers.dtype.type(0)  # -0.0 + 0 is 0.0
+    numbers: _Numbers = batch if finite.all() else batch[finite]
+    positive: _Numbers = numbers + numbers.dtype.type(0)  # -0.0 + 0 is 0.0
     return positive
 
 
 def _count(batches: Batches, few: bool) -> tuple[Tally | None, int]:
-    """Count each number; None where there are too many. Give how many are not finite, too."""
+    """Return a count of each number, or None if there are too many, and how many are not finite."""
     tally: Tally | None = None
-    held: list[Numbers] = []
+    held: list[_Numbers] = []
     fresh: list[Tally] = []
     waiting = not_finite = 0
     for batch in batches():
@@ -154,14 +154,14 @@ def _count(batches: Batches, few: bool) -> tuple[Tally | None, int]:
 
 
 def _ranks(count: int, buckets: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """Give the ranks that are needed, in ascending order, and where among them each of ``_neighbours`` is."""
+    """Return the ranks that are needed, in ascending order, and the position among them of each of ``_neighbours``."""
     before, after, _ = _neighbours(count, buckets)
     ranks, places = np.unique(np.concatenate((before, after)) % count, return_inverse=True)
     return ranks, places.reshape(-1)
 
 
 def _neighbours(count: int, buckets: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Give the ranks between which each quantile lies (-1 is the last), and where between them, as numpy does."""
+    """Return the ranks around each quantile (-1 is the last), and its position between them, as numpy does."""
     virtual = (count - 1) * np.linspace(0, 1, buckets)
     before = np.floor(virtual)
     after = before + 1
@@ -170,8 +170,8 @@ def _neighbours(count: int, buckets: int) -> tuple[NDArray[np.int64], NDArray[np
     return before.astype(np.int64), after.astype(np.int64), virtual - before
 
 
-def _interpolated(found: Numbers, places: NDArray[np.intp], count: int, buckets: int) -> NDArray[np.float64]:
-    """Interpolate between the numbers at the ranks, in the very steps in which ``numpy.quantile`` does it."""
+def _interpolated(found: _Numbers, places: NDArray[np.intp], count: int, buckets: int) -> NDArray[np.float64]:
+    """Interpolate between the numbers at the ranks, with exactly the operations of ``numpy.quantile``."""
     _, _, gamma = _neighbours(count, buckets)
     before, after = found[places[:buckets]], found[places[buckets:]]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -187,15 +187,15 @@ class _Selection:
         self._batches = batches
         self.passes = 0
 
-    def _read(self) -> Iterator[Numbers]:
+    def _read(self) -> Iterator[_Numbers]:
         self.passes += 1
         for batch in self._batches():
             yield _finite(batch)
 
-    def sample(self) -> tuple[Numbers, int, int]:
-        """Draw a sample, in ascending order and without repetitions; count what is finite, and what is not."""
+    def sample(self) -> tuple[_Numbers, int, int]:
+        """Return a sample in ascending order without repetitions, and how many numbers are finite and not finite."""
         self.passes += 1
-        kept: list[Numbers] = []
+        kept: list[_Numbers] = []
         count = not_finite = size = offset = 0
         step = 1
         for batch in self._batches():
@@ -212,8 +212,8 @@ class _Selection:
                 step *= 2
         return np.unique(np.concatenate(kept)), count, not_finite
 
-    def select(self, ranks: NDArray[np.int64], sample: Numbers) -> Numbers:
-        """Give the numbers at these ranks, which are in ascending order."""
+    def select(self, ranks: NDArray[np.int64], sample: _Numbers) -> _Numbers:
+        """Return the numbers at these ranks, which are in ascending order."""
         counts = self._count_around(sample)
         ends = np.cumsum(counts)
         homes = np.searchsorted(ends, ranks, side="right")
@@ -236,7 +236,7 @@ class _Selection:
             self._gather(sample, group, ranks, homes, ends - counts, found)
         return found
 
-    def _count_around(self, sample: Numbers) -> NDArray[np.int64]:
+    def _count_around(self, sample: _Numbers) -> NDArray[np.int64]:
         """Count the numbers below the sample, equal to its first member, between that and the next, and so on."""
         counts = np.zeros(2 * len(sample) + 1, np.int64)
         for batch in self._read():
@@ -250,15 +250,15 @@ class _Selection:
 
     def _gather(
         self,
-        sample: Numbers,
+        sample: _Numbers,
         homes: list[int],
         ranks: NDArray[np.int64],
         home_of: NDArray[np.intp],
         firsts: NDArray[np.int64],
-        found: Numbers,
+        found: _Numbers,
     ) -> None:
-        """Find the numbers at the ranks that lie in some gaps."""
-        kept: list[Numbers] = []
+        """Write the numbers at the ranks that lie in the gaps ``homes`` into ``found``."""
+        kept: list[_Numbers] = []
         for batch in self._read():
             ordered = np.sort(batch)
             kept += [ordered[self._within(ordered, sample, home)] for home in homes]
@@ -268,10 +268,10 @@ class _Selection:
             begin = self._within(numbers, sample, home).start
             found[wanted] = numbers[begin + ranks[wanted] - firsts[home]]
 
-    def _select_within(self, sample: Numbers, home: int, ranks: NDArray[np.int64]) -> Numbers:
-        """Find the numbers at some ranks of a single gap, which holds too many to gather them."""
+    def _select_within(self, sample: _Numbers, home: int, ranks: NDArray[np.int64]) -> _Numbers:
+        """Return the numbers at some ranks of a single gap, which holds too many to gather."""
 
-        def within() -> Iterator[Numbers]:
+        def within() -> Iterator[_Numbers]:
             for batch in self._batches():
                 ordered = np.sort(_finite(batch))
                 yield ordered[self._within(ordered, sample, home)]
@@ -283,8 +283,8 @@ class _Selection:
         return found
 
     @staticmethod
-    def _within(ordered: Numbers, sample: Numbers, home: int) -> slice:
-        """Give where in ordered numbers a gap's are."""
+    def _within(ordered: _Numbers, sample: _Numbers, home: int) -> slice:
+        """Return the slice of ordered numbers that lies in a gap."""
         gap = home // 2
         first = 0 if gap == 0 else int(np.searchsorted(ordered, sample[gap - 1], side="right"))
         after = len(ordered) if gap == len(sample) else int(np.searchsorted(ordered, sample[gap], side="left"))

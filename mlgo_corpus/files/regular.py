@@ -1,7 +1,7 @@
-"""Files that a corpus's or a dataset's folder provides, which may be anything: opened without waiting, and bounded.
+"""Untrusted files in a corpus's or a dataset's folder: opened without waiting, and read with a bound.
 
-Opening a FIFO waits for its other side, and a link to ``/dev/zero`` has no end. Links are followed, for corpora are
-made of them; what they lead to has to be a regular file, and only as many bytes are read as it has when it is opened.
+Opening a FIFO waits for its other side, and a link to ``/dev/zero`` has no end. Links are followed, because corpora may
+consist of links; their target must be a regular file, and no more bytes are read than it has when it is opened.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from mlgo_corpus.files.remote import Place, RemotePath
 from mlgo_corpus.formats.buffer import Buffer
 
 MAX_LIST_BYTES: Final = 1 << 30
-"""The most bytes of a file with a line for each module, such as a manifest or a journal: a million take some 100 MB."""
+"""The most bytes of a file with a line for each module, such as a manifest or journal: a million take some 100 MB."""
 
 MAX_MODULE_BYTES: Final = 2 << 30
-"""The most bytes of a module's bitcode: what a packed corpus can hold, and more than LLVM makes."""
+"""The most bytes of a module's bitcode: the limit of a packed corpus, and more than LLVM makes."""
 
 MAX_NOTE_BYTES: Final = 64 << 20
-"""The most bytes of a file that says what a folder is, such as ``dataset.json``, and of a module's command."""
+"""The most bytes of a file that describes a folder, such as ``dataset.json``, and of a module's command."""
 
 
 def open_regular(path: Path | str | bytes) -> IO[bytes]:
-    """Open a regular file for reading, perhaps behind links.
+    """Open a regular file for reading; links are followed.
 
     Raises:
-        OSError: it cannot be opened, or is something else; ``strerror`` says so.
+        OSError: it cannot be opened, or is not a regular file; ``strerror`` has the reason.
     """
     return as_regular(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), path)
 
 
 def as_regular(descriptor: int, path: Path | str | bytes) -> IO[bytes]:
-    """Return an open file to read from, which owns the descriptor.
+    """Return a file object for reading that owns the descriptor.
 
     Raises:
-        OSError: it is no regular file, and closed now; ``strerror`` says so.
+        OSError: it is not a regular file, and is now closed; ``strerror`` has the reason.
     """
     try:
         mode = os.fstat(descriptor).st_mode
@@ -54,15 +54,15 @@ def as_regular(descriptor: int, path: Path | str | bytes) -> IO[bytes]:
 
 
 def read_regular(path: Place, most: int) -> bytes:
-    """Read a regular file, or what is behind a URL, whole.
+    """Read a whole regular file, local or behind a URL.
 
     Args:
         path: the file.
-        most: the bytes that it may have.
+        most: the most bytes that a local file may have.
 
     Raises:
-        OSError: it cannot be read, is something else, or has more bytes; ``strerror`` says so.
-        CorpusError: what is behind a URL cannot be read.
+        OSError: it cannot be read, is not a regular file, or has more bytes; ``strerror`` has the reason.
+        CorpusError: a file behind a URL cannot be read.
     """
     if isinstance(path, RemotePath):
         return path.read_bytes()
@@ -71,10 +71,10 @@ def read_regular(path: Place, most: int) -> bytes:
 
 
 def read_open(file: IO[bytes], most: int) -> bytes:
-    """Read an open file whole, if it has at most so many bytes.
+    """Read a whole open file, if it has at most ``most`` bytes.
 
     Raises:
-        OSError: it cannot be read, or has more; ``strerror`` says so.
+        OSError: it cannot be read, or has more bytes; ``strerror`` has the reason.
     """
     size = os.fstat(file.fileno()).st_size
     if size > most:
@@ -82,18 +82,18 @@ def read_open(file: IO[bytes], most: int) -> bytes:
     return file.read(size)
 
 
-# A file up to this size is read whole; a larger one is mapped, which saves copying what is not bitcode. A mapped file
-# that shrinks meanwhile kills its worker, and the engine then has it read again.
+# A file up to this size is read whole; a larger one is mapped, which saves copying what is not bitcode. If a mapped
+# file shrinks meanwhile, its worker is killed, and the engine then has the file read again.
 _READ_WHOLE_BYTES = 128 << 10
 
 
 def read_file(path: str) -> Buffer:
-    """Read a regular file; a very large one is mapped.
+    """Return the content of a regular file; a large one is mapped.
 
     Raises:
         OSError: it cannot be read, or is a FIFO, a device or a folder.
     """
-    # O_NONBLOCK: a FIFO with an object's name must not hold us.
+    # O_NONBLOCK: a FIFO with an object's name must not make us wait.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb", buffering=0) as file:
         status = os.fstat(descriptor)

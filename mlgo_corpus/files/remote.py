@@ -1,11 +1,11 @@
-"""Where a URL leads: files behind ``s3://`` and ``gs://``, read and written through pyarrow's filesystems.
+"""Files behind ``s3://`` and ``gs://`` URLs, read and written through pyarrow's filesystems.
 
-``file://`` is a local path. What a filesystem needs to know is in the URL's query (``s3://bucket/corpus?region=eu-west-1``,
+``file://`` is a local path. A filesystem's options are in the URL's query (``s3://bucket/corpus?region=eu-west-1``,
 ``?endpoint_override=http://127.0.0.1:5000``, ``?anonymous=true``) and in the environment (``AWS_ACCESS_KEY_ID``,
 ``AWS_SECRET_ACCESS_KEY``, ``AWS_PROFILE``, ...; for Google ``GOOGLE_APPLICATION_CREDENTIALS``).
 
-An object there is whole or not there: nothing is ever seen half written. There is no renaming, so what says that all is
-whole goes last.
+An object there is complete or absent, never half written. There is no renaming, so the file that marks a result as
+complete is written last.
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from mlgo_corpus.errors import CorpusError, UsageError
 
-SCHEMES: Final = ("s3", "gs", "file")
-
+_SCHEMES: Final = ("s3", "gs", "file")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-# What the query of a URL may say.
+# The options in the query of a URL.
 _OPTIONS = {
     "s3": frozenset({"region", "endpoint_override", "scheme", "anonymous"}),
     "gs": frozenset({"endpoint_override", "scheme", "anonymous", "project_id"}),
 }
 _CONNECT_S = 10.0
-# Without a byte: an endpoint that does not answer is asked three times.
+# Without receiving a byte; an endpoint that does not answer is asked three times.
 _REQUEST_S = 20.0
 _RETRY_S = 15.0
 _BLOCK_BYTES = 4 << 20
-# Of what is read whole. The manifest of a million modules with long names is half of it.
+# The most bytes of a file that is read whole. The manifest of a million modules with long names is half of that.
 _SMALL_BYTES = 256 << 20
 _CREDENTIALS = {
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; ?anonymous=true for a public bucket",
@@ -47,12 +46,12 @@ _Done = TypeVar("_Done")
 
 @dataclass(frozen=True, slots=True)
 class RemotePath:
-    """A place behind a URL; it pickles small, and each process connects by itself.
+    """A place behind a URL; it is small when pickled, and each process connects by itself.
 
     Attributes:
         scheme: ``s3`` or ``gs``.
         key: the bucket and the path in it.
-        query: what the URL says after ``?``; it is not shown.
+        query: the part of the URL after ``?``; it is not shown.
     """
 
     scheme: str
@@ -76,14 +75,14 @@ class RemotePath:
         return RemotePath(self.scheme, self.key.rpartition("/")[0], self.query)
 
     def with_name(self, name: str) -> RemotePath:
-        """Give another file of the same folder."""
+        """Return another file of the same folder."""
         return self.parent / name
 
     def read_bytes(self) -> bytes:
         """Read a small file.
 
         Raises:
-            FileNotFoundError: it is not there.
+            FileNotFoundError: it does not exist.
             CorpusError: it cannot be read, or is larger than any such file.
         """
         with self.open() as file:
@@ -93,37 +92,37 @@ class RemotePath:
             return self._tried(lambda _: bytes(file.read(size)))
 
     def open(self) -> Any:
-        """Open a file for reading anywhere in it, as a ``pyarrow.NativeFile``.
+        """Open a file for random access, as a ``pyarrow.NativeFile``.
 
         Raises:
-            FileNotFoundError: it is not there.
+            FileNotFoundError: it does not exist.
             CorpusError: it cannot be read.
         """
         return self._tried(lambda filesystem: filesystem.open_input_file(self.key))
 
     def is_file(self) -> bool:
-        """Tell whether a file is there.
+        """Return True if a file exists here.
 
         Raises:
-            CorpusError: nothing can be told.
+            CorpusError: the server cannot be asked.
         """
         return bool(self._tried(lambda filesystem: filesystem.get_file_info(self.key)).is_file)
 
     def check_bucket(self) -> None:
-        """See to it that the bucket is there.
+        """Check that the bucket exists.
 
         Raises:
-            CorpusError: it is not, or nothing can be told.
+            CorpusError: it does not, or the server cannot be asked.
         """
         bucket = self.key.partition("/")[0]
         if self._tried(lambda filesystem: filesystem.get_file_info(bucket)).type.name == "NotFound":
             raise CorpusError(f"{self}: {_no_bucket(bucket)}")
 
     def files(self) -> dict[str, int]:
-        """List the files below, each with its size in bytes; none where there is nothing.
+        """Return the files below this folder, each with its size in bytes; none if there is no such folder.
 
         Raises:
-            CorpusError: nothing can be told.
+            CorpusError: the server cannot be asked.
         """
         from pyarrow.fs import FileSelector
 
@@ -132,7 +131,7 @@ class RemotePath:
         return {info.path.removeprefix(f"{self.key}/"): info.size for info in found if info.is_file}
 
     def upload(self, path: Path) -> None:
-        """Put a local file there; what was there stays until all of it has arrived.
+        """Copy a local file here; an existing file stays until all of it has arrived.
 
         Raises:
             CorpusError: it cannot be written.
@@ -142,12 +141,12 @@ class RemotePath:
             self._tried(lambda filesystem: _send(filesystem, source, self.key))
 
     def download(self, path: Path) -> None:
-        """Get a file.
+        """Copy this file to a local path.
 
         Raises:
-            FileNotFoundError: it is not there.
+            FileNotFoundError: it does not exist.
             CorpusError: it cannot be read.
-            OSError: it cannot be written.
+            OSError: the local file cannot be written.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as target, self.open() as source:
@@ -155,7 +154,7 @@ class RemotePath:
                 target.write(block)
 
     def unlink(self) -> None:
-        """Delete a file, if there is one.
+        """Delete this file if it exists.
 
         Raises:
             CorpusError: it cannot be deleted.
@@ -173,33 +172,32 @@ class RemotePath:
 
 
 Place = Path | RemotePath
-"""Where something is: on this machine, or behind a URL."""
+"""A local path, or a place behind a URL."""
 
 
 def is_url(text: Path | str) -> bool:
-    """Tell a URL from a path; a `Path` is never one."""
+    """Return True for a URL; a `Path` is never one."""
     return isinstance(text, str) and _URL.match(text) is not None
 
 
 def parse_place(text: Path | str) -> Place:
-    """Tell where a path or a URL leads.
+    """Return the place that a path or a URL names.
 
     Raises:
-        UsageError: it is a URL of a kind that is not known, or without a bucket, or its query asks for what is not
-            known.
+        UsageError: it is a URL of an unknown kind, or without a bucket, or with an unknown option in its query.
     """
     if isinstance(text, Path) or (match := _URL.match(text)) is None:
         return Path(text)
     scheme = match[1].lower()
-    if scheme not in SCHEMES:
-        raise UsageError(f"{text}: expected a path, or a URL of {', '.join(f'{name}://' for name in SCHEMES)}")
+    if scheme not in _SCHEMES:
+        raise UsageError(f"{text}: expected a path, or a URL of {', '.join(f'{name}://' for name in _SCHEMES)}")
     try:
         parts = urlsplit(text)
     except ValueError as error:
         raise UsageError(f"{text}: not a URL: {error}") from None
     if scheme == "file":
         if parts.netloc not in ("", "localhost"):
-            raise UsageError(f"{text}: expected file:///PATH, a path of this machine")
+            raise UsageError(f"{text}: expected file:///PATH, a path on this machine")
         return Path(unquote(parts.path))
     key = "/".join(part for part in f"{parts.netloc}/{unquote(parts.path)}".split("/") if part)
     if not parts.netloc or "@" in parts.netloc or ".." in key.split("/"):
@@ -207,27 +205,27 @@ def parse_place(text: Path | str) -> Place:
     known = _OPTIONS[scheme]
     for name, _ in parse_qsl(parts.query, keep_blank_values=True):
         if name not in known:
-            raise UsageError(f"{scheme}://{key}: {name} is not known; expected ?{', ?'.join(sorted(known))}")
+            raise UsageError(f"{scheme}://{key}: {name} is unknown; expected ?{', ?'.join(sorted(known))}")
     return RemotePath(scheme, key, parts.query)
 
 
 def in_use() -> bool:
-    """Tell whether this process has connected: then its threads and sockets must not be shared with a fork of it."""
+    """Return True if this process has connected: then a fork of it must not share its threads and sockets."""
     return _filesystem.cache_info().currsize > 0
 
 
 def download_all(place: RemotePath, path: Path) -> None:
-    """Get a file, or all that is below a folder.
+    """Download a file, or all files below a folder.
 
     Raises:
-        CorpusError: there is nothing, or it cannot be read.
+        CorpusError: there is neither, or it cannot be read.
     """
     if place.is_file():
         place.download(path)
         return
     files = place.files()
     if not files:
-        raise CorpusError(f"{place}: there is nothing")
+        raise CorpusError(f"{place}: no such file or folder")
     for name in files:
         if name.startswith("/") or ".." in name.split("/"):
             raise CorpusError(f"{place}: {name} would leave the folder")
@@ -254,7 +252,7 @@ def _filesystem(scheme: str, query: str) -> Any:
         options["endpoint_override"] = _URL.sub("", endpoint).rstrip("/")
     kind = getattr(fs, {"s3": "S3FileSystem", "gs": "GcsFileSystem"}[scheme], None)
     if kind is None:
-        raise UsageError(f"{scheme}://: this pyarrow is built without it; pip install pyarrow brings one with it")
+        raise UsageError(f"{scheme}://: this pyarrow was built without it; pip install pyarrow installs another")
     if scheme == "s3":
         options |= {"connect_timeout": _CONNECT_S, "request_timeout": _REQUEST_S}
     else:
@@ -266,7 +264,7 @@ def _filesystem(scheme: str, query: str) -> Any:
 
 
 def _explained(place: RemotePath, error: OSError) -> str:
-    """Say what is wrong on one line, which Arrow's errors are not, and what to do."""
+    """Return the cause of an error and what to do, on one line, which Arrow's errors are not."""
     said = _one_line(error)
     bucket = place.key.partition("/")[0]
     if re.search(r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist", said, re.IGNORECASE):
@@ -283,12 +281,12 @@ def _explained(place: RemotePath, error: OSError) -> str:
         said,
         re.IGNORECASE,
     ):
-        return "no connection; is the network there, and is ?endpoint_override right?"
+        return "no connection; is the network up, and is ?endpoint_override right?"
     return said
 
 
 def _no_bucket(bucket: str) -> str:
-    return f"there is no bucket {bucket}; make it, or name another"
+    return f"there is no bucket {bucket}; create it, or name another"
 
 
 def _one_line(error: Exception) -> str:

@@ -1,7 +1,7 @@
-"""Folders for what is needed only while a process runs; those of processes that were killed are removed by the next.
+"""Folders that are needed only while a process runs; those of killed processes are removed by the next process.
 
-A folder is locked as long as its process, or a worker of it, is alive. Names with process numbers would not do: whoever
-is in another container has other ones, and the same temporary folder perhaps.
+A folder is locked as long as its process, or a worker of it, is alive. Names with process ids would not do: another
+container has other ids, and perhaps the same temporary folder.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import Final
 from mlgo_corpus.files.lock import lock_folder
 
 SCRATCH_PREFIX: Final = "mlgo-scratch-"
-"""What such folders' names begin with."""
+"""The beginning of such folders' names."""
 
 
 @contextmanager
 def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
-    """Give an empty folder, by default in the temporary folder, that only this user may enter; it goes in the end.
+    """Yield an empty folder, by default in the temporary folder, that only this user may enter; remove it in the end.
 
-    What a compiler does to it, or a daemon that it left, is no error of ours.
+    If it cannot be removed, because of a compiler or a daemon that one left, that is not an error.
 
     Raises:
-        OSError: there can be no such folder.
+        OSError: the folder cannot be made.
     """
     place = Path(tempfile.gettempdir()) if parent is None else parent
     _remove_abandoned(place)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=place)).absolute()
         if (descriptor := lock_folder(folder, needed=False)) is not None:
-            break  # else another process has just taken it for an abandoned one
+            break  # else another process has just removed it as abandoned
     try:
         yield folder
     finally:
@@ -43,7 +43,7 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
 
 
 def _remove_abandoned(place: Path) -> None:
-    """Remove the folders of this user that nobody has locked."""
+    """Remove the folders of this user that no process has locked."""
     for folder in place.glob(f"{SCRATCH_PREFIX}*"):
         with suppress(OSError):
             if folder.lstat().st_uid == os.geteuid() and (descriptor := lock_folder(folder)) is not None:

@@ -1,4 +1,4 @@
-"""Parquet files that get their names when they are whole: of record batches, and of rows."""
+"""Parquet files that get their names when they are complete: of record batches, and of rows."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from mlgo_corpus.files.remote import Place, RemotePath
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Value = TypeVar("Value")
+_Value = TypeVar("_Value")
 
 METADATA_KEY: Final = "mlgo_corpus"
-"""The key of a schema's metadata under which JSON says what a file is and where it comes from."""
+"""The key in a schema's metadata of the JSON that describes what a file is and where it comes from."""
 
-# Where Arrow's readers look for a schema that says more than Parquet's own.
+# The key under which Arrow's readers look for a schema that says more than Parquet's own.
 _ARROW_SCHEMA_KEY = "ARROW:schema"
-# Rows are buffered up to this many; at about a kilobyte each that bounds memory, whatever their number.
+# The most rows that are buffered; at about a kilobyte each, this bounds memory.
 _ROWS_PER_GROUP = 4096
 # The values that the encoder takes at a time; its default of 1024 costs a few percent.
 _VALUES_AT_A_TIME = 1 << 16
-# An encoder in a thread of its own that writes to a Python file waits for the interpreter at each write.
+# An encoder in its own thread that writes to a Python file waits for the interpreter at each write.
 _BUFFER_BYTES = 4 << 20
 
 
@@ -42,10 +42,10 @@ _BUFFER_BYTES = 4 << 20
 def open_parquet(path: Place, **options: Any) -> Iterator[ParquetFile]:
     """Open a Parquet file for reading in bounded memory, with these options of ``pyarrow.parquet.ParquetFile``.
 
-    Its name may have any bytes: pyarrow would take text for a URL, and ``key=value`` in it for a column.
+    The file's name may have any bytes: pyarrow itself would take it for a URL, and ``key=value`` in it for a column.
 
-    Only what is behind a URL is read ahead: pyarrow keeps what it has read ahead until the file is closed, so that
-    whoever iterates over a large file would have all of it in memory.
+    Only files behind a URL are read ahead: pyarrow keeps what it has read ahead until the file is closed, so that an
+    iteration over a large file would have all of it in memory.
     """
     import pyarrow as pa
 
@@ -61,7 +61,7 @@ def open_parquet(path: Place, **options: Any) -> Iterator[ParquetFile]:
 
 
 def unreadable(path: Place, error: Exception) -> CorpusError:
-    """Say that a Parquet file cannot be read, on one line, which Arrow's errors are not."""
+    """Return the error for a Parquet file that cannot be read, on one line, which Arrow's errors are not."""
     return CorpusError(f"{path}: cannot be read: {' '.join(str(error).split())}")
 
 
@@ -70,7 +70,7 @@ def read_parquet(path: Path) -> Iterator[ParquetFile]:
     """Open a Parquet file for reading, as `open_parquet` does.
 
     Raises:
-        CorpusError: it cannot be opened, or what the block reads of it cannot be read.
+        CorpusError: it cannot be opened, or a read in the block fails.
     """
     import pyarrow as pa
 
@@ -82,7 +82,7 @@ def read_parquet(path: Path) -> Iterator[ParquetFile]:
 
 
 def read_metadata(path: Place) -> dict[str, Any]:
-    """Read what a Parquet file of ours says of its making; empty where it says nothing.
+    """Return the metadata under `METADATA_KEY` of a Parquet file; empty if there is none.
 
     Raises:
         CorpusError: it is missing or damaged.
@@ -105,9 +105,9 @@ class BatchTable:
         import pyarrow.parquet as pq
 
         self.path = path
-        # Workers of a run that was killed may go on for a moment: what they have under way is not ours.
+        # Workers of a killed run may go on for a moment; they must not write to the same file.
         self._temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        # A dictionary makes scalar columns smaller and faster to write; tensors are slower with one.
+        # Dictionaries make scalar columns smaller and faster to write, but tensors slower.
         scalars = [item.name for item in schema if not pa.types.is_fixed_size_list(item.type)]
         self._file = create_file(self._temporary)
         self._buffer: Any = pa.BufferedOutputStream(pa.PythonFile(self._file, "w"), _BUFFER_BYTES)
@@ -120,15 +120,15 @@ class BatchTable:
         self._writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
 
     def say(self, metadata: Mapping[str, str]) -> None:
-        """Add to the file's metadata what is known only at its end."""
+        """Add entries to the file's metadata that are known only at its end."""
         self._writer.add_key_value_metadata(dict(metadata))
 
     def commit(self) -> None:
-        """Write what is left, and give the file its name."""
+        """Write the rest and rename the file to its name."""
         self._writer.close()
         self._buffer.close()
         self._file.close()
-        self._writer = self._buffer = None  # their memory would stay as long as this object
+        self._writer = self._buffer = None  # else their memory would stay as long as this object
         self._temporary.replace(self.path)
 
     def abandon(self) -> None:
@@ -143,7 +143,7 @@ class BatchTable:
 
 
 class Kind(StrEnum):
-    """What a column of a `RowTable` holds; any of it may be null."""
+    """The kind of a `RowTable` column's values; any value may be null."""
 
     TEXT = "text"
     LABEL = "label"
@@ -154,14 +154,14 @@ class Kind(StrEnum):
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """What readers take the column for; a label is dictionary-encoded text, as it is in other tables."""
+        """The type that readers see; a label is dictionary-encoded text, as in other tables."""
         import pyarrow as pa
 
         return pa.dictionary(pa.int32(), pa.string()) if self is Kind.LABEL else self.written_type
 
     @property
     def written_type(self) -> pa.DataType:
-        """What the column is written as."""
+        """The type that the column is written as."""
         import pyarrow as pa
 
         match self:
@@ -171,7 +171,7 @@ class Kind(StrEnum):
                 return pa.float64()
             case Kind.BOOLEAN:
                 return pa.bool_()
-            case Kind.TEXTS:  # the element's name is Parquet's own: Arrow's, item, does not come back
+            case Kind.TEXTS:  # "element" is Parquet's own name; Arrow's, "item", is lost when the file is read
                 return pa.list_(pa.field("element", pa.string()))
         return pa.string()
 
@@ -189,10 +189,10 @@ class RowTable:
     """A file of rows, which are tuples of text, numbers, truth values, lists of text, and nulls.
 
     Args:
-        path: the file's name when it is whole.
+        path: the file's name when it is complete.
         temporary: its name until then.
         columns: the columns' names.
-        kinds: what those of them hold that do not hold text.
+        kinds: the kinds of the columns that do not hold text.
     """
 
     def __init__(self, path: Path, temporary: Path, columns: Sequence[str], kinds: Mapping[str, Kind]) -> None:
@@ -204,13 +204,13 @@ class RowTable:
         self._file: Any = None
 
     def append(self, row: Sequence[Any]) -> None:
-        """Add a row; now and then this writes a row group."""
+        """Add a row; when enough rows are buffered, write a row group."""
         self._rows.append(row)
         if len(self._rows) == _ROWS_PER_GROUP:
             self._flush()
 
     def commit(self, metadata: Mapping[str, Any]) -> None:
-        """Write what is left and give the file its name; ``metadata`` goes into the schema as JSON."""
+        """Write the rest and rename the file to its name; ``metadata`` goes into the schema as JSON."""
         import pyarrow as pa
 
         self._flush()
@@ -243,7 +243,7 @@ class RowTable:
 
         schema = self._schema()
         if self._writer is None:
-            # Without a stored Arrow schema, whose metadata would be fixed now and hide what commit() adds.
+            # No stored Arrow schema: its metadata would be fixed now and hide what commit() adds.
             self._file = create_file(self._temporary)
             self._writer = pq.ParquetWriter(self._file, schema, compression="zstd", store_schema=False)
         if not self._rows:
@@ -264,7 +264,7 @@ def write_rows(
     rows: Iterable[Sequence[Any]],
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write a `RowTable` of ``rows``; it is there when it is whole, and where it cannot be written nothing is."""
+    """Write a `RowTable` of ``rows``; the file appears when it is complete, and leaves nothing behind on failure."""
     fill(RowTable(path, path.with_name(f".{path.name}.tmp"), columns, kinds), rows, metadata)
 
 
@@ -275,14 +275,14 @@ def write_table(
     rows: Iterable[Sequence[Any]],
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write rows as they come to a file that may stand anywhere, see `whole_files`; ``metadata`` is read last."""
+    """Write rows as they come to a file anywhere, see `whole_files`; ``metadata`` is read last."""
     with whole_files(path) as files:
         made = files.make(path)
         fill(RowTable(made, made, columns, kinds), rows, metadata)
 
 
 def fill(table: RowTable, rows: Iterable[Sequence[Any]], metadata: Mapping[str, Any]) -> None:
-    """Write a table's rows, and commit it; ``metadata`` is read when all are there. Without all, nothing is."""
+    """Write a table's rows and commit it, or leave nothing behind on failure; ``metadata`` is read after the rows."""
     try:
         for row in rows:
             table.append(row)
@@ -293,7 +293,7 @@ def fill(table: RowTable, rows: Iterable[Sequence[Any]], metadata: Mapping[str, 
 
 
 def _difference(found: Sequence[tuple[str, Any]], wanted: Sequence[tuple[str, Any]]) -> str:
-    """Say in what columns, by name and type, first differ from those that are wanted."""
+    """Return the first difference between columns, by name and type, and those expected."""
     there = dict(found)
     for name, kind in wanted:
         if name not in there:
@@ -315,19 +315,19 @@ def read_columns(
     optional: Collection[str] = (),
     others: bool = False,
 ) -> dict[str, list[Any]]:
-    """Read the columns of a `RowTable`, by name and in order; lists of text are tuples.
+    """Return the columns of a `RowTable`, by name and in order; lists of text are tuples.
 
     Args:
         path: the file.
         columns: the columns' names, in order.
-        kinds: what those of them hold that do not hold text.
-        what: what the table is of, for errors.
-        required: the columns without nulls, and without numbers less than 0.
-        optional: columns that need not be there; those that are not there are not in the result either.
+        kinds: the kinds of the columns that do not hold text.
+        what: what the table's rows are, for errors.
+        required: columns that may not have nulls, nor numbers less than 0.
+        optional: columns that may be missing; missing ones are not in the result.
         others: whether there may be more columns; they are not read.
 
     Raises:
-        CorpusError: it is no such table.
+        CorpusError: the file is not such a table.
     """
     with read_parquet(path) as file:
         names = _checked_names(path, file, columns, kinds, what, optional, others=others)
@@ -398,7 +398,7 @@ def _is_hole(value: Any, *, required: bool) -> bool:
     return required and (value is None or (isinstance(value, int) and value < 0))
 
 
-def share_equal(values: Iterable[Value]) -> list[Value]:
-    """Make one object of those that are equal: of large values that are mostly the same."""
-    known: dict[Value, Value] = {}
+def share_equal(values: Iterable[_Value]) -> list[_Value]:
+    """Return the values with equal ones replaced by one object; this saves memory if large values repeat."""
+    known: dict[_Value, _Value] = {}
     return [known.setdefault(value, value) for value in values]

@@ -1,4 +1,4 @@
-"""Text for people: numbers with their nouns, sizes, and names that may hold anything."""
+"""Text for people: numbers with their nouns, sizes, and arbitrary names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def printable(text: str) -> str:
-    """Make text storable: bytes that are not UTF-8 (surrogates) are written ``%XX``."""
+    """Return text that can be encoded: bytes that are not UTF-8 (surrogates) become ``%XX``."""
     if text.isascii():
         return text
     return "".join(
@@ -16,7 +16,7 @@ def printable(text: str) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Write a number with its noun: ``1 module``, ``2 modules``."""
+    """Return a number with its noun: ``1 module``, ``2 modules``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
@@ -26,12 +26,12 @@ def option_key(parameter: str) -> str:
 
 
 def os_reason(error: Exception) -> str:
-    """Say why the operating system refused, without the path: ``No such file or directory``."""
+    """Return the operating system's reason without the path: ``No such file or directory``."""
     return getattr(error, "strerror", None) or str(error)
 
 
 def human_bytes(size: float) -> str:
-    """Write a number of bytes for a person: ``1.5 MB``, in powers of 1000."""
+    """Return a number of bytes for a person: ``1.5 MB``, in powers of 1000."""
     for unit in ("B", "kB", "MB", "GB"):
         if abs(size) < 1000:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
@@ -40,21 +40,21 @@ def human_bytes(size: float) -> str:
 
 
 def visible(text: str) -> str:
-    """Make text fit for one line: what does not print, such as a line's end or bytes that are no UTF-8, is escaped."""
+    """Return text on one line: what does not print, such as a newline or a byte that is not UTF-8, is escaped."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
-# Control characters, and what ends a line for some readers.
+# Control characters, and characters that end a line for some readers.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def storable(value: Any) -> Any:
-    """Make a value of a row storable: text as `printable` does, also in a tuple, which becomes a list."""
+    """Return a row's value with text made `printable`, also in a tuple, which becomes a list."""
     if isinstance(value, str):
         return printable(value)
     return [printable(item) for item in value] if isinstance(value, tuple) else value
 
 
 def escaped(text: str) -> str:
-    """Write control characters, and what ends a line for some readers, as escapes."""
+    """Return text with control characters, and those that end a line for some readers, as escapes."""
     return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

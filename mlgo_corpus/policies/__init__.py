@@ -1,1 +1,1 @@
-"""Policies: who decides."""
+"""Policies: the objects that make decisions in live sessions."""

@@ -1,4 +1,4 @@
-"""What is said in a live session: the policy decides, and a log is written as a development-mode compiler would."""
+"""A live session's conversation: the policy decides, and a log is written as a development-mode compiler would."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from mlgo_corpus.formats.logs.events import LogHeader, LogWriter, encode_context
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, TASKS, Task
 from mlgo_corpus.policies.policy import Policy, check_features
 
-# Until LLVM 21, MLInlineAdvisor took the place of the heuristic's decision among the features from the wrong list:
+# Until LLVM 21, MLInlineAdvisor took the position of the heuristic's decision among the features from the wrong list:
 # it overwrites `callee_basic_block_count`, and `inlining_default` stays 0. Measured on 17.0.6, 18.1.6, 19.1.7, 20.1.2
-# (wrong) and 21.1.0, 22.1.8 (right): echoing the one that holds it gives the plain compile's objects.
+# (wrong) and 21.1.0, 22.1.8 (right): echoing the feature that holds it gives the plain compile's objects.
 MISPLACED_DEFAULT: Final = range(17, 21)
 _MISPLACED_IN = "callee_basic_block_count"
 _DEFAULT = "inlining_default"
@@ -27,14 +27,14 @@ _DECISIONS: Final = {task.name: task.decision for task in TASKS}
 
 
 def converse(session: InteractiveSession, policy: Policy, module: str, log: Any) -> int:
-    """Let the policy decide all that the compiler asks, and write the log that a development-mode compiler would.
+    """Have the policy make every decision, and write the log that a development-mode compiler would.
 
     Returns:
         The number of decisions.
 
     Raises:
-        UsageError: the policy needs a feature that the compiler does not send, failed, or decided what cannot be.
-        RunFailure: the compiler asked again, with other features.
+        UsageError: the policy needs a feature that the compiler does not send, failed, or made an invalid decision.
+        RunFailure: the compiler began again with other features.
     """
     writer: LogWriter | None = None
     asked: LogHeader | None = None
@@ -46,23 +46,23 @@ def converse(session: InteractiveSession, policy: Policy, module: str, log: Any)
             asked, writer = _new_header(session, writer, asked, policy, module, log)
             check = decision_check(asked)
         if writer is None:
-            raise AssertionError("there is an observation, so there was a header")
+            raise AssertionError("an observation without a header")
         for name in session.take_contexts():
             log.write(encode_context(name))
             context = name
         try:
             decision = policy.advise(observation.record)
-        except (Exception, SystemExit) as error:  # whatever somebody's policy does
+        except (Exception, SystemExit) as error:  # a policy may raise anything
             raise UsageError(_policy_error(error)) from error
         try:
             advice = session.advise(decision)
             check(observation.tensors, advice)
         except ValueError as error:
-            raise UsageError(f"the policy decided what cannot be decided: {error}") from error
-        # A log goes on where a compiler begins anew with a second header: its numbers are the log's own.
+            raise UsageError(f"the policy returned an invalid decision: {error}") from error
+        # The log goes on when the compiler begins again with a second header, so its numbers are its own.
         number = numbers.get(context, 0)
         numbers[context] = number + 1
-        # The writer checks what it is given; this is from a reader of the same header.
+        # Written without LogWriter, which would check it: this comes from a reader of the same header.
         log.write(b'{"observation":%d}\n%b%b\n' % (number, observation.tensors, advice))
         count += 1
     if session.header is not None and writer is None:  # a header, and nothing to decide
@@ -80,7 +80,7 @@ def _new_header(
     module: str,
     log: Any,
 ) -> tuple[LogHeader, LogWriter]:
-    """Begin the log with the first header; another one has to be the same."""
+    """Begin the log with the first header; check that a later one is the same."""
     header = session.header
     if header is None or header.advice is None:
         raise AssertionError("a session's header has an advice")
@@ -92,16 +92,16 @@ def _new_header(
         policy.reset(header, module)
     except UsageError:
         raise
-    except (Exception, SystemExit) as error:  # whatever somebody's policy does
+    except (Exception, SystemExit) as error:  # a policy may raise anything
         raise UsageError(_policy_error(error)) from error
     return header, writer or LogWriter(log, LogHeader((*header.features, header.advice)))
 
 
 def decision_check(header: LogHeader) -> Callable[[bytes, bytes], None]:
-    """Give a function that raises ValueError if advice on an observation's tensors cannot be decided.
+    """Return a function that raises ValueError if advice is not a valid decision for an observation's tensors.
 
-    LLVM checks nothing: it takes any number but 0 for 1, and the index of a candidate that is none leads out of its
-    arrays (``MLEvictAdvisor::tryFindEvictionCandidatePosition``).
+    LLVM checks nothing: it takes any number but 0 for 1, and uses an invalid candidate's index outside its arrays
+    (``MLEvictAdvisor::tryFindEvictionCandidatePosition``).
     """
     spec = header.advice
     if spec is None:
@@ -134,12 +134,12 @@ def _policy_error(error: BaseException) -> str:
 
 
 def repair_of(task: Task, major: int, header: LogHeader) -> Callable[[bytes], bytes] | None:
-    """Give a function that puts the heuristic's decision where the header says that it is; None where it is there.
+    """Return a function that moves the heuristic's decision to the feature that should hold it; None if it is there.
 
     Args:
         task: the session's task.
-        major: the major version of the LLVM that asks.
-        header: what it says that it sends.
+        major: the major version of the compiler's LLVM.
+        header: the header that the compiler sent.
     """
     if task.name != INLINING or major not in MISPLACED_DEFAULT:
         return None

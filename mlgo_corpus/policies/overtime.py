@@ -1,10 +1,10 @@
-"""An end to Python code that is not ours and does not return: a policy that thinks for ever.
+"""A deadline for Python code that is not ours and may not return, such as a policy.
 
-A thread of its own waits for the deadline. In the main thread, which all worker processes work in, it then sends a
-signal, which also ends a sleep or a wait. Python delivers signals to the main thread only; any other thread gets the
-exception between two bytecodes, so not while it is in a call that does not return. Where neither helps (code in C that
-keeps the interpreter, code that catches everything), a worker process is killed by its own limit
-(`mlgo_corpus.engine.worker`), and a thread stays.
+A separate thread waits for the deadline. If the code runs in the main thread, as in all worker processes, it then sends
+a signal, which also ends a sleep or a wait. Python delivers signals to the main thread only; any other thread gets the
+exception between two bytecodes, so not during a call that does not return. If neither helps (C code that holds the
+interpreter lock, code that catches everything), a worker process is killed by its own limit
+(`mlgo_corpus.engine.worker`), and a thread goes on.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Any, TypeVar
 
 _Result = TypeVar("_Result")
 
-# Nobody else's: of a timer that counts processor time, and that we do not set.
+# Unused otherwise: the signal of a timer of processor time, which nothing here sets.
 _SIGNAL = signal.SIGVTALRM
 
 
 class Overtime(BaseException):
-    """The deadline has passed; no ``except Exception`` on the way keeps it."""
+    """The deadline has passed; ``except Exception`` does not catch it."""
 
 
 def end_after(deadline: float, work: Callable[[], _Result]) -> _Result:
-    """Return what ``work`` returns, or end it at a deadline of ``time.monotonic``.
+    """Return the result of ``work``, or end it at a deadline on the clock ``time.monotonic``.
 
     Raises:
         Overtime: the deadline has passed.
-        Exception: what ``work`` raised.
+        Exception: whatever ``work`` raises.
     """
     watch = _Watch(deadline)
     before: Any = None
@@ -75,18 +75,18 @@ class _Watch(threading.Thread):
                 self._raise_there(Overtime)
 
     def interrupt(self, *_: Any) -> None:
-        """Handle the signal, which may come too late."""
+        """Handle the signal, which may arrive after the end."""
         if self._armed:
             self._armed = False
             raise Overtime
 
     def end(self) -> None:
-        """Let it interrupt no more."""
+        """Stop interrupting."""
         self._armed = False
         self._ended.set()
         with self._lock:
             if self._fired and not self.by_signal:
-                self._raise_there(None)  # takes back what is not raised yet
+                self._raise_there(None)  # cancels an exception that is not raised yet
 
     def _raise_there(self, kind: type[BaseException] | None) -> None:
         value = None if kind is None else ctypes.py_object(kind)

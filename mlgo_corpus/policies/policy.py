@@ -1,6 +1,6 @@
-"""Policies: who decides in a live session, and how to name one.
+"""Policies, which decide in a live session, and their names.
 
-A policy is any object with two methods; nothing has to be inherited::
+A policy is any object with two methods; no base class is needed::
 
     class Small:
         features = ("cost_estimate",)  # those it needs, so that a compiler without them is refused
@@ -11,9 +11,9 @@ A policy is any object with two methods; nothing has to be inherited::
         def advise(self, observation):      # a numpy record: a field for each feature, under LLVM's name
             return observation["cost_estimate"] < 100
 
-What it returns becomes the decision: 0 or 1 for inlining, an index into the candidates for eviction, a number for
-priority. Features that a newer compiler sends besides those a policy needs are there, and harmless: LLVM adds features
-at the end and never changes the meaning of one (llvm/docs/MLGO.rst).
+The value that ``advise`` returns is the decision: 0 or 1 for inlining, an index into the candidates for eviction, a
+number for priority. Features that a newer compiler sends besides those a policy needs are present and harmless: LLVM
+adds features at the end and never changes the meaning of one (llvm/docs/MLGO.rst).
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from mlgo_corpus.policies.overtime import Overtime, end_after
 
 @runtime_checkable
 class Policy(Protocol):
-    """What decides; see the module's docstring."""
+    """An object that decides; see the module's docstring."""
 
     def reset(self, header: LogHeader, module: str) -> None:
-        """Begin with a session of a compiler whose observations have this header, on this module."""
+        """Begin a session with a compiler that compiles this module and whose observations have this header."""
 
     def advise(self, observation: np.void) -> Any:
-        """Decide: a number that the header's advice can hold."""
+        """Return the decision: a number that fits the header's advice."""
 
 
 @dataclass(slots=True)
 class DefaultPolicy:
-    """Do what LLVM's own heuristic would: the compiler tells it with each observation."""
+    """Decide as LLVM's own heuristic would: the compiler sends its decision with each observation."""
 
     features: tuple[str, ...] = ("inlining_default",)
 
@@ -58,12 +58,12 @@ class DefaultPolicy:
         """Nothing to do."""
 
     def advise(self, observation: np.void) -> Any:
-        """Echo ``inlining_default``."""
+        """Return ``inlining_default``."""
         return observation["inlining_default"]
 
 
 @dataclass(slots=True)
-class ConstantPolicy:
+class _ConstantPolicy:
     """Decide the same every time."""
 
     value: int
@@ -73,12 +73,12 @@ class ConstantPolicy:
         """Nothing to do."""
 
     def advise(self, observation: np.void) -> Any:  # noqa: ARG002 - it does not matter
-        """Give the value."""
+        """Return the value."""
         return self.value
 
 
 @dataclass(slots=True)
-class FirstPolicy:
+class _FirstPolicy:
     """Evict the first candidate that may be evicted."""
 
     features: tuple[str, ...] = ("mask",)
@@ -87,15 +87,15 @@ class FirstPolicy:
         """Nothing to do."""
 
     def advise(self, observation: np.void) -> Any:
-        """Give the index of the first candidate whose ``mask`` is not 0."""
+        """Return the index of the first candidate whose ``mask`` is not 0."""
         return int(np.argmax(observation["mask"]))
 
 
 @dataclass(slots=True)
-class RandomPolicy:
-    """Decide at random; the same module gets the same decisions from the same seed, wherever and whenever it runs.
+class _RandomPolicy:
+    """Decide at random; a module gets the same decisions from the same seed, wherever and whenever it runs.
 
-    Inlining: 1 with the probability given. Eviction: any candidate that may be evicted. Priority: any number of
+    Inlining: 1 with the probability given. Eviction: any candidate that may be evicted. Priority: any number in
     [0, 1).
     """
 
@@ -106,11 +106,11 @@ class RandomPolicy:
     generator: random.Random = field(default_factory=random.Random)
 
     def reset(self, header: LogHeader, module: str) -> None:  # noqa: ARG002 - any header will do
-        """Begin the module's own sequence."""
+        """Start the module's own random sequence."""
         self.generator = random.Random(f"{self.seed}:{module}")  # noqa: S311 - an experiment, no secret
 
     def advise(self, observation: np.void) -> Any:
-        """Draw."""
+        """Draw a decision."""
         if self.task == EVICTION:
             allowed = np.flatnonzero(observation["mask"])
             return int(self.generator.choice(allowed)) if len(allowed) else 0
@@ -123,35 +123,36 @@ NAMES: Final = {
     EVICTION: ("first", "random"),
     PRIORITY: ("first", "random"),
 }
-"""How the policies that come with the package are called, for each task; ``P`` is a probability."""
+"""The names of the policies that come with the package, for each task; ``P`` is a probability."""
 
 
 def make_policy(text: str, task: Task, *, seed: int = 0) -> Policy:
     """Make the policy that ``text`` names: ``default``, ``random:0.3``, ``package.module:Attribute``, ...
 
-    Of a module, the attribute is a policy, or a class or function without arguments that makes one.
+    A module's attribute is a policy, or a class or function without parameters that makes one.
 
     Raises:
-        UsageError: there is none of this name for this task; the message lists those that there are.
+        UsageError: the name is not one of a policy for this task; the message lists those names.
     """
     name, colon, rest = text.partition(":")
     if text == "default" and task.name == INLINING:
         return DefaultPolicy()
     if text in ("never", "always") and task.name == INLINING:
-        return ConstantPolicy(int(text == "always"))
+        return _ConstantPolicy(int(text == "always"))
     if text == "first" and task.name == EVICTION:
-        return FirstPolicy()
+        return _FirstPolicy()
     if text == "first" and task.name == PRIORITY:
-        return ConstantPolicy(0)
+        return _ConstantPolicy(0)
     if name == "random" and (not colon or task.name == INLINING):
         probability = _probability(rest) if colon else 0.5
         features = ("mask",) if task.name == EVICTION else ()
-        return RandomPolicy(task.name, probability, seed, features)
+        return _RandomPolicy(task.name, probability, seed, features)
     if colon and name != "random":
         return _import_policy(text, name, rest)
     names = ", ".join((*NAMES[task.name], "module:attribute"))
-    why = "the compiler does not tell what its heuristic would do; " if text == "default" else ""
-    raise UsageError(f"--policy {text}: not a policy for {task.name}: {why}expected one of {names}")
+    why = "the compiler does not send its heuristic's decision; " if text == "default" else ""
+    message = f"not a policy for {task.name}: {why}expected one of {names}"
+    raise UsageError(message, option="policy", value=text)
 
 
 def _probability(text: str) -> float:
@@ -160,14 +161,15 @@ def _probability(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1:
-        raise UsageError(f"--policy random:{text}: expected a probability from 0 to 1")
+        raise UsageError("expected a probability from 0 to 1", option="policy", value=f"random:{text}")
     return value
 
 
 def _import_policy(text: str, module: str, attribute: str) -> Policy:
     if module.endswith(".py") or "/" in module:
         name = module.rpartition("/")[2].removesuffix(".py")
-        raise UsageError(f"--policy {text}: expected a module, not a file: {name}:{attribute}, in the file's folder")
+        message = f"expected a module, not a file: {name}:{attribute}, in the file's folder"
+        raise UsageError(message, option="policy", value=text)
 
     def find() -> Any:
         found: Any = importlib.import_module(module)
@@ -179,38 +181,40 @@ def _import_policy(text: str, module: str, attribute: str) -> Policy:
 
 
 def checked_policy(make: Callable[[], Any], text: str) -> Policy:
-    """Make a policy, and look whether it is one; ``text`` is its name for errors.
+    """Make a policy, and check that it is one; ``text`` is its name for errors.
 
     Raises:
-        UsageError: it cannot be made, or is none.
+        UsageError: it cannot be made, or is not a policy.
     """
     try:
         found = make()
-    except (Exception, SystemExit) as error:  # whatever somebody's module does
-        raise UsageError(f"--policy {text}: {type(error).__name__}: {error}".splitlines()[0]) from error
+    except (Exception, SystemExit) as error:  # a module may raise anything
+        message = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UsageError(message, option="policy", value=text) from error
     if isinstance(found, type) or not isinstance(found, Policy):
         lacking = [name for name in ("reset", "advise") if not callable(getattr(found, name, None))]
         if isinstance(found, type) or not lacking:
             lacking = ["reset", "advise"]
         methods = f"method{'s' if len(lacking) > 1 else ''} {' and '.join(lacking)}"
-        raise UsageError(f"--policy {text}: a {type(found).__name__} has no {methods}")
+        raise UsageError(f"a {type(found).__name__} has no {methods}", option="policy", value=text)
     return found
 
 
 def try_policy(text: str, task: Task, *, seed: int, timeout: float) -> None:
-    """Make a policy before there is anything for it to do, to see that it can be made.
+    """Check that a policy can be made.
 
     Raises:
-        UsageError: it cannot, or it takes longer than ``timeout`` seconds.
+        UsageError: it cannot be made, or takes longer than ``timeout`` seconds.
     """
     try:
         end_after(time.monotonic() + timeout, lambda: make_policy(text, task, seed=seed))
     except Overtime:
-        raise UsageError(f"--policy {text}: it was not made within {timeout:g} seconds") from None
+        message = f"it was not made within {timeout:g} seconds"
+        raise UsageError(message, option="policy", value=text) from None
 
 
 def policy_digest(text: str) -> str | None:
-    """Tell a policy ``module:attribute`` from what it was before it was edited: by its file. None for one of ours."""
+    """Return the digest of the file of a policy ``module:attribute``, to detect edits; None for a built-in policy."""
     module = sys.modules.get(text.partition(":")[0]) if ":" in text and not text.startswith("random:") else None
     path = getattr(module, "__file__", None)
     try:
@@ -220,13 +224,13 @@ def policy_digest(text: str) -> str | None:
 
 
 def import_from_here() -> None:
-    """Let ``module:attribute`` find modules in the current folder, as ``python -m`` does."""
+    """Make modules in the current folder importable for ``module:attribute``, as ``python -m`` does."""
     if "" not in sys.path:
         sys.path.insert(0, "")
 
 
 def check_features(policy: Policy, header: LogHeader) -> None:
-    """Check that the compiler sends what a policy needs.
+    """Check that the compiler sends the features that a policy needs.
 
     Raises:
         UsageError: it does not; the message names the feature.

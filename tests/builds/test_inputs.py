@@ -132,10 +132,10 @@ def test_names_that_no_file_can_have_are_malformed() -> None:
             "found invalid JSON: line 1, column 10: Expecting ':' delimiter (read as compile-",
         ),
         ("cc.json", b"", "found invalid JSON: line 1, column 1: Expecting value (read as compile-commands; "),
-        ("cc.json", b"[1]", "found a list that begins with a number (read as compile-commands; --input-type "),
-        ("aq", b'{"x": 1}', 'found an object with "x" (read as aquery; --input-type compile-commands|params|'),
+        ("cc.json", b"[1]", "found a list that begins with a number (read as compile-commands; `input_type` "),
+        ("aq", b'{"x": 1}', 'found an object with "x" (read as aquery; `input_type` compile-commands|params|'),
         ("link.txt", b"clang x.c -lm", "(.o .obj .lo .a .rlib .bc), found none among 3 words (read as params; "),
-        ("empty", b"", "found none among 0 words (read as params; --input-type "),
+        ("empty", b"", "found none among 0 words (read as params; `input_type` "),
     ],
 )
 def test_a_file_that_is_not_what_it_should_be_is_one_line(name: str, content: bytes, message: str) -> None:
@@ -149,11 +149,11 @@ def test_a_file_that_is_not_what_it_should_be_is_one_line(name: str, content: by
 def test_input_type_overrides_content() -> None:
     assert names(write("x.json", "a.o b.o"), input_type=InputType.PARAMS) == ["a.o", "b.o"]
     assert names(write("x.txt", "text"), input_type=InputType.OBJECT) == ["x.txt"]
-    with pytest.raises(FormatError, match=r"read as aquery; --input-type"):
+    with pytest.raises(FormatError, match=r"read as aquery; `input_type`"):
         objects("x.json", input_type=InputType.AQUERY)
-    with pytest.raises(UsageError, match=r"^x.json: expected a folder \(--input-type folder\), found a file"):
+    with pytest.raises(UsageError, match=r"^x.json: expected a folder \(`input_type` folder\), found a file"):
         objects("x.json", input_type=InputType.FOLDER)
-    with pytest.raises(UsageError, match=r"^\.: expected a file \(--input-type object\), found a folder"):
+    with pytest.raises(UsageError, match=r"^\.: expected a file \(`input_type` object\), found a folder"):
         objects(".", input_type=InputType.OBJECT)
 
 
@@ -463,7 +463,7 @@ def test_thinlto_local() -> None:
     ]
     with pytest.raises(UsageError, match=r"^b/d.o: expected a folder that holds NAME.3.import.bc files, found a file$"):
         iter_thinlto_local([Path("b/d.o")])
-    with pytest.raises(UsageError, match=r"found nothing of that name$"):
+    with pytest.raises(UsageError, match=r"found none$"):
         iter_thinlto_local([Path("lost")])
 
 

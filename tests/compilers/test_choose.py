@@ -94,12 +94,12 @@ def test_llvms_that_came_after_what_was_tried(monkeypatch: pytest.MonkeyPatch) -
         (
             {"producer": 23},
             "the corpus is made by LLVM 23, and the compilers that can show its decisions read only bitcode of "
-            "17, 18, 19, 20, 21, 22: name a newer one with --compiler",
+            "17, 18, 19, 20, 21, 22: name a newer one with `compiler`",
         ),
         (
             {"task": EVICTION},
             "no compiler found for this: regalloc-eviction by the default policy needs a compiler made by 'mlgo-corpus "
-            "toolchain build'; with any other, name a --policy: first, random or module:attribute; see 'mlgo-corpus "
+            "toolchain build'; with any other, name a `policy`: first, random or module:attribute; see 'mlgo-corpus "
             "toolchain list'",
         ),
         (
@@ -110,7 +110,7 @@ def test_llvms_that_came_after_what_was_tried(monkeypatch: pytest.MonkeyPatch) -
         (
             {"via": "training-log", "policy": "never"},
             "no compiler found for this: a training log shows the default policy's decisions, not those of 'never': "
-            "--via interactive; see 'mlgo-corpus toolchain list'",
+            "`via` interactive does; see 'mlgo-corpus toolchain list'",
         ),
     ],
 )
@@ -140,7 +140,7 @@ def test_the_one_that_is_named(llvm19: Llvm, llvm22: Llvm, tmp_path: Path, monke
     assert str(choose_named(llvm22.clang)[0]).startswith("22.")
     with pytest.raises(UsageError, match=rf"^MLGO_CORPUS_COMPILER={llvm19.clang}: regalloc-priority by the default"):
         choose_named(None, PRIORITY)
-    with pytest.raises(UsageError, match=rf"^--compiler {llvm22.clang}: regalloc-eviction by the default policy needs"):
+    with pytest.raises(UsageError, match=rf"^compiler {llvm22.clang}: regalloc-eviction by the default policy needs"):
         choose_named(llvm22.clang, EVICTION)
     with pytest.raises(UsageError, match="no-such-clang: no such program"):
         choose_named("no-such-clang")

@@ -131,7 +131,7 @@ def test_what_is_named_and_missing_is_one_line(alone: Path, tmp_path: Path, monk
     with pytest.raises(UsageError, match=r"/empty: expected a compiler, found a folder without bin/clang$"):
         find_compilers(str(tmp_path / "empty"))
     (tmp_path / "text").write_text("")
-    with pytest.raises(UsageError, match=r"/text: not a program that can be run$"):
+    with pytest.raises(UsageError, match=r"/text: not an executable program$"):
         find_compilers(str(tmp_path / "text"))
     with pytest.raises(UsageError, match=r"^clang ': not a compiler or its command: No closing quotation$"):
         find_compilers("clang '")

@@ -358,7 +358,7 @@ def test_the_memory_limit_is_the_childs() -> None:
 
 def test_a_memory_limit_where_there_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(resource, "prlimit", raising=False)
-    with pytest.raises(UsageError, match="a memory limit for a compiler needs Linux"):
+    with pytest.raises(UsageError, match="a memory or file limit for a compiler needs Linux"):
         run_tool(python(""), timeout=30, memory_limit=1 << 30)
 
 

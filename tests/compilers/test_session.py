@@ -322,7 +322,7 @@ SCORED = HEADER.replace(b'"advice"', b'"score":{"name":"s","type":"float","port"
         (b"[]\n", "byte 0: expected a log's header with a list of features"),
         (NO_ADVICE, "expected a header with an advice, found one without"),
         (SCORED, "expected a header without a score, found one with a score"),
-        (HEADER.replace(b'"v"', b'"x"'), "make no record: name already used"),
+        (HEADER.replace(b'"v"', b'"x"'), "invalid features in the header: name already used"),
         (HEADER + b"warning: odd\n", "expected an event in JSON, found 'warning: odd'"),
         (HEADER + observation(0)[:-1] + b"{", "expected a newline after the tensors of observation 0, found '{'"),
         (HEADER + observation(3), "expected observation 0, found observation 3"),

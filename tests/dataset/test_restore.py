@@ -317,7 +317,7 @@ def test_files_that_are_there(dataset: Path, tmp_path: Path) -> None:
 
 def test_places_that_cannot_be(dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "out/regalloc-priority.lvm.log").mkdir(parents=True)
-    with pytest.raises(UsageError, match=r"/regalloc-priority\.lvm\.log: is a folder; a file is needed there$"):
+    with pytest.raises(UsageError, match=r"/regalloc-priority\.lvm\.log: expected a file, found a folder$"):
         restore_logs(dataset, tmp_path / "out", force=True)
     assert tree(tmp_path / "out") == {}
     (tmp_path / "file").write_bytes(b"x")

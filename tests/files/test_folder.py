@@ -121,9 +121,9 @@ def test_a_rename_that_fails_gives_the_old_one_back(tmp_path: Path, monkeypatch:
 def test_places_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(UsageError, match=r"^\.: is the folder we are in; name another$"):
+    with pytest.raises(UsageError, match=r"^\.: is the current folder; name another$"):
         make(Path("."), b"")
-    with pytest.raises(UsageError, match=r"^/: not a folder that can be made; name another$"):
+    with pytest.raises(UsageError, match=r"^/: cannot be made as a folder; name another$"):
         make(Path("/"), b"")
     put(tmp_path / "file", b"")
     with pytest.raises(UsageError, match=r"file: cannot write there: (File exists|Not a directory)$"):
@@ -167,11 +167,11 @@ def test_where_a_file_may_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     check_file(tmp_path / "a/b/new", [], "", force=False)
     assert not (tmp_path / "a").exists()
     for force in (False, True):
-        with pytest.raises(UsageError, match=r"/file: is a file; a folder is needed there$"):
+        with pytest.raises(UsageError, match=r"/file: expected a folder, found a file$"):
             check_file(tmp_path / "file/new", [], "", force=force)
         with pytest.raises(UsageError, match=r": is a folder; name a file$"):
             check_file(tmp_path, [], "name a file", force=force)
-    with pytest.raises(UsageError, match=r"/file: is there already; --force replaces it$"):
+    with pytest.raises(UsageError, match=r"/file: is there already; `force` replaces it$"):
         check_file(tmp_path / "file", [], "", force=False)
     check_file(tmp_path / "file", [], "", force=True)
     monkeypatch.setattr(os, "access", lambda *_: False)

@@ -170,7 +170,7 @@ def test_what_expands_beyond_reason_is_refused(tmp_path: Path, monkeypatch: pyte
     write(path, pa.table({"text": ["y" * (1 << 21)]}), use_dictionary=False)
     assert refusal(path).startswith("row group 0: 2097162 bytes in memory of ")
     write(path, pa.table({"deep": [{"a": 1}]}))
-    assert refusal(path) == "column 'deep' is struct<a: int64>: not read here"
+    assert refusal(path) == "column 'deep': expected numbers, text, bytes or lists of them, found struct<a: int64>"
 
 
 def test_rows_that_share_a_value_are_decoded_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,8 +133,8 @@ def test_what_is_a_place(tmp_path: Path) -> None:
         ("s3:///x", "s3:///x: expected s3://BUCKET/PATH"),
         ("s3://key@bucket/x", "s3://key@bucket/x: expected s3://BUCKET/PATH"),
         ("s3://bucket/../x", "s3://bucket/../x: expected s3://BUCKET/PATH"),
-        ("s3://b/x?pass=1", "s3://b/x: pass is not known; expected ?anonymous, ?endpoint_override, ?region, ?scheme"),
-        ("file://host/x", "file://host/x: expected file:///PATH, a path of this machine"),
+        ("s3://b/x?pass=1", "s3://b/x: pass is unknown; expected ?anonymous, ?endpoint_override, ?region, ?scheme"),
+        ("file://host/x", "file://host/x: expected file:///PATH, a path on this machine"),
         ("s3://[/x", "s3://[/x: not a URL: Invalid IPv6 URL"),
     ],
 )  # fmt: skip
@@ -242,7 +242,7 @@ def test_what_a_user_is_told(bucket: str, small: Path, tmp_path: Path, monkeypat
         lambda: unpack_corpus(f"s3://nobucket/corpus{bucket}", tmp_path / "again"),
     ):
         with pytest.raises(
-            MlgoCorpusError, match=r"^s3://nobucket/corpus.*: there is no bucket nobucket; make it, or name another$"
+            MlgoCorpusError, match=r"^s3://nobucket/corpus.*: there is no bucket nobucket; create it, or name another$"
         ):
             work()
     with pytest.raises(CorpusError, match=r"^s3://bucket/nothing: not a packed corpus; mlgo-corpus pack makes one$"):
@@ -251,7 +251,7 @@ def test_what_a_user_is_told(bucket: str, small: Path, tmp_path: Path, monkeypat
         unpack_corpus(f"s3://bucket/nothing{bucket}", tmp_path / "again")
     with pytest.raises(UsageError, match=r"^s3://bucket/x: a corpus cannot be unpacked to a URL"):
         unpack_corpus(small, f"s3://bucket/x{bucket}")
-    with pytest.raises(CorpusError, match=r"^s3://bucket/x/corpus\.json: no connection; is the network there"):
+    with pytest.raises(CorpusError, match=r"^s3://bucket/x/corpus\.json: no connection; is the network up"):
         Corpus.open("s3://bucket/x?endpoint_override=http://127.0.0.1:1&region=us-east-1")
     for argv in (
         ("pack", str(small), "--output", f"s3://nobucket/corpus{bucket}"),
@@ -261,7 +261,7 @@ def test_what_a_user_is_told(bucket: str, small: Path, tmp_path: Path, monkeypat
         done = mlgo(*argv)
         assert done.stdout == ""
         assert done.stderr.count("\n") == 1
-        assert "there is no bucket nobucket; make it, or name another" in done.stderr
+        assert "there is no bucket nobucket; create it, or name another" in done.stderr
         assert done.returncode in (1, 2)
 
 
@@ -316,7 +316,7 @@ def test_an_endpoint_that_never_answers_is_left(
 ) -> None:
     assert remote._REQUEST_S <= 20
     monkeypatch.setattr(remote, "_REQUEST_S", 0.3)
-    with pytest.raises(CorpusError, match=r"^s3://bucket/c/corpus\.json: no connection; is the network there, and is "):
+    with pytest.raises(CorpusError, match=r"^s3://bucket/c/corpus\.json: no connection; is the network up, and is "):
         Corpus.open(f"s3://bucket/c{endpoint(b'')}")
 
 
@@ -577,7 +577,7 @@ def test_a_dataset_behind_a_url_is_exported(bucket: str, tmp_path: Path) -> None
     there = export_tfrecord(f"s3://bucket/d{bucket}", tmp_path / "there")
     assert (there.sequences, there.steps) == (here.sequences, here.steps)
     assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
-    with pytest.raises(UsageError, match="s3://bucket/none: there is nothing"):
+    with pytest.raises(UsageError, match="s3://bucket/none: no such file or folder"):
         export_tfrecord(f"s3://bucket/none{bucket}", tmp_path / "other")
     assert sorted(path.name for path in (tmp_path / "cache").iterdir() if path.name.startswith("mlgo-scratch-")) == []
 

@@ -100,19 +100,19 @@ def test_random_is_the_modules_and_the_seeds(task: Task) -> None:
     ("text", "task", "message"),
     [
         ("first", INLINING, "not a policy for inlining: expected one of default, never, always, random:P, module:attr"),
-        ("", INLINING, "--policy : not a policy for inlining"),
+        ("", INLINING, "policy : not a policy for inlining"),
         ("never", EVICTION, "not a policy for regalloc-eviction: expected one of first, random, module:attribute"),
         ("random:0.5", EVICTION, "not a policy for regalloc-eviction: expected one of first, random, module:attribute"),
-        ("default", PRIORITY, "the compiler does not tell what its heuristic would do; expected one of first, random"),
-        ("random:2", INLINING, "--policy random:2: expected a probability from 0 to 1"),
-        ("random:-0.1", INLINING, "--policy random:-0.1: expected a probability from 0 to 1"),
-        ("random:nan", INLINING, "--policy random:nan: expected a probability from 0 to 1"),
-        ("random:", INLINING, "--policy random:: expected a probability from 0 to 1"),
+        ("default", PRIORITY, "the compiler does not send its heuristic's decision; expected one of first, random"),
+        ("random:2", INLINING, "policy random:2: expected a probability from 0 to 1"),
+        ("random:-0.1", INLINING, "policy random:-0.1: expected a probability from 0 to 1"),
+        ("random:nan", INLINING, "policy random:nan: expected a probability from 0 to 1"),
+        ("random:", INLINING, "policy random:: expected a probability from 0 to 1"),
         ("no_such_module_at_all:Policy", INLINING, "ModuleNotFoundError: No module named 'no_such_module_at_all'"),
-        (":Policy", INLINING, "--policy :Policy: ValueError: Empty module name"),
-        ("os:", INLINING, "--policy os:: AttributeError: module 'os' has no attribute ''"),
-        ("os:getcwd", INLINING, "--policy os:getcwd: a str has no methods reset and advise"),
-        ("os:sep", INLINING, "--policy os:sep: TypeError: 'str' object is not callable"),
+        (":Policy", INLINING, "policy :Policy: ValueError: Empty module name"),
+        ("os:", INLINING, "policy os:: AttributeError: module 'os' has no attribute ''"),
+        ("os:getcwd", INLINING, "policy os:getcwd: a str has no methods reset and advise"),
+        ("os:sep", INLINING, "policy os:sep: TypeError: 'str' object is not callable"),
     ],
 )
 def test_names_that_are_none(text: str, task: Task, message: str) -> None:
@@ -188,5 +188,5 @@ def test_the_method_that_a_policy_lacks_is_named() -> None:
         def advise(self, _observation: object) -> int:
             return 1
 
-    with pytest.raises(UsageError, match=r"^--policy x: a OnlyAdvises has no method reset$"):
+    with pytest.raises(UsageError, match=r"^policy x: a OnlyAdvises has no method reset$"):
         checked_policy(OnlyAdvises, "x")

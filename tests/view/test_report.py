@@ -380,7 +380,7 @@ def test_what_is_read_is_never_written_over(tmp_path: Path) -> None:
     before = single.read_bytes()
     done = cli(single, "-o", single, "--force")
     assert done.exit_code == 2
-    assert "is what is to be read" in done.stderr
+    assert "is an input" in done.stderr
     assert single.read_bytes() == before
     assert "is a folder; name the file" in cli(single, "-o", tmp_path).stderr
 
@@ -391,7 +391,7 @@ def test_a_part_of_what_is_read_is_never_written_over(tmp_path: Path, part: str)
     before = (dataset / part).read_bytes()
     done = cli(dataset, "-o", dataset / part, "--force")
     assert done.exit_code == 2
-    assert f"{part}: is what is to be read, or a part of it" in done.stderr
+    assert f"{part}: is an input, or a part of one" in done.stderr
     assert (dataset / part).read_bytes() == before
     for _ in range(2):  # a page may be among them
         assert cli(dataset, "-o", dataset / "page.html", "--force").exit_code == 0

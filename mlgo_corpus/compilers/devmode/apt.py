@@ -1,9 +1,9 @@
-"""Fetch a Debian source package with apt, leaving the system's apt as it is.
+"""Fetch a Debian source package with apt, without changing the system's apt.
 
-apt works here with lists of its own, in a folder of ours, and with the system's sources turned into sources of source
-packages: so a mirror, a proxy and the keys that the machine uses count here too (``man sources.list``, ``man
-apt.conf``). apt checks what it fetches against the signed lists; that the tarball is the one which the package's
-description (``.dsc``) names is checked once more here, because it may have lain in the folder for long.
+apt runs with its own lists in a folder of ours, and with the system's sources converted to sources of source packages:
+so the machine's mirror, proxy and keys are used (``man sources.list``, ``man apt.conf``). apt checks downloads against
+the signed lists; the tarball is checked once more here against the package's description (``.dsc``), because it may
+have been in the folder for long.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from mlgo_corpus.errors import FormatError, ToolError, UsageError
 SYSTEM_APT = Path("/etc/apt")
 OS_RELEASE = Path("/etc/os-release")
 
-# Lists and the tarball are 175 MB; a line of one megabit needs half an hour.
-FETCH_TIMEOUT_S = 2 * 3600.0
-# How often progress of the download is looked at.
+# Lists and the tarball are 175 MB; a line of one megabit per second needs half an hour.
+_FETCH_TIMEOUT_S = 2 * 3600.0
+# The interval between reports of the download's progress.
 _POLL_S = 0.2
 
-# Where a Debian's own sources are unusable, such as a list of packages on a disc: the archive, and its keys.
+# Used if a Debian's own sources are unusable, such as a list of packages on a disc: the archive, and its keys.
 _DEBIAN_ARCHIVE = """\
 Types: deb-src
 URIs: http://deb.debian.org/debian
@@ -52,10 +52,10 @@ _FETCHED = re.compile(r"^Fetched ([\d.,]+) ([kMGT]?)B in ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class FetchedSource:
-    """A source package's tarball of the original sources, with the sha256 that the package's description names.
+class _FetchedSource:
+    """A source package's tarball of the original sources, with the sha256 in the package's description.
 
-    ``version`` is the package's; ``fetched_bytes`` counts lists too.
+    ``version`` is the package's; ``fetched_bytes`` includes the lists.
     """
 
     tarball: Path
@@ -64,19 +64,21 @@ class FetchedSource:
     fetched_bytes: int
 
 
-def fetch_source(name: str, version: str, folder: Path, progress: Callable[[int, int], None]) -> FetchedSource:
+def fetch_source(name: str, version: str, folder: Path, progress: Callable[[int, int], None]) -> _FetchedSource:
     """Fetch the source package that an installed package was built from into ``folder``.
 
-    Where the archive has another revision only, of the same original sources, that will do. ``progress`` is called
-    with the number of bytes that are there and of all, as long as the tarball is fetched.
+    If the archive has only another revision with the same original sources, use that. While the tarball is fetched,
+    ``progress`` is called with the number of bytes fetched and the total.
 
     Raises:
-        UsageError: there is no apt-get, or apt has no such sources, or no network to get them.
+        UsageError: there is no apt-get, apt has no such sources, or there is no network to get them.
         ToolError: the download failed.
-        FormatError: what was fetched is not what the package's description names.
+        FormatError: the tarball does not match the package's description.
     """
     if shutil.which("apt-get") is None:
-        raise UsageError("there is no apt-get to fetch LLVM's sources with: give them with --llvm-source DIR")
+        raise UsageError(
+            "fetching LLVM's sources needs apt-get, which is not installed; name a folder: `llvm_source` DIR"
+        )
     problem = "this machine has no apt sources"
     for sources in _iter_source_lists():
         apt = _Apt(folder, sources)
@@ -87,12 +89,12 @@ def fetch_source(name: str, version: str, folder: Path, progress: Callable[[int,
             problem = update_problem or _reason(error)
             continue
         return apt.download(request, files, fetched_bytes, progress)
-    raise UsageError(f"apt cannot get the sources of {name} {version}: {problem}; give them with --llvm-source DIR")
+    raise UsageError(f"apt cannot get the sources of {name} {version}: {problem}; name a folder: `llvm_source` DIR")
 
 
 def deb822_sources(text: str) -> Iterator[str]:
-    """Yield a stanza for source packages for each that is enabled in a ``.sources`` file; options stay."""
-    # Comments may stand inside of a stanza, also between the lines of a field.
+    """Yield a stanza for source packages for each enabled stanza of a ``.sources`` file; keep options."""
+    # Comments may be inside a stanza, also between the lines of a field.
     lines = [line.rstrip() for line in text.splitlines() if not line.startswith("#")]
     for stanza in re.split(r"\n{2,}", "\n".join(lines)):
         fields = re.findall(r"^([^\s:]+)\s*:(.*(?:\n[ \t].*)*)$", stanza, re.MULTILINE)
@@ -104,7 +106,7 @@ def deb822_sources(text: str) -> Iterator[str]:
 
 
 def one_line_sources(text: str) -> Iterator[str]:
-    """Yield a line for source packages for each of a ``.list`` file; options stay."""
+    """Yield a line for source packages for each line of a ``.list`` file; keep options."""
     for line in text.splitlines():
         found = re.match(r"\s*deb(-src)?\s+(\S.*?)\s*(#.*)?$", line)
         if found:
@@ -112,7 +114,7 @@ def one_line_sources(text: str) -> Iterator[str]:
 
 
 def _iter_source_lists() -> Iterator[dict[str, str]]:
-    """Yield what apt's folder of sources should hold, by the name of the file; the system's own first."""
+    """Yield contents for apt's folder of sources, as text by file name; the system's own first."""
     own = _system_sources(SYSTEM_APT)
     if own:
         yield own
@@ -128,7 +130,7 @@ def _system_sources(apt: Path) -> dict[str, str]:
     lines: dict[str, None] = {}
     for file in files:
         with suppress(OSError, UnicodeDecodeError):
-            # apt ignores other names, too.
+            # apt ignores other suffixes as well.
             if file.suffix == ".list":
                 lines |= dict.fromkeys(one_line_sources(file.read_text(encoding="utf-8")))
             elif file.suffix == ".sources":
@@ -138,7 +140,7 @@ def _system_sources(apt: Path) -> dict[str, str]:
 
 
 class _Apt:
-    """apt-get with lists, sources and a cache of its own in a folder."""
+    """apt-get with its own lists, sources and cache in a folder."""
 
     def __init__(self, folder: Path, sources: dict[str, str]) -> None:
         self.folder = folder.absolute()
@@ -156,22 +158,22 @@ class _Apt:
             "Acquire::Retries": "2",
         }
         if not _open_to_all(self.folder):
-            # As root, apt downloads as the user _apt, who could not get here.
+            # As root, apt downloads as the user _apt, who could not enter this folder.
             options["APT::Sandbox::User"] = "root"
         self.options = tuple(word for key, value in options.items() for word in ("-o", f"{key}={value}"))
 
     def update(self) -> tuple[int, str]:
-        """Fetch the lists; give the bytes fetched, and what went wrong with some of them, if anything."""
+        """Fetch the lists; return the bytes fetched, and the first error, if any."""
         try:
             done = self._run("update")
         except ToolError as error:
-            # Another list may be the one that is needed.
+            # The list that is needed may be another one.
             return 0, _reason(error)
         failed = [line for line in done.stderr.splitlines() if line.startswith("W: Failed to fetch")]
         return _fetched_bytes(done.stdout.decode(errors="replace")), failed[0][3:] if failed else ""
 
     def find(self, name: str, version: str) -> tuple[str, dict[str, int]]:
-        """Find a source package: how to ask for it, and the sizes of its files by their names."""
+        """Find a source package; return apt's name for it, and the sizes of its files by their names."""
         try:
             return self._files(f"{name}={version}")
         except ToolError as error:
@@ -193,8 +195,8 @@ class _Apt:
 
     def download(
         self, request: str, files: dict[str, int], fetched_bytes: int, progress: Callable[[int, int], None]
-    ) -> FetchedSource:
-        """Fetch the files of a package; those that are there already are checked, and not fetched."""
+    ) -> _FetchedSource:
+        """Fetch the files of a package; existing ones are checked and not fetched."""
         total = sum(files.values())
         stop = threading.Event()
         with ThreadPoolExecutor(1, thread_name_prefix="apt") as pool:
@@ -211,17 +213,17 @@ class _Apt:
         fetched_bytes += _fetched_bytes(done.stdout.decode(errors="replace"))
         (tarball,) = (name for name in files if _ORIGINAL.search(name))
         (description,) = (name for name in files if name.endswith(".dsc"))
-        version, sha256 = check_source(self.folder / description, self.folder / tarball)
-        return FetchedSource(self.folder / tarball, sha256, version, fetched_bytes)
+        version, sha256 = _check_source(self.folder / description, self.folder / tarball)
+        return _FetchedSource(self.folder / tarball, sha256, version, fetched_bytes)
 
     def _run(self, *words: str, stop: threading.Event | None = None) -> ToolResult:
         environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
         argv = ("apt-get", *self.options, *words)
-        return run_tool(argv, cwd=self.folder, env=environment, timeout=FETCH_TIMEOUT_S, stop=stop)
+        return run_tool(argv, cwd=self.folder, env=environment, timeout=_FETCH_TIMEOUT_S, stop=stop)
 
 
-def check_source(description: Path, tarball: Path) -> tuple[str, str]:
-    """Compare a tarball with its package's description (``.dsc``); give the package's version and the sha256.
+def _check_source(description: Path, tarball: Path) -> tuple[str, str]:
+    """Compare a tarball with its package's description (``.dsc``); return the package's version and the sha256.
 
     Raises:
         FormatError: the description does not name the file, or another size or sha256.
@@ -242,16 +244,16 @@ def check_source(description: Path, tarball: Path) -> tuple[str, str]:
 
 
 def sha256_of(path: Path) -> str:
-    """Give a file's sha256 in hexadecimal digits."""
+    """Return a file's sha256 in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _reason(error: ToolError) -> str:
-    """Give the line of apt's that says what is wrong: the last error, or else the last line."""
+    """Return the line of apt's stderr that has the reason: the first error, or else the first line."""
     lines = [line.strip() for line in error.stderr.splitlines() if line.strip()]
     errors = [line[2:].strip() for line in lines if line.startswith("E:")]
-    # The last says in general what the first says of one file.
+    # The first error names a file; the last one is general.
     return (errors or lines or [str(error)])[0]
 
 
@@ -265,7 +267,7 @@ def _fetched_bytes(text: str) -> int:
 def _bytes_there(folder: Path, names: Sequence[str] | dict[str, int]) -> int:
     total = 0
     for name in names:
-        # apt downloads beside the name, where it is root's, into `partial`.
+        # apt downloads to the file's own name or, as root, into `partial`.
         for path in (folder / name, folder / "partial" / name, folder / "cache" / "archives" / "partial" / name):
             with suppress(OSError):
                 total += path.stat().st_size
@@ -273,5 +275,5 @@ def _bytes_there(folder: Path, names: Sequence[str] | dict[str, int]) -> int:
 
 
 def _open_to_all(folder: Path) -> bool:
-    """Tell whether every user may enter the folder."""
+    """Return True if every user may enter the folder."""
     return all(path.stat().st_mode & 0o001 for path in (folder, *folder.parents))

@@ -1,18 +1,18 @@
 """Build a clang, an opt and an llc with LLVM's development mode, without building LLVM.
 
-A stock LLVM lacks development mode because it was compiled without TFLite. Here the few files that know of it are
-compiled from the distribution's own sources, and linked with the distribution's static libraries and an evaluator of
-ours (``model_evaluator.cpp``). Without a model, development mode logs the decisions of LLVM's own heuristics, so the
-objects equal the stock clang's.
+A stock LLVM lacks development mode because it was compiled without TFLite. Here the few files that depend on it are
+compiled from the distribution's own sources, and linked with the distribution's static libraries and our own evaluator
+(``model_evaluator.cpp``). Without a model, development mode logs the decisions of LLVM's own heuristics, so the objects
+equal the stock clang's.
 
-What is made::
+The output::
 
     OUT/bin/clang, clang++, opt, llc
     OUT/lib/clang         a link to the stock clang's headers (the parent of its resource directory)
-    OUT/toolchain.json    what it is and of what it was made; its `inputs` are there only if the rest is whole
+    OUT/toolchain.json    a description, with what it was made from; it has `inputs` only if the rest is complete
 
-The tools are moved there when they are whole and a probe has passed. The work lies in a cache, one folder for each
-LLVM, and a build that ended early goes on where it was.
+The tools are moved there when they are complete and have passed a probe. Intermediate files are in a cache, one folder
+for each LLVM, and a build that was interrupted goes on from there.
 """
 
 from __future__ import annotations
@@ -63,20 +63,20 @@ from mlgo_corpus.files.text import os_reason
 
 __all__ = ["PHASES", "DevmodeBuild", "Phase", "build_devmode"]
 
-DESCRIPTION_NAME = "toolchain.json"
-FORMAT = "mlgo-corpus-devmode"
+_DESCRIPTION_NAME = "toolchain.json"
+_FORMAT = "mlgo-corpus-devmode"
 
-# What a build that runs, or was killed, has in its output besides what it makes.
-LOCK_NAME = ".devmode.lock"
-PART_NAME = ".devmode.part"
-# What a cache holds of ours: others may use it, too.
-WORK_NAME = "devmode-build"
-TOOLCHAINS_NAME = "toolchains"
+# Files in the output of a build that runs or was killed.
+_LOCK_NAME = ".devmode.lock"
+_PART_NAME = ".devmode.part"
+# Our folders in a cache, which others may use as well.
+_WORK_NAME = "devmode-build"
+_TOOLCHAINS_NAME = "toolchains"
 
 
 @dataclass(frozen=True, slots=True)
 class DevmodeBuild:
-    """What a call of `build_devmode` did; ``version`` is LLVM's, ``tools`` are clang, opt and llc."""
+    """The result of `build_devmode`; ``version`` is LLVM's, ``tools`` are clang, opt and llc."""
 
     output: Path
     version: str
@@ -97,19 +97,19 @@ def build_devmode(
     force: bool = False,
     progress: Progress,
 ) -> DevmodeBuild:
-    """Build the tools into ``output``, ``jobs`` processes at a time; what is there and fits is only probed.
+    """Build the tools into ``output``, ``jobs`` processes at a time; tools that exist and fit are only probed.
 
-    Without an ``output`` it is ``toolchains/devmode-19`` in the cache, or whatever LLVM's version is.
-    ``llvm_config`` names the LLVM to build with (default: 19, then others). ``llvm_source`` is a tree of the same
-    version's sources, or a tarball of one (default: apt fetches the package's). ``install`` lets apt install what is
-    missing. ``force`` builds anew, also into a folder that holds something else, of which the rest stays.
-    ``progress`` is called with a phase (`mlgo_corpus.compilers.devmode.record.PHASES`), what of it is done, and all.
+    ``output`` is by default ``toolchains/devmode-N`` in the cache, where N is LLVM's major version. ``llvm_config``
+    names the LLVM to build with (default: 19, then others). ``llvm_source`` is a tree of the same version's sources, or
+    a tarball of one (default: apt fetches the package's). ``install`` lets apt install missing packages. ``force``
+    builds anew, also into a folder with other files, which stay. ``progress`` is called with a phase
+    (`mlgo_corpus.compilers.devmode.record.PHASES`), the amount done, and the total.
 
-    While another build works on the same output or in the same cache, this one waits (phase ``wait``).
+    While another build uses the same output or the same cache, this one waits (phase ``wait``).
 
     Raises:
-        UsageError: something is missing, does not fit, or stands in the way; the message says what to do.
-        ToolError: a compiler or another program failed, or what was built failed the probe.
+        UsageError: something is missing, does not fit, or is in the way; the message says what to do.
+        ToolError: a compiler or another program failed, or the tools failed the probe.
         FormatError: an archive of sources is damaged.
     """
     request = Request(
@@ -123,10 +123,10 @@ def build_devmode(
     )
     record = Record()
     try:
-        if output is not None:  # to know before anything is installed
+        if output is not None:  # before anything is installed
             _check_output(output, force=force)
         installed = _look(request, record)
-        output = (output or request.cache / TOOLCHAINS_NAME / f"devmode-{installed.major}").absolute()
+        output = (output or request.cache / _TOOLCHAINS_NAME / f"devmode-{installed.major}").absolute()
         _build(output, request, record, installed)
     except OSError as error:
         raise _unusable(error, request.cache) from error
@@ -152,31 +152,31 @@ def _build(output: Path, request: Request, record: Record, installed: Installed)
         _probe(output / "bin", request, record, installed, ALREADY_THERE)
         return
     _check_output(output, force=request.force)
-    # Always in this order, so that no two builds wait for each other.
-    with _claimed(output), _locked(output / LOCK_NAME, request, record):
+    # Always in this order, so that builds cannot wait for each other.
+    with _claimed(output), _locked(output / _LOCK_NAME, request, record):
         if not request.force and _is_finished(output, request, installed):
             _probe(output / "bin", request, record, installed, ALREADY_THERE)
             return
-        work = request.cache / WORK_NAME / f"llvm-{installed.version}"
+        work = request.cache / _WORK_NAME / f"llvm-{installed.version}"
         with _locked(work / "lock", request, record):
             _make(output, request, record, installed, work)
 
 
 def _check_output(output: Path, *, force: bool) -> None:
-    """Refuse to write into what is not ours."""
+    """Refuse an output that is not a toolchain of ours, except with ``force``."""
     if not output.exists() or _read_description(output):
         return
     if not output.is_dir():
-        raise UsageError(f"{output}: not a folder: name another --output")
-    if not force and {path.name for path in output.iterdir()} - {LOCK_NAME, PART_NAME}:
+        raise UsageError(f"{output}: expected a folder, found a file: name another `output`")
+    if not force and {path.name for path in output.iterdir()} - {_LOCK_NAME, _PART_NAME}:
         raise UsageError(
-            f"{output}: there is something else than a toolchain (no {DESCRIPTION_NAME} of ours):"
-            " name another --output, or add --force to put it in there"
+            f"{output}: is not empty, and not a toolchain (it has no {_DESCRIPTION_NAME} of ours):"
+            " name another `output`, or add `force` to build in it"
         )
 
 
 def _look(request: Request, record: Record) -> Installed:
-    """Find the LLVM to build with; install what is missing of it, as far as that was asked for."""
+    """Find the LLVM to build with; install its missing packages if that was requested."""
     with record.phase("look") as detail:
         request.progress("look", 0, 1)
         installed, missing = look(request.llvm_config)
@@ -194,7 +194,7 @@ def _install(request: Request, record: Record, installed: Installed | None, miss
         raise missing_error(what, missing)
     asked: list[str] = []
     with record.phase("packages") as detail:
-        # What is there says what else is needed: a second round may follow.
+        # The packages installed determine what else is needed, so a second round may follow.
         while missing and not set(packages) <= set(asked):
             request.progress("packages", len(asked), len(asked) + len(packages))
             install_packages(packages)
@@ -210,7 +210,7 @@ def _install(request: Request, record: Record, installed: Installed | None, miss
 
 @contextmanager
 def _claimed(output: Path) -> Iterator[None]:
-    """Make the output's folder; if nothing came of it, it goes again."""
+    """Make the output's folder; remove it in the end if it is empty."""
     output.mkdir(parents=True, exist_ok=True)
     try:
         yield
@@ -237,17 +237,17 @@ def _locked(path: Path, request: Request, record: Record) -> Iterator[None]:
 
 
 def _read_description(output: Path) -> dict[str, Any]:
-    """Read the output's description; empty if there is none of ours."""
+    """Return the output's description; empty if it has none of ours."""
     try:
-        description = json.loads((output / DESCRIPTION_NAME).read_bytes())
+        description = json.loads((output / _DESCRIPTION_NAME).read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
-    is_ours = isinstance(description, dict) and description.get("format") == FORMAT
+    is_ours = isinstance(description, dict) and description.get("format") == _FORMAT
     return description if is_ours else {}
 
 
 def _is_finished(output: Path, request: Request, installed: Installed) -> bool:
-    """Tell whether the output was made of the same things; tools that were changed since are not believed."""
+    """Return True if the output was made from the same inputs, and its tools have not been changed since."""
     description = _read_description(output)
     try:
         return (
@@ -262,7 +262,7 @@ def _is_finished(output: Path, request: Request, installed: Installed) -> bool:
 
 
 def _inputs(installed: Installed) -> dict[str, Any]:
-    """Describe what decides what the tools are, besides LLVM's sources: versions and digests, no paths, no dates."""
+    """Return what determines the tools, besides LLVM's sources: versions and digests, no paths, no dates."""
     own = EVALUATOR.read_bytes() + "".join((CLANG_MAIN, CLANG_MAIN_16, CONFIG_HEADER)).encode()
     return {
         "llvm": installed.version,
@@ -278,7 +278,7 @@ def _tool_sizes(output: Path) -> dict[str, int]:
 
 
 def _make(output: Path, request: Request, record: Record, installed: Installed, work: Path) -> None:
-    """Build in the folder ``work`` and the output, whose locks are held."""
+    """Build in the folder ``work`` and the output, with both locks held."""
     source = provide_source(request, record, installed, work)
     generated = work / "generated"
     write_generated(generated, source.folder)
@@ -288,7 +288,7 @@ def _make(output: Path, request: Request, record: Record, installed: Installed, 
     with record.phase("compile") as detail:
         compiled = compiler.compile(objects, request.jobs, request.counter("compile"))
         detail.append(count(compiled, "file") if compiled else ALREADY_THERE)
-    with part_folder(output / PART_NAME) as part:
+    with part_folder(output / _PART_NAME) as part:
         with record.phase("link") as detail:
             compiler.link(objects, part / "bin", request.jobs, request.counter("link"))
             detail.append(count(len(TOOLS), "tool"))
@@ -298,7 +298,7 @@ def _make(output: Path, request: Request, record: Record, installed: Installed, 
 
 
 def _complete(part: Path, installed: Installed) -> None:
-    """Add to the tools what else they need."""
+    """Add the links that the tools need."""
     (part / "bin" / "clang++").symlink_to("clang")
     answer = run_tool((str(installed.clang), "-print-resource-dir"), timeout=60).stdout.decode(errors="replace")
     (part / "lib").mkdir()
@@ -316,7 +316,7 @@ def _probe(tools: Path, request: Request, record: Record, installed: Installed, 
 
 def _description(part: Path, installed: Installed, source: Source) -> dict[str, Any]:
     return {
-        "format": FORMAT,
+        "format": _FORMAT,
         "mlgo_corpus": __version__,
         "llvm_config": str(installed.llvm_config),
         "inputs": _inputs(installed),
@@ -326,8 +326,8 @@ def _description(part: Path, installed: Installed, source: Source) -> dict[str, 
 
 
 def _move_into_place(part: Path, output: Path, description: dict[str, Any]) -> None:
-    """Replace file by file; a build that is killed in between leaves a description without ``inputs``."""
-    _write_description(output, {"format": FORMAT})
+    """Replace the output file by file; a build that is killed meanwhile leaves a description without ``inputs``."""
+    _write_description(output, {"format": _FORMAT})
     for name in ("lib/clang", "bin/clang++", *(f"bin/{tool}" for tool in TOOLS)):
         (output / name).parent.mkdir(exist_ok=True)
         (part / name).replace(output / name)
@@ -335,4 +335,4 @@ def _move_into_place(part: Path, output: Path, description: dict[str, Any]) -> N
 
 
 def _write_description(output: Path, description: dict[str, Any]) -> None:
-    write_atomically(output / DESCRIPTION_NAME, (json.dumps(description, indent=1) + "\n").encode())
+    write_atomically(output / _DESCRIPTION_NAME, (json.dumps(description, indent=1) + "\n").encode())

@@ -1,7 +1,7 @@
 """Compile LLVM's development mode and link it with the installed static libraries.
 
-Our objects stand first on the link line. They define all that the library members of the same names define, so the
-linker never takes those: nothing has to be removed from the libraries.
+Our objects are first on the link line. They define all symbols of the library members of the same names, so the linker
+never takes those: nothing has to be removed from the libraries.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ EVALUATOR = Path(__file__).with_name("model_evaluator.cpp")
 TOOLS = ("clang", "opt", "llc")
 
 # A file takes up to seven seconds, a link four; a machine may be slow, busy and short of memory.
-COMPILE_TIMEOUT_S = 1800.0
-LINK_TIMEOUT_S = 1800.0
+_COMPILE_TIMEOUT_S = 1800.0
+_LINK_TIMEOUT_S = 1800.0
 
-# LLVM_HAVE_TFLITE is what switches development mode on. Assertions are off in Debian's libraries, so here, too.
-# Two thirds of the time is parsing headers: -O0 would save four seconds in thirty and give a slower compiler.
+# LLVM_HAVE_TFLITE enables development mode. Assertions are off in Debian's libraries, and so here.
+# Two thirds of the time is parsing headers: -O0 would save four seconds in thirty and make a slower compiler.
 OWN_FLAGS = ("-DLLVM_HAVE_TFLITE", "-DNDEBUG", "-O2", "-ffunction-sections", "-fdata-sections", "-w")
 LINK_FLAGS = ("-fuse-ld=lld", "-Wl,--gc-sections", "-Wl,--as-needed", "-s")
 
-# LLVM's CMake generates it into the build's own folder, and no package has it. Of what it defines beyond
-# llvm-config.h, these files need nothing.
+# LLVM's CMake generates config.h in the build's own folder, and no package has it. These files need none of its
+# definitions but those of llvm-config.h.
 CONFIG_HEADER = '#include "llvm/Config/llvm-config.h"\n'
 
-# What CMake generates around the driver (llvm/cmake/modules/llvm-driver-template.cpp.in): since LLVM 17, and before.
+# The main that CMake generates for the driver (llvm/cmake/modules/llvm-driver-template.cpp.in): since LLVM 17, and
+# before.
 CLANG_MAIN = """\
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/LLVMDriver.h"
@@ -53,15 +54,15 @@ int clang_main(int argc, char **argv);
 int main(int argc, char **argv) { return clang_main(argc, argv); }
 """
 
-# The files that take longest come first, so that no processor is idle in the end.
+# The files that take longest are compiled first, so that no processor is idle in the end.
 _SLOW = ("NewPMDriver.cpp", "cc1_main.cpp", "driver.cpp", "llc.cpp", "MLRegAllocEvictAdvisor.cpp", "cc1as_main.cpp")
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
-    """A file to compile; ``tool`` is the only one that is linked with it, empty for all of them."""
+class _Unit:
+    """A file to compile; ``tool`` is the only tool that is linked with it, empty for all tools."""
 
     name: str
     tool: str
@@ -69,26 +70,26 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Object:
-    """A unit, and where its object is when it is compiled: the name says of what it was made."""
+class _Object:
+    """A unit, and the path of its compiled object, whose name identifies what it was made from."""
 
-    unit: Unit
+    unit: _Unit
     path: Path
 
 
-def list_units(source: Path, generated: Path, *, has_opt_library: bool) -> list[Unit]:
-    """List what is to be compiled of an LLVM's kept sources and of ``generated``, the slow files first.
+def list_units(source: Path, generated: Path, *, has_opt_library: bool) -> list[_Unit]:
+    """Return the files to compile of an LLVM's kept sources and of ``generated``, the slow ones first.
 
-    ``has_opt_library`` says that most of opt is in a library (libLLVMOptDriver.a, since LLVM 19).
+    ``has_opt_library``: whether most of opt is in a library (libLLVMOptDriver.a, since LLVM 19).
     """
     units = [
-        Unit("model_evaluator", "", EVALUATOR),
-        Unit("clang-main", "clang", generated / "clang-main.cpp"),
+        _Unit("model_evaluator", "", EVALUATOR),
+        _Unit("clang-main", "clang", generated / "clang-main.cpp"),
     ]
     for folder, tool in ((ANALYSIS, ""), (CODEGEN, ""), (OPT, "opt"), (LLC, "llc"), (DRIVER, "clang")):
         for path in sorted((source / folder).glob("*.cpp")):
             if tool != "opt" or not has_opt_library or path.name == "opt.cpp":
-                units.append(Unit(f"{tool}-{path.stem}" if tool else path.stem, tool, path))
+                units.append(_Unit(f"{tool}-{path.stem}" if tool else path.stem, tool, path))
     order = {name: place for place, name in enumerate(_SLOW)}
     return sorted(units, key=lambda unit: order.get(unit.source.name, len(order)))
 
@@ -109,8 +110,8 @@ def write_generated(folder: Path, source: Path) -> None:
 class Compiler:
     """The installed LLVM's clang++, with the flags and folders of a build.
 
-    ``generated`` is the folder of `write_generated`, ``objects`` is where the objects are kept. What ran under an
-    object's name is whole, so a build that failed goes on where it was.
+    ``generated`` is the folder of `write_generated`, ``objects`` the folder of the objects. A file with an object's
+    name is complete, so that a build that failed goes on from there.
     """
 
     def __init__(self, installed: Installed, generated: Path, objects: Path) -> None:
@@ -119,8 +120,8 @@ class Compiler:
         self.objects = objects
         self.flags = (*installed.compile_flags(), *OWN_FLAGS)
 
-    def objects_of(self, units: Iterable[Unit]) -> list[Object]:
-        """Name the object of each unit, by its source, the headers beside it, the LLVM and the flags.
+    def objects_of(self, units: Iterable[_Unit]) -> list[_Object]:
+        """Return each unit's object, named by a digest of its source, the headers beside it, the LLVM and the flags.
 
         Raises:
             OSError: a file cannot be read.
@@ -131,33 +132,33 @@ class Compiler:
             digest = hashlib.sha256(made_with.encode())
             for file in (unit.source, *sorted(unit.source.parent.glob("*.h"))):
                 digest.update(file.read_bytes())
-            objects.append(Object(unit, self.objects / f"{unit.name}-{digest.hexdigest()[:16]}.o"))
+            objects.append(_Object(unit, self.objects / f"{unit.name}-{digest.hexdigest()[:16]}.o"))
         return objects
 
-    def compile(self, objects: Sequence[Object], jobs: int, progress: Callable[[int, int], None]) -> int:
-        """Compile what is not there yet, ``jobs`` files at a time; give the number of files compiled.
+    def compile(self, objects: Sequence[_Object], jobs: int, progress: Callable[[int, int], None]) -> int:
+        """Compile the objects that do not exist, ``jobs`` at a time; return the number of files compiled.
 
         Raises:
-            ToolError: one failed; the others are stopped, and those that were done stay.
+            ToolError: one failed; the others are stopped, and finished ones stay.
             UsageError: the disk is full.
             OSError: an object cannot be written.
         """
         self.objects.mkdir(parents=True, exist_ok=True)
-        for left_behind in self.objects.glob("*.part"):  # of a build that was killed: the caller holds a lock
+        for left_behind in self.objects.glob("*.part"):  # left by a killed build: the caller holds a lock
             left_behind.unlink(missing_ok=True)
         missing = [item for item in objects if not item.path.exists()]
         there = len(objects) - len(missing)
         progress(there, len(objects))
-        run_all(self._compile_one, missing, jobs, lambda done: progress(there + done, len(objects)))
+        _run_all(self._compile_one, missing, jobs, lambda done: progress(there + done, len(objects)))
         return len(missing)
 
-    def _compile_one(self, item: Object, stop: threading.Event) -> None:
+    def _compile_one(self, item: _Object, stop: threading.Event) -> None:
         source = item.unit.source
         folders = ("-isystem", str(self.installed.headers), f"-I{self.generated / 'include'}")
         command = (*self.flags, *folders, "-c", str(source))
-        self._run(command, item.path, f"compile {source.name}", COMPILE_TIMEOUT_S, stop)
+        self._run(command, item.path, f"compile {source.name}", _COMPILE_TIMEOUT_S, stop)
 
-    def link(self, objects: Sequence[Object], tools: Path, jobs: int, progress: Callable[[int, int], None]) -> None:
+    def link(self, objects: Sequence[_Object], tools: Path, jobs: int, progress: Callable[[int, int], None]) -> None:
         """Link the three tools into the folder ``tools``.
 
         Raises:
@@ -173,28 +174,28 @@ class Compiler:
             own = [str(item.path) for item in objects if item.unit.tool in ("", tool)]
             folder = f"-L{self.installed.libraries}"
             command = (*LINK_FLAGS, folder, *own, *self._libraries_of(tool), *libraries, *system)
-            self._run(command, tools / tool, f"link {tool}", LINK_TIMEOUT_S, stop)
+            self._run(command, tools / tool, f"link {tool}", _LINK_TIMEOUT_S, stop)
 
         progress(0, len(TOOLS))
-        run_all(link_one, TOOLS, jobs, lambda done: progress(done, len(TOOLS)))
+        _run_all(link_one, TOOLS, jobs, lambda done: progress(done, len(TOOLS)))
 
     def _libraries_of(self, tool: str) -> tuple[str, ...]:
         folder = self.installed.libraries
         if tool == "clang":
             names = sorted(path.name.removeprefix("lib").removesuffix(".a") for path in folder.glob("libclang*.a"))
-            # They need each other in no order that a list could give.
+            # They depend on each other in cycles.
             return ("-Wl,--start-group", *(f"-l{name}" for name in names), "-Wl,--end-group")
         return ("-lLLVMOptDriver",) if tool == "opt" and has_opt_library(self.installed) else ()
 
     def _run(self, command: tuple[str, ...], output: Path, what: str, timeout: float, stop: threading.Event) -> None:
-        """Run clang++ so that ``output`` is whole or not there."""
+        """Run clang++ so that ``output`` is complete or absent."""
         part = output.with_name(f"{output.name}.{os.getpid()}.part")
         argv = (str(self.installed.clangxx), *command, "-o", str(part))
         try:
             run_tool(argv, env={**os.environ, "LC_ALL": "C"}, timeout=timeout, stop=stop)
             part.replace(output)
         except ToolError as error:
-            # lld writes to memory that is mapped to its output: where that cannot grow, it is a bus error.
+            # lld writes to memory that is mapped to its output: if the disk is full, that is a bus error.
             if "No space left on device" in error.stderr or "Bus error" in error.stderr:
                 raise disk_full(output.parent) from None
             raise ToolError((*argv[:1], what), error.returncode, self._explained(error)) from None
@@ -202,7 +203,7 @@ class Compiler:
             part.unlink(missing_ok=True)
 
     def _explained(self, error: ToolError) -> str:
-        """Put the line that says what is wrong last, where a `ToolError` shows it; with it, the LLVM."""
+        """Return stderr with the first error and LLVM's version as the last line, which a `ToolError` shows."""
         lines = [line.strip() for line in error.stderr.splitlines() if "error:" in line]
         if not lines:
             return error.stderr
@@ -210,28 +211,28 @@ class Compiler:
 
 
 def has_opt_library(installed: Installed) -> bool:
-    """Tell whether opt's own code is in a library."""
+    """Return True if opt's own code is in a library."""
     return (installed.libraries / "libLLVMOptDriver.a").exists()
 
 
 def disk_full(folder: Path) -> UsageError:
-    """Say that the disk is full, and that nothing is lost."""
+    """Return the error for a full disk, which says that nothing is lost."""
     return UsageError(
         f"{folder}: no space left on the disk; a build takes 600 MB there: make room and run the same command again,"
         " it goes on from where it was"
     )
 
 
-def run_all(
-    work: Callable[[Item, threading.Event], None],
-    items: Sequence[Item],
+def _run_all(
+    work: Callable[[_Item, threading.Event], None],
+    items: Sequence[_Item],
     jobs: int,
     progress: Callable[[int], None],
 ) -> None:
     """Call ``work`` with each item, ``jobs`` at a time; ``progress`` is called with the number done.
 
-    The event is set when one fails, or the wait is interrupted: no further item is begun, those in work should end,
-    and the first error is raised when they have.
+    If an item fails, or the wait is interrupted, the event is set: no further item is begun, running ones should end,
+    and when they have, the first error is raised.
     """
     stop = threading.Event()
     with ThreadPoolExecutor(max(1, jobs), thread_name_prefix="build") as pool:

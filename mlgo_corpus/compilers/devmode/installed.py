@@ -1,7 +1,7 @@
-"""What is installed of an LLVM, what a development-mode build needs of it, and which Debian package has that.
+"""The installed parts of an LLVM, those that a development-mode build needs, and the Debian packages that have them.
 
-llvm-config says where the libraries are. It does not say whether they are: it names libPolly.a, which is in a package
-of its own, without looking for it, and so the link would fail after a minute of compiling. `find_missing` looks.
+llvm-config prints where the libraries should be, not whether they exist: it names libPolly.a, which is in a package of
+its own, without looking for it, and so the link would fail after a minute of compiling. `find_missing` checks.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 from mlgo_corpus.compilers.process import ToolResult, run_tool
 from mlgo_corpus.errors import ToolError, UsageError
 
-# The version that the whole is known to work with comes first; the others have the same classes and options.
+# The version that this is tested with comes first; the others have the same classes and options.
 # LLVM 15 has no TFLite, only TensorFlow; LLVM 22 has no InlineSizeEstimatorAnalysis.
-MAJORS = (19, 21, 20, 18, 17, 16)
+_MAJORS = (19, 21, 20, 18, 17, 16)
 
 # llvm-config and dpkg-query answer in milliseconds, on a slow disk in seconds.
-ASK_TIMEOUT_S = 60.0
+_ASK_TIMEOUT_S = 60.0
 # A mirror may be slow; all packages of an LLVM are about 200 MB.
-INSTALL_TIMEOUT_S = 3600.0
+_INSTALL_TIMEOUT_S = 3600.0
 
-# What LLVM's libraries are linked with, by the library's name.
+# The Debian packages of the libraries that LLVM's libraries are linked with, by the library's name.
 _SYSTEM_PACKAGES = {
     "z": "zlib1g-dev",
     "zstd": "libzstd-dev",
@@ -36,7 +36,7 @@ _SYSTEM_PACKAGES = {
     "ffi": "libffi-dev",
     "edit": "libedit-dev",
 }
-# What Debian's LLVM 19 is linked with: all that can be said before llvm-config is there to ask.
+# The packages of the libraries that Debian's LLVM 19 is linked with, used when there is no llvm-config to ask.
 _USUAL_SYSTEM_PACKAGES = ("zlib1g-dev", "libzstd-dev", "libxml2-dev", "libz3-dev")
 
 _VERSION = re.compile(r"(\d+)\.\d+\.\d+")
@@ -44,7 +44,7 @@ _VERSION = re.compile(r"(\d+)\.\d+\.\d+")
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A file that is needed and not there, and its Debian package: empty where that is not known."""
+    """A file that is needed and does not exist, and its Debian package; empty if unknown."""
 
     file: str
     package: str
@@ -54,8 +54,8 @@ class Missing:
 class Installed:
     """An installed LLVM, as its llvm-config describes it.
 
-    ``version`` has numbers only (``19.1.7``). ``packages`` pairs Debian's packages with their versions; it is empty
-    where dpkg does not know them.
+    ``version`` has numbers only (``19.1.7``). ``packages`` pairs Debian's packages with their versions; it is empty if
+    dpkg does not know them.
     """
 
     llvm_config: Path
@@ -67,7 +67,7 @@ class Installed:
 
     @property
     def major(self) -> int:
-        """The number that Debian's packages have in their names."""
+        """The major version, which is in the names of Debian's packages."""
         return int(self.version.partition(".")[0])
 
     @property
@@ -77,28 +77,28 @@ class Installed:
 
     @property
     def clangxx(self) -> Path:
-        """The stock clang, for C++."""
+        """The stock clang++."""
         return self.tools / "clang++"
 
     def ask(self, *words: str) -> list[str]:
-        """Ask llvm-config, and give the words of its answer."""
+        """Run llvm-config, and return the words of its output."""
         return shlex.split(_run(str(self.llvm_config), *words).stdout.decode(errors="replace"))
 
     def compile_flags(self) -> tuple[str, ...]:
-        """Give the flags that the libraries' headers want, without folders of headers."""
+        """Return the flags that the libraries' headers need, without folders of headers."""
         flags = [flag for flag in self.ask("--cxxflags") if not flag.startswith("-I")]
         if self.ask("--has-rtti") != ["YES"]:
             flags.append("-fno-rtti")
         return tuple(flags)
 
     def find_missing(self) -> tuple[Missing, ...]:
-        """List what a build needs and does not find."""
+        """Return the files that a build needs and does not find."""
         gone = [Missing(str(file), package) for file, package in self._needed() if not file.exists()]
-        # The driver knows where the linker looks; without one, or without the libraries, there is nothing to ask.
+        # Only the driver knows where the linker looks, and only llvm-config with the libraries knows what it needs.
         if not gone:
             gone = [Missing(file, package) for file, package in self._missing_system_libraries()]
         elif not self._extensions.exists():
-            # What else is needed is known only when these are there; installing twice is worse than what is usual.
+            # The rest is known only when these exist; to avoid installing twice, add the usual packages.
             others = (_version_packages(self.major)[-1], *_USUAL_SYSTEM_PACKAGES)
             there = dict(_package_versions(others))
             gone += [Missing("", package) for package in others if package not in there]
@@ -106,7 +106,7 @@ class Installed:
 
     @property
     def _extensions(self) -> Path:
-        """What LLVM's CMake writes into this file is linked into opt and clang besides LLVM itself."""
+        """The file in which LLVM's CMake lists the extensions that are linked into opt and clang."""
         return self.headers / "llvm" / "Support" / "Extension.def"
 
     def _needed(self) -> list[tuple[Path, str]]:
@@ -128,7 +128,7 @@ class Installed:
         for word in self.ask("--link-static", "--system-libs"):
             if word.startswith("-l"):
                 name = word[2:]
-                # Of the C library's parts, such as librt, new versions have the .a alone.
+                # New C libraries have some parts, such as librt, as .a only.
                 found = self._linker_finds(f"lib{name}.so") or self._linker_finds(f"lib{name}.a")
             else:
                 name = Path(word).name.removeprefix("lib").partition(".")[0]
@@ -138,60 +138,60 @@ class Installed:
         return gone
 
     def _linker_finds(self, file: str) -> bool:
-        # clang gives a bare name back when there is no such file.
+        # clang prints the bare name if there is no such file.
         answer = _run(str(self.clangxx), f"-print-file-name={file}").stdout.decode(errors="replace").strip()
         return Path(answer).is_file()
 
 
 def look(llvm_config: str | None) -> tuple[Installed | None, tuple[Missing, ...]]:
-    """Find an LLVM and what is missing of it; None where there is no LLVM of a version that can be used.
+    """Find an LLVM and its missing files; None instead of the LLVM if no usable version is installed.
 
-    Without a name, it is the first of `MAJORS` of which nothing is missing, else the first that is there at all.
+    Without a name, use the first of `_MAJORS` of which nothing is missing, else the first that is installed.
 
     Raises:
-        UsageError: there is no such program, or its LLVM's version is none of `MAJORS`.
-        ToolError: it failed.
+        UsageError: there is no such program, or its LLVM's version is not one of `_MAJORS`.
+        ToolError: the program failed.
     """
     first: tuple[Installed, tuple[Missing, ...]] | None = None
     for program in _iter_llvm_configs(llvm_config):
-        installed = read_installed(program)
-        if installed.major not in MAJORS:
+        installed = _read_installed(program)
+        if installed.major not in _MAJORS:
             if llvm_config is None:
                 continue
             raise UsageError(
-                f"{llvm_config} is LLVM {installed.version}, expected {min(MAJORS)} to {max(MAJORS)}:"
+                f"{llvm_config} is LLVM {installed.version}, expected {min(_MAJORS)} to {max(_MAJORS)}:"
                 " others have no development mode that can be built from their libraries"
             )
         missing = installed.find_missing()
         first = first or (installed, missing)
         if not missing:
             return installed, missing
-    return first or (None, missing_of_everything(_major_of_name(llvm_config)))
+    return first or (None, _missing_of_everything(_major_of_name(llvm_config)))
 
 
 def _iter_llvm_configs(name: str | None) -> list[Path]:
-    names = [name] if name is not None else [*(f"llvm-config-{major}" for major in MAJORS), "llvm-config"]
+    names = [name] if name is not None else [*(f"llvm-config-{major}" for major in _MAJORS), "llvm-config"]
     return [Path(path) for path in map(shutil.which, names) if path is not None]
 
 
 def _major_of_name(name: str | None) -> int:
-    """Give the version whose packages bring this llvm-config."""
+    """Return the major version whose packages have this llvm-config."""
     if name is None:
-        return MAJORS[0]
+        return _MAJORS[0]
     named = re.fullmatch(r"llvm-config-(\d+)", name)
-    if named is None or int(named[1]) not in MAJORS:
-        raise UsageError(f"no program {name}; name another --llvm-config, such as llvm-config-{MAJORS[0]}")
+    if named is None or int(named[1]) not in _MAJORS:
+        raise UsageError(f"no program {name}; name another `llvm_config`, such as llvm-config-{_MAJORS[0]}")
     return int(named[1])
 
 
-def read_installed(llvm_config: Path) -> Installed:
-    """Ask an llvm-config what it belongs to.
+def _read_installed(llvm_config: Path) -> Installed:
+    """Return the installed LLVM that an llvm-config describes.
 
     Raises:
-        UsageError: it is no llvm-config.
-        ToolError: it failed.
+        UsageError: the program is not an llvm-config.
+        ToolError: the program failed.
     """
-    # All at once: each question is a process.
+    # All in one process.
     words = ("--version", "--bindir", "--libdir", "--includedir")
     lines = _run(str(llvm_config), *words).stdout.decode(errors="replace").splitlines()
     version = _VERSION.match(lines[0]) if len(lines) == len(words) else None
@@ -202,63 +202,64 @@ def read_installed(llvm_config: Path) -> Installed:
     return Installed(llvm_config, version[0], tools, libraries, headers, packages)
 
 
-def missing_of_everything(major: int) -> tuple[Missing, ...]:
-    """List what a build needs where there is nothing yet."""
+def _missing_of_everything(major: int) -> tuple[Missing, ...]:
+    """Return what a build needs if nothing is installed."""
     packages = (*_version_packages(major), *_USUAL_SYSTEM_PACKAGES)
     return (Missing(f"llvm-config-{major}", packages[2]), *(Missing("", package) for package in packages))
 
 
 def package_names(missing: Sequence[Missing]) -> list[str]:
-    """List the packages, each once, in the order they were met."""
+    """Return the packages, each once, in order of appearance."""
     return list(dict.fromkeys(item.package for item in missing if item.package))
 
 
 def missing_error(what: str, missing: Sequence[Missing]) -> UsageError:
-    """Say in one line what is missing, and how to get it on this machine; ``what`` is who needs it."""
+    """Return an error about missing files, with how to get them on this machine; ``what`` begins the message."""
     files = [item for item in missing if item.file]
     if shutil.which("apt-get") is None:
         named = ", ".join(f"{item.file} (Debian's {item.package or 'package is not known'})" for item in files)
         return UsageError(
             f"{what}: missing {named}; there is no apt-get here: install LLVM's and clang's static libraries and"
-            " headers another way, and give LLVM's sources with --llvm-source DIR"
+            " headers another way, and name a folder of LLVM's sources: `llvm_source` DIR"
         )
     named = ", ".join(Path(item.file).name for item in files)
     packages = package_names(missing)
     if unknown := [item.file for item in files if not item.package]:
         return UsageError(f"{what}: missing {named}; no package is known to have {', '.join(unknown)}: install it")
-    return UsageError(f"{what}: missing {named}; apt-get install {' '.join(packages)}, or add --install")
+    return UsageError(f"{what}: missing {named}; apt-get install {' '.join(packages)}, or add `install`")
 
 
 def install_packages(packages: Sequence[str]) -> None:
-    """Install Debian packages, as root or with sudo that asks nothing.
+    """Install Debian packages, as root or with sudo without a password.
 
     Raises:
         UsageError: there is no apt-get, or neither root nor sudo.
         ToolError: apt-get failed.
     """
     if shutil.which("apt-get") is None:
-        raise UsageError(f"--install needs apt-get, which is not here; install {' '.join(packages)} another way")
+        message = f"needs apt-get, which is not installed; install {' '.join(packages)} another way"
+        raise UsageError(message, option="install")
     root: tuple[str, ...] = ()
     if os.geteuid() != 0:
         if shutil.which("sudo") is None:
-            raise UsageError(f"--install needs root or sudo; as root: apt-get install {' '.join(packages)}")
+            raise UsageError(f"needs root or sudo; as root: apt-get install {' '.join(packages)}", option="install")
         root = ("sudo", "-n")
-    # sudo does not pass the environment on.
+    # sudo does not pass on the environment.
     apt = (*root, "env", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive", "apt-get")
     try:
-        run_tool((*apt, "update"), timeout=INSTALL_TIMEOUT_S)
+        run_tool((*apt, "update"), timeout=_INSTALL_TIMEOUT_S)
     except ToolError as error:
-        update_error: ToolError | None = error  # maybe of a source that is not needed: the next call tells
+        update_error: ToolError | None = error  # perhaps only a source that is not needed: the next call shows it
     else:
         update_error = None
     try:
-        run_tool((*apt, "install", "-y", "--no-install-recommends", *packages), timeout=INSTALL_TIMEOUT_S)
+        run_tool((*apt, "install", "-y", "--no-install-recommends", *packages), timeout=_INSTALL_TIMEOUT_S)
     except ToolError as error:
         raise error from update_error
 
 
 def source_package(installed: Installed) -> tuple[str, str]:
-    """Give the name and the version of the Debian source package that the installed LLVM was built from.
+    """Return the name and the version of the Debian source package that the installed LLVM was built from.
 
     Raises:
         UsageError: dpkg does not know the LLVM.
@@ -269,7 +270,7 @@ def source_package(installed: Installed) -> tuple[str, str]:
     except ToolError:
         raise UsageError(
             f"LLVM {installed.version} is not Debian's {development}, so apt has no sources of it:"
-            " give them with --llvm-source DIR"
+            " name a folder: `llvm_source` DIR"
         ) from None
     name, _, version = answer.decode().strip().partition(" ")
     return name, version
@@ -286,14 +287,14 @@ def _version_packages(major: int) -> tuple[str, str, str, str, str]:
 
 
 def _package_versions(packages: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Ask dpkg; what is not installed is left out."""
+    """Return the versions of those packages that dpkg knows as installed."""
     if shutil.which("dpkg-query") is None:
         return ()
     argv = ("dpkg-query", "-W", "-f", "${db:Status-Status} ${binary:Package} ${Version}\n", *packages)
     try:
         answer = _run(*argv).stdout
     except ToolError:
-        # It also fails when it does not know one of them; one by one says which it knows.
+        # It also fails if it does not know one of them; ask for each to find those that it knows.
         if len(packages) == 1:
             return ()
         return tuple(pair for package in packages for pair in _package_versions((package,)))
@@ -302,4 +303,4 @@ def _package_versions(packages: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def _run(*argv: str) -> ToolResult:
-    return run_tool(argv, env={**os.environ, "LC_ALL": "C"}, timeout=ASK_TIMEOUT_S)
+    return run_tool(argv, env={**os.environ, "LC_ALL": "C"}, timeout=_ASK_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Check that a development-mode clang, opt and llc do what they are for, on a few lines of C."""
+"""Check that a development-mode clang, opt and llc work, on a few lines of C."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mlgo_corpus.formats.logs.events import LogReader, Observation
 from mlgo_corpus.formats.logs.tasks import TASKS, Task, for_clang
 
 # Each of the probe's programs takes a tenth of a second.
-PROBE_TIMEOUT_S = 120.0
+_PROBE_TIMEOUT_S = 120.0
 
 INLINING, EVICTION, PRIORITY = TASKS
 
@@ -23,21 +23,21 @@ _ESTIMATE = re.compile(r"^\[InlineSizeEstimatorAnalysis\] size estimate for .*: 
 
 
 def probe_tools(tools: Path, *, version: str, stock_clang: Path, scratch: Path) -> Mapping[str, int]:
-    """Compile a few lines with each training log; give the number of observations by tool and log.
+    """Compile a few lines with each training log; return the number of observations by tool and log.
 
-    ``tools`` is the folder of clang, opt and llc, ``version`` the LLVM they should be, ``stock_clang`` the clang of
-    the same LLVM, whose object theirs must equal: logging the default heuristics' decisions changes none of them. In
-    the folder ``scratch`` files are made.
+    ``tools`` is the folder of clang, opt and llc, ``version`` the LLVM version they must have, ``stock_clang`` the
+    clang of the same LLVM, whose object theirs must equal: logging the default heuristics' decisions changes none of
+    them. Files are made in the folder ``scratch``.
 
     Raises:
-        ToolError: a tool failed, or did something else.
+        ToolError: a tool failed, or its output is wrong.
         OSError: ``scratch`` cannot be used.
     """
     probe = _Probe(tools, scratch)
     for tool in ("clang", "opt", "llc"):
         if version not in probe.run(tool, "--version").stdout.decode(errors="replace"):
             raise probe.wrong(tool, f"expected LLVM {version}, --version names another")
-    # There is something to inline, and more values live at a time than there are registers.
+    # The file has calls to inline, and more values live at a time than there are registers.
     shutil.copyfile(PROBE_DATA / "probe.c", scratch / "probe.c")
     found = probe.clang_logs(stock_clang)
     probe.run("clang", "-O2", "-c", "probe.c", "-emit-llvm", "-Xclang", "-disable-llvm-passes", "-o", "probe.bc")
@@ -52,7 +52,7 @@ def probe_tools(tools: Path, *, version: str, stock_clang: Path, scratch: Path) 
 
 
 class _Probe:
-    """Runs the tools in a folder, on what is in it."""
+    """Runs the tools in a folder, on its files."""
 
     def __init__(self, tools: Path, folder: Path) -> None:
         self.tools = tools.absolute()
@@ -61,7 +61,7 @@ class _Probe:
     def run(self, tool: str, *words: str) -> ToolResult:
         environment = {**os.environ, "LC_ALL": "C"}
         argv = (str(self.tools / tool), *words)
-        return run_tool(argv, cwd=self.folder, env=environment, timeout=PROBE_TIMEOUT_S)
+        return run_tool(argv, cwd=self.folder, env=environment, timeout=_PROBE_TIMEOUT_S)
 
     def wrong(self, tool: str, what: str) -> ToolError:
         return ToolError((str(self.tools / tool),), 0, f"probe: {what}")
@@ -69,7 +69,7 @@ class _Probe:
     def clang_logs(self, stock_clang: Path) -> dict[str, int]:
         """Compile once for each log; compare the objects with the stock clang's."""
         command = ("-O2", "-c", "probe.c", "-o")
-        run_tool((str(stock_clang), *command, "stock.o"), cwd=self.folder, timeout=PROBE_TIMEOUT_S)
+        run_tool((str(stock_clang), *command, "stock.o"), cwd=self.folder, timeout=_PROBE_TIMEOUT_S)
         stock = (self.folder / "stock.o").read_bytes()
         found = {}
         for task in TASKS:
@@ -96,7 +96,7 @@ class _Probe:
         return count
 
     def vectors(self) -> int:
-        """Let opt write the IR2Native vector of each function; count them."""
+        """Have opt write the IR2Native vector of each function; return their number."""
         done = self.run(
             "opt",
             "-passes=function(print<inliner-size-estimator>)",

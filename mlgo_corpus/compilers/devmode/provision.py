@@ -1,7 +1,7 @@
 """Get the needed files of LLVM's sources into a cache: from apt, from a tarball, or from a tree.
 
-In the cache a folder of sources gets its name when it is whole, with a note of where they came from. The tarball that
-apt fetched is removed then: 2 MB of its 164 are needed.
+In the cache, a folder of sources gets its name when it is complete, with a note of where they came from. The tarball
+that apt fetched is removed then: 2 MB of its 164 are needed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from mlgo_corpus.compilers.devmode.record import ALREADY_THERE, Record, Request,
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.scratch import scratch_folder
 
-SOURCE_NAME = "source.json"
+_SOURCE_NAME = "source.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """The kept files of LLVM's sources, and where they came from.
 
-    ``origin`` has ``files_sha256``, and either ``path`` (of a tree), or ``file`` and ``sha256`` (of a tarball), and
-    for Debian's also ``package`` and ``version``.
+    ``origin`` has ``files_sha256``, and either ``path`` (of a tree), or ``file`` and ``sha256`` (of a tarball);
+    Debian's also has ``package`` and ``version``.
     """
 
     folder: Path
@@ -36,7 +36,7 @@ class Source:
 
 
 def provide_source(request: Request, record: Record, installed: Installed, work: Path) -> Source:
-    """Get the sources that fit an installed LLVM into the folder ``work``, whose lock is held.
+    """Get the sources of an installed LLVM into the folder ``work``, whose lock is held.
 
     Raises:
         UsageError: there are none, or they do not fit.
@@ -50,7 +50,8 @@ def provide_source(request: Request, record: Record, installed: Installed, work:
     if given.is_dir():
         return _copied(given, record, installed, work)
     if not given.is_file():
-        raise UsageError(f"{given}: no such file or folder; --llvm-source is a tree of LLVM's sources, or a tarball")
+        message = "no such file or folder; expected a tree of LLVM's sources, or a tarball"
+        raise UsageError(message, option="llvm_source", value=given)
     with record.phase("sources") as detail:
         origin = {"file": given.name, "sha256": apt.sha256_of(given)}
         detail.append(given.name)
@@ -58,7 +59,7 @@ def provide_source(request: Request, record: Record, installed: Installed, work:
 
 
 def is_made_of(origin: Mapping[str, str], llvm_source: Path | None) -> bool:
-    """Tell whether the sources that ``origin`` describes are the ones asked for; without any, all are.
+    """Return True if ``origin`` describes the sources in ``llvm_source``; without the latter, any are right.
 
     Raises:
         OSError: the sources cannot be read.
@@ -67,7 +68,7 @@ def is_made_of(origin: Mapping[str, str], llvm_source: Path | None) -> bool:
         return True
     if llvm_source.is_file():
         return origin.get("sha256") == apt.sha256_of(llvm_source)
-    # The files themselves, and not their path: a tree may be edited.
+    # Compare the files, not their path: a tree may be edited.
     with scratch_folder() as scratch:
         sources.copy_tree(llvm_source, scratch)
         return origin.get("files_sha256") == sources.digest_files(scratch)
@@ -75,9 +76,9 @@ def is_made_of(origin: Mapping[str, str], llvm_source: Path | None) -> bool:
 
 @contextmanager
 def part_folder(part: Path) -> Iterator[Path]:
-    """Give an empty folder, for what is not whole; what is left of it in the end is removed.
+    """Yield an empty folder for incomplete files; remove what is left of it in the end.
 
-    Whoever uses it holds a lock, so what is there before was left by a build that was killed.
+    The caller holds a lock, so that an existing folder was left by a killed build.
     """
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
@@ -123,7 +124,7 @@ def _unpacked(
         found = _find(folder)
         if found is not None:
             detail.append(ALREADY_THERE)
-            # The same archive may have another name by now.
+            # The same archive may have another name now.
             return Source(folder, {**found.origin, **origin})
         with part_folder(folder.with_name("source.part")) as part:
             kept = sources.unpack(archive, part, request.counter("unpack"))
@@ -138,16 +139,16 @@ def _check(part: Path, name: Path, installed: Installed) -> None:
 
 def _keep(part: Path, folder: Path, origin: Mapping[str, str]) -> Source:
     origin = {**origin, "files_sha256": sources.digest_files(part)}
-    (part / SOURCE_NAME).write_text(json.dumps(origin), encoding="utf-8")
+    (part / _SOURCE_NAME).write_text(json.dumps(origin), encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     part.rename(folder)
     return Source(folder, origin)
 
 
 def _find(folder: Path) -> Source | None:
-    """Find sources that are whole and as they were."""
+    """Return the sources in a folder if they are complete and unchanged."""
     try:
-        origin = json.loads((folder / SOURCE_NAME).read_bytes())
+        origin = json.loads((folder / _SOURCE_NAME).read_bytes())
         return Source(folder, origin) if origin["files_sha256"] == sources.digest_files(folder) else None
     except (OSError, ValueError, LookupError, TypeError):
         return None

@@ -1,4 +1,4 @@
-"""What was asked of a build, and what it did: shared by its parts."""
+"""The request and the record of a build, shared by its parts."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ PHASES = ("look", "packages", "wait", "sources", "unpack", "compile", "link", "p
 
 ALREADY_THERE = "already there"
 
-# Called with the phase, and how much of it is done and to be done: things, or bytes in "sources" and "unpack".
+# Called with the phase, the amount done and the total: items, or bytes in "sources" and "unpack".
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A part of a build, the seconds it took, and what there is to say of it (``17 files``)."""
+    """A part of a build, the seconds it took, and a detail (``17 files``)."""
 
     name: str
     seconds: float
@@ -27,7 +27,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked for, as in `mlgo_corpus.compilers.devmode.build.build_devmode`; paths are absolute."""
+    """The arguments of `mlgo_corpus.compilers.devmode.build.build_devmode`, with absolute paths."""
 
     llvm_config: str | None
     llvm_source: Path | None
@@ -38,13 +38,13 @@ class Request:
     progress: Progress
 
     def counter(self, phase: str) -> Callable[[int, int], None]:
-        """Give the function that a phase tells its progress."""
+        """Return the function that reports the progress of a phase."""
         return lambda done, total: self.progress(phase, done, total)
 
 
 @dataclass(slots=True)
 class Record:
-    """Measures the phases as they pass."""
+    """Measures the phases of a build."""
 
     begin: float = field(default_factory=time.monotonic)
     phases: list[Phase] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Record:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[list[str]]:
-        """Measure a phase; the block puts into the list what there is to say of it."""
+        """Measure a phase; yield a list to which the block adds details."""
         begin = time.monotonic()
         detail: list[str] = []
         yield detail
@@ -60,5 +60,5 @@ class Record:
 
 
 def count(number: int, thing: str) -> str:
-    """Write ``1 file`` or ``2 files``."""
+    """Return ``1 file`` or ``2 files``."""
     return f"{number} {thing}{'' if number == 1 else 's'}"

@@ -1,8 +1,8 @@
-"""The few files of LLVM's sources that development mode is in, out of a tarball or a tree.
+"""The few files of LLVM's sources that implement development mode, taken from a tarball or a tree.
 
-LLVM's code for development mode stands in files that test ``LLVM_HAVE_TFLITE`` (``lib/Analysis``, ``lib/CodeGen``).
-They are compiled anew, with the headers beside them, and with the ``main`` of clang, opt and llc: about 40 of the
-160 000 files of a source package are kept.
+LLVM's code for development mode is in files that test ``LLVM_HAVE_TFLITE`` (``lib/Analysis``, ``lib/CodeGen``). They
+are compiled anew, with the headers beside them, and with the ``main`` of clang, opt and llc: about 40 of the 160 000
+files of a source package are kept.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from typing import IO, cast
 
 from mlgo_corpus.errors import FormatError, UsageError
 
-CONDITION = b"LLVM_HAVE_TFLITE"
+_CONDITION = b"LLVM_HAVE_TFLITE"
 
 ANALYSIS = "llvm/lib/Analysis"
 CODEGEN = "llvm/lib/CodeGen"
 OPT = "llvm/tools/opt"
 LLC = "llvm/tools/llc"
 DRIVER = "clang/tools/driver"
-FOLDERS = (ANALYSIS, CODEGEN, OPT, LLC, DRIVER)
+_FOLDERS = (ANALYSIS, CODEGEN, OPT, LLC, DRIVER)
 
-# Where the version stands: since LLVM 19, and before.
-VERSION_FILES = ("cmake/Modules/LLVMVersion.cmake", "llvm/CMakeLists.txt")
+# The files with LLVM's version: since LLVM 19, and before.
+_VERSION_FILES = ("cmake/Modules/LLVMVersion.cmake", "llvm/CMakeLists.txt")
 
-# LLVM's own TFModelEvaluator, which model_evaluator.cpp stands for.
-REPLACED = "TFLiteUtils.cpp"
+# LLVM's own TFModelEvaluator, which model_evaluator.cpp replaces.
+_REPLACED = "TFLiteUtils.cpp"
 
-# Without one of these it is another LLVM than those that the rest is written for (LLVM 16 to 21).
+# Files of the supported LLVMs (16 to 21); other LLVMs lack one of them.
 REQUIRED = (
     f"{ANALYSIS}/DevelopmentModeInlineAdvisor.cpp",
     f"{ANALYSIS}/InlineSizeEstimatorAnalysis.cpp",
@@ -49,43 +49,43 @@ REQUIRED = (
     f"{DRIVER}/cc1_main.cpp",
 )
 
-# LLVM's largest source file has 4 MB.
+# LLVM's largest source file is 4 MB.
 MAX_FILE_BYTES = 32 << 20
 
 _XZ_MAGIC = b"\xfd7zXZ\0"
 _GZIP_MAGIC = b"\x1f\x8b"
 
-# tarfile remembers every member unless told to forget; a source package has 160 000.
+# tarfile keeps every member in memory unless its list is cleared; a source package has 160 000.
 _MEMBERS_REMEMBERED = 4096
 _CHUNK = 1 << 20
 
 
 def is_wanted(path: str) -> bool:
-    """Tell whether a file, named as in LLVM's tree, may be needed: by its name only."""
+    """Return True if a file may be needed, judged by its name in LLVM's tree only."""
     folder, _, name = path.rpartition("/")
-    return path in VERSION_FILES or (folder in FOLDERS and name.endswith((".cpp", ".h", ".def")))
+    return path in _VERSION_FILES or (folder in _FOLDERS and name.endswith((".cpp", ".h", ".def")))
 
 
 def is_kept(path: str, data: bytes) -> bool:
-    """Tell whether a wanted file is needed: of LLVM's libraries, only what tests the condition, and headers."""
+    """Return True if a wanted file is needed: of LLVM's libraries, only files that test the condition, and headers."""
     folder, _, name = path.rpartition("/")
     if folder not in (ANALYSIS, CODEGEN) or not name.endswith(".cpp"):
         return True
-    return CONDITION in data and name != REPLACED
+    return _CONDITION in data and name != _REPLACED
 
 
 def unpack(archive: Path, target: Path, progress: Callable[[int, int], None]) -> int:
-    """Write the needed files of an LLVM tree's tarball (.tar.xz, .tar.gz, .tar) under ``target``; give their number.
+    """Write the needed files of an LLVM tree's tarball (.tar.xz, .tar.gz, .tar) under ``target``; return their number.
 
-    Only regular files with the very names that are wanted are written, so nothing lands elsewhere. ``progress`` is
-    called with the bytes read of the archive, and of all.
+    Only regular files with exactly the names wanted are written, so that none is written elsewhere. ``progress`` is
+    called with the bytes read of the archive, and their total.
 
     Raises:
-        FormatError: it is not such an archive, or not a whole one.
-        OSError: it cannot be read, or ``target`` not be written.
+        FormatError: it is not such an archive, or is incomplete.
+        OSError: it cannot be read, or ``target`` cannot be written.
     """
     kept = 0
-    # Without a buffer, its position is also that of a child that reads it.
+    # Unbuffered, so that its position is also that of a child process that reads it.
     with archive.open("rb", buffering=0) as file:
         total = archive.stat().st_size
         try:
@@ -94,20 +94,20 @@ def unpack(archive: Path, target: Path, progress: Callable[[int, int], None]) ->
                     kept += _write(target, path, data)
         except (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
             raise FormatError(
-                f"not a whole .tar.xz or .tar.gz of LLVM's sources: {error or 'it ends early'}", path=archive
+                f"not a complete .tar.xz or .tar.gz of LLVM's sources: {error or 'it ends early'}", path=archive
             ) from None
     progress(total, total)
     return kept
 
 
 def copy_tree(tree: Path, target: Path) -> int:
-    """Copy the needed files of an LLVM tree to ``target``; give their number.
+    """Copy the needed files of an LLVM tree to ``target``; return their number.
 
     Raises:
         OSError: a file cannot be read or written.
     """
     kept = 0
-    for path in (*VERSION_FILES, *(f"{folder}/*" for folder in FOLDERS)):
+    for path in (*_VERSION_FILES, *(f"{folder}/*" for folder in _FOLDERS)):
         for file in sorted(tree.glob(path)):
             name = file.relative_to(tree).as_posix()
             if is_wanted(name) and file.is_file():
@@ -115,54 +115,54 @@ def copy_tree(tree: Path, target: Path) -> int:
     return kept
 
 
-def read_version(folder: Path, name: Path) -> str:
-    """Read LLVM's version from what was kept of a tree; ``name`` is what to call it.
+def _read_version(folder: Path, name: Path) -> str:
+    """Return LLVM's version from the kept files of a tree; ``name`` is the tree's name for errors.
 
     Raises:
-        UsageError: it does not say.
+        UsageError: they do not have it.
     """
-    for path in VERSION_FILES:
+    for path in _VERSION_FILES:
         with suppress(OSError):
             version = parse_version((folder / path).read_text(encoding="utf-8", errors="replace"))
             if version is not None:
                 return version
     raise UsageError(
-        f"{name}: no LLVM sources: expected LLVM's version in {VERSION_FILES[0]} or {VERSION_FILES[1]}:"
-        " give the folder that holds llvm and clang, or a tarball of it"
+        f"{name}: not LLVM's sources: expected LLVM's version in {_VERSION_FILES[0]} or {_VERSION_FILES[1]}:"
+        " name the folder that holds llvm and clang, or a tarball of it"
     )
 
 
 def parse_version(text: str) -> str | None:
-    """Find LLVM's version in one of `VERSION_FILES`."""
+    """Return LLVM's version from the text of one of `_VERSION_FILES`; None if it has none."""
     found = dict(re.findall(r"set\(LLVM_VERSION_(MAJOR|MINOR|PATCH) (\d+)\)", text))
     numbers = [found.get(part) for part in ("MAJOR", "MINOR", "PATCH")]
     return ".".join(number for number in numbers if number) if all(numbers) else None
 
 
 def check_sources(folder: Path, name: Path, *, version: str, llvm_config: str) -> None:
-    """Check that what was kept of a tree has the version of the libraries, and all that is needed.
+    """Check that the kept files of a tree have the version of the libraries, and that none is missing.
 
     Raises:
-        UsageError: it has another version, or files are missing.
+        UsageError: they have another version, or some are missing.
     """
-    found = read_version(folder, name)
+    found = _read_version(folder, name)
     if found != version:
         raise UsageError(
             f"{name}: the sources are LLVM {found}, {llvm_config} is LLVM {version}:"
-            " give sources of that version, or name another --llvm-config"
+            " name sources of that version, or another `llvm_config`"
         )
     missing = [path for path in REQUIRED if not (folder / path).is_file()]
     if missing:
         raise UsageError(
-            f"{name}: LLVM {found} cannot be built here: no {', '.join(missing)} that tests {CONDITION.decode()},"
+            f"{name}: LLVM {found} cannot be built here: no {', '.join(missing)} that tests {_CONDITION.decode()},"
             " which LLVM 16 to 21 have"
         )
 
 
 def digest_files(folder: Path) -> str:
-    """Give one sha256 for the names and contents of all files that were kept of a tree."""
+    """Return one sha256 of the names and contents of all kept files of a tree."""
     digest = hashlib.sha256()
-    for path in (*VERSION_FILES, *(f"{folder}/*" for folder in FOLDERS)):
+    for path in (*_VERSION_FILES, *(f"{folder}/*" for folder in _FOLDERS)):
         for file in sorted(folder.glob(path)):
             name = file.relative_to(folder).as_posix()
             digest.update(f"{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
@@ -180,8 +180,8 @@ def _write(target: Path, path: str, data: bytes) -> int:
 
 def _iter_wanted(stream: IO[bytes], progress: Callable[[], None]) -> Iterator[tuple[str, bytes]]:
     """Yield the wanted files of a tar stream, in its order; read no further than is needed."""
-    left = {*FOLDERS}
-    tops = {folder.partition("/")[0] for folder in FOLDERS} | {"cmake"}
+    left = {*_FOLDERS}
+    tops = {folder.partition("/")[0] for folder in _FOLDERS} | {"cmake"}
     version_found = False
     with tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK) as tar:
         for number, member in enumerate(tar):
@@ -190,7 +190,7 @@ def _iter_wanted(stream: IO[bytes], progress: Callable[[], None]) -> Iterator[tu
                 progress()
             path = _path_in_tree(member.name)
             if not left and version_found and path.partition("/")[0] not in tops:
-                return  # a tarball of a tree keeps a folder together, so nothing wanted follows
+                return  # a tarball of a tree keeps folders together, so nothing wanted follows
             if not is_wanted(path) or not member.isreg():
                 continue
             if member.size > MAX_FILE_BYTES:
@@ -198,15 +198,15 @@ def _iter_wanted(stream: IO[bytes], progress: Callable[[], None]) -> Iterator[tu
             content = tar.extractfile(member)
             if content is not None:
                 left.discard(path.rpartition("/")[0])
-                version_found |= path in VERSION_FILES
+                version_found |= path in _VERSION_FILES
                 yield path, content.read()
-    # tarfile is content with a stream that ends between two members; what decompresses it is not.
+    # tarfile accepts a stream that ends between two members; reading to the end lets the decompressor raise.
     while stream.read(_CHUNK):
         pass
 
 
 def _path_in_tree(name: str) -> str:
-    """Take off the one folder that tarballs of a tree have around it; keep whatever else is in the name."""
+    """Remove the folder that a tarball has around the tree, if any; keep the rest of the name."""
     parts = PurePosixPath(name).parts
     if parts and parts[0] not in ("llvm", "clang", "cmake"):
         parts = parts[1:]
@@ -215,7 +215,7 @@ def _path_in_tree(name: str) -> str:
 
 @contextmanager
 def _decompressed(file: IO[bytes]) -> Iterator[IO[bytes]]:
-    """Give an archive's contents as a stream; what is wrong with the compression is raised when it was all read."""
+    """Yield an archive's contents as a stream; errors of the compression are raised when all of it was read."""
     magic = file.read(len(_XZ_MAGIC))
     file.seek(0)
     xz = shutil.which("xz")
@@ -244,16 +244,16 @@ def _piped(xz: str, file: IO[bytes]) -> Iterator[IO[bytes]]:
     )
     stream, errors = process.stdout, process.stderr
     if stream is None or errors is None:
-        raise ValueError("no pipes")  # for the type checker: they were asked for
+        raise ValueError("no pipes")  # for the type checker: they were requested
     try:
         try:
             yield stream
         except tarfile.TarError as error:
-            # What xz says is the cause, if it failed, and then it ends at once.
+            # If xz failed, its error is the cause, and it ends at once.
             if stream.read(1) == b"" and process.wait() != 0:
                 raise lzma.LZMAError(_last_line(errors)) from error
             raise
-        # Nothing is left where all was read; else the reader had enough, and xz is about to write more.
+        # If all was read, nothing is left; else the reader stopped early, and xz is about to write more.
         if stream.read(1) == b"" and process.wait() != 0:
             raise lzma.LZMAError(_last_line(errors))
     finally:

@@ -473,7 +473,7 @@ def test_what_is_read_and_what_is_no_file_is_never_written_over(tmp_path: Path) 
     convert_logs(real_logs("regalloc-priority")[:1], dataset)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     for name in before:
-        with pytest.raises(UsageError, match=f"{name}: is what is to be read, or a part of it; name another output"):
+        with pytest.raises(UsageError, match=f"{name}: is an input, or a part of one; name another output"):
             export_tfrecord(dataset, tmp_path / name, force=True)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     os.mkfifo(tmp_path / "fifo")

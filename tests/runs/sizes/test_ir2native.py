@@ -624,7 +624,7 @@ def toolchain(name: str, major: int, *, opt: bool = True) -> Toolchain:
         ((), None, "no clang found that has an opt of its version: install clang-22 and llvm-22 (zig's clang"),
         ((toolchain("zig", 20, opt=False),), None, "has an opt of its version: install clang-20 and llvm-20 (zig's"),
         ((toolchain("zig", 20, opt=False),), 19, "has an opt of its version: install clang-19 and llvm-19 (zig's"),
-        ((toolchain("a", 19),), 22, "made by LLVM 22, and opt is here only for 19: install llvm-22 and clang-22"),
+        ((toolchain("a", 19),), 22, "made by LLVM 22, and opt is installed only for 19: install llvm-22 and clang-22"),
     ],
 )
 def test_no_opt_no_table(
@@ -641,9 +641,7 @@ def test_the_optimiser_that_suits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_optimiser(None, producer=20).driver == ("new",)
     assert choose_optimiser(None, producer=None).driver == ("new",)
     monkeypatch.setattr(choice, "probe_compiler", lambda *_, **__: toolchain("zig", 20, opt=False))
-    with pytest.raises(
-        UsageError, match=r"^--compiler zig: there is no opt of LLVM 20.1.0 for it: install clang-20 and"
-    ):
+    with pytest.raises(UsageError, match=r"^compiler zig: there is no opt of LLVM 20.1.0 for it: install clang-20 and"):
         choose_optimiser("zig", producer=None)
     monkeypatch.setenv("MLGO_CORPUS_COMPILER", "zig")
     with pytest.raises(UsageError, match=r"^MLGO_CORPUS_COMPILER=zig: there is no opt of LLVM 20.1.0"):

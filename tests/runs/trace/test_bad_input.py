@@ -613,7 +613,7 @@ def test_a_policy_that_cannot_be_ended_takes_its_worker_along(
 
 def test_a_policy_that_is_never_made(tmp_path: Path, fake: Path, policies: None) -> None:
     make_corpus(tmp_path / "corpus", {"a": module()})
-    with pytest.raises(UsageError, match=r"^--policy odd_policies:slow: it was not made within 0\.5 seconds$"):
+    with pytest.raises(UsageError, match=r"^policy odd_policies:slow: it was not made within 0\.5 seconds$"):
         run(tmp_path, fake, policy="odd_policies:slow", timeout=0.5)
 
 

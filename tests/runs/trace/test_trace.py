@@ -398,10 +398,10 @@ def test_a_policy_of_ones_own(trace22: Trace, policies: str, tmp_path: Path) -> 
         ("BadReset", "the policy failed: KeyError: 'lua/ltable.o'"),
         (
             "Text",
-            "the policy decided what cannot be decided: inlining_decision: expected a whole number that fits into "
+            "the policy returned an invalid decision: inlining_decision: expected a whole number that fits into "
             "int64_t as advice, got 'yes'",
         ),
-        ("Seven", "the policy decided what cannot be decided: inlining_decision 7"),
+        ("Seven", "the policy returned an invalid decision: inlining_decision 7"),
     ],
 )
 def test_a_policy_that_cannot(trace22: Trace, policies: str, tmp_path: Path, attribute: str, detail: str) -> None:
@@ -420,7 +420,7 @@ def test_a_policy_that_cannot(trace22: Trace, policies: str, tmp_path: Path, att
     ],
 )
 def test_a_policy_that_is_none(trace22: Trace, policies: str, tmp_path: Path, attribute: str, message: str) -> None:
-    with pytest.raises(UsageError, match=f"^--policy {policies}:{attribute}: {message}$"):
+    with pytest.raises(UsageError, match=f"^policy {policies}:{attribute}: {message}$"):
         trace22(policy=f"{policies}:{attribute}")
     assert not (tmp_path / "dataset").exists()
 
@@ -432,9 +432,7 @@ def test_an_eviction_that_is_not_possible(
     more += "class Masked(Far):\n    def advise(self, observation):\n        return int(observation['mask'].argmin())\n"
     Path(f"{policies}.py").write_text(POLICIES + more)
     for name, what in (("Far", "index_to_evict 33"), ("Masked", r"index_to_evict \d+")):
-        with pytest.raises(
-            MlgoCorpusError, match=rf"lua/ltable\.o: the policy decided what cannot be decided: {what}$"
-        ):
+        with pytest.raises(MlgoCorpusError, match=rf"lua/ltable\.o: the policy returned an invalid decision: {what}$"):
             trace22(task="regalloc-eviction", policy=f"{policies}:{name}", module_filter=ONE)
 
 
@@ -544,11 +542,11 @@ def test_flags(trace22: Trace, tmp_path: Path) -> None:
         ({"jobs": 0}, "--jobs 0: expected at least 1"),
         ({"retries": -1}, "--retries -1: expected at least 0"),
         ({"memory_limit": 0}, "--memory-limit 0: expected at least 1"),
-        ({"policy": "first"}, "--policy first: not a policy for inlining: expected one of default, never, always"),
+        ({"policy": "first"}, "policy first: not a policy for inlining: expected one of default, never, always"),
         ({"module_filter": "nothing"}, ": no module is left"),
         ({"sample": "0"}, "sample 0: expected a number of modules, or a fraction"),
         ({"via": "training-log"}, "training logs of inlining need a compiler made by 'mlgo-corpus toolchain build'"),
-        ({"task": "regalloc-priority"}, "with any other, name a --policy: first, random or module:attribute"),
+        ({"task": "regalloc-priority"}, "with any other, name a `policy`: first, random or module:attribute"),
         ({"compiler": "no-such-clang"}, "no-such-clang: no such program"),
     ],
 )

@@ -86,9 +86,9 @@ def test_policies_by_value(llvm22: Llvm, corpus: Path, tmp_path: Path) -> None:
         broken = tracer.trace("lua/ltable.o", policy=lambda: 1 // 0).row
         assert (broken.status, broken.reason) == ("failed", "policy_error")
         name = "test_policies_by_value.<locals>.<lambda>"
-        assert broken.detail == f"--policy {name}: ZeroDivisionError: integer division or modulo by zero"
+        assert broken.detail == f"policy {name}: ZeroDivisionError: integer division or modulo by zero"
         none = tracer.trace("lua/ltable.o", policy=dict).row
-        assert none.detail == "--policy dict: a dict has no methods reset and advise"
+        assert none.detail == "policy dict: a dict has no methods reset and advise"
 
 
 class Endless(Cheap):
