@@ -364,7 +364,7 @@ def write(versions: Mapping[str, Spellings], llvm_versions: Mapping[str, LlvmOpt
     title = "How cc1 options are spelled, and which take a value"
     cc1 = render(title, list(versions), {**kinds, "SHADOWED": set(shadowed)})
     (folder / "cc1table.py").write_text(cc1)
-    title = "LLVM's options, as -mllvm hands them over"
+    title = "LLVM's options, as -mllvm passes them"
     llvm = render(title, list(llvm_versions), unite_llvm(list(llvm_versions.values())))
     (folder / "llvmtable.py").write_text(llvm)
 
