@@ -139,7 +139,7 @@ class Types:
         return True
 
 
-class Constant(NamedTuple):
+class _Constant(NamedTuple):
     """A constant's content, and the numbers of the global values in it, in the order of their first use."""
 
     digest: int
@@ -162,8 +162,8 @@ class Values:
         self.names: list[int] = []
         self.spaces: list[int] = []
         self._rows: list[_Row] = []
-        self._kept: dict[int, Constant] = {}
-        self._local: dict[int, Constant] = {}
+        self._kept: dict[int, _Constant] = {}
+        self._local: dict[int, _Constant] = {}
         self._base = 0
         self._parameters: Sequence[int] = ()
         self._work = 0
@@ -215,7 +215,7 @@ class Values:
         if self._work > _MAX_GLOBALS:
             raise FormatError(f"constants that name more than {_MAX_GLOBALS} global values")
 
-    def constant(self, number: int) -> Constant:
+    def constant(self, number: int) -> _Constant:
         """Return a constant's content. Without recursion, because constants may be nested to any depth.
 
         Raises:
@@ -240,10 +240,10 @@ class Values:
             stack.pop()
         return found  # type: ignore[return-value] # the stack was not empty
 
-    def _find(self, number: int) -> Constant | None:
+    def _find(self, number: int) -> _Constant | None:
         if number < len(self.names):
             name = self.names[number]
-            return Constant(name, ()) if name else Constant(0, (number,))
+            return _Constant(name, ()) if name else _Constant(0, (number,))
         return (self._kept if number < self._base else self._local).get(number)
 
     def _split(self, number: int) -> tuple[list[object], list[int]]:
@@ -287,7 +287,7 @@ class Values:
                 children.append(value)
         return content, children
 
-    def _join(self, content: list[object], children: list[int]) -> Constant:
+    def _join(self, content: list[object], children: list[int]) -> _Constant:
         places: dict[int, int] = {}
         for child in children:
             part = self._find(child)
@@ -297,4 +297,4 @@ class Values:
             if part.globals:
                 self.spend(len(part.globals))
                 content.append(tuple([places.setdefault(used, len(places)) for used in part.globals]))
-        return Constant(_digest_of(content), tuple(places))
+        return _Constant(_digest_of(content), tuple(places))

@@ -29,7 +29,7 @@ from mlgo_corpus.formats.commands.options import Cc1Option, join_cc1, llvm_optio
 
 
 @dataclass(frozen=True, slots=True)
-class EditedCommand:
+class _EditedCommand:
     """A command after its edits.
 
     Attributes:
@@ -43,7 +43,7 @@ class EditedCommand:
 
 def edit_command(
     options: Sequence[str], *, add: Sequence[str] = (), delete: Sequence[str] = (), replace: Sequence[str] = ()
-) -> EditedCommand:
+) -> _EditedCommand:
     """Delete, then replace, then add options.
 
     Args:
@@ -74,7 +74,7 @@ def edit_command(
     # An option whose value is missing would take the first added word.
     if added and parsed and parsed[-1].lacks_value:
         raise UsageError(f"expected a value after {parsed[-1].text!r}, the command's last word, found none")
-    return EditedCommand(join_cc1([*parsed, *added]), tuple(unmatched))
+    return _EditedCommand(join_cc1([*parsed, *added]), tuple(unmatched))
 
 
 def _parse_edit(text: str) -> Cc1Option:

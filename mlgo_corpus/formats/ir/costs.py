@@ -73,7 +73,7 @@ _HARMLESS = _words(
 
 
 @dataclass(frozen=True, slots=True)
-class AnalysisRun:
+class _AnalysisRun:
     """A module to run opt on, for properties or costs of its functions.
 
     Attributes:
@@ -89,7 +89,7 @@ class AnalysisRun:
     costs: tuple[int, ...]
 
 
-def analysis_runs(module: Module, *, costs: bool = True) -> Iterator[AnalysisRun]:
+def analysis_runs(module: Module, *, costs: bool = True) -> Iterator[_AnalysisRun]:
     """Yield modules that together yield all functions' properties and, if ``costs`` is true, costs.
 
     The first is always the one for the properties; for a small module it is also the one for the costs.
@@ -104,9 +104,9 @@ def analysis_runs(module: Module, *, costs: bool = True) -> Iterator[AnalysisRun
         passes = (
             f"function(instnamer,{_PRINT_PROPERTIES},{_PRINT_COSTS})" if costs else f"function({_PRINT_PROPERTIES})"
         )
-        yield AnalysisRun(passes, source.whole(), properties=True, costs=everything if costs else ())
+        yield _AnalysisRun(passes, source.whole(), properties=True, costs=everything if costs else ())
         return
-    yield AnalysisRun(f"function({_PRINT_PROPERTIES})", source.whole(), properties=True, costs=())
+    yield _AnalysisRun(f"function({_PRINT_PROPERTIES})", source.whole(), properties=True, costs=())
     passes = f"function(instnamer,{_PRINT_COSTS})"
     share = sum(lines) / min(count, _MOST_MODULES)
     chunk: list[int] = []
@@ -115,10 +115,10 @@ def analysis_runs(module: Module, *, costs: bool = True) -> Iterator[AnalysisRun
         chunk.append(number)
         size += length
         if size >= share:
-            yield AnalysisRun(passes, source.text(chunk), properties=False, costs=tuple(chunk))
+            yield _AnalysisRun(passes, source.text(chunk), properties=False, costs=tuple(chunk))
             chunk, size = [], 0
     if chunk:
-        yield AnalysisRun(passes, source.text(chunk), properties=False, costs=tuple(chunk))
+        yield _AnalysisRun(passes, source.text(chunk), properties=False, costs=tuple(chunk))
 
 
 class _Source:

@@ -57,7 +57,7 @@ _OPTIONS = re.compile(r"<[^<>]*>")
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
+class _Element:
     """One element of a pipeline's top level: its text, and the names of all passes in it, in order."""
 
     text: str
@@ -99,7 +99,7 @@ class Point:
         return f"-print-{self.where}={self.name}"
 
 
-def parse_pipeline(text: str) -> tuple[Element, ...]:
+def parse_pipeline(text: str) -> tuple[_Element, ...]:
     """Split a pipeline's text into the elements of its top level.
 
     Raises:
@@ -125,17 +125,17 @@ def parse_pipeline(text: str) -> tuple[Element, ...]:
     return (*elements, _element(text, begin, len(text)))
 
 
-def _element(text: str, begin: int, end: int) -> Element:
+def _element(text: str, begin: int, end: int) -> _Element:
     element = text[begin:end]
     if not _NAME.match(element):
         raise FormatError(f"expected a pass's name, found {element[:20]!r}", offset=begin)
     bare = element
     while (shorter := _OPTIONS.sub("", bare)) != bare:
         bare = shorter
-    return Element(element, tuple(_PASS.findall(bare)))
+    return _Element(element, tuple(_PASS.findall(bare)))
 
 
-def find_point(elements: Sequence[Element], snapshot: str = POST_INLINING) -> Point | None:
+def find_point(elements: Sequence[_Element], snapshot: str = POST_INLINING) -> Point | None:
     """Find the pass at which a compiler can print the snapshot, see the module's docstring.
 
     Returns:

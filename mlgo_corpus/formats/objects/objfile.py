@@ -228,7 +228,7 @@ _SHN_XINDEX = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True)
-class ElfTable:
+class _ElfTable:
     """The section header table of an ELF file; ``headers`` is empty if the file has none."""
 
     linked: bool
@@ -238,7 +238,7 @@ class ElfTable:
     headers: memoryview
 
 
-def elf_table(data: Buffer) -> ElfTable:
+def elf_table(data: Buffer) -> _ElfTable:
     """Read an ELF file's headers.
 
     Raises:
@@ -256,7 +256,7 @@ def elf_table(data: Buffer) -> ElfTable:
     e_type, _, _, _, _, e_shoff, _, _, _, _, e_shentsize, e_shnum, e_shstrndx = layout.header.unpack_from(data)
     linked = e_type != _ET_REL
     if e_shoff == 0:
-        return ElfTable(linked, layout, 0, 0, memoryview(b""))
+        return _ElfTable(linked, layout, 0, 0, memoryview(b""))
     entry = layout.section_header.size
     if e_shentsize != entry:
         raise FormatError(f"e_shentsize is {e_shentsize}, expected {entry}", offset=0)
@@ -274,7 +274,7 @@ def elf_table(data: Buffer) -> ElfTable:
             f"reading {e_shnum} section headers at {e_shoff}, expected {e_shnum * entry} bytes, got {total - e_shoff}",
             offset=e_shoff,
         )
-    return ElfTable(linked, layout, e_shoff, e_shstrndx, memoryview(data)[e_shoff:table_end])
+    return _ElfTable(linked, layout, e_shoff, e_shstrndx, memoryview(data)[e_shoff:table_end])
 
 
 def _parse_elf(data: Buffer, names: Collection[str] | None) -> ObjFile:
