@@ -64,10 +64,10 @@ def connected(address: str | None) -> Iterator[None]:
     try:
         ray.init(address=named, log_to_driver=False, logging_level="ERROR", namespace="mlgo-corpus")
     except Exception as error:  # ConnectionError, RuntimeError, ValueError, ... depending on the cause
-        said = str(error).strip().partition("\n")[0]
+        reason = str(error).strip().partition("\n")[0]
         if named == "auto":
             raise UsageError(_NOT_HERE, option="engine", value="ray") from error
-        raise UsageError(said, option="ray_address", value=named) from error
+        raise UsageError(reason, option="ray_address", value=named) from error
     try:
         yield
     finally:
@@ -84,8 +84,8 @@ def _parse_address(address: str) -> tuple[str, int]:
 def last_local_cluster() -> tuple[str, int] | None:
     """Return the address of the last cluster that was started on this machine; it may have ended."""
     try:
-        said = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster").read_text()  # noqa: S108
-        return _parse_address(said.strip())
+        address = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster").read_text()  # noqa: S108
+        return _parse_address(address.strip())
     except (OSError, ValueError, UsageError):
         return None
 
@@ -100,15 +100,15 @@ def on_loopback() -> Iterator[None]:
     """
     from ray._private import ray_constants
 
-    said, enabled = os.environ.get(_MAKES_CLUSTERS), ray_constants.ENABLE_RAY_CLUSTER
+    previous, enabled = os.environ.get(_MAKES_CLUSTERS), ray_constants.ENABLE_RAY_CLUSTER
     os.environ[_MAKES_CLUSTERS], ray_constants.ENABLE_RAY_CLUSTER = "0", False
     try:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = enabled
         del os.environ[_MAKES_CLUSTERS]
-        if said is not None:
-            os.environ[_MAKES_CLUSTERS] = said
+        if previous is not None:
+            os.environ[_MAKES_CLUSTERS] = previous
 
 
 def why_unreachable(host: str, port: int) -> str:

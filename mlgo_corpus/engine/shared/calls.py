@@ -64,7 +64,7 @@ class Call(Future[Any]):
         self.request = request  # until it is sent
         self.host: HostHandle | None = None  # after it is sent
         self._take_back = take_back
-        self._told = threading.Lock()
+        self._notified = threading.Lock()
 
     def cancel(self) -> bool:
         """Cancel the call if it has not begun; return False if it runs, or has ended."""
@@ -78,7 +78,7 @@ class Call(Future[Any]):
         """Mark the call as cancelled; return False if it has ended."""
         if not super().cancel():
             return False
-        if self._told.acquire(blocking=False):  # only the first caller
+        if self._notified.acquire(blocking=False):  # only the first caller
             self.set_running_or_notify_cancel()  # this notifies the waiting functions
         return True
 

@@ -295,8 +295,8 @@ class FunctionReader:
         append(self._types.digests[kind])
         append(callee if 0 < callee <= local else find(callee))
         index += 2 if 0 < callee <= next_value else 3
-        behind = index + len(signature.parameters)
-        arguments = record[index:behind]
+        after = index + len(signature.parameters)
+        arguments = record[index:after]
         if len(arguments) != len(signature.parameters):
             raise FormatError(f"a call with {len(arguments)} arguments, expected {len(signature.parameters)}")
         if signature.special:
@@ -308,7 +308,7 @@ class FunctionReader:
                     append(0)
         else:
             out += [value if 0 < value <= local else find(value) for value in arguments]
-        _read_values(record, behind, out, find, local, next_value)
+        _read_values(record, after, out, find, local, next_value)
         return signature
 
 

@@ -204,8 +204,8 @@ def iter_records(data: bytes, block: Block, known: list[Abbreviation], origin: i
                 left -= bits_of_some
                 count -= some
             if is_char6:
-                behind = len(fields) - 1
-                values[behind:] = [_CHAR6_ALPHABET[value] for value in values[behind:]]
+                after = len(fields) - 1
+                values[after:] = [_CHAR6_ALPHABET[value] for value in values[after:]]
         else:
             for _ in range(count):
                 if left < _LONGEST:

@@ -161,7 +161,7 @@ _DATABASE = "a compilation database (a JSON list of objects with directory, file
 _KEYS = frozenset(("directory", "file", "command", "arguments", "output"))
 
 # The beginnings of all options that `_read_gnu_options` handles, so that it can skip the many others quickly.
-_TELLING = ("-o", "-c", "-x", "-X", "-E", "-M", "-S", "-e", "-fsyntax", "-verify", "-mllvm", "-mmlir", "--")
+_HANDLED = ("-o", "-c", "-x", "-X", "-E", "-M", "-S", "-e", "-fsyntax", "-verify", "-mllvm", "-mmlir", "--")
 # Options that pass the next argument on, so that it may look like one of the driver's own.
 _PASS_ON = ("-mllvm", "-mmlir", "-Xa", "-Xcuda-", "-Xlinker", "-Xopenmp-target", "-Xpreprocessor")
 # cl's options whose value is the next argument, which may be a path that looks like an option (`/opt/include`: `/o`).
@@ -290,7 +290,7 @@ def _read_gnu_options(arguments: Sequence[str]) -> tuple[str | None, bool, str]:
     output, compiles, suffix = None, False, ".o"
     words = iter(arguments)
     for word in words:
-        if not word.startswith(_TELLING):
+        if not word.startswith(_HANDLED):
             continue
         if word in ("-o", "--output"):
             output = _value(word, words)

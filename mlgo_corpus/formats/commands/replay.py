@@ -273,7 +273,7 @@ def _refused_llvm(option: LlvmOption) -> str | None:
     if not option.is_known:
         return "LLVM 17 to 22 has no such option"
     if option.is_ambiguous:
-        return "versions of LLVM disagree on its value: write it behind a ="
+        return "versions of LLVM disagree on its value: write it after a ="
     if option.lacks_value:
         return "its value is missing"
     if option.takes_text and not (

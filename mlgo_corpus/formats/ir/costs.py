@@ -145,14 +145,14 @@ class _Source:
         parts = [f"define {self._headers[n]}\n{self._body(self._functions[n])}}}" for n in numbers]
         chosen = set(numbers)
         found: set[str] = set()
-        behind = []
+        others = []
         new = _names(parts)
         while new:
             found |= new
             texts = [self._texts[name] for name in new if name in self._texts and self._own.get(name) not in chosen]
-            behind += texts
+            others += texts
             new = _names(texts) - found
-        return "\n".join([self._kept, *parts, *sorted(behind), ""])
+        return "\n".join([self._kept, *parts, *sorted(others), ""])
 
     def whole(self) -> str:
         """Return the whole module without metadata, comdats and attributes at calls that do not matter."""

@@ -74,7 +74,7 @@ def compare_objects(original: Buffer, rebuilt: Buffer, ignored: frozenset[str] =
     """
     first, second = _read(original, ignored), _read(rebuilt, ignored)
     if first.header != second.header:
-        detail = f"expected {_told(first.header)}, found {_told(second.header)}"
+        detail = f"expected {_shown(first.header)}, found {_shown(second.header)}"
         return Comparison(Difference("header", None, detail), Difference("header", None, detail))
     anything = _compare(first.parts, second.parts)
     if anything is None:
@@ -134,7 +134,7 @@ def _compare(first: Sequence[_Part], second: Sequence[_Part]) -> Difference | No
             return Difference(other.name, None, f"this section stands where {mine.name} was")
     for mine, other in zip(first, second, strict=True):
         if mine.kind != other.kind:
-            detail = f"type, flags, alignment: expected {_told(mine.kind)}, found {_told(other.kind)}"
+            detail = f"type, flags, alignment: expected {_shown(mine.kind)}, found {_shown(other.kind)}"
             return Difference(mine.name, None, detail)
         if (difference := _compare_content(mine, other)) is not None:
             return difference
@@ -152,14 +152,14 @@ def _compare_content(mine: _Part, other: _Part) -> Difference | None:
         for one, another in zip_longest(mine.references, other.references):
             if one != another:
                 offset = (one or another)[0]
-                return Difference(mine.name, offset, f"expected {_told(one)}, found {_told(another)}")
+                return Difference(mine.name, offset, f"expected {_shown(one)}, found {_shown(another)}")
     return None
 
 
 def _compare_symbols(first: Sequence[tuple[Any, ...]], second: Sequence[tuple[Any, ...]]) -> Difference | None:
     for number, (one, another) in enumerate(zip_longest(first, second)):
         if one != another:
-            detail = f"symbol {number}: expected {_told(one)}, found {_told(another)}"
+            detail = f"symbol {number}: expected {_shown(one)}, found {_shown(another)}"
             return Difference(".symtab", None, detail)
     return None
 
@@ -176,7 +176,7 @@ def _first_difference(first: Buffer, second: Buffer) -> int:
     return low
 
 
-def _told(values: tuple[Any, ...] | None) -> str:
+def _shown(values: tuple[Any, ...] | None) -> str:
     if values is None:
         return "nothing"
     return " ".join(hex(value) if isinstance(value, int) else str(value) for value in values if value != "")[:200]

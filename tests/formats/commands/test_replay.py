@@ -237,7 +237,7 @@ def test_what_versions_read_as_different_options_is_treated_alike(spelling: str)
          "it loads code into the compiler"),
         (["-mllvm", "-inline-threshold"], "-mllvm -inline-threshold", "its value is missing"),
         (["-mllvm", "-lowertypetests-drop-type-tests", "-mllvm", "-exec-on-ir-change=x"],
-         "-mllvm -lowertypetests-drop-type-tests", "versions of LLVM disagree on its value: write it behind a ="),
+         "-mllvm -lowertypetests-drop-type-tests", "versions of LLVM disagree on its value: write it after a ="),
         (["-mllvm", "-enable-gvn-hoist", "-mllvm", "x"], "-mllvm x", "it is a value without an option"),
         (["-no-such-option"], "-no-such-option", "clang -cc1 17 to 22 has no such option"),
         (["--no-such-option=1"], "--no-such-option=1", "clang -cc1 17 to 22 has no such option"),
