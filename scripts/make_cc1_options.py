@@ -305,14 +305,14 @@ def _words(text: str) -> frozenset[str]:
 _COMMENTS = {
     "FLAG": "There is no value.",
     "SEPARATE": "The value is the next word.",
-    "JOINED_OR_SEPARATE": "The value is the rest of the word, or the next word where nothing is left.",
+    "JOINED_OR_SEPARATE": "The value is the rest of the word, or the next word if nothing is left.",
     "JOINED_AND_SEPARATE": "There are two values, the rest of the word and the next word.",
     "JOINED": "The value is the rest of the word.",
     "DIFFERS": "Versions disagree on whether the next word is the value of these.",
-    "SHADOWED": "What other versions take for a shorter option and its value.",
-    "OPTIONAL": "The value, if any, is behind ``=``.",
-    "REQUIRED": "The value is behind ``=``, or the next word.",
-    "TEXT": "The value may be any text. That of the others is a number, a truth value or one of a few words.",
+    "SHADOWED": "Spellings that other versions read as a shorter option and its value.",
+    "OPTIONAL": "The value, if any, follows ``=``.",
+    "REQUIRED": "The value follows ``=``, or is the next word.",
+    "TEXT": "Options whose value may be any text. Others take a number, a truth value or one of a few words.",
 }
 
 
@@ -364,7 +364,7 @@ def write(versions: Mapping[str, Spellings], llvm_versions: Mapping[str, LlvmOpt
     title = "How cc1 options are spelled, and which take a value"
     cc1 = render(title, list(versions), {**kinds, "SHADOWED": set(shadowed)})
     (folder / "cc1table.py").write_text(cc1)
-    title = "LLVM's options, as -mllvm hands them over"
+    title = "LLVM's options, as -mllvm passes them"
     llvm = render(title, list(llvm_versions), unite_llvm(list(llvm_versions.values())))
     (folder / "llvmtable.py").write_text(llvm)
 

@@ -1,1 +1,1 @@
-"""Engine: a map over worker processes, on this machine or a cluster."""
+"""Engine: a parallel map over worker processes, on this machine or a cluster."""

@@ -1,4 +1,4 @@
-"""Which engine does the work, and what it says of its workers."""
+"""The choice of the engine that does the work, and the status of its workers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Final, TypeVar
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.remote import parse_place
 
-PathText = TypeVar("PathText", Path, str, Path | str)
+_PathText = TypeVar("_PathText", Path, str, Path | str)
 _MOST_RETRIES = 100
 LOCAL: Final = "local"
 RAY: Final = "ray"
-ENGINES: Final = (LOCAL, RAY)
+_ENGINES = (LOCAL, RAY)
 
 
 @dataclass(slots=True)
 class WorkerFigures:
-    """What one worker of a cluster did: the seconds are those that it was at work on its items."""
+    """The work of one worker of a cluster; ``seconds`` is the time that it spent on its items."""
 
     host: str
     pid: int
@@ -29,7 +29,13 @@ class WorkerFigures:
 
 @dataclass(slots=True)
 class EngineStatus:
-    """What a cluster is at: workers at hand, items under way or waiting for those before them; and all there were."""
+    """The state of a cluster.
+
+    Attributes:
+        workers: the number of available workers.
+        under_way: the number of chunks that are being processed, or wait for those before them.
+        figures: of all workers so far.
+    """
 
     workers: int = 0
     under_way: int = 0
@@ -38,16 +44,17 @@ class EngineStatus:
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """Where work is done. It is chosen once, and handed down.
+    """The place where work is done. It is chosen once, and passed down.
 
     Attributes:
         kind: ``local`` or ``ray``.
-        address: of a Ray cluster, ``HOST:PORT``; by default what ``RAY_ADDRESS`` says, or this machine's.
-        retries: how often an item is tried again that took its worker down; by default once, on a cluster twice.
-        status: of a cluster, for whoever wants to show it.
+        address: of a Ray cluster, ``HOST:PORT``; by default ``RAY_ADDRESS``, or this machine's cluster.
+        retries: the number of times that an item is tried again after its worker died; by default once, on a cluster
+            twice.
+        status: of a cluster, for progress displays.
 
     Raises:
-        UsageError: there is no such engine, or the options do not go together.
+        UsageError: there is no such engine, or the parameters contradict each other.
     """
 
     kind: str = LOCAL
@@ -56,16 +63,16 @@ class EngineChoice:
     status: EngineStatus = field(default_factory=EngineStatus, compare=False)
 
     def __post_init__(self) -> None:
-        if self.kind not in ENGINES:
-            raise UsageError(f"--engine {self.kind}: expected one of {', '.join(ENGINES)}")
+        if self.kind not in _ENGINES:
+            raise UsageError(f"expected one of {', '.join(_ENGINES)}", option="engine", value=self.kind)
         if self.address is not None and self.kind != RAY:
-            raise UsageError(f"--ray-address {self.address}: belongs to --engine ray")
+            raise UsageError("belongs to `engine` ray", option="ray_address", value=self.address)
         if self.retries is not None and not 0 <= self.retries <= _MOST_RETRIES:
             bound = "at least 0" if self.retries < 0 else f"at most {_MOST_RETRIES}"
-            raise UsageError(f"--retries {self.retries}: expected {bound}")
+            raise UsageError(f"expected {bound}", option="retries", value=self.retries)
 
-    def place(self, path: PathText) -> PathText:
-        """Give a path as workers are told it: absolute where they are elsewhere. A URL stays."""
+    def place(self, path: _PathText) -> _PathText:
+        """Return a path for the workers: absolute if they are on other machines. A URL is unchanged."""
         if self.kind == LOCAL or not isinstance(place := parse_place(path), Path):
             return path
         return type(path)(place.absolute())
@@ -77,12 +84,12 @@ HERE: Final = EngineChoice()
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Stands for the result of an item whose worker died, or ran out of time, while it worked on it alone."""
+    """The result of an item whose worker died, or exceeded its time, while it worked on this item alone."""
 
     timed_out: bool
     detail: str
 
 
 def available_cpus() -> int:
-    """The CPUs this process may use: the default of ``--jobs``."""
+    """Return the number of CPUs that this process may use: the default of ``jobs``."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster: for the length of a block, and told of in one line where there is none."""
+"""The connection to a Ray cluster: for the duration of a block, with a one-line error if there is no cluster."""
 
 from __future__ import annotations
 
@@ -12,41 +12,45 @@ from typing import Any
 from mlgo_corpus.errors import UsageError
 
 _CONNECT_S = 10.0
-# How a client of HTTP/2, and so of gRPC, begins (RFC 9113, 3.4): its preface, and a frame of settings, without any.
+# The first bytes of an HTTP/2 client, and so of gRPC (RFC 9113, 3.4): its preface, and an empty frame of settings.
 _HTTP2_FRAME, _HTTP2_SETTINGS = 9, 4
 _HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, _HTTP2_SETTINGS, 0, 0, 0, 0, 0))
 # Whether Ray makes clusters of several machines, on every system despite the name.
 _MAKES_CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-_NOT_HERE = (
-    "--engine ray: no Ray cluster runs here; 'ray start --head' starts one, --ray-address HOST:PORT names one elsewhere"
-)
+_NOT_HERE = "no Ray cluster runs here; 'ray start --head' starts one, `ray_address` HOST:PORT names one elsewhere"
+_NOT_INSTALLED = "Ray is not installed; pip install 'mlgo-corpus[ray]' installs it"
 
 
-def import_ray(otherwise: str) -> Any:
-    """Give Ray, which takes half a second to import.
+def import_ray(otherwise: str, *, option: str | None = None, value: str | None = None) -> Any:
+    """Import Ray, which takes half a second.
+
+    Args:
+        otherwise: the error's message if it is not installed.
+        option: the error's parameter.
+        value: the parameter's value.
 
     Raises:
-        UsageError: it is not installed; ``otherwise`` is what to say then.
+        UsageError: Ray is not installed.
     """
-    # What Ray is used for is nobody's business but the user's, who may say otherwise.
+    # Usage statistics are private to the user, who may enable them.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
     except ImportError:
-        raise UsageError(otherwise) from None
+        raise UsageError(otherwise, option=option, value=value) from None
     return ray
 
 
 @contextmanager
 def connected(address: str | None) -> Iterator[None]:
-    """Connect this process to a Ray cluster for the length of the block, unless it is connected already.
+    """Connect this process to a Ray cluster for the duration of the block, unless it is connected already.
 
-    Not for longer: Ray prints on stdout what happens on the cluster, and its threads forbid forks.
+    The connection must not last longer: Ray prints the cluster's events on stdout, and its threads forbid forks.
 
     Raises:
         UsageError: Ray is not installed, or there is no such cluster.
     """
-    ray = import_ray("--engine ray: Ray is not installed; pip install 'mlgo-corpus[ray]' does it")
+    ray = import_ray(_NOT_INSTALLED, option="engine", value="ray")
     if ray.is_initialized():
         yield
         return
@@ -54,16 +58,16 @@ def connected(address: str | None) -> Iterator[None]:
     if named != "auto":
         host, port = _parse_address(named)
         if problem := why_unreachable(host, port):
-            raise UsageError(f"--ray-address {named}: no Ray cluster answers there: {problem}")
-    elif (left := said_to_be_here()) is not None and why_unreachable(*left):
-        raise UsageError(_NOT_HERE)
+            raise UsageError(f"no Ray cluster answers there: {problem}", option="ray_address", value=named)
+    elif (left := last_local_cluster()) is not None and why_unreachable(*left):
+        raise UsageError(_NOT_HERE, option="engine", value="ray")
     try:
         ray.init(address=named, log_to_driver=False, logging_level="ERROR", namespace="mlgo-corpus")
-    except Exception as error:  # ConnectionError, RuntimeError, ValueError, ... by what is wrong
-        said = str(error).strip().partition("\n")[0]
+    except Exception as error:  # ConnectionError, RuntimeError, ValueError, ... depending on the cause
+        reason = str(error).strip().partition("\n")[0]
         if named == "auto":
-            raise UsageError(_NOT_HERE) from error
-        raise UsageError(f"--ray-address {named}: {said}") from error
+            raise UsageError(_NOT_HERE, option="engine", value="ray") from error
+        raise UsageError(reason, option="ray_address", value=named) from error
     try:
         yield
     finally:
@@ -73,41 +77,42 @@ def connected(address: str | None) -> Iterator[None]:
 def _parse_address(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or "/" in host:
-        raise UsageError(f"--ray-address {address}: expected HOST:PORT, as 'ray start --head' shows it")
+        raise UsageError("expected HOST:PORT, as 'ray start --head' shows it", option="ray_address", value=address)
     return host.strip("[]"), int(port)
 
 
-def said_to_be_here() -> tuple[str, int] | None:
-    """Return the address of the last cluster that was started on this machine, which may be no more."""
+def last_local_cluster() -> tuple[str, int] | None:
+    """Return the address of the last cluster that was started on this machine; it may have ended."""
     try:
-        said = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster").read_text()  # noqa: S108
-        return _parse_address(said.strip())
+        address = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster").read_text()  # noqa: S108
+        return _parse_address(address.strip())
     except (OSError, ValueError, UsageError):
         return None
 
 
 @contextmanager
 def on_loopback() -> Iterator[None]:
-    """Have a cluster that is started within the block listen on the loopback device alone, not on every interface.
+    """Make a cluster that is started within the block listen on the loopback device alone, not on every interface.
 
-    Ray does so on systems where it makes no clusters of several machines; ``_node_ip_address="127.0.0.1"`` is replaced
-    by the address that others see. The setting is read when Ray is imported: here, and in the processes it starts.
+    Ray does so on systems where it does not make clusters of several machines; ``_node_ip_address="127.0.0.1"`` would
+    be replaced by the address that others see. Ray reads the setting when it is imported: here, and in the processes it
+    starts.
     """
     from ray._private import ray_constants
 
-    said, enabled = os.environ.get(_MAKES_CLUSTERS), ray_constants.ENABLE_RAY_CLUSTER
+    previous, enabled = os.environ.get(_MAKES_CLUSTERS), ray_constants.ENABLE_RAY_CLUSTER
     os.environ[_MAKES_CLUSTERS], ray_constants.ENABLE_RAY_CLUSTER = "0", False
     try:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = enabled
         del os.environ[_MAKES_CLUSTERS]
-        if said is not None:
-            os.environ[_MAKES_CLUSTERS] = said
+        if previous is not None:
+            os.environ[_MAKES_CLUSTERS] = previous
 
 
 def why_unreachable(host: str, port: int) -> str:
-    """Say why no gRPC server answers, or ''. Ray itself would try for minutes, and might end this process."""
+    """Return the reason why no gRPC server answers, or ''. Ray itself would try for minutes, or end this process."""
     try:
         with socket.create_connection((host, port), _CONNECT_S) as connection:
             if os.environ.get("RAY_USE_TLS", "0") != "0":

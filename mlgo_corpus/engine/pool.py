@@ -1,6 +1,6 @@
-"""Worker processes of this machine, which do tasks and are replaced where they die.
+"""Worker processes of this machine, which run tasks and are replaced if they die.
 
-`mlgo_corpus.engine.map` says what becomes of their items.
+`mlgo_corpus.engine.map` describes what happens to their items.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Pool(Generic[Item]):
     """Worker processes of this machine: for one run, or for several, one after the other.
 
     Args:
-        function: what they do.
-        jobs: how many there are at most.
+        function: the function that they run.
+        jobs: the maximum number of processes.
         limit: seconds that one item may take.
-        retries: how often an item is tried again that took its worker down, alone.
-        at_hand: how many chunks a worker has at hand.
-        ahead: how many chunks for each worker are under way or wait to be yielded.
+        retries: the number of times that an item is tried again, alone, after its worker died.
+        at_hand: the number of chunks that a worker has.
+        ahead: the number of chunks for each worker that are under way or wait to be yielded.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Pool(Generic[Item]):
         """Yield the results of all items, in order.
 
         Raises:
-            Exception: what the function raised.
+            Exception: the exception that the function raised.
         """
         queue = Queue(chunked, self._jobs * self._ahead)
         while True:
@@ -82,7 +82,7 @@ class Pool(Generic[Item]):
         return len(self._workers) < self._jobs or any(len(worker.tasks) < self._at_hand for worker in self._workers)
 
     def _give(self, task: Task[Item], queue: Queue[Item]) -> bool:
-        """Give a task to the worker that has least to do; False where it is too large to lie at hand for a busy one."""
+        """Send a task to the worker with the fewest tasks; return False if it is too large to queue at a busy one."""
         encoded = encode_message((self._function, task.items, self._limit))
         worker = min(self._workers, key=lambda worker: len(worker.tasks), default=None)
         if worker is None or (worker.tasks and len(self._workers) < self._jobs):
@@ -93,7 +93,7 @@ class Pool(Generic[Item]):
             queue.retries.appendleft(task)
             return False
         worker.tasks.append(task)
-        # A worker that died while idle shows itself as the end of its replies, like any other.
+        # The death of an idle worker shows as the end of its replies, like any other.
         with contextlib.suppress(BrokenPipeError):
             write_message(worker.requests, encoded)
         return True
@@ -111,7 +111,7 @@ class Pool(Generic[Item]):
             queue.put(worker.tasks.popleft(), answer)
 
     def _bury(self, worker: _Worker, queue: Queue[Item]) -> None:
-        """Reap a dead worker; split the chunk it was at to find the culprit, or give the culprit up."""
+        """Reap a dead worker; split the chunk that it worked on to find the culprit, or give up the culprit."""
         self._selector.unregister(worker.replies)
         self._workers.remove(worker)
         signal_number = worker.end()
@@ -152,7 +152,7 @@ def _signal_name(number: int | None) -> str:
 
 @dataclass(slots=True)
 class _Worker:
-    """One worker process, our ends of its pipes, and what it was given: first what it is at, then what lies at hand."""
+    """One worker process, our ends of its pipes, and its tasks: first the one that it works on, then the next ones."""
 
     pid: int
     requests: int
@@ -161,11 +161,11 @@ class _Worker:
     tasks: deque[Task[Any]] = field(default_factory=deque)
 
     def end(self) -> int | None:
-        """Kill and reap the process; give the signal that ended it, None if it left by itself."""
+        """Kill and reap the process; return the signal that ended it, None if it exited by itself."""
         os.close(self.requests)
         os.close(self.replies)
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)  # too late for one that is dead already: its own signal is reported
+            os.kill(self.pid, signal.SIGKILL)  # no effect on a dead process, whose own signal is reported
         if self.process is not None:
             code = self.process.wait()
         else:
@@ -200,20 +200,21 @@ def _start_worker() -> _Worker:
 
 
 def _may_fork() -> bool:
-    """Forking costs milliseconds where a new interpreter costs a hundred, but wants one Python thread.
+    """Return True if forking is safe. It takes milliseconds instead of a new interpreter's hundred.
 
-    Another's locks would stay locked in the child for ever. Threads of native libraries (numpy's, Arrow's) do no harm:
-    the child runs none of their code, and the C library and OpenSSL look after their own locks. What talks to an object
-    store does: its sockets would be shared, and its threads are missed.
+    It requires that this is the only Python thread: another one's locks would stay locked in the child for ever.
+    Threads of native libraries (numpy's, Arrow's) are harmless: the child runs none of their code, and the C library
+    and OpenSSL handle their own locks. Clients of an object store are not: their sockets would be shared, and their
+    threads would be missing.
     """
     return sys.platform == "linux" and threading.active_count() == 1 and not in_use()
 
 
 def _run_forked(requests: int, replies: int, parent: int) -> None:
-    """Be the worker, with nothing of the parent's open but the standard streams and our own pipes.
+    """Run the worker in a forked child. Close all of the parent's files except the standard streams and our own pipes.
 
-    Another worker's pipe held open here would keep it from seeing the parent's end, and a lock of the parent's would
-    outlive the parent.
+    Another worker's pipe, open here, would keep that worker from noticing the parent's end, and a lock of the parent's
+    would outlive the parent.
     """
     code = 1
     try:

@@ -11,19 +11,19 @@ from typing import Any, Generic, TypeVar
 Item = TypeVar("Item")
 
 CHUNKS_AHEAD = 4
-"""How many chunks for each worker are under way, or wait to be yielded."""
+"""The number of chunks for each worker that are under way, or wait to be yielded."""
 
-# A worker has its next chunk at hand while we take its answer. That chunk must fit into the pipe (64 KiB): a worker
+# A worker has its next chunk already while we read its answer. That chunk must fit into the pipe (64 KiB): a worker
 # that waits for us to read its answer, while we wait for it to read its next chunk, would wait for ever.
 CHUNKS_AT_HAND = 2
-"""How many chunks a worker has: the one that it works on, and those that it takes next."""
+"""The number of chunks that a worker has: the one that it works on, and the next ones."""
 
-# A chunk amortises one round trip (about 50 microseconds) over its items, and is what one crash makes us repeat.
+# A chunk amortises one round trip (about 50 microseconds) over its items, and is repeated after a crash.
 _CHUNK = 32
 
 
 def chunks(items: Iterable[Item], weigh: Callable[[Item], float]) -> Iterator[list[Item]]:
-    """Divide items into chunks, as `parallel_map` says."""
+    """Divide items into chunks, as described for `parallel_map`."""
     chunk: list[Item] = []
     weight = 0.0
     for item in items:
@@ -38,15 +38,15 @@ def chunks(items: Iterable[Item], weigh: Callable[[Item], float]) -> Iterator[li
 
 @dataclass(slots=True)
 class Task(Generic[Item]):
-    """A chunk under way: its place in the order, and of one that is tried alone, where in the chunk it is.
+    """A chunk under way, or one item of a chunk that is tried alone.
 
     Attributes:
         number: the chunk's.
-        items: what is to be done.
-        first: the first item's place in the chunk.
-        tries: how often it took its worker down, alone.
-        lost_machines: how often the machine was lost that it was on.
-        avoid: the machines on which it took its worker down.
+        items: the items to process.
+        first: the first item's position in the chunk.
+        tries: the number of times that its worker died while it had this task alone.
+        lost_machines: the number of times that its machine was lost.
+        avoid: the machines on which its worker died.
     """
 
     number: int
@@ -57,7 +57,7 @@ class Task(Generic[Item]):
     avoid: frozenset[str] = frozenset()
 
     def alone(self) -> Iterator[Task[Item]]:
-        """Give a task for each item."""
+        """Yield a task for each item."""
         for index, item in enumerate(self.items):
             yield Task(self.number, [item], self.first + index)
 
@@ -71,12 +71,12 @@ class _Slot:
 
 
 class Queue(Generic[Item]):
-    """Chunks that are to be done, and the results of those that are done, until all before them were yielded.
+    """Chunks to process, and results that wait until all before them were yielded.
 
     Attributes:
-        retries: what is to be done again, before anything new.
-        most: how many chunks may be under way or wait to be yielded.
-        exhausted: whether there are no more chunks, as far as anybody asked.
+        retries: the tasks to repeat, before any new one.
+        most: the number of chunks that may be under way or wait to be yielded.
+        exhausted: whether a request for a chunk found no more.
     """
 
     def __init__(self, chunked: Iterator[list[Item]], most: int) -> None:
@@ -92,11 +92,11 @@ class Queue(Generic[Item]):
         return len(self._slots)
 
     def next(self) -> Task[Item] | None:
-        """Give the next task; None where there is none, or where the results of too many wait already."""
+        """Return the next task; None if there is none, or if too many chunks are under way or wait already."""
         return self.retries.popleft() if self.retries else self.next_new()
 
     def next_new(self) -> Task[Item] | None:
-        """Give the next task that was not tried yet, likewise."""
+        """Return the next task that was not tried yet, or None likewise."""
         if len(self._slots) >= self.most:
             return None
         chunk = next(self._chunks, None)
@@ -108,13 +108,13 @@ class Queue(Generic[Item]):
         return task
 
     def put(self, task: Task[Item], results: Sequence[Any]) -> None:
-        """Take a task's results."""
+        """Store a task's results."""
         slot = self._slots[task.number]
         slot.results[task.first : task.first + len(results)] = results
         slot.missing -= len(results)
 
     def take(self) -> Iterator[Any]:
-        """Give the results that are due."""
+        """Yield the results that are next in order."""
         while (slot := self._slots.get(self._next_out)) is not None and slot.missing == 0:
             del self._slots[self._next_out]
             self._next_out += 1

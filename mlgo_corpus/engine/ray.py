@@ -1,15 +1,14 @@
-"""The engine's workers on a Ray cluster: actors, each of them with a worker process of its own that does the work.
+"""The engine's workers on a Ray cluster: actors, each with a worker process of its own that does the work.
 
-An actor is the engine of one worker (`mlgo_corpus.engine.pool.Pool`): what kills the worker process, or runs out of
-time, does not take the actor down, and which signal it was is known, as on one machine. The worker process ends with
-the actor, and its compilers with the worker process (the kernel sees to both), so that nothing is left where an actor
-is killed; Ray itself would leave children alone.
+An actor runs the engine with one worker (`mlgo_corpus.engine.pool.Pool`): an item that kills the worker process, or
+exceeds its time, does not end the actor, and the signal is known, as on one machine. The kernel ends the worker process
+with the actor, and the compilers with the worker process, so that nothing is left after an actor is killed; Ray itself
+would not end children.
 
-The driver (this process) hands out tasks, one or two to an actor, and takes small results. An item that took its
-worker down is tried again elsewhere, and is given up after some times. Where an actor died, its items are tried again
-one by one; where its whole machine was lost, that is not held against them. A machine that lacks what is needed, or
-that takes down one item after another while others work, is left out: its actor stays, idle, in order to hold the
-place.
+The driver (this process) sends tasks, one or two to an actor, and receives small results. An item that killed its
+worker is tried again on another machine, and is given up after some attempts. If an actor died, its items are tried
+again one by one; the loss of a whole machine does not count as an attempt. A machine that lacks required paths, or on
+which one item after another fails while others work, is left out: its actor stays, idle, in order to hold the place.
 """
 
 from __future__ import annotations
@@ -37,24 +36,24 @@ from mlgo_corpus.engine.queue import Queue, Task
 from mlgo_corpus.errors import UsageError, WorkerError
 
 _RETRIES = 2
-# An item is not to blame for a machine that goes, but one that takes machine after machine along has to end.
+# The loss of a machine is not an item's fault, but an item after which machine after machine is lost has to end.
 _MOST_LOST_MACHINES = 10
-# A machine is left out after so many workers in a row were lost on it, with so many different items.
+# A machine is left out after this many lost workers in a row, with this many different items.
 _STRIKES, _STRIKING_ITEMS = 5, 3
-# Beyond what its items may take, an actor that does not answer is stuck: a machine or file system that hangs.
+# An actor that does not answer for this long beyond its items' time is stuck: its machine or file system hangs.
 _GRACE_S = 120.0
 _TICK_S = 1.0
 _LOOK_AT_CLUSTER_S = 5.0
-# Other work on the cluster may hold its CPUs, or more machines are on their way; to wait for ever is to hang.
+# Other work on the cluster may hold its CPUs, or more machines may be starting; the driver must not wait for ever.
 _WITHOUT_WORKERS_S = 900.0
 _CLOSE_S = 10.0
-# A driver hands out a thousand tasks a second. So many workers are kept busy by one item each; of more workers, each
-# gets as many items at a time as there are times so many.
-WORKERS_BY_ITEM = 128
+# A driver sends a thousand tasks a second. Up to this number of workers, a task is one item; with n times as many
+# workers, it is n items.
+_WORKERS_BY_ITEM = 128
 
 
 class _About(NamedTuple):
-    """An actor that has started: where, and what is in the way of its working, or ''."""
+    """A started actor: its place, and the problem that keeps it from working, or ''."""
 
     host: str
     pid: int
@@ -63,7 +62,7 @@ class _About(NamedTuple):
 
 
 class _Done(NamedTuple):
-    """What an actor answers: results, or the exception that the function raised; and the seconds it took."""
+    """An actor's answer: results, or the exception that the function raised, and the seconds it took."""
 
     results: list[Any]
     error: Exception | None
@@ -72,7 +71,7 @@ class _Done(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Shipped:
-    """A function by its cloudpickle: the worker process needs Ray for it only if it is one of a script's own."""
+    """A function as its cloudpickle: the worker process needs Ray only for a function that a script defines."""
 
     pickled: bytes
 
@@ -87,7 +86,7 @@ def _unpickled(pickled: bytes) -> Callable[[Any], Any]:
 
 
 class _Job(NamedTuple):
-    """What every actor of a map is told."""
+    """The settings for every actor of a map."""
 
     function: _Shipped
     limit: float
@@ -108,20 +107,20 @@ class _Actor:
             os.chdir(job.folder)
 
     def about(self) -> _About:
-        """Say where this is, and whether it can work."""
+        """Return the actor's place, and whether it can work."""
         import ray
 
         host = socket.gethostname()
         problem = ""
         if missing := next((path for path in self._job.needs if not os.path.exists(path)), None):
-            problem = f"{missing} is not there: what a cluster works on is on storage that all its machines share"
+            problem = f"{missing} does not exist there: all machines of a cluster have to share the storage"
         if self._job.version != __version__:
             problem = f"mlgo-corpus {__version__} is installed there, and {self._job.version} here"
         problem = f"{host}: {problem}" if problem else ""
         return _About(host, os.getpid(), ray.get_runtime_context().get_node_id(), problem)
 
     def run(self, items: list[Any]) -> _Done:
-        """Do the items; one that took the worker process down is a `Lost`."""
+        """Process the items; the result of one that killed the worker process is a `Lost`."""
         began = time.monotonic()
         try:
             return _Done(list(self._pool.run(iter([items]))), None, time.monotonic() - began)
@@ -143,22 +142,22 @@ def ray_map(
     """Yield the results of all items of the chunks, in order; see `mlgo_corpus.engine.map.parallel_map`.
 
     Args:
-        function: as there; one of a script's own goes along by value.
+        function: as there; a function that a script defines is sent by value.
         chunked: the chunks.
         choice: of the cluster.
-        jobs: how many actors; None for as many as the cluster has CPUs, also while it grows.
+        jobs: the number of actors; None for one for each CPU of the cluster, also while it grows.
         limit: seconds that one item may take.
-        at_hand: how many chunks an actor is given.
-        ahead: how many chunks for each actor are under way or wait to be yielded.
-        needs: paths that have to be there.
+        at_hand: the number of chunks that an actor has.
+        ahead: the number of chunks for each actor that are under way or wait to be yielded.
+        needs: the required paths.
 
     Raises:
-        Exception: what the function raised.
-        UsageError: Ray is not installed, there is no such cluster, or no machine of it has what is needed.
-        WorkerError: the cluster has given no worker for a long time.
+        Exception: the exception that the function raised.
+        UsageError: Ray is not installed, there is no such cluster, or no machine of it has the required paths.
+        WorkerError: no worker became available for a long time.
     """
     first = next(chunked, None)
-    if first is None:  # all is done already
+    if first is None:  # nothing to do
         return
     with connected(choice.address):
         yield from _mapped(function, chain([first], chunked), choice, jobs, limit, at_hand, ahead, needs)
@@ -193,16 +192,16 @@ def _mapped(
 
 
 def in_groups(chunked: Iterator[list[Any]], workers: Callable[[], int]) -> Iterator[list[Any]]:
-    """Join chunks, where there are so many workers that the driver could not hand them out one by one."""
+    """Join chunks if there are too many workers for the driver to send chunks one by one."""
     for chunk in chunked:
-        while len(chunk) < workers() // WORKERS_BY_ITEM and (more := next(chunked, None)) is not None:
+        while len(chunk) < workers() // _WORKERS_BY_ITEM and (more := next(chunked, None)) is not None:
             chunk += more
         yield chunk
 
 
 @dataclass(eq=False, slots=True)
 class _Worker:
-    """The driver's side of an actor: what it was given, and, once it has started, what is known of it."""
+    """The driver's side of an actor: its tasks, and its place once it has started."""
 
     actor: Any
     about: _About | None = None
@@ -214,7 +213,7 @@ class _Worker:
 
 
 class _Event(NamedTuple):
-    """What has come of a call of an actor's: of `about` where the task is None."""
+    """The end of an actor's call: of `run` for a task, or of `about` if the task is None."""
 
     worker: _Worker
     task: Task[Any] | None
@@ -225,7 +224,7 @@ class _Driver:
     """The driver's side of one map.
 
     Attributes:
-        wanted: how many workers there should be.
+        wanted: the target number of workers.
     """
 
     def __init__(self, job: _Job, choice: EngineChoice, jobs: int | None, at_hand: int) -> None:
@@ -250,7 +249,7 @@ class _Driver:
         self.wanted = 0
 
     def run(self, tasks: Queue[Any], ahead: int) -> Iterator[Any]:
-        """Do all there is."""
+        """Process all tasks; yield their results."""
         while True:
             self._start_workers()
             tasks.most = max(1, self.wanted) * ahead
@@ -263,7 +262,7 @@ class _Driver:
             yield from tasks.take()
 
     def close(self) -> None:
-        """Kill the actors, and wait until they are gone."""
+        """Kill the actors, and wait for their end."""
         for worker in self._workers:
             self._ray.kill(worker.actor)
         end = time.monotonic() + _CLOSE_S
@@ -280,7 +279,7 @@ class _Driver:
         return [worker for worker in self._workers if worker.about is not None and not worker.idle]
 
     def _start_workers(self) -> None:
-        """Have as many actors as are wanted, besides those that hold a place."""
+        """Start actors up to the target number, besides those that hold a place."""
         now = time.monotonic()
         if now - self._looked >= _LOOK_AT_CLUSTER_S:
             self._looked = now
@@ -296,17 +295,18 @@ class _Driver:
             self._call(worker, None, worker.actor.about.remote())
 
     def _check_hope(self, cpus: int, held: int) -> None:
-        """Raise where nothing can come of it any more."""
+        """Raise an error if the map cannot make progress any more."""
         if self._ready():
             self._last_seen = time.monotonic()
             return
         if self._problems and held >= cpus:
             problem = next(iter(self._problems.values()))
-            raise UsageError(f"--engine ray: no machine of the cluster can do the work; {problem}")
+            message = f"no machine of the cluster can do the work; {problem}"
+            raise UsageError(message, option="engine", value="ray")
         if time.monotonic() - self._last_seen > _WITHOUT_WORKERS_S:
             raise WorkerError(
-                f"the cluster has {cpus} CPUs, and gave none of them for {_WITHOUT_WORKERS_S:.0f} seconds; "
-                "what is whole is kept, and the same command goes on"
+                f"no worker became available within {_WITHOUT_WORKERS_S:.0f} seconds (the cluster has {cpus} CPUs); "
+                "finished work is kept, and the same command continues"
             )
 
     def _call(self, worker: _Worker, task: Task[Any] | None, reference: Any) -> None:
@@ -315,7 +315,7 @@ class _Driver:
         future.add_done_callback(lambda done: self._events.put(_Event(worker, task, done)))
 
     def _hand_out(self, tasks: Queue[Any]) -> None:
-        """Give the workers what there is."""
+        """Send the available tasks to the workers."""
         for round_ in range(self._at_hand):
             for worker in self._ready():
                 if len(worker.tasks) <= round_ and (task := self._next_for(worker, tasks)) is not None:
@@ -325,7 +325,7 @@ class _Driver:
                     self._call(worker, task, worker.actor.run.remote(task.items))
 
     def _next_for(self, worker: _Worker, tasks: Queue[Any]) -> Task[Any] | None:
-        """Choose a task: one that is tried again where it has not failed yet, if there is such a machine."""
+        """Choose a task. A repeated one goes to a machine where it has not failed yet, if there is such a machine."""
         machine = self._machine(worker)
         machines = {self._machine(other) for other in self._ready()}
         for index, task in enumerate(tasks.retries):
@@ -335,7 +335,7 @@ class _Driver:
         return tasks.next_new()
 
     def _deadline(self, task: Task[Any]) -> float:
-        """Say when the actor itself would have given the task up, and an answer has to be here."""
+        """Return the time by which the actor itself would have given up the task, so that an answer is due."""
         return time.monotonic() + 2 * len(task.items) * self._limit + _GRACE_S
 
     def _take_events(self, tasks: Queue[Any]) -> None:
@@ -354,7 +354,7 @@ class _Driver:
         for worker in self._workers:
             if worker.tasks and now > worker.deadline and not worker.stuck:
                 worker.stuck = True
-                self._ray.kill(worker.actor)  # it ends as an actor that died
+                self._ray.kill(worker.actor)  # then it is handled as an actor that died
 
     def _take(self, event: _Event, tasks: Queue[Any]) -> None:
         worker, task, future = event
@@ -363,7 +363,7 @@ class _Driver:
             if worker in self._workers:
                 self._bury(worker, error, tasks)
             return
-        if worker not in self._workers:  # its last answer comes after its end: the task is elsewhere already
+        if worker not in self._workers:  # its last answer came after its end: the task is with another worker already
             return
         if task is None:
             self._welcome(worker, future.result())
@@ -404,7 +404,7 @@ class _Driver:
             worker.figures.seconds += done.seconds
 
     def _try_again(self, task: Task[Any], machine: str, lost: Lost, tasks: Queue[Any]) -> None:
-        """Try an item again that took its worker down while it was alone, or give it up."""
+        """Try an item again that killed its worker while it was alone, or give it up."""
         task.tries += 1
         task.avoid |= {machine}
         if task.tries > self._retries:
@@ -414,7 +414,7 @@ class _Driver:
         self._strike(machine, task)
 
     def _strike(self, machine: str, task: Task[Any]) -> None:
-        """Leave a machine out that takes down one item after another, if there is another machine."""
+        """Leave out a machine on which one item after another fails, if there is another machine."""
         self._strikes[machine] += 1
         items = self._striking.setdefault(machine, set())
         items.add((task.number, task.first))
@@ -427,9 +427,9 @@ class _Driver:
             self._looked = -_LOOK_AT_CLUSTER_S
 
     def _bury(self, worker: _Worker, error: BaseException, tasks: Queue[Any]) -> None:
-        """Take leave of an actor that is gone, and see to it that its tasks are done by others."""
+        """Remove an actor that has ended, and give its tasks to others."""
         self._workers.remove(worker)
-        self._ray.kill(worker.actor)  # where it only cannot be reached
+        self._ray.kill(worker.actor)  # it may only be unreachable
         if worker.about is None:
             self._check_start(error)
             return
@@ -437,7 +437,7 @@ class _Driver:
         for place, task in enumerate(worker.tasks):
             if lost_machine:
                 task.lost_machines += 1
-            if place > 0:  # it lay at hand, untouched
+            if place > 0:  # it was waiting, untouched
                 tasks.retries.append(task)
             elif len(task.items) > 1:
                 tasks.retries.extend(task.alone())
@@ -450,11 +450,12 @@ class _Driver:
                 self._try_again(task, self._machine(worker), Lost(False, detail), tasks)
 
     def _check_start(self, error: BaseException) -> None:
-        """Raise where an actor could not be made at all: Ray found no such package there, perhaps."""
+        """Raise an error if an actor could not be made at all, for example because its machine lacks the package."""
         if isinstance(error, self._ray.exceptions.ActorDiedError) and "Error" in str(error).partition("\n")[2]:
             last = [line for line in str(error).splitlines() if line.strip()][-1].strip()
             if "died" not in last:
-                raise UsageError(f"--engine ray: a worker cannot be started: {last}") from error
+                message = f"a worker cannot be started: {last}"
+                raise UsageError(message, option="engine", value="ray") from error
 
     def _machine(self, worker: _Worker) -> str:
         return "" if worker.about is None else worker.about.machine

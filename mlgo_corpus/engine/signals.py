@@ -1,4 +1,4 @@
-"""Signals that ask a program to end, taken as Ctrl-C is: what cleans up after the one cleans up after the others."""
+"""Signals that ask a program to end, handled like Ctrl-C, so that the same code cleans up after all of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from types import FrameType
 from typing import Final
 
 ASKING_TO_END: Final = (signal.SIGTERM, signal.SIGHUP)
-"""What ``kill``, batch systems and containers send, and a terminal that is closed."""
+"""The signals that ``kill``, batch systems, containers and a closed terminal send."""
 
 
 class AskedToEndError(KeyboardInterrupt):
-    """A signal other than Ctrl-C's; ``number`` is which."""
+    """The process got a signal other than Ctrl-C's; ``number`` is the signal's."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -22,15 +22,15 @@ class AskedToEndError(KeyboardInterrupt):
 
 
 def signal_of(error: BaseException) -> int:
-    """Give the signal behind an interrupt: SIGINT, unless it was another one."""
+    """Return the signal that caused an interrupt: SIGINT, unless it was another one."""
     return error.number if isinstance(error, AskedToEndError) else signal.SIGINT
 
 
 @contextmanager
 def signals_as_interrupts() -> Iterator[None]:
-    """Raise `AskedToEndError` in the block for the first such signal; the next ones do not disturb the cleaning up.
+    """Raise `AskedToEndError` in the block for the first such signal; ignore further ones during the cleanup.
 
-    What somebody else has a handler for, or has ignored as ``nohup`` does, is left to them. Other threads than the main
+    Signals that already have a handler, or are ignored as under ``nohup``, are left alone. Threads other than the main
     one get no signals.
     """
     if threading.current_thread() is not threading.main_thread():

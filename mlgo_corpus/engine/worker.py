@@ -1,9 +1,9 @@
 """The worker's side of the engine: a loop that runs tasks and answers, until its input ends.
 
-Messages are pickles behind their length (8 bytes, little-endian). A task is ``(function, items, limit)``; its
+A message is its length (8 bytes, little-endian) and a pickle. A task is ``(function, items, limit)``; its
 answer is the list of ``function(item)``, or the exception that one of them raised. Before each item the worker sets
-an alarm of ``limit`` seconds that it does not catch: a native parser that loops for ever ends with its process, and
-no worker outlives its work even when the parent is gone.
+an alarm of ``limit`` seconds that it does not catch: a native parser in an endless loop ends with its process, and
+no worker outlives its work even if the parent has ended.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ def read_message(descriptor: int) -> Any:
     """Read one message.
 
     Raises:
-        EOFError: the other side closed the pipe, or died while it wrote.
+        EOFError: the other side closed the pipe, or died while writing.
     """
     (length,) = _LENGTH.unpack(_read_exactly(descriptor, _LENGTH.size))
     return pickle.loads(_read_exactly(descriptor, length))  # noqa: S301 - from our own parent or child, over a pipe
 
 
 def encode_message(message: Any) -> bytes:
-    """Give a message as it goes over a pipe."""
+    """Encode a message for a pipe."""
     body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return _LENGTH.pack(len(body)) + body
 
 
 def write_message(descriptor: int, encoded: bytes) -> None:
-    """Write an encoded message whole.
+    """Write a whole encoded message.
 
     Raises:
-        BrokenPipeError: the other side is gone.
+        BrokenPipeError: the other side closed the pipe.
     """
     view = memoryview(encoded)
     while view:
@@ -62,22 +62,22 @@ def _read_exactly(descriptor: int, size: int) -> bytes:
 
 
 def end_with(parent: int) -> None:
-    """Let the kernel end this process when its parent ends, however that happens (Linux: PR_SET_PDEATHSIG).
+    """Make the kernel end this process when its parent ends, for whatever reason (Linux: PR_SET_PDEATHSIG).
 
-    A worker notices between two items that its parent is gone; with an item that takes minutes that is too late.
+    A worker itself notices only between two items that its parent has ended; an item may take minutes.
     """
     if sys.platform != "linux":
         return
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it was quicker
+    if os.getppid() != parent:  # it ended before the call
         os._exit(1)
 
 
 def serve(requests: int, replies: int) -> None:
-    """Answer tasks until ``requests`` ends. Ctrl-C is the parent's business: it ends its workers itself.
+    """Answer tasks until ``requests`` ends. Ignore Ctrl-C: the parent handles it, and ends its workers itself.
 
-    What the parent ignores, as under ``nohup``, stays ignored; its handlers are not for us.
+    Signals that the parent ignores, as under ``nohup``, stay ignored; the parent's handlers are removed.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)

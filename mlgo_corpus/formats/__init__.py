@@ -1,1 +1,1 @@
-"""Formats: bytes in hand, nothing else. No processes, no folders."""
+"""Formats: they read bytes in memory, and start no processes and open no folders."""

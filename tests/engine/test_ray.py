@@ -162,8 +162,8 @@ def test_what_comes_is_what_this_machine_gives(saw: Callable[[str], dict[str, An
     assert {name for name, _ in found["figures"]} == {host}
     assert found["needs"] == [
         "UsageError",
-        f"--engine ray: no machine of the cluster can do the work; {host}: /is/not/there is not there: what a cluster "
-        "works on is on storage that all its machines share",
+        f"engine ray: no machine of the cluster can do the work; {host}: /is/not/there does not exist there: "
+        "all machines of a cluster have to share the storage",
     ]
     assert (found["first"], found["running"], found["left"]) == (0, True, [])
 
@@ -330,7 +330,7 @@ def test_who_listens_and_is_no_cluster_is_left_in_time(
         kept: list[socket.socket] = []
         thread = threading.Thread(target=greet)
         thread.start()
-        with pytest.raises(UsageError, match=f"^--ray-address {address}: no Ray cluster answers there: {said}$"):
+        with pytest.raises(UsageError, match=f"^ray_address {address}: no Ray cluster answers there: {said}$"):
             list(parallel_map(abs, [1], jobs=1, limit=60, engine=EngineChoice("ray", address)))
         thread.join()
         for connection in kept:
@@ -344,7 +344,7 @@ def test_a_cluster_that_is_no_more_is_not_waited_for(
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray/ray_current_cluster").write_text("127.0.0.1:1")
-    with pytest.raises(UsageError, match=r"^--engine ray: no Ray cluster runs here; 'ray start --head' starts one"):
+    with pytest.raises(UsageError, match=r"^engine ray: no Ray cluster runs here; 'ray start --head' starts one"):
         list(parallel_map(abs, [1], jobs=1, limit=60, engine=EngineChoice("ray")))
 
 
@@ -357,12 +357,12 @@ def test_many_workers_are_handed_several_items(workers: int, sizes: list[int]) -
 
 def test_without_ray_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UsageError, match=r"^--engine ray: Ray is not installed; pip install 'mlgo-corpus\[ray\]'"):
+    with pytest.raises(UsageError, match=r"^engine ray: Ray is not installed; pip install 'mlgo-corpus\[ray\]'"):
         list(parallel_map(abs, [1], jobs=1, limit=60, engine=EngineChoice("ray")))
 
 
 def test_an_engine_that_there_is_not_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"^--engine slurm: expected one of local, ray$"):
+    with pytest.raises(UsageError, match=r"^engine slurm: expected one of local, ray$"):
         EngineChoice("slurm")
-    with pytest.raises(UsageError, match=r"^--retries -1: expected at least 0$"):
+    with pytest.raises(UsageError, match=r"^retries -1: expected at least 0$"):
         EngineChoice(retries=-1)

@@ -1,4 +1,4 @@
-"""The processes of shared workers on a Ray cluster: starting them, and finding them again."""
+"""The processes of shared workers on a Ray cluster: start them, and find them again."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import os
 from contextlib import nullcontext
 from typing import Any, Final
 
-from mlgo_corpus.engine.cluster import import_ray, on_loopback, said_to_be_here, why_unreachable
+from mlgo_corpus.engine.cluster import import_ray, last_local_cluster, on_loopback, why_unreachable
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import os_reason
 
-# Names of ours are apart from those of others on the cluster.
+# The namespace separates our names from those of others on the cluster.
 NAMESPACE: Final = "mlgo-corpus"
 _PREFIX = "shared-workers:"
-# Answers that must not wait behind calls are given by so many at a time; calls are queued by ourselves.
+# The number of concurrent answers that must not wait behind calls; calls are queued by the host itself.
 _CONTROLS = 100
 _MOST_CALLS = 10_000
 _NO_RAY = "this needs Ray: pip install 'mlgo-corpus[ray]'"
 
 
 def connect(address: str | None) -> bool:
-    """Be part of a cluster; True if that is our doing, so that `leave` ends it.
+    """Join a cluster. Return True if this process was not part of it yet, so that `leave` has to end that.
 
-    Without an address that is the cluster that Ray knows of; where there is none, or for ``local``, one is started that
-    only this machine can reach.
+    Without an address, join the cluster that Ray knows of; if there is none, or for ``local``, start one that only this
+    machine can reach.
 
     Raises:
         UsageError: Ray is not installed, or the cluster cannot be reached.
@@ -32,7 +32,7 @@ def connect(address: str | None) -> bool:
     if ray.is_initialized():
         return False
     where = "" if address is None else f" at {address}"
-    here = said_to_be_here()
+    here = last_local_cluster()
     if address is None and not os.environ.get("RAY_ADDRESS") and (here is None or why_unreachable(*here)):
         address = "local"
     try:
@@ -46,7 +46,7 @@ def connect(address: str | None) -> bool:
 
 
 def _reach(address: str | None) -> None:
-    """See whether there is a cluster: Ray itself asks for minutes.
+    """Check that there is a cluster, because Ray itself would try for minutes.
 
     Raises:
         OSError: there is none.
@@ -57,7 +57,7 @@ def _reach(address: str | None) -> None:
 
 
 def leave(ours: bool) -> None:
-    """Leave the cluster that `connect` joined; one that it started ends."""
+    """Leave the cluster if `connect` joined it; a cluster that `connect` started ends."""
     if ours:
         import_ray(_NO_RAY).shutdown()
 
@@ -73,20 +73,20 @@ def start_actors(
     timeout: float,
     control: str,
 ) -> dict[str, Any]:
-    """Start processes ``kind(name, threads, lease)``, spread over the machines, and give their handles by name.
+    """Start processes ``kind(name, threads, lease)``, spread over the machines; return their handles by name.
 
     Args:
-        kind: the class of the object in them.
-        name: of them all, by which `actor_handles` finds them; they outlive this driver then.
-        count: how many; by default one for each machine.
-        threads: the calls that each runs at a time; by default one for each of its CPUs.
-        cpus: of each; by default as many as threads, or else their share.
+        kind: the class of the object in each process.
+        name: the name of the group, by which `actor_handles` finds it; with a name the processes outlive this driver.
+        count: the number of processes; by default one for each machine.
+        threads: the number of calls that each runs at a time; by default one for each of its CPUs.
+        cpus: the CPUs of each; by default the number of threads, or else an equal share.
         lease: see `mlgo_corpus.engine.shared.host.Host`.
-        timeout: the seconds that they may take.
-        control: the concurrency group for what must not wait.
+        timeout: the seconds in which they have to start.
+        control: the concurrency group for requests that must not wait.
 
     Raises:
-        UsageError: the cluster has no room for them, or the name is taken.
+        UsageError: the cluster has no room for the processes, or the name is taken.
     """
     ray = import_ray(_NO_RAY)
     machines = [cpu for node in ray.nodes() if node["Alive"] and (cpu := int(node["Resources"].get("CPU", 0)))]
@@ -105,7 +105,7 @@ def start_actors(
             options |= {"name": f"{_PREFIX}{name}:{number}", "namespace": NAMESPACE, "lifetime": "detached"}
         try:
             actors[title] = remote.options(**options).remote(title, threads or cpus, lease)
-        except ValueError:  # of two that start at once
+        except ValueError:  # two drivers started them at once
             raise UsageError(f"shared workers {name!r} are there already: attach to them") from None
     refs = [actor.begin.options(concurrency_group=control).remote() for actor in actors.values()]
     ready, _ = ray.wait(refs, num_returns=len(refs), timeout=timeout)
@@ -113,7 +113,7 @@ def start_actors(
         for actor in actors.values():
             ray.kill(actor)
         raise UsageError(
-            f"the Ray cluster has no room for {count} hosts of {cpus} CPUs each: {len(ready)} of them began within "
+            f"the Ray cluster has no room for {count} hosts of {cpus} CPUs each: {len(ready)} of them started within "
             f"{timeout:g} seconds"
         )
     return actors
@@ -130,7 +130,7 @@ def actor_handles(name: str) -> dict[str, Any]:
     for number, title in _find(ray, name):
         try:
             found[f"{name} host {number}"] = ray.get_actor(title, namespace=NAMESPACE)
-        except ValueError:  # it ended just now
+        except ValueError:  # it ended meanwhile
             continue
     if not found:
         raise UsageError(f"there are no shared workers {name!r} on this cluster")
@@ -138,7 +138,7 @@ def actor_handles(name: str) -> dict[str, Any]:
 
 
 def _find(ray: Any, name: str) -> list[tuple[int, str]]:
-    """Give the numbers and the names of the processes of a name, in order."""
+    """Return the numbers and the names of the processes of a group, in order."""
     prefix = f"{_PREFIX}{name}:"
     named = [one["name"] for one in ray.util.list_named_actors(all_namespaces=True) if one["namespace"] == NAMESPACE]
     tails = [title.removeprefix(prefix) for title in named if title.startswith(prefix)]

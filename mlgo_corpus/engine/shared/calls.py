@@ -1,4 +1,4 @@
-"""What a driver of shared workers keeps: its hosts, its workers, its calls, and what becomes of a host's reply."""
+"""The state of a driver of shared workers: its hosts, its workers, its calls, and the handling of a host's reply."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from typing import Any, Final
 from mlgo_corpus.engine.shared.host import CANCELLED, RAISED, RESULT, TOLD, UNKNOWN, HostState, Reply
 from mlgo_corpus.errors import HostDiedError, UnknownWorkerError, WorkerError
 
-# The concurrency group of what a host answers at once.
+# The concurrency group of requests that a host answers at once.
 CONTROL: Final = "control"
-# A host has its next calls at hand while it answers.
+# The number of calls for each slot that are sent to a host, so that it has its next calls while it answers.
 _AHEAD_PER_SLOT = 2
 
 
 @dataclass(slots=True, eq=False)
 class HostHandle:
-    """A host, as this driver sees it."""
+    """A host from this driver's point of view."""
 
     name: str
     actor: Any
     node: str = ""
     slots: int = 1
     lease: float = 0.0
-    count: int = 0  # of our calls under way there
-    weight: float = 0.0  # and their weight
+    count: int = 0  # the number of our calls under way there
+    weight: float = 0.0  # the weight of these calls
     others: float = 0.0  # the weight of others' calls when it last answered
     objects: float = 0.0  # the weight of our objects there
     died: str = ""
@@ -38,36 +38,36 @@ class HostHandle:
 
     @property
     def load(self) -> tuple[float, float]:
-        """How much a slot has to do: the calls' weight, and among equals that of our objects."""
+        """The load of a slot: the calls' weight and, for equal ones, our objects' weight."""
         return (self.weight + self.others) / self.slots, self.objects / self.slots
 
     @property
     def has_room(self) -> bool:
-        """Whether to send it another call."""
+        """Whether another call can be sent to it."""
         return not self.died and self.count < _AHEAD_PER_SLOT * self.slots
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Ask what is answered at once, even where the host has all slots taken."""
+        """Send a request that is answered at once, even if all of the host's slots are occupied."""
         return getattr(self.actor, method).options(concurrency_group=CONTROL).remote(*arguments)
 
 
 class Call(Future[Any]):
-    """What a worker's method will give: a future of ``concurrent.futures``, so that its functions wait for it.
+    """The future result of a worker's method: a future of ``concurrent.futures``, whose functions can wait for it.
 
-    ``result`` raises what the method raised, with the traceback on the host among its notes; `HostDiedError` where the
-    host died, so that nobody knows how far the method came; `UnknownWorkerError` where the worker was released.
+    ``result`` raises the method's exception, with the traceback on the host among its notes; `HostDiedError` if the
+    host died, so that it is unknown how far the method came; `UnknownWorkerError` if the worker was released.
     """
 
     def __init__(self, number: int, request: bytes, take_back: Callable[[Call], bool]) -> None:
         super().__init__()
-        self.number = number  # the driver's, by which a host takes it back
+        self.number = number  # the driver's, which identifies it when a host cancels it
         self.request = request  # until it is sent
-        self.host: HostHandle | None = None  # from then on
+        self.host: HostHandle | None = None  # after it is sent
         self._take_back = take_back
-        self._told = threading.Lock()
+        self._notified = threading.Lock()
 
     def cancel(self) -> bool:
-        """Take the call back if it has not begun; False if it runs, or is over."""
+        """Cancel the call if it has not begun; return False if it runs, or has ended."""
         if self.cancelled():
             return True
         if self.done() or (self.host is not None and not self._take_back(self)):
@@ -75,27 +75,27 @@ class Call(Future[Any]):
         return self.give_up()
 
     def give_up(self) -> bool:
-        """Be a call that was cancelled; False if it is over."""
+        """Mark the call as cancelled; return False if it has ended."""
         if not super().cancel():
             return False
-        if self._told.acquire(blocking=False):  # once, whoever is first
-            self.set_running_or_notify_cancel()  # which tells those who wait
+        if self._notified.acquire(blocking=False):  # only the first caller
+            self.set_running_or_notify_cancel()  # this notifies the waiting functions
         return True
 
     def succeed(self, result: Any) -> None:
-        """Give the result to those who wait, unless the call was cancelled meanwhile."""
+        """Set the result, unless the call was cancelled meanwhile."""
         with suppress(InvalidStateError):
             self.set_result(result)
 
     def fail(self, error: BaseException) -> None:
-        """Raise an exception where they wait."""
+        """Set an exception, unless the call was cancelled meanwhile."""
         with suppress(InvalidStateError):
             self.set_exception(error)
 
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """What makes a worker, where it is, and its calls that are not sent yet."""
+    """A worker: its factory, its hosts, and its calls that are not sent yet."""
 
     factory: bytes
     title: str
@@ -111,7 +111,7 @@ class Work:
 
 
 def pickled(value: Any) -> bytes:
-    """Pickle what goes to a host: what is defined in the driver's script goes by value."""
+    """Pickle a value for a host; definitions of the driver's script are pickled by value."""
     from ray import cloudpickle
 
     data: bytes = cloudpickle.dumps(value)
@@ -119,19 +119,19 @@ def pickled(value: Any) -> bytes:
 
 
 def drained(calls: deque[Call]) -> Iterator[Call]:
-    """Take calls out of a queue."""
+    """Remove all calls from a queue and yield them."""
     while calls:
         yield calls.popleft()
 
 
 def death_of(work: Work) -> HostDiedError:
-    """Say that a worker is gone with its last host."""
+    """Return the error for a worker that was lost with its last host."""
     host, why = work.end
     return HostDiedError(f"{why}, and with it {work.title} {work.object_id}", host)
 
 
 def settle_call(call: Call, reply: Reply, host: str) -> None:
-    """Make of a host's reply what the caller gets."""
+    """Set a call's outcome from a host's reply."""
     if reply.kind == CANCELLED:
         call.give_up()
         return
@@ -143,7 +143,7 @@ def settle_call(call: Call, reply: Reply, host: str) -> None:
         return
     try:
         value = pickle.loads(reply.body)  # noqa: S301 - from our own object's host
-    except Exception as error:  # its module is not here
+    except Exception as error:  # for example, its module is missing here
         call.fail(WorkerError(f"{host}: the answer cannot be unpickled here: {first_line(error)}"))
         return
     if reply.kind == RAISED:
@@ -159,12 +159,12 @@ def _noted(error: Exception, text: str, host: str) -> Exception:
 
 
 def first_line(error: BaseException) -> str:
-    """Give what an exception says on one line."""
+    """Return the first line of an exception's message, or the name of its type."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def why_dead(error: Exception) -> str:
-    """Say in a few words what Ray takes ten lines for."""
+    """Summarise Ray's message of ten lines in a few words."""
     text = str(error)
     if "node has died" in text or "node was terminated" in text or "node is dead" in text:
         return "its machine is gone"

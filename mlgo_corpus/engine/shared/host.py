@@ -1,19 +1,19 @@
 """A process that hosts many objects for many drivers: the host's side of `mlgo_corpus.engine.shared.workers`.
 
-A driver opens a session, by which its objects and calls are told from those of others, and renews it every second or
-so. One that is silent for a lease is dead: what it waits for is forgotten and its objects are freed. A host that no
-driver has a session with ends itself after as long again.
+A driver opens a session, which separates its objects and calls from those of others, and renews it every second or so.
+A driver that is silent for a lease is dead: its waiting calls are dropped and its objects are freed. A host without
+sessions ends itself after the same time again.
 
-Calls are run by as many threads as the host has slots. Threads are enough, because what takes the time is compilers,
-which are processes. Those threads live as long as the host does, and compilers are tied to the thread that starts them
+The host runs calls in one thread for each of its slots. Threads suffice, because the time is spent in compilers, which
+are processes. The threads live as long as the host, and compilers are tied to the thread that starts them
 (`mlgo_corpus.compilers.process.tied_to_us`), so that none outlives a host.
 
-While calls wait, those go first whose driver says that it waits for the longest time, on all hosts alike. Equal shares
-would be worse for everybody: two experiments that begin to compile at the same time would be done at the same time,
-and then train at the same time, while the hosts idle. One after the other, the first trains while the second compiles,
-and so they go on. That a driver is not done for a long time is its own affair: see `mlgo_corpus.engine.shared.workers`.
+Of the waiting calls, those of the driver that has waited longest, by its own account, run first, on all hosts alike.
+Equal shares would be worse for all: two experiments that begin to compile at the same time would finish at the same
+time, and then train at the same time, while the hosts idle. One after the other, the first trains while the second
+compiles, and so on. The length of a driver's turn is limited by the driver: see `mlgo_corpus.engine.shared.workers`.
 
-There is nothing of Ray in `Host`, which can be used within one process; `HostActor` is what Ray makes a process of.
+`Host` does not use Ray, and works within one process; `HostActor` is the class of which Ray makes a process.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
-# What a reply is: a pickled result, a pickled exception, the text of one that cannot be pickled, or no answer, because
-# there is no such object, or the call was cancelled before it began.
+# The kinds of replies: a pickled result, a pickled exception, the text of one that cannot be pickled, or no answer,
+# because there is no such object, or the call was cancelled before it began.
 RESULT: Final = "result"
 RAISED: Final = "raised"
 TOLD: Final = "told"
 UNKNOWN: Final = "unknown"
 CANCELLED: Final = "cancelled"
 
-# The sessions that ran out, of which a host can still say so.
+# The number of expired sessions that a host remembers, to name the reason in errors.
 _REMEMBERED = 1000
 
 
 class Reply(NamedTuple):
-    """What a host answers.
+    """A host's answer.
 
-    ``body`` is pickled, ``text`` tells of an error, ``seconds`` is how long the call took its slot, and ``others`` the
-    weight of the calls of other drivers, running and waiting.
+    ``body`` is pickled, ``text`` describes an error, ``seconds`` is the time that the call occupied its slot, and
+    ``others`` is the weight of other drivers' calls, running and waiting.
     """
 
     kind: str
@@ -62,20 +62,20 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """What a host is doing.
+    """The state of a host.
 
     Attributes:
         name: the host's name.
         node: the machine's address.
         pid: its process there.
         alive: whether it answers; if not, the figures are its last.
-        slots: the calls that it runs at a time.
-        drivers: those that are attached to it.
-        objects: the worker objects that it holds.
-        running: the calls that it runs.
-        waiting: those that wait for a slot; what waits at a driver, because the host has enough, is not among them.
+        slots: the number of calls that it runs at a time.
+        drivers: the number of attached drivers.
+        objects: the number of worker objects.
+        running: the number of running calls.
+        waiting: the number of calls that wait for a slot, without those that still wait at their driver.
         up_s: the seconds since it began.
-        busy_s: the seconds that its slots were taken, summed over them.
+        busy_s: the seconds that its slots were occupied, summed over them.
         cpu_s: the CPU seconds of the host and of all its compilers that have ended.
     """
 
@@ -95,7 +95,7 @@ class HostState:
 
 @dataclass(slots=True, eq=False)
 class _Object:
-    """A worker object; it is freed when it is released and its last running call is over."""
+    """A worker object; it is freed after its release and the end of its last running call."""
 
     instance: Any
     weight: float
@@ -105,7 +105,7 @@ class _Object:
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A call that waits or runs, or a constructor: that has no ``target``."""
+    """A call that waits or runs, or a constructor, which has no ``target``."""
 
     session: str
     number: int
@@ -118,26 +118,26 @@ class _Call:
 
 @dataclass(slots=True, eq=False)
 class _Session:
-    """What a driver has here."""
+    """A driver's objects and calls on this host."""
 
     seen: float
     objects: dict[str, _Object] = field(default_factory=dict)
     waiting: deque[_Call] = field(default_factory=deque)
     weight: float = 0.0  # of the calls that run and wait
-    last: int = 0  # the highest number of its calls that came
-    refused: set[int] = field(default_factory=set)  # calls that were taken back before they came
-    lapsed: bool = False  # whether it is back after it was taken for dead
+    last: int = 0  # the highest number of its calls that arrived
+    refused: set[int] = field(default_factory=set)  # calls that were cancelled before they arrived
+    lapsed: bool = False  # whether it has returned after it was assumed dead
 
 
 class Host:
-    """Many objects, their calls, and threads to run these.
+    """Objects, their calls, and threads to run these.
 
     Args:
-        name: what errors call this host.
-        slots: the calls to run at a time.
-        lease: the seconds after which a driver that is silent is dead.
+        name: the host's name in errors.
+        slots: the number of calls to run at a time.
+        lease: the seconds after which a silent driver is assumed dead.
         dumps: pickles results and exceptions.
-        end: ends this process when nobody needs it any more; by default it goes on.
+        end: ends this process when no driver needs it any more; by default the process continues.
     """
 
     def __init__(
@@ -166,13 +166,13 @@ class Host:
             threading.Thread(target=target, name=f"{name}: {target.__name__}", daemon=True).start()
 
     def renew(self, session: str) -> float:
-        """Begin or prolong a driver's session; give the weight of the other drivers' calls."""
+        """Begin or prolong a driver's session; return the weight of the other drivers' calls."""
         with self._changed:
             self._session(session)
             return self._others(session)
 
     def close_session(self, session: str) -> int:
-        """Free all that a driver has here; give the number of drivers that are left."""
+        """Free a driver's objects and drop its calls; return the number of remaining drivers."""
         with self._changed:
             dropped = self._drop(session)
             left = len(self._sessions)
@@ -180,13 +180,13 @@ class Host:
         return left
 
     def create(self, session: str, object_id: str, factory: bytes, weight: float) -> Future[Reply]:
-        """Make an object of a pickled ``(callable, args, kwargs)``; the result is None.
+        """Make an object with a pickled ``(callable, args, kwargs)``; the result is None.
 
-        That takes no slot: an experiment can begin while another one has all of them.
+        This needs no slot: an experiment can begin while another one occupies all of them.
         """
 
         def construct() -> None:
-            make, args, kwargs = pickle.loads(factory)  # noqa: S301 - whoever may use the cluster may run code on it
+            make, args, kwargs = pickle.loads(factory)  # noqa: S301 - every user of the cluster may run code on it
             made = _Object(make(*args, **kwargs), weight)
             with self._changed:
                 found = self._sessions.get(session)
@@ -204,7 +204,7 @@ class Host:
     def call(self, session: str, object_id: str, number: int, request: bytes, since: float = 0.0) -> Future[Reply]:
         """Call an object's method, a pickled ``(name, args, kwargs)``, in a slot.
 
-        ``number`` is the driver's for the call, and ``since`` the time since which the driver waits.
+        ``number`` is the driver's number of the call, and ``since`` the time since which the driver has waited.
         """
         with self._changed:
             found = self._sessions.get(session)
@@ -225,7 +225,7 @@ class Host:
             return call.future
 
     def cancel(self, session: str, number: int) -> bool:
-        """Take back a call that waits, or is on its way; False if it runs or is over."""
+        """Cancel a call that waits, or has not arrived yet; return False if it runs or has ended."""
         with self._changed:
             found = self._sessions.get(session)
             if found is None:
@@ -239,7 +239,7 @@ class Host:
             return call is not None
 
     def release(self, session: str, object_id: str) -> Reply:
-        """Free an object, once the calls that it runs are over; those that wait are answered that it is gone."""
+        """Free an object after its running calls; answer the waiting ones that the worker was released."""
         with self._changed:
             found = self._sessions.get(session)
             target = None if found is None else found.objects.pop(object_id, None)
@@ -253,7 +253,7 @@ class Host:
         return Reply(RESULT, self._dumps(None), "", 0.0)
 
     def state(self) -> HostState:
-        """Tell what the host is doing."""
+        """Return the host's state."""
         with self._changed:
             self._count_busy()
             used = os.times()
@@ -273,14 +273,14 @@ class Host:
             )
 
     def close(self) -> None:
-        """Free everything and let the threads end when their calls are over (a process of its own just ends)."""
+        """Free everything, and end each thread after its call (a process of its own just ends)."""
         with self._changed:
             self._closed = True
             freed = [target for session in list(self._sessions) for target in self._drop(session)]
             self._changed.notify_all()
         _free(freed)
 
-    # What follows wants the lock, up to `_serve`.
+    # The following methods, up to `_serve`, require that the lock is held.
 
     def _session(self, session: str) -> _Session:
         found = self._sessions.setdefault(session, _Session(0.0))
@@ -315,7 +315,7 @@ class Host:
         call.future.set_result(Reply(kind, b"", text, self._others(call.session)))
 
     def _drop(self, session: str) -> list[_Object]:
-        """Forget a session; give the objects to free, of which some may have calls that run."""
+        """Drop a session; return the objects to free, some of which may have running calls."""
         found = self._sessions.get(session)
         if found is None:
             return []
@@ -334,7 +334,7 @@ class Host:
         self._counted = now
 
     def _take(self) -> _Call | None:
-        """Give the call whose turn it is, and note that it runs."""
+        """Return the call whose turn it is, and mark it as running; None if no call waits."""
         with_calls = [(session.waiting[0].since, name) for name, session in self._sessions.items() if session.waiting]
         if not with_calls:
             return None
@@ -347,7 +347,7 @@ class Host:
         return call
 
     def _over(self, call: _Call) -> list[_Object]:
-        """Note that a call is over; give its object if it can be freed now."""
+        """Mark a call as ended; return its object if it can be freed now."""
         self._count_busy()
         self._running.discard(call)
         if (session := self._sessions.get(call.session)) is not None:
@@ -359,7 +359,7 @@ class Host:
         return [target] if target.released and not target.running else []
 
     def _serve(self) -> None:
-        """Be one of the threads that run calls."""
+        """Run calls: the loop of one thread."""
         while True:
             with self._changed:
                 while (call := self._take()) is None:
@@ -376,34 +376,34 @@ class Host:
         with self._changed:
             freed = self._over(call)
             reply = Reply(kind, body, text, self._others(call.session), time.monotonic() - begin)
-        call.target, call.run = None, lambda: None  # whoever holds the future must not hold the object
+        call.target, call.run = None, lambda: None  # a reference to the future must not keep the object alive
         _free(freed)
         call.future.set_result(reply)
 
     def _run(self, call: _Call) -> tuple[str, bytes, str]:
-        """Run a call; whatever comes of it is in the answer."""
+        """Run a call; return its result or its exception as the answer's kind, body and text."""
         try:
             result = call.run()
         except BaseException as error:  # also SystemExit, which would end the thread
             told = "".join(traceback.format_exception(type(error), error, _below_ours(error.__traceback__)))
-            traceback.clear_frames(error.__traceback__)  # they hold the object
+            traceback.clear_frames(error.__traceback__)  # they refer to the object
             return (*self._pickled_error(error.with_traceback(None)), told)
         try:
             return RESULT, self._dumps(result), ""
-        except Exception as error:  # whatever its __reduce__ does
+        except Exception as error:  # its __reduce__ may raise anything
             why = f"{self.name}: the result, a {type(result).__name__}, cannot be pickled: {error}".splitlines()[0]
             return TOLD, why.encode(), ""
 
     def _pickled_error(self, error: BaseException) -> tuple[str, bytes]:
         if isinstance(error, Exception):
-            with suppress(Exception):  # many an exception can be pickled, but not be made again
+            with suppress(Exception):  # some exceptions can be pickled, but not unpickled
                 body = self._dumps(error)
                 if type(pickle.loads(body)) is type(error):  # noqa: S301 - pickled a line above
                     return RAISED, body
         return TOLD, f"{self.name}: {type(error).__name__}: {error}".strip().splitlines()[0].encode()
 
     def _watch(self) -> None:
-        """Look after drivers that are silent, and end the host when it has none left."""
+        """Drop the sessions of silent drivers, and end the host when it has no driver left."""
         nap = self.lease / 4
         while not self._closed:
             time.sleep(nap)
@@ -422,33 +422,33 @@ class Host:
 
 
 def _below_ours(frames: TracebackType | None) -> TracebackType | None:
-    """Leave out `Host._run` and what it calls: what a worker's author wants to see begins below them."""
+    """Leave out the frames of `Host._run` and the function it calls: the frames of the worker's code are below them."""
     for _ in range(2):
         frames = None if frames is None else frames.tb_next
     return frames
 
 
 def _free(objects: list[_Object]) -> None:
-    """Let go of objects that nobody can reach any more.
+    """Free objects that no driver can use any more.
 
-    One that has a method ``close`` is closed first. One that still runs calls has lost its driver; if it has a method
-    ``stop``, that is called so that these end soon, and it is let go of when they have.
+    An object with a method ``close`` is closed first. An object that still runs calls has lost its driver; if it has a
+    method ``stop``, that is called so that these end soon, and the object is freed after them.
     """
     for target in objects:
         busy = target.running > 0
         method = getattr(target.instance, "stop" if busy else "close", None)
         if callable(method) and not isinstance(target.instance, type):
-            with suppress(Exception):  # nobody waits for it
+            with suppress(Exception):  # no driver waits for it
                 method()
         if not busy:
             target.instance = None
         del method
     if objects:
-        gc.collect()  # objects with cycles would stay until somebody makes enough others
+        gc.collect()  # objects in reference cycles would stay until enough others are made
 
 
 class HostActor:
-    """A `Host` in a process of Ray's; methods that may take long are awaited, so that the others answer meanwhile."""
+    """A `Host` in a process of Ray's; methods that may take long are awaited, so that others can answer meanwhile."""
 
     def __init__(self, name: str, slots: int, lease: float) -> None:
         from ray import cloudpickle
@@ -456,7 +456,7 @@ class HostActor:
         self._host = Host(name, slots, lease, dumps=cloudpickle.dumps, end=partial(os._exit, 0))
 
     async def begin(self) -> tuple[int, float, str]:
-        """Give the slots, the lease, and the machine's address."""
+        """Return the slots, the lease, and the machine's address."""
         import ray
 
         return self._host.slots, self._host.lease, str(ray.util.get_node_ip_address())

@@ -1,6 +1,6 @@
 """Worker objects on the machines of a Ray cluster, several to a process, shared by several experiments.
 
-An experiment compiles, then trains, then compiles again: its machines idle while it trains. Where several experiments
+An experiment compiles, then trains, then compiles again: its machines idle while it trains. If several experiments
 share hosts, one compiles while another trains::
 
     with SharedWorkers(hosts=2, name="ours") as shared:  # elsewhere: SharedWorkers.attach("ours")
@@ -9,17 +9,17 @@ share hosts, one compiles while another trains::
         rows = [call.result(timeout=120).row for call in calls]
         worker.release()
 
-A host is one process with as many slots for calls as it has CPUs (`mlgo_corpus.engine.shared.host`). An object is its
-creator's alone. It is made on the host that has least to do, measured by the calls that run and wait there, each with
-its object's weight, of all drivers together. A call is sent when its host is about to have room for it; until then it
-waits here, and can be taken back. Calls of one object run side by side: its methods must be fit for threads.
+A host is one process with one slot for calls for each of its CPUs (`mlgo_corpus.engine.shared.host`). Only its creator
+can use an object. It is made on the host with the least load, measured by the calls of all drivers that run and wait
+there, each with its object's weight. A call is sent when its host is about to have room for it; until then it waits
+here, and can be cancelled. Calls of one object run in parallel: its methods must be thread-safe.
 
-Hosts serve the driver first that waits for the longest time, until it has all it waits for. Then its turn is over; or
-when it has had what all slots can do in a minute, so that one that never stops sending leaves the others their turns.
+Hosts first serve the driver that has waited longest, until it has all its results. Then its turn ends; or after the
+work of all slots for a minute, so that a driver that never stops sending leaves the others their turns.
 
-Callables, arguments and results are pickled, by cloudpickle: what is defined in the driver's own script goes by value,
-what is in a module by its name, so that hosts must be able to import it. Whoever may use the cluster may run code on
-it: that is Ray's way, and nothing here makes it safer.
+Callables, arguments and results are pickled, by cloudpickle: definitions of the driver's own script by value, those of
+a module by name, so that hosts must be able to import it. Every user of the cluster may run code on it: that is Ray's
+design, and nothing here makes it safer.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ from mlgo_corpus.engine.shared.calls import (
 from mlgo_corpus.engine.shared.host import HostActor, HostState, Reply
 from mlgo_corpus.errors import ConstructorError, HostDiedError, UnknownWorkerError, UsageError, WorkerError
 
-# What a turn may take of every slot, in seconds.
+# The time of every slot that a turn may take, in seconds.
 _TURN_S = 60.0
-# How often a driver says that it lives, and how often in a lease.
+# The interval at which a driver renews its session, and the least number of renewals in a lease.
 _RENEW_S = 1.0
 _RENEWALS_PER_LEASE = 4
-# A worker that is made again so often kills its hosts.
+# A worker that would be made more often than this is assumed to kill its hosts.
 _MOST_LIVES = 3
 _ANSWER_S = 30.0
 
 
 class SharedWorker:
-    """A worker object on a host, or one on each of several: `SharedWorkers.create` makes it.
+    """A worker object on a host, or one on each of several hosts: `SharedWorkers.create` makes it.
 
     As a context manager it is released at the end.
     """
@@ -73,18 +73,18 @@ class SharedWorker:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The names of the hosts where it is."""
+        """The names of its hosts."""
         return tuple(host.name for host in self._work.homes)
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Call:
-        """Call a method; where the worker is on several hosts, on the one that has least to do then."""
+        """Call a method; if the worker is on several hosts, on the one with the least load."""
         return self._shared._call(self._work, (method, args, kwargs))
 
     def release(self) -> None:
-        """Free the objects on their hosts, once the calls that run are over; calls that wait fail.
+        """Free the objects on their hosts after their running calls; waiting calls fail.
 
         Raises:
-            UnknownWorkerError: it was released already.
+            UnknownWorkerError: the worker was released already.
         """
         self._shared._release(self._work)
 
@@ -102,17 +102,18 @@ class SharedWorker:
 class SharedWorkers:
     """Hosts for worker objects; see the module's docstring. As a context manager it is closed at the end.
 
-    Hosts with a name live as long as a driver is attached to them, whoever started them. Others end with their driver.
+    Hosts with a name live as long as any driver is attached to them. Others end with their driver.
 
     Args:
-        hosts: how many processes; by default one for each machine of the cluster.
+        hosts: the number of processes; by default one for each machine of the cluster.
         address: of a Ray cluster; by default the one this machine is part of, or else one on this machine alone, for as
-            long as this is open. Where Ray is in use already in this process, that cluster is used.
-        threads_per_host: the calls that a host runs at a time; by default, one for each of its CPUs.
-        cpus_per_host: the CPUs that it takes of the cluster; by default as many as threads, or else its share of all.
-        name: by which other drivers can `attach`.
-        lease: a driver that says nothing for so many seconds is dead, and its objects are freed.
-        timeout: the seconds in which the hosts have to be there.
+            long as this is open. If Ray is in use already in this process, that cluster is used.
+        threads_per_host: the number of calls that a host runs at a time; by default one for each of its CPUs.
+        cpus_per_host: the CPUs that a host reserves on the cluster; by default the number of threads, or else an equal
+            share of all.
+        name: the name by which other drivers can `attach`.
+        lease: the seconds after which a silent driver is assumed dead, and its objects are freed.
+        timeout: the seconds in which the hosts have to start.
 
     Raises:
         UsageError: Ray is not installed or cannot be reached, there is no room for the hosts, or the name is taken.
@@ -132,7 +133,7 @@ class SharedWorkers:
         counts = {"hosts": hosts, "threads_per_host": threads_per_host, "cpus_per_host": cpus_per_host, "lease": lease}
         for option, value in counts.items():
             if value is not None and value <= 0:
-                raise UsageError(f"{option}={value}: expected more than 0")
+                raise UsageError("expected more than 0", option=option, value=value)
         self._ours = connect(address)
         try:
             actors = start_actors(
@@ -145,7 +146,7 @@ class SharedWorkers:
 
     @classmethod
     def attach(cls, name: str, *, address: str | None = None, timeout: float = 60.0) -> SharedWorkers:
-        """Use the hosts that another driver started under this name; arguments are as for the class itself.
+        """Attach to the hosts that another driver started under this name; arguments are as for the class itself.
 
         Raises:
             UsageError: there are none.
@@ -169,7 +170,7 @@ class SharedWorkers:
         self._works: dict[str, Work] = {}
         self._sent: set[Call] = set()
         self._number = 0
-        self._since = time.time()  # our turn, by the clock of the day, because it is compared with others'
+        self._since = time.time()  # our turn, in wall-clock time, because it is compared with other drivers'
         self._served = 0.0
         self._closed = threading.Event()
         self._replies: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -197,20 +198,20 @@ class SharedWorkers:
     def create(
         self, make: Callable[..., Any], /, *args: Any, recreate: bool = False, weight: float = 1.0, **kwargs: Any
     ) -> SharedWorker:
-        """Make a worker, ``make(*args, **kwargs)``, on the host that has least to do.
+        """Make a worker, ``make(*args, **kwargs)``, on the host with the least load.
 
         Args:
-            make: a class, or a function that gives an object. If the object has a method ``close``, that is called
-                before the object is freed. If it has a method ``stop``, that is called where calls of it run and
-                nobody waits for them any more.
-            args: positional arguments for it.
-            recreate: where its host dies, make the worker again on another one, up to three times in all. Calls that
-                were under way fail, those that waited here go there.
-            weight: how much a call of it takes of a host, where others are of weight 1.
-            kwargs: named arguments for it; ``functools.partial`` gives those named as ours are.
+            make: a class, or a function that returns an object. If the object has a method ``close``, it is called
+                before the object is freed. If it has a method ``stop``, it is called if the object still runs calls
+                after its driver has gone.
+            args: positional arguments of ``make``.
+            recreate: if the host dies, make the worker again on another one, up to three times in all. Calls under way
+                fail; calls that waited here go to the new host.
+            weight: the load of one call of the worker, compared to 1 by default.
+            kwargs: named arguments of ``make``; use ``functools.partial`` for names that this method has too.
 
         Raises:
-            ConstructorError: it failed; its cause is the constructor's exception.
+            ConstructorError: ``make`` failed; the error's cause is its exception.
             HostDiedError: the host died meanwhile, or all are dead.
         """
         work = self._new_work((make, args, kwargs), recreate=recreate, weight=weight)
@@ -221,9 +222,10 @@ class SharedWorkers:
     def create_everywhere(
         self, make: Callable[..., Any], /, *args: Any, recreate: bool = False, weight: float = 1.0, **kwargs: Any
     ) -> SharedWorker:
-        """Make such a worker on each host; each of its calls goes to the host that has least to do then.
+        """Make such a worker on each host; each of its calls goes to the host with the least load.
 
-        Arguments and errors are as for `create`. Where a host dies, the others go on; ``recreate`` counts when all did.
+        Arguments and errors are as for `create`. If a host dies, the others continue; ``recreate`` applies after the
+        last one died.
         """
         work = self._new_work((make, args, kwargs), recreate=recreate, weight=weight)
         self._least_loaded(work)
@@ -240,7 +242,7 @@ class SharedWorkers:
         return SharedWorker(self, work)
 
     def hosts(self) -> tuple[HostState, ...]:
-        """Tell what each host is doing; of those that are dead, what was known of them last."""
+        """Return the state of each host; for a dead one, its last known state."""
         self._refresh()
         return tuple(
             replace(host.last, node=host.node, alive=not host.died)
@@ -250,7 +252,7 @@ class SharedWorkers:
         )
 
     def close(self) -> None:
-        """Release all workers, let calls that wait or run fail, and end hosts that no other driver uses."""
+        """Release all workers, fail their waiting and running calls, and end hosts that no other driver uses."""
         import ray
 
         if self._closed.is_set():
@@ -264,7 +266,7 @@ class SharedWorkers:
                 work.released = True
                 work.waiting.clear()
         for call in left:
-            call.fail(UnknownWorkerError("the shared workers were closed before the call was over"))
+            call.fail(UnknownWorkerError("the shared workers were closed before the call ended"))
         self._replies.put(None)
         alive = [host for host in self._all if not host.died] if ray.is_initialized() else []
         for host, ref in [(host, host.ask("close_session", self._session)) for host in alive]:
@@ -280,7 +282,7 @@ class SharedWorkers:
         if self._closed.is_set():
             raise UsageError("the shared workers are closed")
         if not weight > 0:
-            raise UsageError(f"weight={weight}: expected more than 0")
+            raise UsageError("expected more than 0", option="weight", value=weight)
         title = getattr(factory[0], "__qualname__", repr(factory[0]))
         try:
             data = pickled(factory)
@@ -312,7 +314,7 @@ class SharedWorkers:
         return call
 
     def _made(self, work: Work, host: HostHandle, call: Call) -> None:
-        """Wait for a constructor."""
+        """Wait for a constructor, and add its host to the worker's."""
         try:
             call.result()
         except HostDiedError:
@@ -347,7 +349,7 @@ class SharedWorkers:
         return call
 
     def _pump(self, work: Work) -> None:
-        """Send what can be sent; the lock is held."""
+        """Send all calls that can be sent; the lock is held."""
         while work.waiting:
             host = min((home for home in work.homes if home.has_room), key=lambda home: home.load, default=None)
             if host is None:
@@ -357,7 +359,7 @@ class SharedWorkers:
                 self._send(work, host, call, "call", call.number, call.request, self._turn())
 
     def _turn(self) -> float:
-        """Give the time since which we wait for what we wait for; the lock is held."""
+        """Return the time at which our turn began, and begin a new turn if it has ended; the lock is held."""
         if not self._sent or self._served > _TURN_S * sum(host.slots for host in self._all):
             self._since, self._served = time.time(), 0.0
         return self._since
@@ -369,7 +371,7 @@ class SharedWorkers:
         host.weight += work.weight
         self._sent.add(call)
         ref = getattr(host.actor, method).remote(self._session, work.object_id, *arguments)
-        # The callback runs in a thread of Ray's, which must not be kept waiting.
+        # The callback runs in one of Ray's threads, which must not wait.
         ref.future().add_done_callback(
             lambda done: self._replies.put(lambda: self._answered(work, host, call, done, is_call=method == "call"))
         )
@@ -381,7 +383,7 @@ class SharedWorkers:
             self._sent.discard(call)
         try:
             reply = done.result()
-        except Exception as error:  # of Ray's: the host died, or the result was lost, or the way to it
+        except Exception as error:  # Ray's: the host died, or the result or the connection was lost
             self._perhaps_died(host, error)
             died = HostDiedError(f"{host.died}, while a call of {work.title} was under way", host.name)
             call.fail(died if host.died else WorkerError(f"{host.name}: no result: {first_line(error)}"))
@@ -421,11 +423,11 @@ class SharedWorkers:
             message = f"{work.title} {work.object_id}: the worker was released before the call began"
             call.fail(UnknownWorkerError(message))
         for ref in [host.ask("release", self._session, work.object_id) for host in homes]:
-            with suppress(ray.exceptions.RayError):  # a host that is dead holds nothing
+            with suppress(ray.exceptions.RayError):  # a dead host has nothing to release
                 ray.get(ref, timeout=_ANSWER_S)
 
     def _perhaps_died(self, host: HostHandle, error: Exception) -> None:
-        """Look whether an error means that a host is dead, or only that it could not be asked."""
+        """Mark a host as dead if an error means that, and not only that the host is unreachable."""
         import ray
 
         unavailable = ray.exceptions.ActorUnavailableError
@@ -433,7 +435,7 @@ class SharedWorkers:
             self._host_died(host, error)
 
     def _host_died(self, host: HostHandle, error: Exception) -> None:
-        """Note that a host is dead, and what that means to its workers."""
+        """Mark a host as dead, and update its workers."""
         with self._lock:
             if host.died:
                 return
@@ -446,7 +448,7 @@ class SharedWorkers:
                         call.fail(death_of(work))
 
     def _revive(self, work: Work) -> bool:
-        """Begin to make a worker again whose hosts are dead, if that is wanted; the lock is held."""
+        """Begin to make a worker again whose hosts are dead, if it is to be recreated; the lock is held."""
         if not work.recreate or work.lives >= _MOST_LIVES or all(host.died for host in self._all):
             return False
         work.lives += 1
@@ -459,7 +461,7 @@ class SharedWorkers:
         try:
             host = self._least_loaded(work)
             self._made(work, host, self._send_create(work, host))
-        except Exception as raised:  # its calls' callers get it
+        except Exception as raised:  # raised by the worker's waiting calls
             error = raised
         with self._lock:
             work.reviving = False
@@ -470,7 +472,7 @@ class SharedWorkers:
             call.fail(error)
 
     def _refresh(self) -> None:
-        """Ask all hosts what they are doing."""
+        """Request the state of all hosts."""
         import ray
 
         asked = [(host, host.ask("state"), host.ask("renew", self._session)) for host in self._all if not host.died]
@@ -482,7 +484,7 @@ class SharedWorkers:
 
     def _settle_replies(self) -> None:
         while (settle := self._replies.get()) is not None:
-            with suppress(Exception):  # one answer must not keep the others from their callers
+            with suppress(Exception):  # an error in one answer must not block the others
                 settle()
             del settle
 
@@ -490,10 +492,10 @@ class SharedWorkers:
         import ray
 
         nap = min(_RENEW_S, min(host.lease for host in self._all) / _RENEWALS_PER_LEASE)
-        while not self._closed.wait(nap) and ray.is_initialized():  # else asking would begin another cluster
+        while not self._closed.wait(nap) and ray.is_initialized():  # otherwise a request would start another cluster
             asked = [(host, host.ask("renew", self._session)) for host in self._all if not host.died]
             for host, ref in asked:
                 try:
                     host.others = ray.get(ref, timeout=host.lease)
-                except Exception as error:  # of a host that is busy, the next question may be heard
+                except Exception as error:  # a busy host may answer the next request
                     self._perhaps_died(host, error)

@@ -1,10 +1,10 @@
 """LLVM's bitstream container: bits, abbreviations and the records of one block (LLVM docs, "BitCodeFormat").
 
 A stream is read from the low bit of each byte up. Numbers are fixed-width or variable (VBR: chunks whose top bit
-says that another follows). A block's items each begin with an abbreviation id: END_BLOCK, ENTER_SUBBLOCK,
+is set if another follows). A block's items each begin with an abbreviation id: END_BLOCK, ENTER_SUBBLOCK,
 DEFINE_ABBREV, an unabbreviated record, or a record stored as one of the abbreviations defined so far.
 
-Work is bounded by the bits that are there, never by a number they claim: streams come from anybody.
+Work is bounded by the number of bits present, never by a number that they encode: input may be hostile.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ MAX_WIDTH = 32  # of an abbreviation id or a field, as in LLVM
 
 
 # Limits on hostile input, far above anything real: a module block's abbreviations have about 25 operands in all,
-# and file systems bound the names.
+# and file systems limit the length of names.
 _MAX_OPERANDS = 1 << 16
 _MAX_STRING = 1 << 20
 
-_VBR_WINDOW = 128  # chunks looked at in one step when numbers are skipped
+_VBR_WINDOW = 128  # chunks examined in one step when numbers are skipped
 
 
 class BitReader:
@@ -47,7 +47,7 @@ class BitReader:
         self.position = 8 * start
 
     def error(self, message: str) -> FormatError:
-        """Give an error at the current position."""
+        """Return an error at the current position."""
         return FormatError(message, offset=self.position // 8)
 
     def require(self, count: int) -> None:
@@ -57,12 +57,12 @@ class BitReader:
             raise self._short(message, offset=self.position // 8)
 
     def skip(self, count: int) -> None:
-        """Go past ``count`` bits."""
+        """Skip ``count`` bits."""
         self.require(count)
         self.position += count
 
     def align(self) -> None:
-        """Go to the next multiple of 32 bits from the magic."""
+        """Skip to the next multiple of 32 bits from the magic."""
         self.skip((self._origin - self.position) % 32)
 
     def fixed(self, width: int) -> int:
@@ -89,7 +89,7 @@ class BitReader:
         return value | chunk << shift
 
     def skip_vbrs(self, width: int, count: int) -> None:
-        """Skip ``count`` numbers. Each ends with a chunk that has no continuation bit: count those."""
+        """Skip ``count`` numbers, by counting the chunks without a continuation bit, which end them."""
         self.require(count * width)
         while count > 0:
             chunks = min(4 * count, _VBR_WINDOW, (self._stop - self.position) // width)
@@ -99,12 +99,12 @@ class BitReader:
             ends = ~window & _continuation_bits(width) & ((1 << chunks * width) - 1)
             count -= ends.bit_count()
             if count <= 0:
-                for _ in range(-count):  # the window ends more numbers than asked for: drop the last ones
+                for _ in range(-count):  # more numbers end in the window than are skipped: drop the last ones
                     ends ^= 1 << (ends.bit_length() - 1)
                 self.position = start + ends.bit_length()
 
     def block_header(self) -> tuple[int, int, int]:
-        """Read what follows ENTER_SUBBLOCK: block id, width of abbreviation ids, number of words."""
+        """Read the fields after ENTER_SUBBLOCK: block id, width of abbreviation ids, number of words."""
         block_id = self.vbr(8)
         width = self.vbr(4)
         self.align()
@@ -126,8 +126,8 @@ class _Operand(NamedTuple):
 class _Abbreviation(NamedTuple):
     """How a record is stored: its code, single values, then possibly an array or a blob of ``elements``.
 
-    ``stored`` are the values that take up bits: skipping a record must not cost time for its literals, or few
-    bits could ask for much work.
+    ``stored`` are the values that occupy bits: skipping a record must take no time for its literals, or a few
+    bits could cause much work.
     """
 
     code: _Operand
@@ -150,7 +150,7 @@ class BlockReader:
         self._operands = 0
 
     def read_strings(self, codes: tuple[int, ...]) -> dict[int, str]:
-        """Return the first record of each of these codes as text, as far as there is one."""
+        """Return the first record of each of these codes as text; codes without a record are left out."""
         bits = self._bits
         strings: dict[int, str] = {}
         while len(strings) < len(codes) and (abbreviation_id := bits.fixed(self._width)) != _END_BLOCK:

@@ -1,11 +1,11 @@
-"""The body of one function in bitcode: how many instructions it has, and a hash of what they do.
+"""The body of one function in bitcode: its number of instructions, and a hash of what they do.
 
-Each instruction is a record. What its operands are depends on its code, and is written in `_INSTRUCTIONS`; those
-with an order of their own have a branch in `FunctionReader.read`.
+Each instruction is a record. The meaning of its operands depends on its code, and is listed in `_INSTRUCTIONS`;
+instructions with an order of operands of their own have a branch in `FunctionReader.read`.
 
-A value is given relative to the number that the next instruction's value will have. For the values of instructions
-that is the same wherever the function stands, so that number itself is hashed. Behind any other number is a global
-value, an argument or a constant: their digest or number of first use is hashed (`Values`).
+A value is written relative to the number that the next instruction's value will have. For the values of instructions
+this relative number does not depend on the rest of the module, so it is hashed itself. Any other number refers to a
+global value, an argument or a constant: its digest or its number by first use is hashed (`Values`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ CONSTANTS_BLOCK_ID: Final = 11
 BUNDLE_TAGS_BLOCK_ID: Final = 21
 SYNC_SCOPES_BLOCK_ID: Final = 26
 
-# DECLAREBLOCKS, locations, users of block addresses, debug records: none of them counts.
+# DECLAREBLOCKS, locations, users of block addresses, debug records: they are not instructions.
 _NO_INSTRUCTIONS: Final = frozenset((ENTER, 1, 33, 35, 60, 61, 62, 63, 64, 65, 66))
 _BINOP, _CAST, _RET, _BR, _SWITCH, _INVOKE, _UNREACHABLE, _PHI, _ALLOCA, _LOAD = 2, 3, 10, 11, 12, 13, 15, 16, 19, 20
 _CMP2, _CALL, _GEP, _STORE, _OPERAND_BUNDLE, _CALLBR = 28, 34, 43, 44, 55, 57
 
-# The operands of instructions: V is a value, with its type where it is defined later, v a value without, T a type,
-# n a number, s a synchronisation scope; the part behind a star is repeated.
+# The operands of instructions: V is a value, followed by its type where it is defined later, v a value without type,
+# T a type, n a number, s a synchronisation scope. The part after a star is repeated.
 _INSTRUCTIONS: Final = {
     _BINOP: "Vv*n",
     _CAST: "VT*n",
@@ -68,28 +68,28 @@ _INSTRUCTIONS: Final = {
 }
 _UNKNOWN: Final = ("", "n")
 _LAYOUTS: Final = {code: layout.partition("*")[::2] for code, layout in _INSTRUCTIONS.items()}
-# These define no value; of calls it is their types that tell. What is not known is taken to define none.
+# These define no value. For calls this depends on the type. Unknown codes are assumed to define none.
 _NO_VALUE: Final = frozenset((_RET, _BR, _SWITCH, _UNREACHABLE, 31, 36, 39, _STORE, 45, 48, 49))
 _VALUE: Final = (frozenset(_INSTRUCTIONS) | {_PHI, _ALLOCA}) - _NO_VALUE
 
 _EXPLICIT_TYPE: Final = {_CALL: 15, _INVOKE: 13, _CALLBR: 15}
 _FMF = 17
 
-# Where a value stands that is no instruction before it, its token is above all relative numbers.
+# The token of a value that is not an earlier instruction is above all relative numbers.
 _NUMBERED = 1 << 40
 _FORWARD = 1 << 41
 _MASK32 = (1 << 32) - 1
-_METADATA_OPERAND = 0x80000000  # stands before the number of metadata in an operand bundle
+_METADATA_OPERAND = 0x80000000  # precedes the number of metadata in an operand bundle
 
 
 class FunctionReader:
-    """Reads the functions of one module, whose types and values are known.
+    """Reader of the functions of one module, whose types and values are known.
 
     Attributes:
         values: the module's.
-        skipped: the numbers of the functions to which calls do not count: those that are debug information.
-        abbreviations: what BLOCKINFO has, by block.
-        lists: the blocks with the names of operand bundles' tags and of synchronisation scopes, by their ids.
+        skipped: the numbers of the functions whose calls are not counted, because they are debug information.
+        abbreviations: those of BLOCKINFO, by block id.
+        lists: the blocks with the names of operand bundles' tags and of synchronisation scopes, by block id.
     """
 
     def __init__(self, data: bytes, origin: int, types: Types, values: Values) -> None:
@@ -103,32 +103,33 @@ class FunctionReader:
         self._names: dict[int, list[int]] = {}
 
     def records(self, block: Block) -> Iterator[Record]:
-        """Give the records of a block."""
+        """Yield the records of a block."""
         return iter_records(self._data, block, [*self.abbreviations.get(block.block_id, ())], self._origin)
 
     def read(self, block: Block, kind: int) -> tuple[int, int]:
-        """Return how many instructions a function of a type has, and the hash of its body.
+        """Return the number of instructions of a function of type ``kind``, and the hash of its body.
 
         Raises:
-            FormatError: without an offset where a record is at fault.
+            FormatError: the body is invalid; has no offset where a record is at fault.
         """
         signature = self._types.signatures.get(kind)
         if signature is None:
-            raise FormatError(f"a function of type {kind}, which is no function's")
+            raise FormatError(f"a function of type {kind}, which is not a function type")
         try:
             return self._read(block, signature.parameters)
         except IndexError:
-            message = "an instruction that lacks operands, or that refers to a type that is not there"
+            message = "an instruction lacks operands, or refers to a type that does not exist"
             raise FormatError(message) from None
         except OverflowError:
-            raise FormatError("an instruction with a code of more than 32 bits, or a number of more than 64") from None
+            message = "an instruction with a code of more than 32 bits, or an operand of more than 64"
+            raise FormatError(message) from None
 
     def _read(self, block: Block, parameters: Sequence[int]) -> tuple[int, int]:
         values = self.values
         values.begin_function(parameters)
         types = self._types.digests
         first = next_value = len(values)
-        local = 0  # how many values instructions have defined
+        local = 0  # the number of values that instructions have defined
         instructions = 0
         out: list[int] = []
         append = out.append
@@ -137,7 +138,7 @@ class FunctionReader:
         known = tokens.get
 
         def find(relative: int) -> int:
-            """Give the token of a value that is none of an instruction before."""
+            """Return the token of a value that is not the result of an earlier instruction."""
             number = next_value - relative & _MASK32
             if number >= first:
                 return _FORWARD | relative & _MASK32
@@ -147,13 +148,13 @@ class FunctionReader:
             if code in _NO_INSTRUCTIONS:
                 if code == ENTER and record[0] == CONSTANTS_BLOCK_ID:
                     if local:
-                        raise FormatError("constants behind instructions", offset=record[2])
+                        raise FormatError("a block of constants after instructions", offset=record[2])
                     values.add_constants(self.records(Block(*record)))
                     first = next_value = len(values)
                 continue
             instructions += 1
             append(code << 32 | len(record))
-            # First the codes that are frequent, then those whose operands have an order of their own.
+            # Frequent codes come first, then those whose operands have an order of their own.
             if code == _LOAD and len(record) == 4:
                 pointer, kind, alignment, volatile = record
                 append(pointer if 0 < pointer <= local else known(next_value - pointer) or find(pointer))
@@ -187,7 +188,7 @@ class FunctionReader:
                 local += 1
                 next_value += 1
             elif code == _ALLOCA:
-                # Here the number of elements is not relative.
+                # The number of elements is a value that is not relative here.
                 out += (types[record[0]], types[record[1]], find(next_value - record[2]))
                 out += record[3:]
                 local += 1
@@ -217,7 +218,7 @@ class FunctionReader:
                             else:
                                 append(known(next_value - value) or find(value))
                                 if not 0 < value <= next_value:
-                                    index += 1  # a value that is defined later has its type here
+                                    index += 1  # the type of a value that is defined later
                         elif sign == "n":
                             append(value)
                         elif sign == "v":
@@ -239,7 +240,7 @@ class FunctionReader:
         return instructions, int.from_bytes(blake2b(packed, digest_size=8).digest(), "little")
 
     def _name(self, block_id: int, number: int) -> int:
-        """Give the digest of a name in one of `lists`; the number itself if there is none."""
+        """Return the digest of a name in one of `lists`, or the number itself if it has no name."""
         if block_id not in self._names:
             block = self.lists.get(block_id)
             records = [] if block is None else self.records(block)
@@ -272,11 +273,11 @@ class FunctionReader:
     def _read_call(
         self, code: int, record: list[int], out: list[int], find: Callable[[int], int], local: int, next_value: int
     ) -> Signature | None:
-        """Hash a call of any kind; None for one that is debug information, of which nothing is hashed."""
+        """Hash a call of any kind; return None, and hash nothing, if it is debug information."""
         convention = record[1]
         if not convention >> _EXPLICIT_TYPE[code] & 1:
             raise UnsupportedError("a call without its function's type, as LLVM wrote it before version 4")
-        # Between the convention and the type: the flags of floating point, or blocks.
+        # Between the convention and the type are floating-point flags, or blocks.
         if code == _CALL:
             index = 2 + (convention >> _FMF & 1)
         elif code == _INVOKE:
@@ -288,18 +289,18 @@ class FunctionReader:
             return None
         signature = self._types.signatures.get(kind)
         if signature is None:
-            raise FormatError(f"a call of type {kind}, which is no function's")
+            raise FormatError(f"a call of type {kind}, which is not a function type")
         append = out.append
         out += record[1:index]
         append(self._types.digests[kind])
         append(callee if 0 < callee <= local else find(callee))
         index += 2 if 0 < callee <= next_value else 3
-        behind = index + len(signature.parameters)
-        arguments = record[index:behind]
+        after = index + len(signature.parameters)
+        arguments = record[index:after]
         if len(arguments) != len(signature.parameters):
             raise FormatError(f"a call with {len(arguments)} arguments, expected {len(signature.parameters)}")
         if signature.special:
-            # Metadata do not count, and a label is the number of a block.
+            # Metadata is not hashed, and a label is the number of a block.
             for position, value in enumerate(arguments):
                 if position not in signature.special:
                     append(value if 0 < value <= local else find(value))
@@ -307,14 +308,14 @@ class FunctionReader:
                     append(0)
         else:
             out += [value if 0 < value <= local else find(value) for value in arguments]
-        _read_values(record, behind, out, find, local, next_value)
+        _read_values(record, after, out, find, local, next_value)
         return signature
 
 
 def _read_values(
     record: list[int], index: int, out: list[int], find: Callable[[int], int], local: int, next_value: int
 ) -> None:
-    """Hash the rest of a record, which is values with their types."""
+    """Hash the rest of a record: values, with their types where they are defined later."""
     while index < len(record):
         value = record[index]
         if value == _METADATA_OPERAND:

@@ -2,31 +2,30 @@
 
 Two functions have the same hash if they have the same body, whatever else is in their modules: other types,
 global values, constants, attributes, debug information, in any order and any encoding. Bodies that differ in an
-instruction, an operand, a constant, a type, a flag or an alignment have different ones (but for collisions of 64
-bits). The rule is that of `irtext.body_digest`, by which what LLVM prints is compared:
+instruction, an operand, a constant, a type, a flag or an alignment have different hashes (except for collisions of
+64 bits). The rule is that of `formats.ir.text.body_digest`, which compares the text that LLVM prints:
 
-- Metadata, debug information and attributes do not count, nor does the function's own header.
+- Metadata, debug information, attributes and the function's own header are ignored.
 - Locals and blocks have no names here; global values and arguments are numbered by their first use in the body.
-  Names that begin with ``llvm.`` count: intrinsics are told apart.
+  Names that begin with ``llvm.`` are hashed: different intrinsics differ.
 
-Four things are not as they are in the text:
+Four rules differ from those for text:
 
-- A named struct counts by the types of its fields. In the text its name is numbered, so there functions differ by
-  which of two like structs they use, and not by what is in one. A struct's layout is part of what code does; a
-  name is not, and may get another suffix in the next module.
-- Attributes of a call's arguments (``noundef``, ``dereferenceable(8)``), which the text shows, do not count: a
-  compiler adds them by what it happens to know, as whether a type is complete.
+- A named struct is represented by the types of its fields. In the text its name is numbered, so there functions
+  differ by which of two like structs they use, and not by a struct's contents. A struct's layout is part of what code
+  does; a name is not, and may get another suffix in the next module.
+- Attributes of a call's arguments (``noundef``, ``dereferenceable(8)``), which the text shows, are ignored: a
+  compiler adds them depending on what it happens to know, for example whether a type is complete.
 - A first block that has a name is printed with it; here it is like any first block.
-- Metadata that are arguments, as the rounding mode of ``llvm.experimental.constrained.fadd`` or the name in
-  ``llvm.read_register``, do not count, also where the text has them as strings.
+- Metadata arguments, such as the rounding mode of ``llvm.experimental.constrained.fadd`` or the name in
+  ``llvm.read_register``, are ignored, also where the text has them as strings.
 
-So functions that are equal as text have equal hashes, but for the first of these.
+So functions that are equal as text have equal hashes, except for the first of these.
 
-A record of a code that is not known, of an LLVM after 22, is hashed as it stands and taken for an instruction without
+A record with an unknown code, from an LLVM after 22, is hashed unchanged and assumed to be an instruction without
 a value: then equal bodies may have different hashes.
 
-`functionhashbits` reads records, `functionhashvalues` finds what is behind the numbers in them, and
-`functionhashbodies` has the rule for instructions.
+`records` reads records, `values` resolves the numbers in them, and `bodies` has the rule for instructions.
 """
 
 from __future__ import annotations
@@ -60,8 +59,9 @@ _BLOB = 1
 
 _INTRINSIC = b"llvm."
 _DEBUG_INTRINSICS = (b"llvm.dbg.", b"llvm.pseudoprobe")
-_MAX_OVERLAP = 16  # how often the names of a string table may share it
+_MAX_OVERLAP = 16  # names may have this many times the size of their string table in all
 
+# Linkages that are not listed are external, as in LLVM.
 _LINKAGES: Final = {
     **dict.fromkeys((1, 16), "weak"),
     **dict.fromkeys((10, 17), "weak_odr"),
@@ -74,11 +74,10 @@ _LINKAGES: Final = {
     8: "common",
     12: "available_externally",
 }
-"""What is not here is external, as for LLVM."""
 
-# llvm/Object/IRSymtab.h: a version, where the symbols are and how many, and of each symbol six words.
+# llvm/Object/IRSymtab.h: a version, the offset and the number of the symbols, and six words for each symbol.
 _SYMTAB_VERSION = 3
-_SYMBOLS = 7  # the header's word
+_SYMBOLS = 7  # position of the word in the header
 _SYMBOL_WORDS = 6
 _IR_NAME_SIZE, _FLAGS = 3, 5
 _UNDEFINED, _INDIRECT, _EXECUTABLE = 1 << 3, 1 << 6, 1 << 13
@@ -89,8 +88,8 @@ class DefinedFunction(NamedTuple):
 
     Attributes:
         name: with bytes that are not UTF-8 as lone surrogates.
-        linkage: one of `irtext.LINKAGES`.
-        instructions: how many it has, without debug information.
+        linkage: one of `formats.ir.text.LINKAGES`.
+        instructions: their number, without debug information.
         body_hash: 64 bits; equal for equal bodies.
     """
 
@@ -101,14 +100,14 @@ class DefinedFunction(NamedTuple):
 
 
 def read_functions(data: Buffer) -> tuple[DefinedFunction, ...]:
-    """Read the functions with bodies of a bitcode file, raw or wrapped, in the order that it has them in.
+    """Read the functions with bodies of a bitcode file, raw or wrapped, in the order of the file.
 
-    Where several files are glued together only the first is read (`iter_extents` tells them apart); of a file with
-    several modules all are.
+    Of several concatenated files only the first is read (`iter_extents` separates them); of a file with several
+    modules all are.
 
     Raises:
-        FormatError: bytes that are no bitcode, or that end too early, with the offset.
-        UnsupportedError: bitcode without a string table, which LLVM wrote before version 5.
+        FormatError: the bytes are not bitcode, or end too early; has the offset.
+        UnsupportedError: the bitcode has no string table, as LLVM wrote it before version 5.
     """
     extent = _first(data)
     content = bytes(data[: extent.payload_stop])
@@ -119,7 +118,7 @@ def read_functions(data: Buffer) -> tuple[DefinedFunction, ...]:
         if block.block_id == _MODULE_BLOCK_ID:
             modules.append(block)
         elif block.block_id == _STRTAB_BLOCK_ID:
-            # A string table is that of the modules before it which have none yet.
+            # A string table belongs to the modules before it that have none yet.
             start, stop = _find_blob(content, block, origin)
             names = _Names(content[start:stop])
             for module in modules:
@@ -133,13 +132,13 @@ def read_functions(data: Buffer) -> tuple[DefinedFunction, ...]:
 def count_functions(data: Buffer) -> int | None:
     """Count the functions with bodies, in all modules of a file, by its symbol table alone.
 
-    None if it has no symbol table (LLVM writes none for a target that it does not know), or one of another version.
-    It is the number of `read_functions`, but for two things: functions that are ``available_externally`` are not
-    counted, to a linker they are undefined; and an ``ifunc`` is counted, since nothing tells it from a function.
+    Return None if it has no symbol table (LLVM writes none for an unknown target), or one of another version.
+    The number is that of `read_functions`, with two exceptions: functions that are ``available_externally`` are not
+    counted, because a linker sees them as undefined; an ``ifunc`` is counted, because it looks like a function here.
     Aliases are not counted, nor are symbols of inline assembly.
 
     Raises:
-        FormatError: bytes that are no bitcode, or that end too early, with the offset.
+        FormatError: the bytes are not bitcode, or end too early; has the offset.
     """
     extent = _first(data)
     content = data if isinstance(data, bytes) else bytes(data[: extent.payload_stop])
@@ -158,7 +157,7 @@ def _first(data: Buffer) -> Extent:
 
 
 def _find_blob(data: bytes, block: Block, origin: int) -> tuple[int, int]:
-    """Return where the blob of a block that is nothing else begins and ends."""
+    """Return where the blob of a block that consists of it begins and ends."""
     for code, values in iter_records(data, block, [], origin):
         if code == _BLOB and len(values) == 2:
             return values[0], values[1]
@@ -183,7 +182,7 @@ def _read_module(data: bytes, module: Block, origin: int, names: _Names) -> list
     types = Types()
     values = Values(types)
     reader = FunctionReader(data, origin, types, values)
-    defined: list[tuple[str, str, int]] = []  # of each function with a body, its name, its linkage and its type
+    defined: list[tuple[str, str, int]] = []  # name, linkage and type of each function with a body
     functions: list[DefinedFunction] = []
     place = module.start
     try:
@@ -194,7 +193,7 @@ def _read_module(data: bytes, module: Block, origin: int, names: _Names) -> list
                 block_id = block.block_id
                 if block_id == _FUNCTION_BLOCK_ID:
                     if len(functions) == len(defined):
-                        raise FormatError(f"a body more than the {len(defined)} functions that have one")
+                        raise FormatError(f"more bodies than the {len(defined)} functions that are declared with one")
                     name, linkage, kind = defined[len(functions)]
                     functions.append(DefinedFunction(name, linkage, *reader.read(block, kind)))
                 elif block_id == BLOCKINFO_BLOCK_ID:
@@ -222,7 +221,7 @@ def _read_module(data: bytes, module: Block, origin: int, names: _Names) -> list
 def _add_global(
     code: int, record: list[int], names: _Names, reader: FunctionReader, defined: list[tuple[str, str, int]]
 ) -> None:
-    """Take a global value: its number is the next one."""
+    """Add a global value; its number is the next one."""
     if len(record) < 6:
         raise FormatError(f"a global value with {len(record)} numbers, expected 6 or more")
     name = b""
@@ -239,12 +238,12 @@ def _add_global(
         space = record[3] >> 2 if record[3] & 2 else 0
     else:
         space = record[3] if code != _ALIAS_OLD else 0
-    # The names of intrinsics, and of the like, say what they are.
+    # A name that begins with llvm. determines what the value means.
     reader.values.add_global(digest(name) if name.startswith(_INTRINSIC) else 0, space)
 
 
 class _Names:
-    """A string table. Names in it may overlap, which hostile ones might all do at full length."""
+    """A string table. Names in it may overlap; the sum of their sizes is limited because of hostile input."""
 
     def __init__(self, strings: bytes) -> None:
         self._strings = strings
@@ -259,5 +258,5 @@ class _Names:
             raise FormatError(message)
         self._left -= size
         if self._left < 0:
-            raise FormatError(f"names that share the {len(self._strings)} bytes of a string table too often")
+            raise FormatError(f"too many names share the {len(self._strings)} bytes of a string table")
         return self._strings[start : start + size]

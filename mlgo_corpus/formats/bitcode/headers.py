@@ -1,4 +1,4 @@
-"""LLVM bitcode containers: finding whole modules, and reading what a module says about itself.
+"""LLVM bitcode containers: find whole modules, and read a module's producer, target triple and source file name.
 
 This is the format as this module reads it. The terms are those of LLVM's *Bitcode File Format* document
 and of ``llvm/Bitcode/LLVMBitCodes.h``.
@@ -11,7 +11,7 @@ first: the top bit of a chunk says that another follows, the others carry the va
 **Bitcode file**::
 
     magic       42 43 C0 DE ("BC", then the magic of LLVM IR)
-    block       as often as there are; each starts and ends aligned
+    block       any number of them; each starts and ends aligned
       fixed2    abbreviation id 1, ENTER_SUBBLOCK
       vbr8      block id
       vbr4      width of the abbreviation ids inside the block, 1 to 32
@@ -44,13 +44,13 @@ LLVM pads the whole with zeros to a multiple of 16 bytes, and reads wrappers wit
 - 4 and up, a record laid out by the block's first, second, ... abbreviation; its first value is the code. An
   array is a vbr6 length and the elements; a blob is a vbr6 length, align, the bytes, align.
 
-A BLOCKINFO block (0) gives abbreviations to blocks that are entered after it, so one inside a module says
-nothing about that module's own records; LLVM ignores those outside (and rejects modules that need them).
+A BLOCKINFO block (0) defines abbreviations for blocks that are entered after it, so one inside a module does
+not apply to that module's own records; LLVM ignores those outside (and rejects modules that need them).
 
-**Sections.** A linker glues the sections of its inputs together. Before, between and after the files there
+**Sections.** A linker concatenates the sections of its inputs. Before, between and after the files there
 may be zero bytes, and a file may begin at any byte. Mach-O objects made with ``-fembed-bitcode-marker`` have
-a section of one zero byte and no bitcode. The low two bits of the byte where a block might begin tell the
-cases apart: 01 for a block, 10 for either magic, 00 for padding. Archives made for Darwin pad members to 8
+a section of one zero byte and no bitcode. The low two bits of the byte where a block might begin distinguish
+the cases: 01 for a block, 10 for either magic, 00 for padding. Archives made for Darwin pad members to 8
 bytes with newlines and count those as the member's, so up to seven newlines at the very end are padding too.
 
 **What a reader may not assume**: that there is an IDENTIFICATION block (LLVM before 3.8 wrote none), a STRTAB
@@ -70,8 +70,6 @@ from typing import Final
 from mlgo_corpus.errors import FormatError, TruncatedError
 from mlgo_corpus.formats.bitcode.bitstream import ENTER_SUBBLOCK, MAX_WIDTH, BitReader, BlockReader
 from mlgo_corpus.formats.buffer import Buffer
-
-"""What every function here reads: bytes, or a contiguous memoryview of unsigned bytes. Neither is copied."""
 
 MAGIC: Final = b"BC\xc0\xde"
 WRAPPER_MAGIC: Final = b"\xde\xc0\x17\x0b"
@@ -109,7 +107,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class ModuleHeader:
-    """What a module says about itself; None for what it does not say.
+    """A module's description of itself; None for a record that it does not have.
 
     ``producer`` is the identification string ("LLVM19.1.7"). Bytes that are not UTF-8 appear as U+FFFD.
     """
@@ -120,14 +118,14 @@ class ModuleHeader:
 
 
 def is_bitcode(data: Buffer) -> bool:
-    """Tell whether data begins with the magic of a bitcode file, raw or wrapped."""
+    """Return True if data begins with the magic of a bitcode file, raw or wrapped."""
     return bytes(data[:4]) in (MAGIC, WRAPPER_MAGIC)
 
 
 def iter_extents(data: Buffer) -> Iterator[Extent]:
-    """Yield each whole bitcode file of a section that a linker may have glued together.
+    """Yield each whole bitcode file of a section that a linker may have concatenated.
 
-    Every byte of data is accounted for: it is in an extent, or it is padding. Empty data, or nothing but
+    Every byte of data is accounted for: it is in an extent, or it is padding. Empty data, or only
     zeros, yields nothing. Only top-level block headers are read: the time does not depend on modules' sizes.
 
     Raises TruncatedError where data ends too early and FormatError where it breaks the format, with the
@@ -171,10 +169,10 @@ def read_producer(data: Buffer) -> str | None:
 
 
 def read_module_header(data: Buffer) -> ModuleHeader:
-    """Read what the first module of a bitcode file, raw or wrapped, says about itself.
+    """Read the header of the first module of a bitcode file, raw or wrapped.
 
     Reading stops as soon as the target triple and the source file name are known; nested blocks are skipped
-    by their length. The time is at most proportional to the size of the module block, whatever it holds.
+    by their length. The time is at most proportional to the size of the module block.
 
     Raises FormatError, also when there is no module.
     """
@@ -192,11 +190,9 @@ def read_module_header(data: Buffer) -> ModuleHeader:
     raise _no_module(data, position, end)
 
 
+# A top-level block: its id, the width of its abbreviation ids, and where its body begins and ends.
+# A plain tuple: making a named one takes as long as reading a block header.
 _Block = tuple[int, int, int, int]
-"""A top-level block: its id, the width of its abbreviation ids, and where its body begins and ends.
-
-A plain tuple: making a named one takes as long as reading a block header.
-"""
 
 
 def _iter_blocks(data: Buffer, origin: int, end: int) -> Iterator[_Block]:
@@ -226,7 +222,7 @@ def _iter_blocks(data: Buffer, origin: int, end: int) -> Iterator[_Block]:
 
 
 def _find_file_end(data: Buffer, origin: int, end: int) -> int:
-    """Return where the bitcode file at ``origin`` ends, having checked that its modules are there."""
+    """Return where the bitcode file at ``origin`` ends. Check that it has its modules."""
     position = origin + len(MAGIC)
     whole = False
     for block_id, _, _, stop in _iter_blocks(data, origin, end):
@@ -241,7 +237,7 @@ def _find_file_end(data: Buffer, origin: int, end: int) -> int:
 
 
 def _find_payload(data: Buffer) -> tuple[int, int]:
-    """Return where the bitcode file that data holds begins, and where it must have ended."""
+    """Return where the bitcode file that data holds begins, and the offset that it must not exceed."""
     magic = bytes(data[:4])
     if magic == MAGIC:
         return 0, len(data)
@@ -311,6 +307,6 @@ def _read_identification(data: Buffer, width: int, body: int, stop: int) -> str 
 
 @lru_cache(maxsize=256)
 def _parse_identification(body: bytes, width: int) -> str | None:
-    """Read an identification block; the modules of a build all have the same few bytes here."""
+    """Read an identification block. It is cached, because all modules of a build have the same one."""
     strings = BlockReader(BitReader(body, 0, len(body), 0), width).read_strings((_IDENTIFICATION_CODE_STRING,))
     return strings.get(_IDENTIFICATION_CODE_STRING)

@@ -1,10 +1,10 @@
 """The records of a bitcode block, at the speed that reading whole modules needs.
 
-`bitstream` reads a few records of a block's head, one number at a time. Here one Python integer is a window of the
-bits, from which numbers are taken by shifting; it is filled up where the next number may need more than it holds.
+`bitstream` reads a few records at the beginning of a block, one number at a time. Here one Python integer is a window
+of the bits, from which numbers are taken by shifting. It is refilled where the next number may need more bits.
 
-Work is bounded by the bits that are there: an array that claims more elements than bits are left is an error, as is
-an abbreviation that gives many numbers and stores none.
+Work is bounded by the number of bits present: an array that claims more elements than bits are left is an error, as
+is an abbreviation of many literals, which yields numbers without storing any.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _MAX_LITERALS = 24  # of one abbreviation; LLVM writes the code and up to three 
 _MAX_OPERANDS = 1 << 12  # of all abbreviations of a block; LLVM writes about 40
 _MAX_FIELD = 64  # bits of a field that is not variable: some writers have 64
 
-# A number has at most 64 bits, which take up to 128 in chunks of two; before the first one of a record is an id.
+# A number has at most 64 bits, stored as up to 128 in chunks of two; an id comes before the first one of a record.
 _LONGEST = 192
 _FILL_BYTES = 64
 _FILL = 8 * _FILL_BYTES
-_FEW = 64  # elements of an array that the block's end is not looked at for
+_FEW = 64  # arrays of up to this many elements are not checked against the block's end in advance
 
 ENTER: Final = -1
-"""The code under which `iter_records` gives a nested block, whose contents it passes over."""
+"""The code with which `iter_records` yields a nested block, whose contents it skips."""
 
 BLOCKINFO_BLOCK_ID: Final = 0
 _SETBID = 1
@@ -46,9 +46,9 @@ class Block(NamedTuple):
 
 
 class Field(NamedTuple):
-    """How a number is stored: its width, the mask of that, its continuation bit, and a literal's value.
+    """How a number is stored: its width, the mask of that width, its continuation bit, and a literal's value.
 
-    A number without chunks has the continuation bit 0; a literal has all but its value 0.
+    A number without chunks has the continuation bit 0. Of a literal, everything but the value is 0.
     """
 
     width: int
@@ -58,9 +58,10 @@ class Field(NamedTuple):
 
 
 class Abbreviation(NamedTuple):
-    """How a record is stored: its first field is the code; ``elements`` are those of an array, None for none.
+    """How a record is stored.
 
-    ``characters`` are the fields that are one of 64 characters each.
+    The first of ``fields`` is the code. ``elements`` describes those of an array, or is None. ``characters`` are the
+    positions of the fields that are one of 64 characters each.
     """
 
     fields: tuple[Field, ...]
@@ -71,9 +72,9 @@ class Abbreviation(NamedTuple):
 
 
 Record = tuple[int, list[int]]
-"""A record's code and its operands; of a nested block `ENTER` and the four numbers of its `Block`.
+"""A record's code and its operands; for a nested block, `ENTER` and the four numbers of its `Block`.
 
-A blob is two operands: the offsets of its first byte and of the one behind it.
+A blob is two operands: the offset of its first byte and the offset after its last one.
 """
 
 _CHUNKS_OF_SIX = Field(6, 63, 32, 0)
@@ -82,11 +83,11 @@ _CHUNKS_OF_SIX = Field(6, 63, 32, 0)
 def iter_records(data: bytes, block: Block, known: list[Abbreviation], origin: int) -> Iterator[Record]:
     """Yield the records of a block in order, and the blocks nested in it.
 
-    ``known`` are the abbreviations that BLOCKINFO has for this block, to which the block's own are added.
+    ``known`` are the abbreviations that BLOCKINFO has for this block; the block's own are appended to it.
     ``origin`` is the offset of the magic, from which alignment counts.
 
     Raises:
-        FormatError: bits that are no block, with the offset.
+        FormatError: the bits are not a valid block; has the offset.
     """
     id_width, byte, stop = block.width, block.start, block.stop
     id_mask = (1 << id_width) - 1
@@ -95,7 +96,7 @@ def iter_records(data: bytes, block: Block, known: list[Abbreviation], origin: i
     window = left = 0
     from_bytes = int.from_bytes
 
-    # The same few lines wherever a number is read: a function call would take longer than they do.
+    # The same few lines are repeated wherever a number is read: a function call would take longer than they do.
     while True:
         if left < _LONGEST:
             window |= from_bytes(data[byte : min(byte + _FILL_BYTES, stop)], "little") << left
@@ -203,8 +204,8 @@ def iter_records(data: bytes, block: Block, known: list[Abbreviation], origin: i
                 left -= bits_of_some
                 count -= some
             if is_char6:
-                behind = len(fields) - 1
-                values[behind:] = [_CHAR6_ALPHABET[value] for value in values[behind:]]
+                after = len(fields) - 1
+                values[after:] = [_CHAR6_ALPHABET[value] for value in values[after:]]
         else:
             for _ in range(count):
                 if left < _LONGEST:
@@ -223,7 +224,7 @@ def iter_records(data: bytes, block: Block, known: list[Abbreviation], origin: i
 
 
 def _finish(value: int, window: int, field: Field, offset: int) -> tuple[int, int]:
-    """Read the further chunks of a number whose first one is ``value``; also give how many bits they took."""
+    """Read the further chunks of a number whose first one is ``value``; also return how many bits they occupy."""
     width, mask, continuation, _ = field
     step = width - 1
     chunk = window & mask
@@ -244,7 +245,7 @@ def _finish(value: int, window: int, field: Field, offset: int) -> tuple[int, in
 
 
 def _ended(stop: int) -> FormatError:
-    return TruncatedError("reading a bitstream, a record goes on behind the end of its block", offset=stop)
+    return TruncatedError("reading a bitstream, a record extends beyond the end of its block", offset=stop)
 
 
 def _read_header(bits: BitReader, stop: int) -> Block:
@@ -321,7 +322,7 @@ def _read_field(bits: BitReader, encoding: int) -> Field:
 
 
 def read_blockinfo(data: bytes, block: Block, origin: int) -> dict[int, list[Abbreviation]]:
-    """Return the abbreviations that a BLOCKINFO block has for other blocks, by the block's id."""
+    """Return the abbreviations that a BLOCKINFO block has for other blocks, by their block ids."""
     found: dict[int, list[Abbreviation]] = {}
     known: list[Abbreviation] = []
     current: list[Abbreviation] = []

@@ -1,13 +1,13 @@
-"""What the numbers in a bitcode module's records stand for: types, constants and global values, as digests.
+"""Digests of the types, constants and global values that the numbers in a bitcode module's records refer to.
 
-Types and constants are written as references into tables whose order depends on all else that the module holds.
-A digest of 64 bits takes a reference's place, made of the content behind it:
+Types and constants are written as references into tables whose order depends on everything else in the module.
+A reference is replaced by a digest of 64 bits of the content that it refers to:
 
 - A type's digest is made of its structure; a named struct's of its fields, not of its name (what a function does
   depends on the layout, and a name may get a suffix in another module).
 - A constant's digest is made of its type, its kind, and its operands' digests.
-- A global value inside of a constant has no content here: a constant is a digest in which the global values are
-  numbered by their first use in it, and the list of those, for the function to number them in turn.
+- A global value inside a constant has no content here. A constant is represented by a digest in which global values
+  are numbered by their first use in it, and by the list of these, so that the function can number them in turn.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from mlgo_corpus.formats.bitcode.records import ENTER, Record
 
 _NUMENTRY = 1
 _VOID, _LABEL, _POINTER, _METADATA, _STRUCT_NAME, _FUNCTION, _OPAQUE_POINTER, _TARGET = 2, 5, 8, 16, 19, 21, 25, 26
-# The operands before the types that a type is made of; types that are not here are made of numbers only.
+# The number of operands before the types that a type is made of. Types not listed are made of numbers only.
 _NUMBERS_BEFORE_TYPES: Final = {11: 1, 12: 1, 18: 1, 20: 1, 21: 1}  # ARRAY, VECTOR, STRUCT_ANON, STRUCT_NAMED, FUNCTION
-_PASSES = 8  # over types that refer to later ones, which LLVM does not write since pointers are opaque
+_PASSES = 8  # over types that refer to later ones, which LLVM has not written since pointers became opaque
 
 _SETTYPE, _NULL, _INTEGER, _GEP_OLD, _INBOUNDS_GEP, _RANGE_GEP, _GEP = 1, 2, 4, 12, 20, 31, 32
 _INBOUNDS = 1
-# What the operands of constants are: n a number, T a type, c a constant. The part behind a star is repeated.
+# The operands of constants: n is a number, T a type, c a constant. The part after a star is repeated.
 _CONSTANTS: Final = {
     7: "*c",  # AGGREGATE
     10: "ncc*n",  # CE_BINOP
@@ -50,19 +50,19 @@ _CONSTANTS: Final = {
     34: "*c",  # PTRAUTH2
 }
 
-# Global values named while a module's constants are put together, each as often as it is named: far above anything
-# real, where it is few constants of functions that have any.
+# The most references to global values while a module's constants are digested, repeated ones included. Far above
+# anything real: few constants in functions have any.
 _MAX_GLOBALS = 1 << 22
 
 
 def digest(*content: object) -> int:
-    """Give 64 bits of BLAKE2b for numbers, and tuples and lists of them."""
+    """Return 64 bits of BLAKE2b of numbers, and of tuples and lists of them."""
     return int.from_bytes(blake2b(repr(content).encode(), digest_size=8).digest(), "little")
 
 
-# The types and small constants of different modules are much the same, and a look-up takes a fifth of the time.
+# The types and small constants of different modules are mostly the same, and a look-up takes a fifth of the time.
 _kept_digest = lru_cache(maxsize=1 << 14)(digest)
-_LARGE = 16  # what has more parts is hardly met twice
+_LARGE = 16  # content of this many parts or more rarely occurs twice
 
 
 def _digest_of(content: Sequence[object]) -> int:
@@ -70,14 +70,14 @@ def _digest_of(content: Sequence[object]) -> int:
 
 
 def gep_flags(flags: int) -> int:
-    """Give the flags of a getelementptr as LLVM has them from version 19 on: ``inbounds`` has ``nusw`` set too."""
+    """Return the flags of a getelementptr as LLVM has them from version 19 on: ``inbounds`` also sets ``nusw``."""
     return flags | (flags & _INBOUNDS) << 1
 
 
 class Signature(NamedTuple):
-    """What calls need to know of a function type.
+    """The parts of a function type that reading a call requires.
 
-    ``special`` are the positions of parameters that are labels or metadata, whose arguments are no values.
+    ``special`` are the positions of parameters that are labels or metadata, whose arguments are not values.
     """
 
     returns: bool
@@ -95,20 +95,20 @@ class Types:
         self._rows: list[tuple[int, list[int], int]] = []
 
     def read(self, records: Iterable[Record]) -> None:
-        """Take the types of a module's only TYPE block."""
+        """Read the types of a module's only TYPE block."""
         if self._rows:
-            raise FormatError("a second table of types")
+            raise FormatError("a second table of types, expected one")
         rows: list[tuple[int, list[int], int]] = []
         name: list[int] = []
         for code, values in records:
             if code == _STRUCT_NAME:
                 name = values
-            elif code == _TARGET:  # the only one whose name is more than a name
+            elif code == _TARGET:  # the only type whose name is part of its meaning
                 types = values[0] if values else 0
                 rows.append(
                     (code, [*name, *values[1 + types :], *values[1 : 1 + types]], len(name + values) - 1 - types)
                 )
-            elif code == _POINTER:  # of before LLVM 15; what it pointed to says nothing
+            elif code == _POINTER:  # from before LLVM 15; the type it pointed to does not matter
                 rows.append((_OPAQUE_POINTER, values[1:] or [0], 1))
             elif code not in (_NUMENTRY, ENTER):
                 rows.append((code, values, _NUMBERS_BEFORE_TYPES.get(code, len(values))))
@@ -139,21 +139,21 @@ class Types:
         return True
 
 
-class Constant(NamedTuple):
+class _Constant(NamedTuple):
     """A constant's content, and the numbers of the global values in it, in the order of their first use."""
 
     digest: int
     globals: tuple[int, ...]
 
 
+# A constant's type, its code and its operands.
 _Row = tuple[int, int, Sequence[int]]
-"""A constant's type, its code and its operands."""
 
 
 class Values:
     """The values of a module that are not instructions, by their numbers.
 
-    First come the global values, then the constants of the module: these stay. Behind them come the arguments and
+    First come the global values, then the constants of the module; these are kept. After them come the arguments and
     constants of the function that is being read.
     """
 
@@ -162,8 +162,8 @@ class Values:
         self.names: list[int] = []
         self.spaces: list[int] = []
         self._rows: list[_Row] = []
-        self._kept: dict[int, Constant] = {}
-        self._local: dict[int, Constant] = {}
+        self._kept: dict[int, _Constant] = {}
+        self._local: dict[int, _Constant] = {}
         self._base = 0
         self._parameters: Sequence[int] = ()
         self._work = 0
@@ -172,14 +172,14 @@ class Values:
         return len(self._rows) + len(self._parameters)
 
     def add_global(self, name_digest: int, space: int) -> None:
-        """Add a global value: the digest of a name that counts, 0 for others; and its address space."""
+        """Add a global value: the digest of its name if that matters, else 0, and its address space."""
         self.names.append(name_digest)
         self.spaces.append(space)
         self._rows.append((0, _NULL, ()))
         self._base = len(self._rows)
 
     def add_constants(self, records: Iterable[Record]) -> None:
-        """Add those of a CONSTANTS block."""
+        """Add the constants of a CONSTANTS block."""
         current = 0
         add = self._rows.append
         for code, values in records:
@@ -191,35 +191,35 @@ class Values:
                 add((current, code, values))
 
     def keep(self) -> None:
-        """Take what was added so far as the module's own."""
+        """Keep everything added so far as the module's own."""
         self._base = len(self._rows)
 
     def begin_function(self, parameters: Sequence[int]) -> None:
-        """Forget what belongs to the last function, and begin with a function's arguments."""
+        """Forget the values of the last function, and add the arguments of the next one."""
         del self._rows[self._base :]
         self._local = {}
-        self._parameters = parameters  # not a row each: a few bits may be a function of many parameters
+        self._parameters = parameters  # not one row for each: a few bits can encode a function of many parameters
 
     def argument_type(self, number: int) -> int | None:
-        """Return the digest of an argument's type, None for what is no argument."""
+        """Return the digest of an argument's type, or None if the value is not an argument."""
         place = number - self._base
         return self._types.digests[self._parameters[place]] if 0 <= place < len(self._parameters) else None
 
     def spend(self, count: int) -> None:
-        """Account for naming so many global values.
+        """Count references of constants to global values.
 
         Raises:
-            FormatError: more than any real module's constants name.
+            FormatError: there are more than any real module's constants have.
         """
         self._work += count
         if self._work > _MAX_GLOBALS:
             raise FormatError(f"constants that name more than {_MAX_GLOBALS} global values")
 
-    def constant(self, number: int) -> Constant:
-        """Return a constant's content, without recursion: constants are made of constants, however deep.
+    def constant(self, number: int) -> _Constant:
+        """Return a constant's content. Without recursion, because constants may be nested to any depth.
 
         Raises:
-            FormatError: constants that are made of themselves, or of what is no constant.
+            FormatError: a constant contains itself, or a value that is not a constant.
         """
         stack = [number]
         begun: set[int] = set()
@@ -231,7 +231,7 @@ class Values:
                 missing = [child for child in children if self._find(child) is None]
                 if missing:
                     if number in begun:
-                        raise FormatError(f"value {number} is a constant that is made of itself")
+                        raise FormatError(f"value {number} is a constant that contains itself")
                     begun.add(number)
                     stack += missing
                     continue
@@ -240,21 +240,21 @@ class Values:
             stack.pop()
         return found  # type: ignore[return-value] # the stack was not empty
 
-    def _find(self, number: int) -> Constant | None:
+    def _find(self, number: int) -> _Constant | None:
         if number < len(self.names):
             name = self.names[number]
-            return Constant(name, ()) if name else Constant(0, (number,))
+            return _Constant(name, ()) if name else _Constant(0, (number,))
         return (self._kept if number < self._base else self._local).get(number)
 
     def _split(self, number: int) -> tuple[list[object], list[int]]:
-        """Return a constant's own content, and the constants that it is made of."""
+        """Return a constant's own content, and the numbers of the constants in it."""
         if self.argument_type(number) is not None:
             raise FormatError(f"value {number} is an argument, expected a constant")
         local = number >= self._base
         kind, code, values = self._rows[number - len(self._parameters) if local else number]
         types = self._types.digests
         layout = _CONSTANTS.get(code, "*n")
-        # What one version writes so and another so is taken for the same.
+        # Different versions' encodings of the same constant are made equal.
         if code in (_GEP_OLD, _INBOUNDS_GEP) and len(values) % 2:
             values = [values[0], _INBOUNDS if code == _INBOUNDS_GEP else 0, *values[1:]]
             code = _GEP
@@ -264,7 +264,7 @@ class Values:
             values = [values[0], gep_flags(values[1]), *values[2:]]
             layout = "Tn*Tc"
             if code == _RANGE_GEP:
-                # Behind the flags stands a range: a width, and two numbers, or two numbers' lengths and their words.
+                # A range follows the flags: a width, and two numbers, or two numbers' lengths and their words.
                 words = 3
                 if values[2] > 64 and len(values) > 3:
                     words = 2 + (values[3] & 0xFFFFFFFF) + (values[3] >> 32)
@@ -287,14 +287,14 @@ class Values:
                 children.append(value)
         return content, children
 
-    def _join(self, content: list[object], children: list[int]) -> Constant:
+    def _join(self, content: list[object], children: list[int]) -> _Constant:
         places: dict[int, int] = {}
         for child in children:
             part = self._find(child)
-            if part is None:  # it was there a moment ago
-                raise FormatError(f"value {child} is no constant")
+            if part is None:  # cannot happen: it was found a moment ago
+                raise FormatError(f"value {child} is not a constant")
             content.append(part.digest)
             if part.globals:
                 self.spend(len(part.globals))
                 content.append(tuple([places.setdefault(used, len(places)) for used in part.globals]))
-        return Constant(_digest_of(content), tuple(places))
+        return _Constant(_digest_of(content), tuple(places))

@@ -1,32 +1,32 @@
-r"""What a build writes about itself: compilation databases, link lines, Bazel's action graph.
+r"""A build's own descriptions: compilation databases, link lines, Bazel's action graph.
 
-All text is UTF-8 (or UTF-16 with a byte order mark). A byte that is not UTF-8 survives as a lone surrogate
-(`surrogateescape`), so `os.fsencode` gives a path's bytes back.
+All text is UTF-8 (or UTF-16 with a byte order mark). A byte that is not UTF-8 becomes a lone surrogate
+(`surrogateescape`), so `os.fsencode` restores a path's bytes.
 
 **Compilation database** (clang/docs/JSONCompilationDatabase.rst): a JSON array of objects with
 
-- ``directory``  where the command ran; what every relative path in the entry is relative to;
+- ``directory``  the folder where the command ran; every relative path in the entry is relative to it;
 - ``file``       the source;
 - ``arguments``  the command as a list of strings, or else
 - ``command``    the command as one string, split as a POSIX shell splits it; nothing is expanded;
 - ``output``     optional: the object.
 
 The object is the command's last ``-o`` (``-o x``, ``-ox``, ``--output=x``, ``--output x``; for cl-style
-drivers also ``/Fo``, which may name a folder and may leave ``.obj`` away), else ``output``, else, if the
+drivers also ``/Fo``, which may name a folder and may omit ``.obj``), else ``output``, else, if the
 command has ``-c``, the name that clang would choose: the source's base name with its suffix replaced by
 ``.o`` (``.obj`` for cl-style drivers, ``.bc`` with ``-emit-llvm``). A command that stops before an object
 (``-E``, ``-S``, ``-M``, a precompiled header, ...) makes none; one that compiles and links in one step makes
-the linked file. ``@file`` arguments are left alone: build systems put include paths there, not ``-o``.
+the linked file. ``@file`` arguments are not read: build systems put include paths there, not ``-o``.
 
 **Linker parameter file** (libiberty's ``@file``): words separated by white space; single quotes, double
 quotes and backslashes quote, a backslash also inside both kinds of quotes. A file with one plain word per
 line, as Bazel writes it, is the common case. Inputs are the words ending in ``.o .obj .lo .a .rlib .bc``
-(``.lib`` if it is a path) that are neither an option's value nor what the command writes; shared objects are
-the system's. ``@file`` names a further parameter file; ``-Wl,`` and ``-Xlinker`` are taken off first.
+(``.lib`` if it is a path) that are neither an option's value nor the command's output; shared objects are
+the system's. ``@file`` names a further parameter file; ``-Wl,`` and ``-Xlinker`` are removed first.
 
 **Action graph**: ``bazel aquery --output=jsonproto``, a JSON object whose ``actions`` hold ``mnemonic`` and
 ``arguments``, and with ``--include_param_files`` also ``paramFiles`` (``execPath``, ``arguments``). Every
-action with the mnemonic ``CppLink`` is a link line; its ``paramFiles`` take the place of the ``@file``.
+action with the mnemonic ``CppLink`` is a link line; its ``paramFiles`` replace the ``@file``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from mlgo_corpus.errors import FormatError
 
 
 class InputType(StrEnum):
-    """What an input of `extract` is; the values are those of ``--input-type``."""
+    """The kind of an input of `extract`; the values of its parameter ``input_type``."""
 
     COMPILE_COMMANDS = "compile-commands"
     PARAMS = "params"
@@ -74,7 +74,7 @@ class LinkInput:
 
 @dataclass(frozen=True, slots=True)
 class LinkAction:
-    """One ``CppLink`` action: its position among all actions, and what it links."""
+    """One ``CppLink`` action: its position among all actions, and its inputs."""
 
     index: int
     label: str
@@ -83,28 +83,28 @@ class LinkAction:
     detail: str = ""
 
 
-# --- telling inputs apart
+# --- kinds of inputs
 
 _OBJECT_SUFFIX = re.compile(r"\.(?:o|obj|lo|a|lib|rlib|so|dylib|dll|exe)\Z|\.so(?:\.\d+)+\Z", re.IGNORECASE)
 _MACHO_MAGICS = (b"\xfe\xed\xfa\xce", b"\xfe\xed\xfa\xcf", b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe")
 _BITCODE_MAGICS = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")  # raw, in a wrapper
 _MAGICS = (b"\x7fELF", b"!<arch>\n", b"!<thin>\n", *_MACHO_MAGICS, *_BITCODE_MAGICS)
 _FAT_MAGICS = (b"\xca\xfe\xba\xbe", b"\xca\xfe\xba\xbf")
-# Java classes begin with CAFEBABE too, then have a version of at least 45 where fat Mach-O counts its slices.
+# Java classes begin with CAFEBABE too, then have a version of at least 45 where fat Mach-O has its number of slices.
 _FAT_SLICES = range(1, 30)
 
-HEAD_BYTES = 4096  # how much of a file's beginning `is_object` and `sniff_input` want to see
+HEAD_BYTES = 4096  # the size of a file's beginning for `is_object` and `sniff_input`
 
 
 def has_object_suffix(name: str) -> bool:
-    """Say whether a file's name claims an object, an archive or a linked file."""
+    """Return True if a file's name has the suffix of an object, an archive or a linked file."""
     return _OBJECT_SUFFIX.search(name) is not None
 
 
 def is_object(head: bytes) -> bool:
-    """Say whether a file that begins with `head` is ELF, Mach-O, PE, an ar archive or bitcode.
+    """Return True if a file that begins with `head` is ELF, Mach-O, PE, an ar archive or bitcode.
 
-    COFF objects have no magic number worth the name, and are known by their suffix only.
+    COFF objects have no distinctive magic number, and are recognised by their suffix only.
     """
     if head.startswith(_MAGICS):
         return True
@@ -118,7 +118,7 @@ def is_object(head: bytes) -> bool:
 
 
 def sniff_input(head: bytes, name: str) -> InputType:
-    """Tell what a file is from its first `HEAD_BYTES` bytes, and from its name where they leave it open."""
+    """Find a file's type from its first `HEAD_BYTES` bytes, and from its name if they are ambiguous."""
     if is_object(head) or has_object_suffix(name):
         return InputType.OBJECT
     text = _decode(head).lstrip()
@@ -143,7 +143,7 @@ def _load_json(data: bytes, expected: str) -> Any:
             f"expected {expected}, found invalid JSON: line {error.lineno}, column {error.colno}: {error.msg}"
         ) from None
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"expected {expected}, found JSON beyond reason: {error}") from None
+        raise FormatError(f"expected {expected}, found JSON beyond the limits: {error}") from None
 
 
 def _found(value: object) -> str:
@@ -160,14 +160,14 @@ def _found(value: object) -> str:
 _DATABASE = "a compilation database (a JSON list of objects with directory, file and command or arguments)"
 _KEYS = frozenset(("directory", "file", "command", "arguments", "output"))
 
-# How every option begins that `_read_gnu_options` looks at: to pass over the many others quickly.
-_TELLING = ("-o", "-c", "-x", "-X", "-E", "-M", "-S", "-e", "-fsyntax", "-verify", "-mllvm", "-mmlir", "--")
+# The beginnings of all options that `_read_gnu_options` handles, so that it can skip the many others quickly.
+_HANDLED = ("-o", "-c", "-x", "-X", "-E", "-M", "-S", "-e", "-fsyntax", "-verify", "-mllvm", "-mmlir", "--")
 # Options that pass the next argument on, so that it may look like one of the driver's own.
 _PASS_ON = ("-mllvm", "-mmlir", "-Xa", "-Xcuda-", "-Xlinker", "-Xopenmp-target", "-Xpreprocessor")
-# To cl, a path may look like an option, too (`/opt/include` like `/o`).
+# cl's options whose value is the next argument, which may be a path that looks like an option (`/opt/include`: `/o`).
 _CL_VALUES = frozenset(("-D", "-I", "-U", "-FI", "-Tc", "-Tp", "-imsvc", "-winsysroot", "-mllvm"))
 
-# Options that end the work before there is an object.
+# Options that end the compile before it writes an object.
 _GNU_STOPS = re.compile(
     r"-E|--preprocess|-MM?|--(?:user-)?dependencies|-S|--assemble|-emit-(?:ast|pch)|-extract-api|-fsyntax-only"
     r"|-verify-pch|--analyze|--precompile"
@@ -181,10 +181,10 @@ _LINKABLE = re.compile(r"\.(?:o|obj|lo|a|lib|rlib)\Z", re.IGNORECASE)
 
 
 def parse_compile_commands(data: bytes) -> Iterator[CompileCommand]:
-    """Read a compilation database; the entries come in file order.
+    """Yield the entries of a compilation database, in file order.
 
-    What is wrong with one entry is that entry's `problem`. Raises FormatError, before the first entry, if the
-    whole is no compilation database.
+    An error in one entry is that entry's `problem`. Raises FormatError, before the first entry, if the data is
+    not a compilation database.
     """
     database = _load_json(data, _DATABASE)
     if not isinstance(database, list):
@@ -241,7 +241,7 @@ _SHELL_JOINTS = frozenset(("&&", "||", ";", "|"))
 
 
 class _NoObjectError(Exception):
-    """An entry that names no object to read."""
+    """An entry does not name an object to read."""
 
     def __init__(self, detail: str, problem: str = "no_output") -> None:
         super().__init__(detail)
@@ -249,7 +249,7 @@ class _NoObjectError(Exception):
 
 
 def _is_cl(arguments: Sequence[str]) -> bool:
-    """Say whether the driver takes cl's options: after a launcher such as ccache, its name ends in ``cl``."""
+    """Return True if the driver has cl's options: its name, after a launcher such as ccache, ends in ``cl``."""
     if "--driver-mode=cl" in arguments:
         return True
     for argument in arguments:
@@ -260,7 +260,7 @@ def _is_cl(arguments: Sequence[str]) -> bool:
 
 
 def _find_output(arguments: Sequence[str], file: str | None, recorded: str | None) -> str:
-    """Give the object that a command makes, by the rules of this module's docstring."""
+    """Return the object that a command makes, by the rules of this module's docstring."""
     if "-c" not in arguments and not _SHELL_JOINTS.isdisjoint(arguments):
         raise _NoObjectError("the command is a script of several, such as a link step")  # as ninja -t compdb lists
     cl_style = _is_cl(arguments)
@@ -286,11 +286,11 @@ def _find_output(arguments: Sequence[str], file: str | None, recorded: str | Non
 
 
 def _read_gnu_options(arguments: Sequence[str]) -> tuple[str | None, bool, str]:
-    """Give the last ``-o`` or None, whether there is a ``-c``, and the suffix of a default name."""
+    """Return the last ``-o`` or None, whether there is a ``-c``, and the suffix of a default name."""
     output, compiles, suffix = None, False, ".o"
     words = iter(arguments)
     for word in words:
-        if not word.startswith(_TELLING):
+        if not word.startswith(_HANDLED):
             continue
         if word in ("-o", "--output"):
             output = _value(word, words)
@@ -318,7 +318,7 @@ def _read_gnu_options(arguments: Sequence[str]) -> tuple[str | None, bool, str]:
 
 
 def _read_cl_options(arguments: Sequence[str]) -> tuple[str | None, bool, str]:
-    """Do the same for a driver that takes cl's options, each of which may begin with ``/`` or ``-``."""
+    """Do the same for a driver with cl's options, each of which may begin with ``/`` or ``-``."""
     output, compiles = None, False
     words = iter(arguments)
     next(words, None)  # the driver's path begins with a slash, too
@@ -359,7 +359,7 @@ def _check_goes_on(option: str, stops: re.Pattern[str]) -> None:
 
 # --- words
 
-# The last alternative is what begins no word: a quote that is not closed, a backslash at the end.
+# The last alternative is a character that cannot begin a word: a quote that is not closed, a backslash at the end.
 _SHELL_WORD = re.compile(r"""(?:[^ \t\r\n'"\\]++|'[^']*+'|"(?:[^"\\]++|\\.)*+"|\\.)++|['"\\]""", re.DOTALL)
 _SHELL_QUOTED = re.compile(r"""'([^']*+)'|"((?:[^"\\]++|\\.)*+)"|\\(.)""", re.DOTALL)
 _SHELL_ESCAPE = re.compile(r'\\([$`"\\\n])')
@@ -383,7 +383,7 @@ def split_command(command: str) -> tuple[str, ...]:
         if len(word) == 1:
             raise ValueError("it ends in a backslash" if word == "\\" else f"a {word} is not closed")
         unquoted = _SHELL_QUOTED.sub(_unquote_shell, word)
-        if unquoted or word.replace("\\\n", ""):  # a continued line alone is no word, a pair of quotes is
+        if unquoted or word.replace("\\\n", ""):  # a line continuation alone is not a word, a pair of quotes is
             words.append(unquoted)
     return tuple(words)
 
@@ -412,7 +412,7 @@ def _unquote_gnu(match: re.Match[str]) -> str:
 # --- link lines
 
 _LINK_INPUT = re.compile(r"\.(?:o|obj|lo|a|rlib|bc)\Z|/.*\.lib\Z", re.IGNORECASE | re.DOTALL)
-# Options whose value, the next word, is none of the inputs though it might look like one.
+# Options whose value, the next word, is not an input although it may look like one.
 _LINK_VALUE = re.compile(
     r"--?(?:o|output|Map|out-implib|object_path_lto|bundle_loader|soname|h|install_name|dylib_install_name"
     r"|rpath|rpath-link|I|dynamic-linker|L|library-path|l|library|T|script|version-script|dynamic-list|R"
@@ -424,7 +424,7 @@ _AR_OPERATION = re.compile(r"(?=.*[qr])[abcDilNoOPqrsSTuUvV]+")
 
 
 def link_inputs(tokens: Iterable[str]) -> tuple[LinkInput, ...]:
-    """Give the inputs among the words of a link line, which may begin with the linker (or ``ar``) itself."""
+    """Return the inputs among the words of a link line, which may begin with the linker (or ``ar``) itself."""
     words = list(_linker_words(tokens))
     written = {_find_archive(words)}
     inputs = []
@@ -451,12 +451,12 @@ def _linker_words(tokens: Iterable[str]) -> Iterator[str]:
 
 
 def _find_archive(words: Sequence[str]) -> str | None:
-    """Give the archive that ``ar rcs libx.a a.o`` writes; the ``ar`` itself may be missing."""
+    """Return the archive that ``ar rcs libx.a a.o`` writes; the ``ar`` itself may be missing."""
     named = bool(words) and _AR.fullmatch(words[0]) is not None
     operands = [word for word in words[1 if named else 0 :][:5] if not word.startswith("--")]
     if len(operands) < 2 or not _LINKABLE.search(operands[1]):
         return None
-    operation = operands[0].removeprefix("-") if named else operands[0]  # `ld -r` is no operation
+    operation = operands[0].removeprefix("-") if named else operands[0]  # `ld -r` is not an operation
     return operands[1] if _AR_OPERATION.fullmatch(operation) else None
 
 

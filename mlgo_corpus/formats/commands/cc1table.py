@@ -311,7 +311,7 @@ JOINED = _words(
     """
 )
 
-# The value is the rest of the word, or the next word where nothing is left.
+# The value is the rest of the word, or the next word if nothing is left.
 JOINED_OR_SEPARATE = _words(
     """
     --emit-symbol-graph= --imacros --include --vfsoverlay -D -F -I -MQ -MT -U -cxx-isystem -iapinotes-modules
@@ -327,7 +327,7 @@ JOINED_AND_SEPARATE = _words(
     """
 )
 
-# What other versions take for a shorter option and its value.
+# Spellings that other versions read as a shorter option and its value.
 SHADOWED = _words(
     """
     -mabi=ieeelongdouble -mabi=quadword-atomics -mabi=vec-extabi -objcmt-allowlist-dir-path= -objcmt-atomic-property

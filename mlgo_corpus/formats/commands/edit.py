@@ -1,7 +1,7 @@
-"""Changing a cc1 command by whole options: add, delete, replace.
+"""Change a cc1 command by whole options: add, delete, replace.
 
-What names an option
---------------------
+How options are named
+---------------------
 =========================  ==========================================================================
 ``-fno-rtti``              the flag, and nothing after it
 ``-main-file-name``        the option with whatever value it has
@@ -14,8 +14,8 @@ What names an option
 ``-mllvm``                 all that is handed to LLVM
 =========================  ==========================================================================
 
-ml-compiler-opt compares prefixes of words, so that deleting ``-fno-rtti`` deletes the word behind it too, and deleting
-LLVM's ``-name`` leaves its ``-mllvm`` behind.
+ml-compiler-opt compares prefixes of words, so that deleting ``-fno-rtti`` deletes the word after it too, and deleting
+LLVM's ``-name`` leaves its ``-mllvm`` in the command.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from mlgo_corpus.formats.commands.options import Cc1Option, join_cc1, llvm_optio
 
 
 @dataclass(frozen=True, slots=True)
-class EditedCommand:
+class _EditedCommand:
     """A command after its edits.
 
     Attributes:
         options: the command's words.
-        unmatched: the deletions and replacements that nothing in this command answered to, as they were given.
+        unmatched: the deletions and replacements that matched nothing in this command, as they were given.
     """
 
     options: tuple[str, ...]
@@ -43,19 +43,19 @@ class EditedCommand:
 
 def edit_command(
     options: Sequence[str], *, add: Sequence[str] = (), delete: Sequence[str] = (), replace: Sequence[str] = ()
-) -> EditedCommand:
+) -> _EditedCommand:
     """Delete, then replace, then add options.
 
     Args:
         options: a cc1 command.
         add: options to put at the end, each with its value: ``-Oz``, ``-mllvm -inline-threshold=5``. Shell quotes keep
             a value with spaces together.
-        delete: options to delete wherever they are, named as the module's docstring says.
+        delete: options to delete wherever they are, named as in the module's docstring.
         replace: ``NAME=VALUE``: options that get another value wherever they are: ``-O=z``, ``-target-cpu=haswell``,
             ``-fthinlto-index=a.thinlto.bc``, ``-mllvm -inline-threshold=5``. One that is missing is not added.
 
     Raises:
-        UsageError: an edit is no option, lacks its value, or has one where none can be.
+        UsageError: an edit is not an option, lacks its value, or has a value that the option cannot have.
     """
     parsed = list(parse_cc1(options))
     unmatched = []
@@ -71,10 +71,10 @@ def edit_command(
     for option in added:
         if option.lacks_value:
             raise UsageError(f"expected a value after {option.text!r} in an option to add, found none")
-    # An option whose value is missing would take the first word added.
+    # An option whose value is missing would take the first added word.
     if added and parsed and parsed[-1].lacks_value:
         raise UsageError(f"expected a value after {parsed[-1].text!r}, the command's last word, found none")
-    return EditedCommand(join_cc1([*parsed, *added]), tuple(unmatched))
+    return _EditedCommand(join_cc1([*parsed, *added]), tuple(unmatched))
 
 
 def _parse_edit(text: str) -> Cc1Option:
@@ -89,7 +89,7 @@ def _parse_edit(text: str) -> Cc1Option:
 
 
 def _find(options: Sequence[Cc1Option], text: str) -> set[int]:
-    """Give the positions of the options that a deletion names."""
+    """Return the positions of the options that a deletion names."""
     pattern = _parse_edit(text)
     if pattern.name == "-mllvm" and pattern.values:
         return _find_llvm(options, pattern.values[0])
@@ -120,7 +120,7 @@ def _macro(option: Cc1Option) -> str:
 
 
 def _replace(options: list[Cc1Option], text: str) -> bool:
-    """Give options another value, in place; tell whether there were any."""
+    """Set options to another value, in place; return whether there were any."""
     name, equals, value = text.partition("=")
     pattern = _parse_edit(name) if equals else None
     if pattern is None:

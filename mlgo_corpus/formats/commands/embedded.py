@@ -1,11 +1,11 @@
 """cc1 command lines as clang embeds them: options separated by NUL bytes.
 
-What ``.llvmcmd`` holds (measured on LLVM 19 and 22): each option followed by one NUL, the first option ``-cc1``, no
+Contents of ``.llvmcmd`` (measured on LLVM 19 and 22): each option followed by one NUL, the first option ``-cc1``, no
 input file, no ``-o``, no ``-x``. Other tools write a NUL between options only, so a reader accepts both. An option's
 bytes are arbitrary: spaces, quotes, newlines and non-UTF-8 bytes come from ``-D`` and from file names. As text they
 are decoded with ``surrogateescape``, which loses nothing.
 
-A linker glues the sections of its inputs together. A command then begins wherever an option is ``-cc1``.
+A linker concatenates the sections of its inputs. A command then begins wherever an option is ``-cc1``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PREPROCESSED = (".i", ".ii", ".mi", ".mii")
 
 @dataclass(frozen=True, slots=True)
 class CommandFacts:
-    """What one cc1 command says about its module; a field is None where the command does not say."""
+    """The facts about a module in its cc1 command; a field is None if the command does not have it."""
 
     main_file_name: str | None
     target_triple: str | None
@@ -40,15 +40,15 @@ def split_options(command: Buffer) -> tuple[bytes, ...]:
 
 
 def decode_options(options: Iterable[bytes]) -> tuple[str, ...]:
-    """Decode options to text that `os.fsencode` turns back into the same bytes."""
+    """Decode options to text that `os.fsencode` encodes to the same bytes."""
     return tuple(option.decode("utf-8", "surrogateescape") for option in options)
 
 
 def split_commands(section: Buffer) -> tuple[tuple[int, int], ...]:
     """Find the commands in a section that may hold several: their (start, stop) offsets.
 
-    Bytes before the first ``-cc1`` (commands of another frontend, padding) belong to no command unless they are all
-    there is. A section of NUL bytes, or an empty one, holds none.
+    Bytes before the first ``-cc1`` (commands of another frontend, padding) belong to no command; without any ``-cc1``
+    the whole section is one command. A section of NUL bytes, or an empty one, has no command.
     """
     data = bytes(section)
     stop = len(data)
@@ -65,11 +65,11 @@ def split_commands(section: Buffer) -> tuple[tuple[int, int], ...]:
 
 
 def read_facts(options: tuple[bytes, ...]) -> CommandFacts:
-    """Read what a command says of its module. Where an option is given twice the last one counts, as in clang.
+    """Read the facts about a module in its command. If an option is given twice the last one is used, as in clang.
 
     ``embeds_post_opt`` is the driver's ``-fembed-bitcode`` (without ``-Xclang … =all``): it compiles in two steps and
     the second, whose command is the one embedded, begins from optimised bitcode: it has ``-disable-llvm-passes`` but no
-    ``-main-file-name``. A user's own ``-Xclang -disable-llvm-passes`` keeps the main file name and is not taken for it.
+    ``-main-file-name``. A command with a user's own ``-Xclang -disable-llvm-passes`` has the main file name.
     """
     main_file = triple = level = index = None
     no_passes = False
@@ -102,8 +102,8 @@ def read_facts(options: tuple[bytes, ...]) -> CommandFacts:
     )
 
 
-# The options whose value is the next option and may look like one of those read above. What follows any other option
-# is either an option itself or does not begin with a dash.
+# The options whose value is the next word and may look like one of the options read above. The word after any other
+# option is either an option itself or does not begin with a dash.
 _OPTIONS_WITH_VALUE = frozenset(
     {
         b"-main-file-name",
@@ -124,9 +124,9 @@ def _text(value: bytes | None) -> str | None:
 
 
 def same_main_file(main_file_name: str | None, source_filename: str | None) -> bool:
-    """Tell whether a command's ``-main-file-name`` fits a module's ``source_filename``; unknown fits anything.
+    """Return True if a command's ``-main-file-name`` fits a module's ``source_filename``; unknown fits anything.
 
-    Of a preprocessed source the command knows the preprocessed file and the module, by its line markers, the original.
+    For a preprocessed source, the command names the preprocessed file, and the module, by line markers, the original.
     """
     if main_file_name is None or source_filename is None or main_file_name.endswith(_PREPROCESSED):
         return True

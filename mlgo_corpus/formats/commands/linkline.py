@@ -1,30 +1,31 @@
-"""What a link line says about code generation: the ``global_command_override`` of a local ThinLTO corpus.
+"""Code generation options of a link line: the ``global_command_override`` of a local ThinLTO corpus.
 
-In a local ThinLTO build the linker compiles. What lld saves with ``--save-temps=import`` (``X.3.import.bc``, a module
-as the ThinLTO backend has it right after importing) comes without a command, so its cc1 command is derived from the
-link's. A module is then replayed as ``clang OVERRIDE -x ir X.3.import.bc -fthinlto-index=X.thinlto.bc -mllvm
--thinlto-assume-merged -o X.o``, which enters the same ``lto::thinBackend`` (llvm/lib/LTO/LTOBackend.cpp) just behind
-the import. What differs is who fills its ``lto::Config``: lld's ``createConfig`` (lld/ELF/LTO.cpp) or clang's
-``runThinLTOBackend`` (clang/lib/CodeGen/BackendUtil.cpp). An override says in cc1's words what the former sets.
+In a local ThinLTO build the linker compiles. The modules that lld saves with ``--save-temps=import``
+(``X.3.import.bc``, as the ThinLTO backend has them right after importing) come without a command, so their cc1 command
+is derived from the link's. A module is then replayed as ``clang OVERRIDE -x ir X.3.import.bc
+-fthinlto-index=X.thinlto.bc -mllvm -thinlto-assume-merged -o X.o``, which enters the same ``lto::thinBackend``
+(llvm/lib/LTO/LTOBackend.cpp) right after the import. The difference is the function that fills its ``lto::Config``:
+lld's ``createConfig`` (lld/ELF/LTO.cpp) or clang's ``runThinLTOBackend`` (clang/lib/CodeGen/BackendUtil.cpp). An
+override expresses the settings of the former as cc1 options.
 
 Two steps
 ---------
 A clang driver's line becomes linker options first, as in ``tools::addLTOOptions``
 (clang/lib/Driver/ToolChains/CommonArgs.cpp): ``-O2``, ``-march=haswell`` and the like become ``-plugin-opt=`` options.
-They come before everything from ``-Wl,`` and ``-Xlinker``, so these win. A driver hands on neither ``-mllvm`` nor
-``-fPIC`` nor ``-mcmodel=``. Then, as in lld/ELF/Driver.cpp and createConfig, the last of contradicting options wins:
+They come before everything from ``-Wl,`` and ``-Xlinker``, so these win. A driver does not pass on ``-mllvm``,
+``-fPIC`` and ``-mcmodel=``. Then, as in lld/ELF/Driver.cpp and createConfig, the last of contradicting options wins:
 
-- the level: ``--lto-O``, 2 by default. A driver's ``-Os`` and ``-Oz`` mean 2, ``-Og`` 1 (to optimise for size is an
-  attribute of each function, and not lost). ``ld.lld -O2`` is about the linker's own work, not about this.
+- the level: ``--lto-O``, 2 by default. A driver's ``-Os`` and ``-Oz`` mean 2, ``-Og`` 1 (optimisation for size is an
+  attribute of each function, and not lost). ``ld.lld -O2`` concerns the linker's own work, not this level.
 - ``-vectorize-loops -vectorize-slp`` from level 2 on; ``-funroll-loops`` at level 1, where lld leaves unrolling on.
-- ``-ffunction-sections -fdata-sections -faddrsig``: lld always sets these, whatever the line says of them.
+- ``-ffunction-sections -fdata-sections -faddrsig``: lld always sets these, whatever the line has.
 - ``-mrelocation-model``: ``pic`` for ``-pie`` and ``-shared``, else ``static``. Drivers for Linux and Fuchsia link
-  ``-pie`` by default. With ``-r`` each module decides, which an override cannot say: ``pic``, unless a driver's line
-  has ``-fno-pic``.
-- ``-target-cpu`` and ``-target-feature``: they matter to the few functions without attributes of their own.
+  ``-pie`` by default. With ``-r`` each module decides, which an override cannot express: ``pic``, unless a driver's
+  line has ``-fno-pic``.
+- ``-target-cpu`` and ``-target-feature``: they affect only the few functions without attributes of their own.
 - ``-mllvm X`` for each LLVM option, given by ``-mllvm X`` or ``-plugin-opt=X``; but options that lld registers and
-  clang does not (llvm/lib/CodeGen/CommandFlags.cpp) make clang fail. They become cc1's own options, or nothing where
-  lld makes nothing of them.
+  clang does not (llvm/lib/CodeGen/CommandFlags.cpp) make clang fail. They become cc1's own options, or are left out if
+  lld ignores them.
 
 What was measured
 -----------------
@@ -35,11 +36,11 @@ files are identical**, not only ``.text``, in these cases:
 - x86-64, C and C++ (exceptions, vtables, thread-local storage) with part of the former, compiled at ``-O1`` to ``-O3``,
   ``-Os``, ``-Oz`` and unoptimised: ``-march=``, ``-mcmodel=``, ``-ffast-math``, ``-fno-pic``, ``-g`` of every tuning,
   sanitizers, stack protector, ``-fwhole-program-vtables``, XRay, plain IR profiles, basic block sections, and LLVM
-  options, passed as they are or translated;
+  options, passed unchanged or translated;
 - the same C and C++ for AArch64 (Linux, Android), RISC-V, i686, PowerPC, s390x, MIPS64, LoongArch, FreeBSD.
   On 32-bit Arm and LoongArch with LLVM 19 only ``.ARM.attributes`` and the ELF header's flags differ.
 
-What a cc1 command cannot say, so that objects differ:
+Settings that a cc1 command cannot express, so that objects differ:
 
 - ``--lto-O0``: lld leaves the IR alone and generates code at level 2 (``args::getCGOptLevel``, lld/Common/Args.cpp);
   cc1 has one level for both. The override says ``-O1``. In Lua and zlib, optimised when they were compiled, half of
@@ -69,15 +70,16 @@ def override_from_link_line(tokens: Sequence[str], target_triple: str) -> tuple[
     """Derive the cc1 command that stands for the code generation of a ThinLTO link.
 
     Args:
-        tokens: the link command, split as a shell splits it: a clang driver's, or lld's own. Parts that ``&&``, ``||``
-            or ``;`` divide are told apart, as CMake writes them. An ``@file`` is ignored: it usually names objects.
+        tokens: the link command, split as a shell splits it: a clang driver's, or lld's own. It may be one of several
+            separated by ``&&``, ``||`` or ``;``, as CMake writes them. An ``@file`` is ignored: it usually names
+            objects.
         target_triple: the modules', for example ``x86_64-pc-linux-gnu``; ELF only.
 
     Returns:
-        ``-cc1 -triple T -emit-obj -O2 ...``: without options that have no bearing on the code, and those unknown here.
+        ``-cc1 -triple T -emit-obj -O2 ...``: without options that do not affect the code, and unknown ones.
 
     Raises:
-        FormatError: no link command is among the tokens, or several that disagree, or it has a level lld refuses.
+        FormatError: the tokens have no link command, or several that disagree, or a level that lld rejects.
         UnsupportedError: the linker is not lld, or the target's objects are not ELF.
     """
     if not target_triple:
@@ -103,20 +105,20 @@ _LLD = re.compile(r"(?:.*-)?(?:ld\.lld|lld|ld)" + _VERSION)
 _OTHER_LINKER = re.compile(r"(?:.*-)?(?:ld64(?:\.lld)?|lld-link|wasm-ld|ld\.(?:gold|bfd|mold)|gold|mold)" + _VERSION)
 _SHELL_OPERATORS = frozenset({"&&", "||", ";", "|", "&"})
 _NO_LINK = frozenset({"-c", "-S", "-E", "-M", "-MM", "-cc1", "-cc1as", "-fsyntax-only", "--precompile"})
-# Where no program is named, what only one of the two understands decides.
+# If no program is named, options that only one of the two understands decide.
 _DRIVERS_OWN = re.compile(r"-(?:Wl,|Xlinker$|fuse-ld=|flto)")
 _LLDS_OWN = re.compile(r"--?(?:plugin-opt=|mllvm|dynamic-linker)|--(?:lto-|thinlto-|save-temps)")
 
 
 class _Reader(Enum):
-    """Which program reads a command's arguments."""
+    """The program that reads a command's arguments."""
 
     DRIVER = auto()
     LLD = auto()
 
 
 def _iter_link_commands(tokens: Sequence[str]) -> Iterator[tuple[_Reader, tuple[str, ...]]]:
-    """Yield each link command's reader and arguments: at least one, or an error says why there is none."""
+    """Yield each link command's reader and arguments; raise an error if there is none."""
     if not tokens:
         raise FormatError("expected a link command, found nothing")
     compiles = ""
@@ -144,7 +146,7 @@ def _iter_shell_commands(tokens: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _find_reader(command: tuple[str, ...]) -> tuple[_Reader | None, tuple[str, ...]]:
-    """Find the program, behind launchers such as ccache, and its arguments."""
+    """Find the program, after launchers such as ccache, and its arguments."""
     for index, word in enumerate(command):
         if word.startswith("-"):
             break
@@ -172,10 +174,10 @@ def _unsupported_linker(name: str) -> UnsupportedError:
 
 # --- a driver's arguments as the linker's
 
-# Options whose next argument is their value, however it begins. Other options' values do not begin with a dash.
+# Options whose next argument is their value, even if it begins with a dash. Other options' values do not.
 _DRIVER_VALUES = frozenset({"-o", "-Xclang", "-Xassembler", "-Xpreprocessor", "-mllvm", "-z", "-u", "-e", "-T", "-D"})
 _PIE_BY_DEFAULT = re.compile(r"-(?:linux|fuchsia)")
-# On these -march= names a CPU, elsewhere an architecture (getCPUName in CommonArgs.cpp).
+# For these targets -march= names a CPU, for others an architecture (getCPUName in CommonArgs.cpp).
 _MARCH_IS_CPU = re.compile(r"x86_64|i[3-6]86|s390x|mips|loongarch")
 _LEVEL = re.compile(r"-O([gsz]|fast|\d*)$")
 _NAMED_LEVELS = {"": 1, "g": 1, "s": 2, "z": 2, "fast": 3}
@@ -208,7 +210,7 @@ _FORWARDED = {  # a driver's option, up to and including its "=": the linker's
 
 
 def _linker_arguments(arguments: Sequence[str], target_triple: str) -> tuple[str, ...]:
-    """Give what a clang driver hands to lld, as far as it bears on the code."""
+    """Return the options that a clang driver passes to lld, if they affect the code."""
     cpu = "x86-64" if target_triple.startswith("x86_64") else ""
     cpu_option = "-march=" if _MARCH_IS_CPU.match(target_triple) else "-mcpu="
     forwarded: list[str] = []
@@ -253,14 +255,14 @@ def _linker_arguments(arguments: Sequence[str], target_triple: str) -> tuple[str
         mode.append("-plugin-opt=-relocation-model=static")
     if cpu:
         forwarded.append(f"-plugin-opt=mcpu={cpu}")
-    # Without -flto the linker still compiles the bitcode it meets, but the driver tells it nothing about how.
+    # Without -flto the linker still compiles bitcode inputs, but the driver passes it no options for that.
     return (*mode, *(forwarded if lto else ()), *passed)
 
 
 # --- the linker's arguments as cc1's
 
 _LINKER_VALUES = frozenset({"-o", "--output", "-z", "-u", "-e", "-h", "-soname", "--soname", "--defsym", "-T", "-y"})
-_MODES = {  # without dashes, of which lld takes one or two
+_MODES = {  # without dashes, of which lld accepts one or two
     "Bshareable": ("shared", True),
     "no-pie": ("pie", False),
     "pic-executable": ("pie", True),
@@ -269,14 +271,14 @@ _MODES = {  # without dashes, of which lld takes one or two
     "relocatable": ("relocatable", True),
     "shared": ("shared", True),
 }
-# How lld's options for what LLVM has an option for begin: lld's, LLVM's.
+# lld's options that correspond to an option of LLVM, by their beginnings: lld's, LLVM's.
 _LTO_OPTIONS = (
     ("--lto-basic-block-address-map", "-basic-block-sections=labels"),
     ("--lto-basic-block-sections=", "-basic-block-sections="),
     ("--lto-unique-basic-block-section-names", "-unique-basic-block-section-names"),
 )
-# LLVM options that clang does not take (llvm/lib/CodeGen/CommandFlags.cpp), or takes and does not look at
-# (llvm/lib/MC/MCTargetOptionsCommandFlags.cpp), in cc1's words.
+# LLVM options that clang does not have (llvm/lib/CodeGen/CommandFlags.cpp), or has and ignores
+# (llvm/lib/MC/MCTargetOptionsCommandFlags.cpp), as cc1 options.
 _VALUES = {
     "align-loops": ("-falign-loops={}",),
     "code-model": ("-mcmodel={}",),
@@ -304,10 +306,10 @@ _SWITCHES = {  # on, off
     "use-ctors": ("-fno-use-init-array", ""),
     "x86-relax-relocations": ("", "-mrelax-relocations=no"),
 }
-# cc1's name of a vector library, where LLVM has another.
+# cc1's name of a vector library, if LLVM's is another.
 _VECTOR_LIBRARIES = {"LIBMVEC": "libmvec", "LIBMVEC-X86": "libmvec", "sleefgnuabi": "SLEEF"}
-# Of the same kind, but in an LTO link they change nothing (lld sets the value itself, or only opt and llc look at it),
-# or no code, or they have no counterpart. Clang takes lto-embed-bitcode, which would embed the module in its object.
+# More such LLVM options, which in an LTO link have no effect (lld sets the value itself, or only opt and llc use it),
+# do not change code, or have no counterpart. Clang has lto-embed-bitcode, which would embed the module in its object.
 _LEFT_OUT = frozenset(
     re.findall(
         r"\S+",
@@ -322,10 +324,10 @@ _LEFT_OUT = frozenset(
         """,
     )
 )
-# lld turns both vectorisers on from level 2, and never touches unrolling, which is on in PipelineTuningOptions; cc1
+# lld turns both vectorisers on from level 2, and never changes unrolling, which is on in PipelineTuningOptions; cc1
 # has the vectorisers off, and unrolling off below level 2.
 _OPTIMISATION = (
-    ("-O1",),  # the module's docstring says why
+    ("-O1",),  # explained in the module's docstring
     ("-O1", "-funroll-loops"),
     ("-O2", "-vectorize-loops", "-vectorize-slp"),
     ("-O3", "-vectorize-loops", "-vectorize-slp"),
@@ -334,7 +336,7 @@ _OPTIMISATION = (
 
 @dataclass(slots=True)
 class _Link:
-    """What lld reads from its command line, as far as it bears on the code."""
+    """The settings on lld's command line that affect the code."""
 
     level: int = 2
     modes: dict[str, bool] = field(default_factory=dict)
@@ -352,7 +354,7 @@ def _override(reader: _Reader, arguments: Sequence[str], target_triple: str) -> 
         translated = _translate(name, value)
         if translated is None:
             passed += ("-mllvm", option)
-        elif name == "mattr":  # a list: each adds to the ones before
+        elif name == "mattr":  # a list: each one adds to those before it
             settings[name] = settings.get(name, ()) + translated
         else:
             settings[name] = translated
@@ -369,7 +371,7 @@ def _override(reader: _Reader, arguments: Sequence[str], target_triple: str) -> 
 
 def _read_link(arguments: Sequence[str]) -> _Link:
     link = _Link()
-    # lld parses the LLVM options in this order, and the later wins: the last mcpu=, other -plugin-opt=, -mllvm.
+    # lld parses the LLVM options in this order, and the last one wins: the last mcpu=, other -plugin-opt=, -mllvm.
     cpus: list[str] = []
     plugin_options: list[str] = []
     llvm_options: list[str] = []
@@ -410,7 +412,7 @@ def _level(argument: str, level: str) -> int:
 
 
 def _translate(name: str, value: str) -> tuple[str, ...] | None:
-    """Give cc1's words for an LLVM option, maybe none; None where clang takes the option as it is."""
+    """Return the cc1 words for an LLVM option, possibly none; None if clang accepts the option itself."""
     if name in _LEFT_OUT or (name == "mcpu" and value == "native"):
         return ()
     if name in _VALUES:

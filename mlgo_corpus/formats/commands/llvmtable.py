@@ -1,4 +1,4 @@
-"""LLVM's options, as -mllvm hands them over; made by scripts/make_cc1_options.py, not by hand.
+"""LLVM's options, as -mllvm passes them; made by scripts/make_cc1_options.py, not by hand.
 
 The union over clang 19.1.7, clang 22.1.8, a development-mode clang 19, zig 17.0.6, zig 18.1.6, zig 19.1.7, zig 20.1.2,
 zig 21.1.0, zig 22.1.8.
@@ -11,7 +11,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# The value, if any, is behind ``=``.
+# The value, if any, follows ``=``.
 OPTIONAL = _words(
     """
     W aarch64-a57-fp-load-balancing-force-all aarch64-disable-multivector-spill-fill aarch64-early-ifcvt
@@ -446,7 +446,7 @@ OPTIONAL = _words(
     """
 )
 
-# The value is behind ``=``, or the next word.
+# The value follows ``=``, or is the next word.
 REQUIRED = _words(
     """
     aarch64-a57-fp-load-balancing-override aarch64-authenticated-lr-check-method aarch64-b-offset-bits
@@ -756,7 +756,7 @@ DIFFERS = _words(
     """
 )
 
-# The value may be any text. That of the others is a number, a truth value or one of a few words.
+# Options whose value may be any text. Others take a number, a truth value or one of a few words.
 TEXT = _words(
     """
     W aarch64-stack-hazard-size aarch64o0prelegalizercombiner-disable-rule

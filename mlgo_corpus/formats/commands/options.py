@@ -1,23 +1,23 @@
-"""A cc1 command as whole options: which word is an option, which is a value, which is an input.
+"""A cc1 command as whole options: separate options, values and inputs.
 
-Clang's own parser (llvm/lib/Option/OptTable.cpp) goes through the words from left to right. A word that does not begin
-with a dash, or is only a dash, is an input, and so is one with a slash in front unless it is an option. Else the
-longest option that the word is, or begins with, says how many words follow as its value, whatever they look like: in
-``-main-file-name -load`` the second word is a file's name. An empty word is skipped, but may be a value. There is
-neither ``--`` nor an abbreviation: clang 17 to 22 do not know ``--``, ``--load`` or ``-mllvm=``.
+Clang's own parser (llvm/lib/Option/OptTable.cpp) reads the words from left to right. A word that does not begin
+with a dash, or is only a dash, is an input, and so is one that begins with a slash unless it is an option. Otherwise
+the longest option that the word is, or begins with, determines how many words follow as its value, whatever they look
+like: in ``-main-file-name -load`` the second word is a file's name. An empty word is skipped, but may be a value. There
+is neither ``--`` nor an abbreviation: clang 17 to 22 do not know ``--``, ``--load`` or ``-mllvm=``.
 
 An option may have several prefixes: ``--include`` is ``-include``, and ``/validator-version`` an option. `cc1table` has
-all options of clang 17 to 22 as they are spelled, and which take the next word. A word that is none of them is not
-known, and nothing that follows it can be relied on: a newer clang's option may take the next word. An option that only
-some of these versions have makes the others fail, so their union is as good as each one's own table. Where versions
-read a spelling differently, `cc1table.SHADOWED` has it.
+the spellings of all options of clang 17 to 22, and which of them take the next word. Other words are unknown, and the
+words after an unknown one are unreliable: a newer clang's option may take the next word. An option that only some of
+these versions have makes the others fail, so their union serves as well as each one's own table. `cc1table.SHADOWED`
+has the spellings that versions read differently.
 
 LLVM's options
 --------------
-``-mllvm X`` gives LLVM the word X. LLVM parses all of these words together (llvm/lib/Support/CommandLine.cpp): one or
-two dashes, ``-name``, ``-name=value``, or ``-name`` with the next of these words as its value, whatever it looks like,
-where the option needs one. `llvmtable` has the names. There are no positional words, no abbreviations, and of options
-whose value follows without a ``=`` only ``-gpsize8``, which is not known here.
+``-mllvm X`` passes the word X to LLVM. LLVM parses all of these words together (llvm/lib/Support/CommandLine.cpp): one
+or two dashes, ``-name``, ``-name=value``, or ``-name`` with the next of these words as its value, whatever it looks
+like, if the option requires one. `llvmtable` has the names. There are no positional words and no abbreviations. The
+only option whose value follows without a ``=`` is ``-gpsize8``, which is unknown here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mlgo_corpus.formats.commands.cc1table import FLAG, JOINED, JOINED_AND_SEPAR
 
 
 def _by_spelling(spellings: Iterable[str], known: frozenset[str]) -> dict[str, str]:
-    """Name the options of one kind: where an option has several prefixes, by the one with a single dash."""
+    """Name the options of one kind: an option with several prefixes by the one with a single dash."""
     single = {spelling: f"-{spelling.lstrip('-/')}" for spelling in spellings}
     return {spelling: name if name in known else spelling for spelling, name in single.items()}
 
@@ -53,10 +53,10 @@ class Cc1Option:
     """One option of a cc1 command, or one input.
 
     Attributes:
-        name: as clang's table has it, a joined one with its ``=``: ``-main-file-name``, ``-O``, ``-fthinlto-index=``.
-            With a single dash where there are several prefixes. Empty for an input.
+        name: as in clang's table, a joined one with its ``=``: ``-main-file-name``, ``-O``, ``-fthinlto-index=``.
+            With a single dash if there are several prefixes. Empty for an input.
         values: ``("2",)`` for ``-O2``; empty for a flag, and for an option whose value is missing.
-        words: how it is written; joining all options' words gives the command back.
+        words: as written; all options' words in order are the command.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Cc1Option:
         return " ".join(self.words)
 
     def with_value(self, value: str) -> Cc1Option:
-        """Give the same option with another value, written as before: in the same word, or in the next."""
+        """Return the same option with another value, written as before: in the same word, or in the next."""
         if len(self.words) > 1:
             return Cc1Option(self.name, (*self.values[:-1], value), (*self.words[:-1], value))
         return Cc1Option(self.name, (value,), (self.name + value,))
@@ -104,18 +104,18 @@ def parse_cc1(words: Iterable[str]) -> tuple[Cc1Option, ...]:
 
 
 def join_cc1(options: Iterable[Cc1Option]) -> tuple[str, ...]:
-    """Give the words of options, in order."""
+    """Return the words of options, in order."""
     return tuple(word for option in options for word in option.words)
 
 
 def _split_word(word: str) -> tuple[str, tuple[str, ...]]:
-    """Give a word's option and the value that is part of the word, if any."""
+    """Return a word's option and the value that is part of the word, if any."""
     if name := _NO_VALUE_IN_WORD.get(word):
         return name, ()
     if word[:1] != "-" or word == "-":
         return "", (word,)
     head, equals, value = word.partition("=")
-    # No joined option goes on behind a "=".
+    # No joined option has more characters after a "=".
     if equals and (name := _JOINED.get(head + equals)):
         return name, (value,)
     for length in range(min(len(word), _LONGEST_JOINED), 1, -1):
@@ -129,12 +129,12 @@ def _split_word(word: str) -> tuple[str, tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class LlvmOption:
-    """One option that ``-mllvm`` hands to LLVM.
+    """One option that ``-mllvm`` passes to LLVM.
 
     Attributes:
-        name: without dashes and value, ``inline-threshold``; empty for a word that is no option's value.
-        value: what follows ``=``, or the word that follows; None where there is neither.
-        positions: which options of the command it is made of: one ``-mllvm``, or two with the value in the second.
+        name: without dashes and value, ``inline-threshold``; empty for a word that is not an option or its value.
+        value: the text after ``=``, or the next word; None if there is neither.
+        positions: the positions of its options in the command: one ``-mllvm``, or two with the value in the second.
     """
 
     name: str
@@ -148,7 +148,7 @@ class LlvmOption:
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether versions of LLVM disagree on whether the next word is its value."""
+        """Whether versions of LLVM disagree about the next word being its value."""
         return self.name in llvmtable.DIFFERS and (self.value is None or len(self.positions) > 1)
 
     @property
@@ -158,7 +158,7 @@ class LlvmOption:
 
     @property
     def takes_text(self) -> bool:
-        """Whether any text can be its value. Else it is a number, a truth value or one of a few words."""
+        """Whether any text can be its value. Otherwise it is a number, a truth value or one of a few words."""
         return self.name in llvmtable.TEXT
 
 
@@ -166,9 +166,9 @@ _LLVM_KNOWN = llvmtable.REQUIRED | llvmtable.OPTIONAL | llvmtable.DIFFERS
 
 
 def llvm_options(options: Sequence[Cc1Option]) -> tuple[LlvmOption, ...]:
-    """Give the options that a command hands to LLVM. A ``-mllvm`` whose value is missing is none of them.
+    """Return the options that a command passes to LLVM. A ``-mllvm`` whose value is missing is left out.
 
-    An option that is not known gets a word without a dash behind it as its value.
+    An unknown option gets the word after it as its value, if that has no dash.
     """
     words = [(at, option.values[0]) for at, option in enumerate(options) if option.name == "-mllvm" and option.values]
     found: list[LlvmOption] = []

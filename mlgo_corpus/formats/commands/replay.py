@@ -1,42 +1,43 @@
 """Replaying a module: the cc1 command that compiles its bitcode again, and nothing else.
 
-``clang`` + neutralised command + ``-x ir MODULE.bc`` + ThinLTO's index + whatever the caller adds + ``-o OUTPUT``.
+``clang`` + neutralised command + ``-x ir MODULE.bc`` + ThinLTO's index + the caller's options + ``-o OUTPUT``.
 
-A command comes from a build that is gone, or from anybody. So it is read as whole options (`cc1options`), and then
+A command comes from a build that no longer exists, or from an untrusted source. So it is split into whole options
+(`options`), and then
 
-- what has no bearing on the object's code and data is taken away: inputs and outputs, other files that are written,
+- options that do not affect the object's code and data are removed: inputs and outputs, other files that are written,
   reports, preprocessed or serialised by-products (`neutralise`);
-- what would run other code than the compiler's, or do something else than generate code, is refused, and so is
-  everything that is not known (`refused_options`);
-- what names a file that is read, also when the input is IR, is listed, so that a missing one can be told
+- options that would run code other than the compiler's, or do something other than generate code, are refused, and so
+  is every unknown option (`refused_options`);
+- options that name a file that is read, also when the input is IR, are listed, so that a missing file can be reported
   (`required_files`).
 
 What was measured (LLVM 19.1.7 and 22.1.8)
 ------------------------------------------
-Every cc1 option, and every option for LLVM but those that the help says take a number, was tried on a small module with
-a path as its value, and with the compiler's system calls recorded. What wrote a file, ran a program or ended without an
-object is taken away or refused; what read a file is listed.
+Every cc1 option, and every LLVM option except those that take a number according to the help, was tried on a small
+module with a path as its value, and with the compiler's system calls recorded. Options that wrote a file, ran a program
+or ended without an object are removed or refused; options that read a file are listed.
 
 - Files are written by ``-diagnostic-log-file``, ``-serialize-diagnostic-file``, ``-split-dwarf-output``,
   ``-stack-usage-file``, ``-opt-record-file``, ``-stats-file=``, ``-ftime-trace=``, and by ``-coverage-notes-file=``:
-  not where this says, but where the module's ``llvm.gcov`` metadata say, so anywhere. Without it and with
+  not at its value, but at the path in the module's ``llvm.gcov`` metadata, so anywhere. Without it and with
   ``-coverage-data-file=`` the object is the same. The dependency file's options write nothing for IR.
-- Of LLVM's options ``-info-output-file``, ``-view-edge-bundles``, ``-polly-dot``, ``-polly-dot-only`` and
+- LLVM's options ``-info-output-file``, ``-view-edge-bundles``, ``-polly-dot``, ``-polly-dot-only`` and
   ``-polly-show-only`` write files. **-exec-on-ir-change=PROGRAM runs a program**, found on PATH.
 - ``-load`` and ``-fpass-plugin=`` load a library, whose constructors run. LLVM's ``-load`` and ``-load-pass-plugin``
   are options of opt, which clang does not know.
 - A word ``@FILE`` is replaced by the file's words, also where it is an option's value: ``-D @FILE`` defines the first
-  and obeys the others. LLVM does the same with ``-mllvm @FILE``.
+  word and reads the others as options. LLVM does the same with ``-mllvm @FILE``.
 - ``-fthinlto-index=`` of a missing file ends with exit code **0 and an empty object**. A missing profile, list or
   overlay is an error with exit code 1.
-- ``-split-dwarf-file`` and ``-split-dwarf-output`` only say where debug information goes. Without them it is in the
-  object, and ``.text`` and ``.eh_frame`` are the same. ml-compiler-opt drops both too.
+- ``-split-dwarf-file`` and ``-split-dwarf-output`` only determine where debug information goes. Without them it is in
+  the object, and ``.text`` and ``.eh_frame`` are the same. ml-compiler-opt drops both too.
 
 What a caller has to do
 -----------------------
-Run the compiler in an empty folder of its own, with a deadline: an option that is not known here may still write a file
-of a plain name there. The environment should set ``TMPDIR``, as a compiler that crashes leaves files there, and
-``LLVM_DISABLE_SYMBOLIZATION=1``, as it would look for a program on PATH. Bitcode from strangers may hold inline
+Run the compiler in an empty folder of its own, with a deadline: an option with an unknown effect may still write a file
+with a plain name there. The environment should set ``TMPDIR``, because a compiler that crashes leaves files there, and
+``LLVM_DISABLE_SYMBOLIZATION=1``, because it would look for a program on PATH. Untrusted bitcode may contain inline
 assembly that reads files (``.incbin``) into the object.
 """
 
@@ -48,7 +49,7 @@ from collections.abc import Iterator, Sequence
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.commands.options import Cc1Option, LlvmOption, join_cc1, llvm_options, parse_cc1
 
-# --- what has no bearing on code and data
+# --- options that do not affect code and data
 
 
 def _words(text: str) -> frozenset[str]:
@@ -82,7 +83,7 @@ _DROPPED = _words(
     -objcmt-whitelist-dir-path=
     """
 )
-# Of LLVM's options. A training compiler's logs are among them, and what only a compiler with assertions has.
+# LLVM's options, with a training compiler's logs and the options that only a compiler with assertions has.
 _DROPPED_LLVM = _words(
     """
     stats stats-json info-output-file track-memory sort-timers time-passes time-passes-per-run pass-remarks
@@ -93,17 +94,17 @@ _DROPPED_LLVM = _words(
     lto-embed-bitcode mbb-profile-dump training-log regalloc-training-log regalloc-priority-training-log
     """
 )
-# What prints, draws or shows graphs. print-pipeline-passes ends the compilation before there is an object,
+# Options that print, draw or show graphs. print-pipeline-passes ends the compilation before an object is written,
 # print-changed= runs the program that -print-changed-diff-path= names, and a view runs a viewer.
 _DROPPED_LLVM_NAMES = re.compile(r"(?:.*-)?(?:print|view|viewbfi|dot|dotcfg)(?:-.*)?")
-# These sound alike, but change the code.
+# These have similar names, but change the code.
 _KEPT_LLVM = _words(
     "disable-debug-info-print enable-hexagon-vector-print msan-print-stack-names polly-codegen-emit-rtc-print"
 )
 
-# --- what a replay does not do
+# --- options that a replay refuses
 
-# Actions of which the object is another form; the replay's is -emit-obj.
+# Actions that make other forms of the object; the replay's action is -emit-obj.
 _CODE_GENERATION = _words("-emit-obj -emit-llvm -emit-llvm-bc -emit-llvm-only -emit-codegen-only -S")
 _ACTIONS = _words(
     """
@@ -143,13 +144,13 @@ _REFUSED_LLVM = {
     "x86-lvi-load-dot-only": "it draws graphs instead of generating all code",
 }
 _ANSWERS_LLVM = re.compile(r"h|help(?:-hidden|-list|-list-hidden)?|version|print-(?:all-)?options")
-# These also change the code (LLVM 22), so they can be neither taken away nor run.
+# These also change the code (LLVM 22), so they can be neither removed nor run.
 _POLLY_FILES = re.compile(r"polly-(?:dot|show|export|dump)(?:-.*)?")
 
-# --- what is read
+# --- files that are read
 
 # By cc1, when the input is IR. Frontends read much more: -include-pch, -fmodule-map-file=, -fprofile-list=,
-# -fxray-attr-list=, -fsanitize-ignorelist= ... are not looked at.
+# -fxray-attr-list=, -fsanitize-ignorelist= ... are ignored.
 _READ = _words(
     """
     -fprofile-instrument-use-path= -fprofile-sample-use= -fprofile-remapping-file= -fmemory-profile-use=
@@ -169,8 +170,8 @@ _READ_LLVM = _words(
     sample-profile-remapping-file thinlto-workload-def use-ctx-profile wholeprogramdevirt-read-summary
     """
 )
-# Of those whose value may be any text: names of functions, passes, sections and rules, numbers, and a path that goes
-# into the object, for when the program runs. W is another name of a flag.
+# Harmless options whose value may be any text: names of functions, passes, sections and rules, numbers, and a path that
+# is stored in the object, for when the program runs. W is another name of a flag.
 _HARMLESS_LLVM = _words(
     """
     W aarch64-stack-hazard-size alloc-token-prefix amdgpu-sched-strategy amdgpu-use-native asan-debug-func
@@ -195,12 +196,12 @@ _HARMLESS_LLVM_NAMES = re.compile(r".*combiner-(?:disable|only-enable)-rule|.*lo
 
 
 def neutralise(options: Sequence[str]) -> tuple[str, ...]:
-    """Take away what has no bearing on an object's code and data, and let the command make an object.
+    """Remove options that do not affect an object's code and data, and make the command's action ``-emit-obj``.
 
-    Gone are inputs, ``-x``, ``-o``, everything that writes or reports something else, and a virtual file system, which
-    a replay has no use for. ``-working-directory`` goes too, so relative paths of what is still read are relative to
-    the replay's folder. An action that makes another form of the same object becomes ``-emit-obj``; other actions stay,
-    for `refused_options` to tell. To neutralise again changes nothing.
+    Removed are inputs, ``-x``, ``-o``, everything that writes or reports something else, and a virtual file system,
+    which a replay does not need. ``-working-directory`` is removed too, so relative paths of files that are read are
+    relative to the replay's folder. An action that makes another form of the same object becomes ``-emit-obj``; other
+    actions stay, for `refused_options` to report. The function is idempotent.
     """
     parsed = parse_cc1(options)
     written = {p for option in llvm_options(parsed) if _is_dropped_llvm(option) for p in option.positions}
@@ -209,7 +210,7 @@ def neutralise(options: Sequence[str]) -> tuple[str, ...]:
         for position, option in enumerate(parsed)
         if not (option.is_input or option.name in _DROPPED or position in written or option.name in _CODE_GENERATION)
     ]
-    # In front, where no option can take it for its value.
+    # At the beginning, where no option can take it as its value.
     kept.insert(1 if kept and kept[0].name == "-cc1" else 0, Cc1Option("-emit-obj", (), ("-emit-obj",)))
     return join_cc1(kept)
 
@@ -223,13 +224,13 @@ def _is_dropped_llvm(option: LlvmOption) -> bool:
 
 
 def refused_options(options: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Find what a replay must not do, in what `neutralise` leaves of a command.
+    """Find the options that a replay must not run, among those that `neutralise` keeps of a command.
 
-    Every word has to be an option that clang 17 to 22 have, or its value; and so has every word for LLVM. LLVM's option
-    whose value may be any text is refused unless it is known only to read, or to do no harm.
+    Every word has to be an option of clang 17 to 22, or an option's value; so has every word for LLVM. An LLVM option
+    whose value may be any text is refused unless it is known only to read a file, or to be harmless.
 
     Returns:
-        For each such option its words and why; nothing where the command can be run.
+        Each such option's words and the reason; nothing if the command can be run.
     """
     return tuple(_iter_refused(options))
 
@@ -267,12 +268,12 @@ def _refused_llvm_name(name: str) -> str | None:
 def _refused_llvm(option: LlvmOption) -> str | None:
     if reason := _refused_llvm_name(option.name):
         return reason
-    if not option.name:  # what begins with @ is told of already
+    if not option.name:  # a word that begins with @ is reported already
         return None if (option.value or "").startswith("@") else "it is a value without an option"
     if not option.is_known:
         return "LLVM 17 to 22 has no such option"
     if option.is_ambiguous:
-        return "versions of LLVM disagree on its value: write it behind a ="
+        return "versions of LLVM disagree on its value: write it after a ="
     if option.lacks_value:
         return "its value is missing"
     if option.takes_text and not (
@@ -280,7 +281,7 @@ def _refused_llvm(option: LlvmOption) -> str | None:
         or option.name in _HARMLESS_LLVM
         or _HARMLESS_LLVM_NAMES.fullmatch(option.name) is not None
     ):
-        return "it may write a file or run a program: what it does with its value is not known"
+        return "it may write a file or run a program: the effect of its value is unknown"
     return None
 
 
@@ -288,7 +289,7 @@ def required_files(options: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Find the files that a replay of this command reads besides the bitcode, in order.
 
     Returns:
-        The option that names a file and the path, as written. A profile's path may also be a folder, a model's is one.
+        Pairs of the option that names a file, and the path as written. A profile's path may be a folder, a model's is.
     """
     parsed = parse_cc1(neutralise(options))
     dataflow = any(o.name == "-fsanitize=" and "dataflow" in "".join(o.values).split(",") for o in parsed)
@@ -318,45 +319,45 @@ def replay_command(
     extra: Sequence[str] = (),
     trusted: bool = False,
 ) -> tuple[str, ...]:
-    """Give the cc1 command that compiles a module again, to be run as ``clang`` + this.
+    """Return the cc1 command that compiles a module again, to be run as ``clang`` + this.
 
     Args:
-        options: the module's command, or its corpus's override. What the driver's ``-fembed-bitcode`` embedded, with
-            ``-disable-llvm-passes``, is replayed as it is.
+        options: the module's command, or its corpus's override. A command that the driver's ``-fembed-bitcode``
+            embedded, with ``-disable-llvm-passes``, is replayed unchanged.
         bitcode: the module.
         output: the object to write.
-        thinlto_index: the module's ThinLTO index, in a corpus that has them. It takes the place of the command's own,
-            or comes to a command that has none (an override), and LLVM is told that the import has been done, as
+        thinlto_index: the module's ThinLTO index, in a corpus that has them. It replaces the command's own, or is added
+            to a command that has none (an override), and LLVM is told that the import has been done, as
             ml-compiler-opt does.
         extra: words to add, such as ``-mllvm`` and an LLVM option. They come from the caller and are neither
-            neutralised nor refused; where an option is given twice the last one counts.
-        trusted: refuse nothing: the command is one's own.
+            neutralised nor refused; if an option is given twice the last one is used.
+        trusted: refuse nothing, because the command comes from a trusted source.
 
     Raises:
-        UsageError: the command has something of `refused_options`, or ends before an option's value.
+        UsageError: the command has one of `refused_options`, or ends before an option's value.
     """
     if not trusted and (refused := refused_options(options)):
         text, reason = refused[0]
         raise UsageError(f"a replay refuses {text!r}: {reason}")
     if (last := parse_cc1(extra)) and last[-1].lacks_value:
-        raise UsageError(f"expected a value after {last[-1].text!r} in the words to add, found none")
+        raise UsageError(f"expected a value after {last[-1].text!r} in the added options, found none")
     command = neutralise(options)
     if thinlto_index is not None:
         command = _with_thinlto_index(command, thinlto_index)
     return (*command, "-x", "ir", _as_path(bitcode), *extra, "-o", _as_path(output))
 
 
-# Of what is dropped: what writes nothing when the input is IR. It is in the embedded command of nearly every build.
+# Dropped options that write nothing when the input is IR. Embedded commands of nearly every build have some.
 _SILENT = _words("-fembed-bitcode= -dependency-file -sys-header-deps -MT -MQ -MP -MG -emit-obj")
 
 
 def verbatim_command(options: Sequence[str], *, bitcode: str, output: str) -> tuple[str, ...] | None:
-    """Give a command that compiles a module again just as it is embedded, so that it embeds itself again.
+    """Return a command that compiles a module again exactly as it is embedded, so that it embeds itself again.
 
-    The object is then the original's, byte for byte, with the bitcode and the command in it. None where the command has
-    something that a replay leaves out because it writes more than the object; what is refused is not looked at. A
-    dependency file is not written where the input is IR, but nobody has to rely on that: it has to be named by a path
-    inside the folder that the command runs in.
+    The object is then the original's, byte for byte, with the bitcode and the command in it. Return None if the command
+    has an option that a replay leaves out because it writes more than the object; refused options are not checked here.
+    A dependency file is not written when the input is IR, but to be independent of that, its path must be inside the
+    folder that the command runs in.
     """
     parsed = parse_cc1(options)
     if any(option.name == "-dependency-file" and not _is_inside("".join(option.values)) for option in parsed):
@@ -374,7 +375,7 @@ def _is_inside(path: str) -> bool:
 
 
 def embedding_options(options: Sequence[str]) -> tuple[str, ...]:
-    """Give the words by which a command embeds bitcode, which a replay leaves out; they can be added again."""
+    """Return the words by which a command embeds bitcode. A replay leaves them out; they can be added again."""
     parsed = parse_cc1(options)
     words = [word for option in parsed if option.name == "-fembed-bitcode=" for word in option.words]
     for option in llvm_options(parsed):
@@ -396,5 +397,5 @@ def _with_thinlto_index(command: Sequence[str], index: str) -> tuple[str, ...]:
 
 
 def _as_path(path: str) -> str:
-    """Keep a relative path from being taken for an option, or for a file of words."""
+    """Write a path so that it cannot be read as an option, or as a file of words."""
     return f"./{path}" if path.startswith(("-", "@")) else path

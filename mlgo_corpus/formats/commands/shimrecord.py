@@ -1,18 +1,19 @@
-r"""What a shim writes about one compile.
+r"""A shim's record of one compile.
 
-Words, each ended by NUL, so that any argument survives:
+A record is words, each ended by NUL, so that any argument can be stored:
 
 - ``mlgo-compile-1``;
-- ``c`` or ``c++``: which of the compiler's two drivers ran;
-- ``object``, or ``program`` where the command compiled and linked in one step;
+- ``c`` or ``c++``: the one of the compiler's two drivers that ran;
+- ``object``, or ``program`` if the command compiled and linked in one step;
 - the compiler's exit code;
 - the folder it ran in;
-- the number of its arguments, and the arguments, without the program and without what the shim added;
+- the number of its arguments, and the arguments, without the program and without the shim's additions;
 - entries, in any number: ``source``, NAME; ``object``, NAME, COPY; ``words``, @NAME, COPY;
 - ``end``. A record without it was not finished.
 
-NAME is as the command has it, relative to the folder. COPY is what to append to the record's own file name, after a
-dot, for the copy that was taken; it is empty where there is none. ``words`` is a parameter file among the arguments.
+NAME is as in the command, relative to the folder. COPY is the suffix that makes the record's own file name, after a
+dot, the name of the copy that was taken; it is empty if there is none. ``words`` is a parameter file among the
+arguments.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ class CompileRecord:
 
     Attributes:
         driver: ``c`` or ``c++``.
-        links: whether the command went on to link, so that what it made is a program.
-        status: the compiler's exit code, 128 and a signal's number as shells count.
-        directory: where it ran.
-        arguments: what the build gave it.
-        sources: what it compiled.
-        objects: what it made, each with the number of its copy or an empty string.
-        responses: likewise the parameter files among the arguments, with their ``@``.
+        links: whether the command also linked, so that its output is a program.
+        status: the compiler's exit code; 128 plus a signal's number, as in shells.
+        directory: the folder it ran in.
+        arguments: the build's arguments.
+        sources: the compiled files.
+        objects: the objects it wrote, each with the number of its copy or an empty string.
+        responses: the parameter files among the arguments, with their ``@``, each with the number of its copy likewise.
     """
 
     driver: str
@@ -52,7 +53,7 @@ class CompileRecord:
     responses: tuple[tuple[str, str], ...]
 
     def expanded(self, words: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-        """Give the arguments with the words of parameter files in their place, as far as they are known."""
+        """Return the arguments with known parameter files replaced by their words."""
         return tuple(inner for word in self.arguments for inner in words.get(word, (word,)))
 
 
@@ -60,8 +61,8 @@ def parse_compile_record(data: bytes) -> CompileRecord:
     """Read a record.
 
     Raises:
-        TruncatedError: the shim was ended before it had written all.
-        FormatError: it is no record.
+        TruncatedError: the shim was ended before it had written the whole record.
+        FormatError: the data is not a record.
     """
     text = data.decode("utf-8", "surrogateescape")
     if not text.endswith("end\0"):
@@ -94,7 +95,7 @@ def _with_entries(record: CompileRecord, words: Iterator[str]) -> CompileRecord:
         else:
             raise FormatError(f"expected an entry of a compile's record, found {entry[:40]!r}")
     if next(words, None) is not None:
-        raise FormatError("a compile's record goes on after its end")
+        raise FormatError("a compile's record has more words after its end")
     return replace(record, sources=tuple(sources), objects=tuple(objects), responses=tuple(responses))
 
 

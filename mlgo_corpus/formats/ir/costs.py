@@ -1,16 +1,16 @@
-"""A module's text, cut down to what the target's costs of its instructions depend on.
+"""A module's text, reduced to the parts that the target's costs of its instructions depend on.
 
-``print<cost-model>`` (``lib/Analysis/CostModel.cpp``) prints each instruction by itself with its cost. For each one the
-printer numbers all unnamed values of the function anew, and, where it meets metadata or attributes of a call, all of
-the module's; and it looks at every global for its comdat. So it is quadratic: for an amalgamation of 193 000
-instructions in 2 471 functions with 4 300 globals opt takes 21 s if only values have names, and 5 s as here.
+``print<cost-model>`` (``lib/Analysis/CostModel.cpp``) prints each instruction separately, with its cost. For each one
+the printer renumbers all unnamed values of the function and, if it meets metadata or attributes of a call, all of
+the module's; and it inspects every global for its comdat. So it is quadratic: for an amalgamation of 193 000
+instructions in 2 471 functions with 4 300 globals opt takes 21 s if only values have names, and 5 s with these modules.
 
-Here the same costs come from several small modules without all that. In each are some of the functions, whole, and of
-everything else only what these name:
+Here the same costs come from several small modules. Each holds some of the functions, whole, and the other symbols
+that these name, reduced:
 
-- another function as its first line with ``unreachable`` for a body: so it keeps its linkage, which costs depend on;
-- a global variable with ``zeroinitializer``;
-- no metadata, no comdats, no debug information, and no attributes at calls but those that could matter.
+- another function is its first line with ``unreachable`` for a body: so it keeps its linkage, which costs depend on;
+- a global variable has ``zeroinitializer``;
+- there is no metadata, no comdat, no debug information, and no attribute at calls except those that could matter.
 
 opt's ``instnamer`` names the values. The costs are the same because they are computed from opcodes, types, operands and
 users of an instruction, the function's attributes and the target (``TargetTransformInfoImplBase::getInstructionCost``),
@@ -26,24 +26,24 @@ from typing import Final
 
 from mlgo_corpus.formats.ir.text import DEBUG_LINES, IDENTIFIER, Function, Module
 
-PRINT_PROPERTIES: Final = "print<func-properties>"
-PRINT_COSTS: Final = "print<cost-model>"
+_PRINT_PROPERTIES = "print<func-properties>"
+_PRINT_COSTS = "print<cost-model>"
 
 OPT_OPTIONS: Final = (
     *("-enable-detailed-function-properties", "-cost-kind=code-size"),
     *("-disable-verify", "-disable-output"),
 )
-"""opt's options for these modules; without metadata a module may be one that the verifier refuses."""
+"""opt's options for these modules. The verifier is disabled, because it may reject a module without its metadata."""
 
-# Instructions times globals that may be in a module: the printer looks at 200 million in a second, and opt takes
-# 20 ms to start.
+# The most instructions times globals in a module: the printer handles 200 million in a second, and opt takes 20 ms to
+# start.
 _WORK_PER_MODULE = 8_000_000
 _MOST_MODULES = 16
 
 _GLOBAL = re.compile(rf"^@({IDENTIFIER}) = (.*)$", re.MULTILINE)
 _DECLARATION = re.compile(rf"^declare (?:![\w.]+ !\d+ )*(.*@({IDENTIFIER})\(.*)$", re.MULTILINE)
 _DECLARED = re.compile(r"^declare (?:![\w.]+ !\d+ )+", re.MULTILINE)
-# The first characters of lines of types, globals, declarations, groups of attributes and the target.
+# The first characters of lines with types, globals, declarations, groups of attributes and the target.
 _WHOLE = frozenset("%@dat")
 _NAMED = re.compile(rf'@({IDENTIFIER})|"[^"]*"')
 _KEPT_LINES = re.compile(r"^(?:target |%|attributes #).*$", re.MULTILINE)
@@ -62,7 +62,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Attributes of calls that no target's costs look at.
+# Attributes of calls that no target's costs depend on.
 _HARMLESS = _words(
     """
     nounwind noreturn willreturn nocallback nofree nosync memory cold hot mustprogress noinline alwaysinline nomerge
@@ -73,14 +73,14 @@ _HARMLESS = _words(
 
 
 @dataclass(frozen=True, slots=True)
-class AnalysisRun:
-    """A module to run opt over, for properties or costs of its functions.
+class _AnalysisRun:
+    """A module to run opt on, for properties or costs of its functions.
 
     Attributes:
         passes: the passes to run, for ``-passes=``.
         text: the module.
-        properties: whether they print all functions' properties.
-        costs: the functions, by position, whose costs they print, before any others'.
+        properties: whether the passes print all functions' properties.
+        costs: the positions of the functions whose costs the passes print, before any others'.
     """
 
     passes: str
@@ -89,10 +89,10 @@ class AnalysisRun:
     costs: tuple[int, ...]
 
 
-def analysis_runs(module: Module, *, costs: bool = True) -> Iterator[AnalysisRun]:
-    """Give modules that together tell all functions' properties and, if wanted, costs.
+def analysis_runs(module: Module, *, costs: bool = True) -> Iterator[_AnalysisRun]:
+    """Yield modules that together yield all functions' properties and, if ``costs`` is true, costs.
 
-    The first is always the one with the properties; a small module's has the costs too.
+    The first is always the one for the properties; for a small module it is also the one for the costs.
     """
     if not module.functions:
         return
@@ -101,11 +101,13 @@ def analysis_runs(module: Module, *, costs: bool = True) -> Iterator[AnalysisRun
     lines = [function.body.count("\n") for function in module.functions]
     count = 1 + sum(lines) * source.globals // _WORK_PER_MODULE
     if not costs or count == 1:
-        passes = f"function(instnamer,{PRINT_PROPERTIES},{PRINT_COSTS})" if costs else f"function({PRINT_PROPERTIES})"
-        yield AnalysisRun(passes, source.whole(), properties=True, costs=everything if costs else ())
+        passes = (
+            f"function(instnamer,{_PRINT_PROPERTIES},{_PRINT_COSTS})" if costs else f"function({_PRINT_PROPERTIES})"
+        )
+        yield _AnalysisRun(passes, source.whole(), properties=True, costs=everything if costs else ())
         return
-    yield AnalysisRun(f"function({PRINT_PROPERTIES})", source.whole(), properties=True, costs=())
-    passes = f"function(instnamer,{PRINT_COSTS})"
+    yield _AnalysisRun(f"function({_PRINT_PROPERTIES})", source.whole(), properties=True, costs=())
+    passes = f"function(instnamer,{_PRINT_COSTS})"
     share = sum(lines) / min(count, _MOST_MODULES)
     chunk: list[int] = []
     size = 0
@@ -113,14 +115,14 @@ def analysis_runs(module: Module, *, costs: bool = True) -> Iterator[AnalysisRun
         chunk.append(number)
         size += length
         if size >= share:
-            yield AnalysisRun(passes, source.text(chunk), properties=False, costs=tuple(chunk))
+            yield _AnalysisRun(passes, source.text(chunk), properties=False, costs=tuple(chunk))
             chunk, size = [], 0
     if chunk:
-        yield AnalysisRun(passes, source.text(chunk), properties=False, costs=tuple(chunk))
+        yield _AnalysisRun(passes, source.text(chunk), properties=False, costs=tuple(chunk))
 
 
 class _Source:
-    """What modules are made of: text of what each name is, and the names in it."""
+    """The text that modules are made of: the definition or declaration of each name."""
 
     def __init__(self, module: Module) -> None:
         self._functions = module.functions
@@ -139,21 +141,21 @@ class _Source:
         self.globals = len(self._texts)
 
     def text(self, numbers: Sequence[int]) -> str:
-        """Give a module with some of the functions, and what they name."""
+        """Return a module with some of the functions, and the symbols that they name."""
         parts = [f"define {self._headers[n]}\n{self._body(self._functions[n])}}}" for n in numbers]
         chosen = set(numbers)
         found: set[str] = set()
-        behind = []
+        others = []
         new = _names(parts)
         while new:
             found |= new
             texts = [self._texts[name] for name in new if name in self._texts and self._own.get(name) not in chosen]
-            behind += texts
+            others += texts
             new = _names(texts) - found
-        return "\n".join([self._kept, *parts, *sorted(behind), ""])
+        return "\n".join([self._kept, *parts, *sorted(others), ""])
 
     def whole(self) -> str:
-        """Give the module as it is but for metadata, comdats and attributes at calls that do not matter."""
+        """Return the whole module without metadata, comdats and attributes at calls that do not matter."""
         own = [f"define {header}\n{self._body(f)}}}" for header, f in zip(self._headers, self._functions, strict=True)]
         lines = (_COMDAT.sub("", line) if line[:1] == "@" else line for line in self._preamble.split("\n"))
         preamble = _ATTACHMENTS.sub(
@@ -178,7 +180,7 @@ def _names(texts: Iterable[str]) -> set[str]:
 
 
 def _without_value(rest: str) -> str:
-    """Give what follows ``@name =`` without a variable's initial value; an alias stays as it is."""
+    """Return the text after ``@name =`` without a variable's initial value; an alias is unchanged."""
     variable = _VARIABLE.match(rest)
     if variable is None or re.match(r"external |extern_weak ", rest):
         return rest
@@ -188,7 +190,7 @@ def _without_value(rest: str) -> str:
 
 
 def _type_end(text: str, begin: int) -> int:
-    """Find where the type ends that begins there: a blank outside of brackets and quotes."""
+    """Find the end of the type that begins at ``begin``: a blank or comma outside brackets and quotes."""
     depth = 0
     place = begin
     while place < len(text):

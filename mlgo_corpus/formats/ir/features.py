@@ -47,9 +47,9 @@ OPCODES: Final = _words(
     extractelement insertelement shufflevector extractvalue insertvalue landingpad freeze
     """
 )
-"""Opcodes as they are printed, by their numbers in LLVM 11 to 21."""
+"""The printed names of opcodes, by their numbers in LLVM 11 to 21."""
 
-# Of LLVM 22, without a place in the vector.
+# An opcode of LLVM 22 without a place in the vector.
 _LATER = ("ptrtoaddr",)
 _NUMBERS = {name: number for number, name in enumerate(OPCODES)} | dict.fromkeys(_LATER, 0)
 _CALLS = [_NUMBERS[name] for name in ("call", "invoke", "callbr")]
@@ -103,15 +103,15 @@ for _place, _pair in enumerate(PAIRS):
 def ir2native_vectors(
     functions: Sequence[Function], sizes: NDArray[np.int64], loops: NDArray[np.int64]
 ) -> NDArray[np.int32]:
-    """Give the IR2Native vector of each function: one row per function, `IR2NATIVE_NAMES` wide.
+    """Compute the IR2Native vector of each function: one row per function, `IR2NATIVE_NAMES` wide.
 
     Args:
-        functions: as `parse_module` gives them.
-        sizes: the sum of code-size costs of each.
-        loops: the number of outermost loops of each.
+        functions: as `parse_module` returns them.
+        sizes: each function's sum of code-size costs.
+        loops: each function's number of outermost loops.
 
     Raises:
-        FormatError: an opcode that is not known.
+        FormatError: an opcode is unknown.
     """
     rows = np.zeros((len(functions), len(IR2NATIVE_NAMES)), np.int32)
     if not functions:
@@ -120,7 +120,7 @@ def ir2native_vectors(
     try:
         ids = np.array([_NUMBERS[name] for sequence in sequences for name in sequence], np.int64)
     except KeyError as unknown:
-        raise FormatError(f"{unknown.args[0]!r} is no opcode of LLVM 17 to 22") from None
+        raise FormatError(f"{unknown.args[0]!r} is not an opcode of LLVM 17 to 22") from None
     lengths = np.array([len(sequence) for sequence in sequences])
     owner = np.repeat(np.arange(len(functions)), lengths)
     before = np.concatenate(([0], ids[:-1])) if len(ids) else ids
@@ -149,7 +149,7 @@ def _counts(owner: NDArray[np.int64], values: NDArray[np.int64], rows: int, colu
 
 
 def dominator_levels(successors: Sequence[Sequence[int]]) -> list[int]:
-    """Give each block's depth in the dominator tree: 0 for the entry (block 0), -1 for a block that is not reached.
+    """Return each block's depth in the dominator tree: 0 for the entry (block 0), -1 for an unreachable block.
 
     The algorithm is Cooper's, Harvey's and Kennedy's ("A Simple, Fast Dominance Algorithm", 2001).
     """
@@ -209,7 +209,7 @@ def _postorder(successors: Sequence[Sequence[int]]) -> list[int]:
     return order
 
 
-# --- what LLVM prints
+# --- LLVM's printed analyses
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class Properties:
 
 
 NO_PROPERTIES: Final = Properties((), np.zeros((0, 0), np.int64))
-"""Of a module without functions."""
+"""The properties of a module without functions."""
 
 _PROPERTIES_HEAD = re.compile(r"^Printing analysis results of CFA for function '.*':\n", re.MULTILINE)
 _PROPERTY = re.compile(r"^(\w+): (-?\d+)$", re.MULTILINE)
@@ -236,10 +236,10 @@ def snake_case(name: str) -> str:
 
 
 def parse_properties(text: str) -> Properties:
-    """Read what ``print<func-properties>`` printed, one row per function in the order of printing.
+    """Read the output of ``print<func-properties>``, one row per function in the order of printing.
 
     Raises:
-        FormatError: functions with different properties.
+        FormatError: functions have different properties.
     """
     blocks = [_PROPERTY.findall(block) for block in _PROPERTIES_HEAD.split(text)[1:]]
     if not blocks:
@@ -252,9 +252,9 @@ def parse_properties(text: str) -> Properties:
 
 
 def parse_costs(text: str) -> tuple[int, ...]:
-    """Sum up what ``print<cost-model>`` printed, per function in the order of printing.
+    """Add up the costs that ``print<cost-model>`` printed, per function in the order of printing.
 
-    A cost that the target calls invalid counts nothing: LLVM's own sum of it is undefined.
+    A cost that the target calls invalid is left out, because LLVM's own sum with it is undefined.
     """
     blocks = _COSTS_HEAD.split(text)[1:]
     return tuple(sum(int(cost) for cost in _COST.findall(block) if cost) for block in blocks)

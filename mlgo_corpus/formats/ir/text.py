@@ -1,7 +1,7 @@
-r"""LLVM's textual IR, as its own printer writes it: the functions of a module, and what they hold.
+r"""LLVM's textual IR, as its own printer writes it: the functions of a module and their contents.
 
-What a printer writes (``lib/IR/AsmWriter.cpp``, LLVM 17 to 22) is much narrower than what a parser accepts, and is read
-here by its layout:
+The printer's output (``lib/IR/AsmWriter.cpp``, LLVM 17 to 22) is much narrower than what the parser accepts, and is
+read here by its layout:
 
 ========================================  ==========================================================================
 ``define … {`` to ``}``                   a function with a body, each in the first column
@@ -14,9 +14,9 @@ more blanks                               its further lines (``switch``, ``landi
                                           out as `BasicBlock::instructionsWithoutDebug` leaves them out
 ========================================  ==========================================================================
 
-Quoted names and strings hold no quote and no line break: those are written ``\22`` and ``\0A``.
+Quoted names and strings contain no quotes and no line breaks: those are written ``\22`` and ``\0A``.
 
-All text is read as Latin-1, so that any bytes pass; names are given as text of UTF-8.
+All text is read as Latin-1, so that any bytes are valid; names are decoded from UTF-8.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from mlgo_corpus.errors import FormatError
 ENCODING: Final = "latin-1"
 
 IDENTIFIER: Final = r'(?:"[^"]*"|[-\w$.]+)'
-"""A name, quoted or not, behind its ``%``, ``@`` or ``$``."""
+"""A name, quoted or not, after its ``%``, ``@`` or ``$``."""
 
 _FUNCTION = re.compile(r"^define ([^\n]*) \{\n(.*?)^\}$", re.MULTILINE | re.DOTALL)
-# An instruction's opcode, where it is not debug information; a call's marker stands where its opcode should be.
+# The opcode of an instruction that is not debug information; a call may have a marker in the opcode's place.
 _OPCODE = re.compile(
     rf"^  (?:%{IDENTIFIER} = )?"
     r"(?!(?:tail )?call void @llvm\.(?:dbg\.(?:declare|value|label|assign)|pseudoprobe)\()(\w+)",
     re.MULTILINE,
 )
 _MARKERS = {"tail": "call", "musttail": "call", "notail": "call"}
-# A block, or a line that has successors. Quoted strings before or between them are passed over.
+# A block, or a line that has successors. Quoted strings before or between them are skipped.
 _BLOCK = re.compile(rf"^({IDENTIFIER}):", re.MULTILINE)
 _SUCCESSOR = re.compile(rf'\blabel %({IDENTIFIER})|"[^"]*"')
 _ATTRIBUTES = re.compile(r"^attributes #(\d+) = \{ (.*) \}$", re.MULTILINE)
@@ -62,7 +62,7 @@ LINKAGES: Final = (
     *("external", "available_externally", "linkonce", "linkonce_odr", "weak", "weak_odr"),
     *("appending", "internal", "private", "extern_weak", "common"),
 )
-"""llvm/IR/GlobalValue.h's kinds of linkage, under the names that they are printed with."""
+"""The printed names of llvm/IR/GlobalValue.h's kinds of linkage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Function:
     """A function with a body.
 
     Attributes:
-        name: as it is in memory, without quotes.
+        name: as in memory, without quotes.
         header: its first line, without ``define`` and the brace.
         body: the lines between the braces.
         linkage: one of `LINKAGES`.
@@ -90,11 +90,11 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module's functions with bodies, in its order, and what is said of all of them.
+    """A module's functions with bodies, and the properties of the whole module.
 
     Attributes:
         functions: in the module's order.
-        attributes: of each group, the attributes' names with their values, empty for those that have none.
+        attributes: for each group, the attributes' names with their values; the value is empty if there is none.
         triple, data_layout: of the target.
         preamble: all lines outside of functions before the metadata: types, globals, declarations, attribute groups.
     """
@@ -110,7 +110,7 @@ def parse_module(text: str) -> Module:
     """Find the functions of a module's text.
 
     Raises:
-        FormatError: a function's first line that cannot be read.
+        FormatError: a function's first line cannot be read.
     """
     functions = []
     outside = []
@@ -121,7 +121,7 @@ def parse_module(text: str) -> Module:
         end = found.end()
     outside.append(text[end:])
     preamble = "".join(outside)
-    # Metadata stand at the end, or by themselves: no other line begins so.
+    # Metadata is at the end, or on lines of its own: no other line begins with an exclamation mark.
     preamble = re.sub(r"^!.*\n", "", preamble, flags=re.MULTILINE)
     triple, layout = _TRIPLE.search(preamble), _LAYOUT.search(preamble)
     return Module(
@@ -171,7 +171,7 @@ def parse_attributes(words: str) -> dict[str, str]:
 
 
 def unquote(name: str) -> str:
-    """Give a name as it is in memory; bytes that are not UTF-8 become lone surrogates, as Python has it for files."""
+    """Return a name as in memory; bytes that are not UTF-8 become lone surrogates, as in Python's file names."""
     if name[:1] == '"':
         name = _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), name[1:-1])
     return name if name.isascii() else name.encode(ENCODING).decode("utf-8", "surrogateescape")
@@ -183,12 +183,12 @@ def opcodes(body: str) -> list[str]:
 
 
 def control_flow(body: str) -> list[list[int]]:
-    """Give the successors of each basic block, by position; the first block is the entry.
+    """Return the successors of each basic block, by position; the first block is the entry.
 
-    A successor that is named twice is there twice.
+    A successor that is named twice is listed twice.
 
     Raises:
-        FormatError: a successor that no block's line names.
+        FormatError: a successor does not exist.
     """
     found = list(_BLOCK.finditer(body))
     numbers = {match[1]: number for number, match in enumerate(found)}
@@ -203,10 +203,10 @@ def control_flow(body: str) -> list[list[int]]:
             for begin, end in zip(begins, ends, strict=True)
         ]
     except KeyError as missing:
-        raise FormatError(f"a branch to block {missing.args[0]}, which is not there") from None
+        raise FormatError(f"a branch to block {missing.args[0]}, which does not exist") from None
 
 
-# --- what two functions have in common
+# --- digests of bodies
 
 _ATTACHMENTS = re.compile(r"(?:, ![\w.]+ ![0-9]+)+$", re.MULTILINE)
 DEBUG_LINES: Final = re.compile(
@@ -217,11 +217,11 @@ _NAMES = re.compile(rf'(^{IDENTIFIER}(?=:))|"[^"]*"|@llvm\.[\w.]+|[%@]{IDENTIFIE
 
 
 def body_digest(function: Function) -> bytes:
-    """Give a digest of what a function does, whatever things are called: SHA-256 of its instructions' text.
+    """Return a digest of a function's body that does not depend on names: SHA-256 of its instructions' text.
 
-    Left out are debug information and all metadata, and attributes. Each name (of values, blocks, types and globals)
-    is replaced by the number of its first use, but for those of intrinsics. So two functions of the same digest have
-    the same instructions, and belong on the same side of a split.
+    Debug information, all metadata and attributes are left out. Each name (of values, blocks, types and globals) is
+    replaced by the number of its first use, except for the names of intrinsics. So two functions with the same digest
+    have the same instructions, and belong on the same side of a split.
     """
     text = _COMMENT.sub("", _ATTACHMENTS.sub("", DEBUG_LINES.sub("", function.body)))
     numbers: defaultdict[str, str] = defaultdict(map(str, count()).__next__)

@@ -1,9 +1,9 @@
-"""Training logs in blocks: the same events as `mlgo_corpus.formats.logs.events` gives, hundreds at a time.
+"""Training logs in blocks: the same events as from `mlgo_corpus.formats.logs.events`, hundreds at a time.
 
 Observations whose numbers have the same count of digits are equally long, so a run of them is an array of records:
-framing, tensors, framing. The framing of each one is compared with what it has to be; the tensors are not looked
-at. What is not the next observation of a run (a context, another number, damage) is left to the plain reader, so
-that both readers give the same events and the same errors by construction.
+framing, tensors, framing. The framing of each one is compared with the expected one; the tensors are not inspected.
+Anything but the next observation of a run (a context, another number, damage) is left to the plain reader, so that
+both readers yield the same events and raise the same errors by construction.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from mlgo_corpus.formats.logs.events import Context, LogHeader, LogReader, LogWr
 
 Array = NDArray[Any]
 
-# The window's first size: what is read at once stays in the processor's second-level cache until it is in columns.
+# The window's first size: data that is read at once stays in the processor's second-level cache until it is in columns.
 WINDOW_BYTES: Final = 512 << 10
-# A template holds the framing of this many observations; of a number's digits all but the last three are the same.
+# A template holds the framing of this many observations, whose numbers differ only in the last three digits.
 _TEMPLATE_DIGITS = 3
 _TEMPLATE_ROWS: int = 10**_TEMPLATE_DIGITS
-# So many observations, or bytes, are looked at first after something else than an observation: contexts may be short.
-# Then it is twice as many as were in a row the last time, for numbers may have gaps everywhere.
+# The number of observations, or bytes, to compare first after another event, because contexts may be short. After that
+# it is twice the length of the last run, because numbers may have gaps anywhere.
 _FIRST_ROWS = 16
 _FIRST_BYTES = 16 << 10
 
@@ -37,17 +37,17 @@ _CONTEXT_END = b'"}\n'
 
 
 class Source(Protocol):
-    """What blocks are read from: an unbuffered file or pipe, a decompressed stream."""
+    """A source of blocks: an unbuffered file or pipe, a decompressed stream."""
 
     def readinto(self, buffer: memoryview, /) -> int | None:
-        """Fill the buffer's beginning; give the number of bytes, 0 at the end."""
+        """Fill the buffer's beginning; return the number of bytes, 0 at the end."""
 
 
 class Rows(NamedTuple):
     """Observations ``number``, ``number + 1``, ...: their tensors as a run of equal records of raw bytes.
 
     ``tensors`` (and ``scores``, if the header has a score) are views of shape ``(n,)`` into the reader's buffer,
-    valid until the next block is asked for.
+    valid until the next block is read.
     """
 
     number: int
@@ -56,9 +56,9 @@ class Rows(NamedTuple):
 
 
 class Contexts(NamedTuple):
-    """Contexts that begin one after the other.
+    """Consecutive contexts.
 
-    ``lines`` are their lines as read; None where all of them are as LLVM writes them.
+    ``lines`` are their lines as read; None if all of them are as LLVM writes them.
     """
 
     names: tuple[str, ...]
@@ -66,11 +66,11 @@ class Contexts(NamedTuple):
 
 
 class BlockReader:
-    """Reads a log from a source in blocks.
+    """Reader of a log in blocks.
 
     Attributes:
         header: the log's header.
-        offset: the end of the last whole event that was given out.
+        offset: the end of the last whole event that was yielded.
 
     Raises:
         FormatError: the source does not begin with a header.
@@ -82,24 +82,25 @@ class BlockReader:
         self.header = self._plain.header
         self.offset = self._plain.offset
         self._framings: dict[int, Framing] = {}
-        self._wanted: int | None = None  # how many observations to look at next
+        self._wanted: int | None = None  # the number of observations to compare next
 
     @property
     def separator(self) -> bytes | None:
-        """What stands between an event's key and its value; None before the first observation."""
+        """The bytes between an event's key and its value; None before the first observation."""
         return self._plain.separator
 
     def __iter__(self) -> Iterator[Rows | Contexts]:
         """Yield the log's blocks up to its end.
 
         Raises:
-            FormatError: with the offset, after all blocks before it; an UnsupportedError at a second header.
+            FormatError: the log is invalid; raised after all blocks before the place, has its offset.
+            UnsupportedError: the log has a second header.
         """
         while (block := self._rows() or self._contexts() or self._plain_event()) is not None:
             yield block
 
     def _rows(self) -> Rows | None:
-        """Give observations that follow each other, or None where there is not a single one."""
+        """Return consecutive observations, or None if there are none here."""
         header = self.header
         window = self._window
         wanted, self._wanted = self._wanted, None
@@ -109,7 +110,7 @@ class BlockReader:
         match = _OBSERVATION.match(window.data, window.start, window.end)
         if match is None:
             return None
-        # Now, because a match refers to the window's bytes, which are others after the window is filled again.
+        # Read the match now: it refers to the window's bytes, which change when the window is filled again.
         separator, number, digits = b":" + match[1], int(match[2]), len(match[2])
         if self._plain.separator not in (None, separator):
             return None
@@ -133,7 +134,7 @@ class BlockReader:
         return Rows(number, records["tensors"][:count], scores)
 
     def _contexts(self) -> Contexts | None:
-        """Give the contexts that begin here, if they are as LLVM writes them."""
+        """Return the contexts that begin here, if they are as LLVM writes them."""
         window = self._window
         # A window that has grown may hold millions of contexts, or a line that is too long.
         match = _CONTEXTS.match(window.data, window.start, min(window.end, window.start + WINDOW_BYTES))
@@ -146,7 +147,7 @@ class BlockReader:
         return Contexts(tuple(text.split('"}\n{"context":"')), None)
 
     def _plain_event(self) -> Rows | Contexts | None:
-        """Let the plain reader read one event: it knows every spelling and every error."""
+        """Read one event with the plain reader, which knows every spelling and every error."""
         event = self._plain.read_event()
         if event is None:
             return None
@@ -169,8 +170,8 @@ class Framing:
 
     Attributes:
         record: an observation as a numpy record: framing around the fields ``tensors`` and ``score``.
-        stride: the bytes of one observation.
-        first_try: how many observations to compare at first.
+        stride: the size of one observation in bytes.
+        first_try: the number of observations to compare first.
     """
 
     def __init__(self, header: LogHeader, separator: bytes, digits: int) -> None:
@@ -196,7 +197,7 @@ class Framing:
         frame = head + middle + end
         rows = min(_TEMPLATE_ROWS, self._after)
         self._template = np.tile(np.frombuffer(frame, np.uint8), (rows, 1))
-        # Where the numbers' digits are in a frame: in its head, and in the outcome's line.
+        # The columns of the numbers' digits in a frame: in its head, and in the outcome's line.
         self._columns = [len(head) - 2 - digits]
         if header.score is not None:
             self._columns.append(len(head) + len(middle) - 2 - digits)
@@ -209,15 +210,15 @@ class Framing:
         self._scratch = np.empty(rows, self._frame)
 
     def rows_from(self, number: int) -> int:
-        """Give how many observations from ``number`` on one comparison, and one template, can cover."""
+        """Return the number of observations from ``number`` on that one template, and one comparison, can cover."""
         return min(self._after, number - number % _TEMPLATE_ROWS + _TEMPLATE_ROWS) - number
 
     def records(self, data: Any, start: int, count: int) -> Array:
-        """Give ``count`` observations from ``start`` on as a view of records."""
+        """Return ``count`` observations from ``start`` on as a view of records."""
         return np.ndarray((count,), self.record, data, start)
 
     def count_whole(self, records: Array, number: int) -> int:
-        """Give how many of the records are framed as observations ``number``, ``number + 1``, ... are."""
+        """Count the records, up to the first mismatch, that have the framing of ``number``, ``number + 1``, ..."""
         count = len(records)
         found = self._scratch[:count]
         for name in self._framed:
@@ -245,7 +246,7 @@ class Framing:
 
 
 class BlockWriter(LogWriter):
-    """Writes a log from blocks of observations."""
+    """Writer of a log from blocks of observations."""
 
     def __init__(self, stream: Writable, header: LogHeader, *, separator: bytes = b":") -> None:
         super().__init__(stream, header, separator=separator)
@@ -255,7 +256,7 @@ class BlockWriter(LogWriter):
         """Write observations ``rows.number``, ``rows.number + 1``, ..., whose tensors are records of raw bytes.
 
         Raises:
-            ValueError: they are not of this header, or their numbers are not ones that they can have.
+            ValueError: the observations do not fit the header, or their numbers are out of range.
         """
         count = len(rows.tensors)
         if not count:
@@ -298,20 +299,20 @@ class Window:
         self._failure: FormatError | None = None
 
     def fill(self, size: int) -> None:
-        """See to it that ``size`` bytes are there; fewer only at the source's end."""
+        """Fill the window to ``size`` bytes or more; fewer only at the source's end."""
         while self.end - self.start < size and not self._ended:
             if self.start + size > len(self.data):
                 self._make_room()
             try:
                 got = self._source.readinto(memoryview(self.data)[self.end :])
-            except FormatError as error:  # what was read before it counts
+            except FormatError as error:  # raised later: the bytes before it are valid
                 self._failure = error
                 got = 0
             self._ended = not got
             self.end += got or 0
 
     def _make_room(self) -> None:
-        """Move what is there to the front. The window grows with that, not with what a header promises."""
+        """Move the bytes to the front. The window grows with the bytes read, not with a size that a header claims."""
         data, kept = self.data, self.end - self.start
         if kept == len(data):
             data = bytearray(2 * len(data))
@@ -321,14 +322,14 @@ class Window:
         self.data, self.start, self.end = data, 0, kept
 
     def read(self, size: int) -> bytes:
-        """Give ``size`` bytes; fewer only at the end."""
+        """Return ``size`` bytes; fewer only at the end."""
         self.fill(size)
         if self.end - self.start < size:
             self._check()
         return self._take(self.start + size)
 
     def readline(self, limit: int) -> bytes:
-        """Give a line with its newline; without one at the limit and at the end."""
+        """Return a line with its newline; without one at the limit and at the end."""
         searched = 0
         while True:
             stop = min(self.end, self.start + limit)

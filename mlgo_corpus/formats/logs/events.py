@@ -1,4 +1,4 @@
-r"""Training logs: what LLVM's development mode writes with ``-training-log=FILE`` and its kin, event by event.
+r"""Training logs, which LLVM's development mode writes with ``-training-log=FILE`` and similar options, event by event.
 
 This is the format (llvm/lib/Analysis/TrainingLogger.cpp writes it). A log is a line of JSON and then events, each a
 line of JSON that may be followed by raw bytes::
@@ -12,12 +12,12 @@ line of JSON that may be followed by raw bytes::
 
 ``TENSORS`` are the features' tensors in the header's order and ``SCORE`` is the score's tensor, without padding and in
 the byte order of the host (`mlgo_corpus.formats.logs.tensors` describes SPEC). Their length follows from the header
-alone: a tensor's bytes may be anything, newlines and whole events included. ``advice`` describes what a compiler in
-interactive mode reads back; it is in none of the bytes here.
+alone: a tensor's bytes may be anything, newlines and whole events included. ``advice`` describes the tensor that a
+compiler in interactive mode reads back; a log does not contain it.
 
 A context is the function under compilation for register allocation, and the empty name for inlining. ``N`` counts a
-context's observations from 0, and goes on where it was when a context's name comes back. The outcome's number repeats
-the observation's.
+context's observations from 0, and continues when a context's name occurs again. The outcome's number repeats the
+observation's.
 
 A log of one feature, a byte per line here::
 
@@ -30,13 +30,13 @@ A log of one feature, a byte per line here::
 
 What a reader may not assume:
 
-- that there is an observation: a log may be a header, or end on a context; runs of contexts are ordinary;
-- that a context's name is there only once, or that it is there at all before the first observation;
+- that there is an observation: a log may be only a header, or end with a context; runs of contexts are common;
+- that a context's name occurs only once, or that it occurs before the first observation;
 - that the spacing of a JSON line is LLVM's: the header is written in other ways too, and Python's ``json.dumps`` puts
   a space after the colon of an event. An event is read in these two spellings, one of them throughout a log, because
   they can be reproduced byte for byte;
-- that ``N`` counts: logs that were cut or joined have other numbers. A reader takes them as they are;
-- that the header is the last: a compiler that opens its channel twice writes a second one, and so does ``cat``.
+- that ``N`` is consecutive: logs that were cut or joined have other numbers. A reader accepts any;
+- that there is only one header: a compiler that opens its channel twice writes a second one, and so does ``cat``.
 """
 
 from __future__ import annotations
@@ -56,38 +56,38 @@ from mlgo_corpus.errors import FormatError, TruncatedError
 from mlgo_corpus.formats.logs.tensors import MAX_TENSOR_BYTES, TensorSpec, is_text, parse_spec, shown
 
 MAX_LINE_BYTES: Final = 16 << 20
-"""The longest line that is believed, its newline included: mangled names of functions have a megabyte now and then."""
+"""The longest line that is accepted, its newline included: some mangled names of functions have a megabyte."""
 
 MAX_HEADER_BYTES: Final = 1 << 20
-"""The longest header that is believed, its newline included: JSON takes up to 40 times its length. LLVM's have 3 KB."""
+"""The longest header that is accepted, with its newline: parsed JSON takes up to 40 times its length. LLVM's: 3 KB."""
 
 _OBSERVATION = re.compile(rb'\{"observation":( ?)(0|[1-9][0-9]{0,18})\}\n')
-# Of lines that are longer than a header, JSON is read only of those that are made of two strings: {"context":"NAME"}.
+# Among lines longer than a header, JSON is parsed only in those that are an object of two strings: {"context":"NAME"}.
 _LONG_CONTEXT = re.compile(rb'\s*\{\s*"[^"\\]{0,99}"\s*:\s*"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*\}\s*')
 _MAX_NUMBER = (1 << 63) - 1
-# The most that is asked of a stream at once: a file makes room for all that it is asked for, whatever it has.
+# The most bytes requested at once: a file allocates memory for the whole request, however few bytes it has.
 _READ_BYTES = 1 << 20
 
 
 class Readable(Protocol):
-    """What a log is read from: a file, a pipe, a socket's file. ``read`` may give less than it is asked for."""
+    """A source of a log: a file, a pipe, a socket's file. ``read`` may return fewer bytes than requested."""
 
     def read(self, size: int, /) -> bytes:
-        """Give up to ``size`` bytes; none at the end."""
+        """Return up to ``size`` bytes; none at the end."""
 
     def readline(self, limit: int, /) -> bytes:
-        """Give bytes up to and with a newline, at most ``limit``; none at the end."""
+        """Return bytes up to and including a newline, at most ``limit``; none at the end."""
 
 
 class Writable(Protocol):
-    """What a log is written to."""
+    """A destination for a log."""
 
     def write(self, data: bytes, /) -> Any:
-        """Take all of ``data``."""
+        """Write all of ``data``."""
 
 
 class Context(NamedTuple):
-    """A context begins; ``line`` is its line as read, for names can be spelled in several ways."""
+    """The beginning of a context; ``line`` is its line as read, because names can be spelled in several ways."""
 
     name: str
     line: bytes
@@ -103,9 +103,9 @@ class Observation(NamedTuple):
 
 @dataclass(frozen=True)
 class LogHeader:
-    """What a log holds: its features in order, its score and advice if any, and the line that said so.
+    """A log's header: its features in order, its score and advice if any, and its line.
 
-    ``line`` is verbatim, without its newline. Two headers are equal if they mean the same, however they are spelled.
+    ``line`` is verbatim, without its newline. Two headers are equal if they mean the same, in whatever spelling.
     """
 
     features: tuple[TensorSpec, ...]
@@ -130,7 +130,7 @@ class LogHeader:
         return self.features if self.score is None else (*self.features, self.score)
 
     def difference(self, other: LogHeader) -> str | None:
-        """Say where another header first differs from this one: ``feature 2 is ... here and ... there``; or None."""
+        """Describe the first difference to another header: ``feature 2 is ... in the first and ...``; None if equal."""
         for index, (mine, theirs) in enumerate(zip_longest(self.features, other.features)):
             if mine != theirs:
                 return f"feature {index} is {_described(mine)} in the first and {_described(theirs)} in the second"
@@ -141,13 +141,13 @@ class LogHeader:
         return None
 
 
-# The logs of one build share a few headers, and JSON of 3 KB for each takes longer than a small log itself.
+# The logs of one build share a few headers, and parsing JSON of 3 KB takes longer than reading a small log.
 @lru_cache(maxsize=16)
 def parse_header(line: bytes) -> LogHeader:
     """Make a header from its line, without the newline.
 
     Raises:
-        FormatError: it is not JSON, or lacks what a header has.
+        FormatError: the line is not JSON, or not a header.
     """
     value = _parse_json(line, "a log's header")
     if not isinstance(value, dict) or not isinstance(value.get("features"), list):
@@ -161,7 +161,7 @@ def read_header(stream: Readable) -> LogHeader:
     """Read a log's first line.
 
     Raises:
-        FormatError: it is no header; a TruncatedError if it ends without a newline.
+        FormatError: the line is not a header; a TruncatedError if it ends without a newline.
     """
     line = stream.readline(MAX_HEADER_BYTES)
     if not line.endswith(b"\n"):
@@ -179,12 +179,12 @@ def read_header(stream: Readable) -> LogHeader:
 
 
 class LogReader:
-    """Reads a log event by event: the plain reader, for pipes, and the measure of every faster one.
+    """Reader of a log, event by event: for pipes, and the reference for every faster one.
 
     Attributes:
-        header: the header that is in force: after a second one was read, that one.
-        offset: how many bytes have been read; between events, where the next one begins.
-        separator: what stands between an event's key and its value, ``b":"`` or ``b": "``; None before it is known.
+        header: the header that was read last.
+        offset: the number of bytes read; between events, where the next one begins.
+        separator: the bytes between an event's key and its value, ``b":"`` or ``b": "``; None before they are known.
 
     Raises:
         FormatError: the stream does not begin with a header.
@@ -205,7 +205,7 @@ class LogReader:
         """Read the next event: a context, an observation with its outcome, or a further header; None at the end.
 
         Raises:
-            FormatError: with the offset of what was being read. The reader cannot be used after that.
+            FormatError: the log is invalid; has the offset. The reader cannot be used after that.
         """
         start = self.offset
         line = self._read_line("an event")
@@ -242,7 +242,7 @@ class LogReader:
         return self.separator == separator
 
     def _other_event(self, line: bytes, start: int) -> Context | LogHeader:
-        """Make an event of a line that is no observation."""
+        """Make an event of a line that is not an observation."""
         value = None
         try:
             if len(line) <= MAX_HEADER_BYTES or _LONG_CONTEXT.fullmatch(line):
@@ -313,15 +313,15 @@ class LogReader:
 
 
 class LogWriter:
-    """Writes a log byte for byte as LLVM does; context after context, observation after observation.
+    """Writer of a log, byte for byte as LLVM writes it, event by event.
 
     Args:
-        stream: where to write.
-        header: its line is written as it is.
-        separator: what to put between an event's key and its value; LLVM's is ``b":"``.
+        stream: the destination.
+        header: its line is written unchanged.
+        separator: the bytes between an event's key and its value; LLVM's are ``b":"``.
 
     Raises:
-        ValueError: the header is longer than a reader believes.
+        ValueError: the header is longer than a reader accepts.
     """
 
     def __init__(self, stream: Writable, header: LogHeader, *, separator: bytes = b":") -> None:
@@ -335,10 +335,10 @@ class LogWriter:
         stream.write(header.line + b"\n")
 
     def write_context(self, name: str) -> None:
-        """Begin a context, or go back to one.
+        """Begin a context, or return to one.
 
         Raises:
-            ValueError: it is no text, or longer than a reader believes.
+            ValueError: the name is not text, or longer than a reader accepts.
         """
         if not isinstance(name, str) or not is_text(name):
             raise ValueError(f"expected text for a context's name, got {shown(name)}")
@@ -353,18 +353,18 @@ class LogWriter:
     ) -> None:
         """Write an observation: a value for each feature, by name or in order, and the score if there is one.
 
-        A value is a number, or nested sequences or an array with as many elements as the tensor. Without a
-        ``number`` observations are counted, as LLVM does, within their context.
+        A value is a number, or nested sequences or an array with the tensor's number of elements. Without a
+        ``number`` observations are counted within their context, as LLVM does.
 
         Raises:
-            ValueError: a feature has no value, a value is not a tensor's, a score is missing or too much, or the
-                number is not one that an observation can have. Nothing was written.
+            ValueError: a feature has no value, a value does not fit its tensor, a score is missing or unexpected, or
+                the number is out of range. Nothing was written.
         """
         features = self.header.features
         if isinstance(values, Mapping):
             names = {spec.name for spec in features}
             if unknown := [name for name in values if name not in names]:
-                raise ValueError(f"no feature is called {unknown[0]!r}")
+                raise ValueError(f"the header has no feature {unknown[0]!r}")
             if missing := [spec.name for spec in features if spec.name not in values]:
                 raise ValueError(f"no value for feature {missing[0]!r}")
             values = [values[spec.name] for spec in features]
@@ -378,10 +378,10 @@ class LogWriter:
         self.write_event(Observation(number, tensors, last))
 
     def write_event(self, event: Context | Observation) -> None:
-        """Write an event as it was read; a context's line, not its name, is what counts.
+        """Write an event as it was read; for a context, its line is written, not its name.
 
         Raises:
-            ValueError: an observation is not of this header, or its number is not one that it can have.
+            ValueError: an observation does not fit the header, or its number is out of range.
         """
         if isinstance(event, Context):
             self._context = event.name
@@ -400,7 +400,7 @@ class LogWriter:
             raise ValueError("the header has no score" if self.header.score is None else "expected a score")
 
     def _check_observations(self, first: int, last: int, tensor_bytes: int, score: Any, score_bytes: int) -> None:
-        """Check that a reader will take observations ``first`` to ``last``, whose tensors and scores are so large."""
+        """Check that a reader accepts observations ``first`` to ``last`` with tensors and scores of these sizes."""
         header = self.header
         if tensor_bytes != header.tensor_bytes:
             raise ValueError(f"expected tensors of {_count(header.tensor_bytes)}, got {tensor_bytes}")
@@ -413,7 +413,7 @@ class LogWriter:
 
 
 def encode_context(name: str, separator: bytes = b":") -> bytes:
-    """Give a context's line as LLVM writes it, with its newline."""
+    """Return a context's line as LLVM writes it, with its newline."""
     return b'{"context"%b%b}\n' % (separator, _quote(name).encode())
 
 
@@ -444,7 +444,7 @@ def _array_of_numbers(spec: TensorSpec, value: Any) -> NDArray[Any]:
         raise problem from None
     if array.dtype.kind in ("iub" if whole else "iubf"):
         return array
-    # Of [0, 1 << 63] numpy makes floating-point numbers, and of 1 << 64 an object: it has no type for all integers.
+    # numpy turns [0, 1 << 63] into floating-point numbers, and 1 << 64 into an object: it has no type for all integers.
     objects = np.asarray(value, object)
     expected = (int, np.integer) if whole else (int, float, np.integer, np.floating)
     if not all(isinstance(item, expected) for item in objects.flat):
@@ -481,7 +481,7 @@ _SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r
 
 
 def _quote(text: str) -> str:
-    """Write a JSON string as LLVM does (llvm/lib/Support/JSON.cpp): no escapes but the needed ones, in lower case."""
+    """Write a JSON string as LLVM does (llvm/lib/Support/JSON.cpp): only the needed escapes, in lower case."""
     escaped = _ESCAPED.sub(lambda match: _SHORT_ESCAPES.get(match[0]) or f"\\u{ord(match[0]):04x}", text)
     return f'"{escaped}"'
 
@@ -489,7 +489,7 @@ def _quote(text: str) -> str:
 def _parse_json(line: bytes, what: str) -> Any:
     try:
         return json.loads(line.decode())
-    except (ValueError, RecursionError):  # bytes that are not UTF-8 among them
+    except (ValueError, RecursionError):  # a ValueError also for bytes that are not UTF-8
         raise FormatError(f"expected {what} in JSON, found {_excerpt(line)}") from None
 
 

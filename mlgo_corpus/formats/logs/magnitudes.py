@@ -1,6 +1,6 @@
-"""How numbers spread: a count for each sign and power of two, in one pass, whatever the range turns out to be.
+"""Histograms of numbers: a count for each sign and power of two, in one pass, without knowing the range.
 
-Most of what a compiler counts has a long tail: bins of equal width would show one full bin and nothing else.
+Most numbers that a compiler counts have a long tail: bins of equal width would show one full bin and nothing else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Of a double, 2**(exponent - 1) <= |value| < 2**exponent, and the smallest one is 2**-1074. Infinity comes after those.
+# For a double, 2**(exponent - 1) <= |value| < 2**exponent, and the smallest is 2**-1074. Infinity comes after these.
 _LOWEST: Final = -1073
 _INFINITE: Final = 1025
 _SIDE: Final = _INFINITE - _LOWEST + 1
@@ -20,9 +20,9 @@ _ZERO: Final = _SIDE
 
 
 class Bin(NamedTuple):
-    """A number of values from ``low`` to ``high``; the one nearer to 0 belongs to it, the other one does not.
+    """A number of values from ``low`` to ``high``; of these bounds, the one nearer to 0 is included.
 
-    Zero has a bin of its own, and so has each infinity: there ``low`` and ``high`` are the same.
+    Zero and each infinity have bins of their own, in which ``low`` and ``high`` are the same.
     """
 
     low: float
@@ -49,9 +49,9 @@ class Magnitudes:
         self._counts += np.bincount(places, minlength=len(self._counts))
 
     def bins(self) -> tuple[Bin, ...]:
-        """Give the bins from the lowest one that is not empty to the highest one, empty ones between them too.
+        """Return the bins from the lowest to the highest one that are not empty, with empty ones between them.
 
-        Between the numbers nearest to 0 on either side only 0 itself has a bin.
+        Between the bins nearest to 0 on either side, only 0 itself has a bin.
         """
         found = np.flatnonzero(self._counts)
         if not len(found):
@@ -64,7 +64,7 @@ class Magnitudes:
 
 
 def _bit_lengths(values: NDArray[Any]) -> NDArray[np.int64]:
-    """Give the lengths of the magnitudes of integers, in bits, exactly: as doubles, large ones may be rounded up."""
+    """Return the exact lengths of the magnitudes of integers, in bits, although large doubles may be rounded up."""
     magnitudes = values.astype(np.uint64)
     if values.dtype.kind == "i":
         magnitudes = np.where(values < 0, np.uint64(0) - magnitudes, magnitudes)
@@ -88,6 +88,6 @@ def _bin(place: int, number: int) -> Bin:
 
 
 def merged(numbers: Sequence[int], most: int) -> list[int]:
-    """Add up neighbours, as many to a sum as it takes for at most ``most`` sums; the last one may have fewer."""
+    """Add up groups of neighbours of the size that yields at most ``most`` sums; the last group may be smaller."""
     each = -(-len(numbers) // most) or 1
     return [sum(numbers[first : first + each]) for first in range(0, len(numbers), each)]

@@ -1,13 +1,13 @@
-"""What the columns of a training log mean: the features, decisions and scores of LLVM's three learned tasks.
+"""Meanings of a training log's columns: the features, decisions and scores of LLVM's three learned tasks.
 
-Read off the source of LLVM 19.1.7, and checked against the headers that LLVM 19 and 22 write: the features of 19 to 22
-are the same, but for the two embeddings that 22 adds on request; 17 and 18 lack one or three of them.
+Taken from the source of LLVM 19.1.7, and checked against the headers that LLVM 19 and 22 write: the features of 19 to
+22 are the same, except for the two embeddings that 22 adds on request; 17 and 18 lack one or three of them.
 
 - inlining: ``llvm/Analysis/InlineModelFeatureMaps.h`` names the features; ``InlineCostFeaturesAnalyzer`` in
   ``lib/Analysis/InlineCost.cpp`` computes the first 25, and ``MLInlineAdvisor::getAdviceImpl`` in
-  ``lib/Analysis/MLInlineAdvisor.cpp`` the others. Where the names' one-line descriptions in the header contradict what
-  is computed, what is computed stands here.
-  Which of its inputs gets the heuristic's decision in interactive mode, LLVM 17 to 20 take from the wrong one of two
+  ``lib/Analysis/MLInlineAdvisor.cpp`` the others. Where the one-line descriptions in the header contradict the
+  computation, this module describes the computation.
+  In interactive mode, LLVM 17 to 20 look up the input that receives the heuristic's decision in the wrong one of two
   lists, and so overwrite ``callee_basic_block_count``; 21 and 22 do not (`mlgo_corpus.policies.conversation` repairs
   it).
 - eviction: ``lib/CodeGen/MLRegAllocEvictAdvisor.cpp``; priority: ``lib/CodeGen/MLRegAllocPriorityAdvisor.cpp``; the
@@ -90,7 +90,7 @@ _INLINING = {
     "of native size estimates; only where the compiler was given one",
 }
 
-# What a place of an eviction's tensors stands for; said once, with the mask.
+# The meaning of a place in an eviction's tensors; stated once, with the mask.
 _PLACES = (
     "Places 0 to 31 are the physical registers that could be freed, in the order in which the allocator tries them, "
     "and 32 is the live range that seeks a register"
@@ -166,9 +166,9 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         PRIORITY: MappingProxyType({**_PRIORITY, **_REGALLOC_SCORE}),
     }
 )
-"""By task and by name, what a feature, a decision or a score means: plain text, no markup."""
+"""The meanings of features, decisions and scores, by task and by name: plain text, no markup."""
 
 
 def describe(task: str | None, name: str) -> str | None:
-    """Say what a feature, a decision or a score of one of LLVM's tasks means; None if it is none that we know."""
+    """Return the meaning of a feature, a decision or a score of one of LLVM's tasks; None if it is unknown."""
     return MEANINGS.get(task or "", {}).get(name)

@@ -1,6 +1,6 @@
-"""LLVM's tasks: the decisions that it lets a model make, and the options that show or hand over those decisions.
+"""LLVM's tasks: the decisions that it lets a model make, and the options that log or delegate those decisions.
 
-Each option is LLVM's own: ``opt`` and ``llc`` take it as it is, clang after ``-mllvm``. The options lie in
+Each option is LLVM's own: ``opt`` and ``llc`` accept it directly, clang after ``-mllvm``. The options are defined in
 ``lib/Analysis/{DevelopmentModeInlineAdvisor,MLInlineAdvisor}.cpp`` and in
 ``lib/CodeGen/{MLRegAllocEvictAdvisor,MLRegAllocPriorityAdvisor}.cpp``.
 """
@@ -24,11 +24,11 @@ class Task:
     Attributes:
         name: ``inlining``, ``regalloc-eviction`` or ``regalloc-priority``.
         short_name: the same in a word, for tables.
-        decision: what a header calls the decision.
-        advisor: the option that chooses who decides: ``default``, ``development`` or ``release``.
+        decision: the name of the decision in a header.
+        advisor: the option that selects the advisor: ``default``, ``development`` or ``release``.
         log: the option that names a training log.
         channel: the option that names the two FIFOs of a live session.
-        with_default: the option that adds the default policy's decision to what a live session is told.
+        with_default: the option that adds the default policy's decision to the features of a live session.
     """
 
     name: str
@@ -40,14 +40,14 @@ class Task:
     with_default: str | None = None
 
     def log_options(self, path: str) -> tuple[str, ...]:
-        """Give the options that write a training log to ``path``: only a development-mode compiler has them.
+        """Return the options that write a training log to ``path``: only a development-mode compiler has them.
 
-        Both are needed. With the first alone such a compiler crashes; the second alone is ignored in silence.
+        Both are needed. With the first alone such a compiler crashes; the second alone is silently ignored.
         """
         return (f"{self.advisor}=development", f"{self.log}={path}")
 
     def channel_options(self, base: str) -> tuple[str, ...]:
-        """Give the options that open a live session over ``BASE.in`` and ``BASE.out``."""
+        """Return the options that open a live session over ``BASE.in`` and ``BASE.out``."""
         options = (f"{self.advisor}=release", f"{self.channel}={base}")
         return options if self.with_default is None else (*options, self.with_default)
 
@@ -111,5 +111,5 @@ def task_name(header: LogHeader) -> str | None:
 
 
 def for_clang(options: Iterable[str]) -> tuple[str, ...]:
-    """Give LLVM's options as clang takes them: each after ``-mllvm``."""
+    """Return LLVM's options as clang accepts them: each after ``-mllvm``."""
     return tuple(word for option in options for word in ("-mllvm", option))

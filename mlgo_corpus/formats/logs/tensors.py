@@ -1,7 +1,7 @@
 """TensorSpec: a tensor's name, element type and shape, as LLVM describes its models' inputs and outputs.
 
 In JSON a spec is ``{"name":"mask","type":"int64_t","port":0,"shape":[1,33]}`` (llvm/lib/Analysis/TensorSpec.cpp).
-``port`` tells several outputs of one TensorFlow operation apart; it says nothing about the bytes. A tensor's values
+``port`` distinguishes several outputs of one TensorFlow operation; it does not affect the bytes. A tensor's values
 are stored row-major in the byte order of the machine that wrote them, without padding.
 """
 
@@ -31,13 +31,13 @@ ELEMENT_TYPES: Final[Mapping[str, np.dtype[Any]]] = {
     "int64_t": np.dtype(np.int64),
     "uint64_t": np.dtype(np.uint64),
 }
-"""LLVM's element types (``SUPPORTED_TENSOR_TYPES`` of llvm/Analysis/TensorSpec.h) and how numpy names them."""
+"""LLVM's element types (``SUPPORTED_TENSOR_TYPES`` of llvm/Analysis/TensorSpec.h) and numpy's types for them."""
 
 MAX_TENSOR_BYTES: Final = 64 << 20
-"""The largest tensor that is believed. The largest one LLVM has is of a few kilobytes."""
+"""The largest tensor that is accepted. LLVM's largest has a few kilobytes."""
 
 MAX_DIMENSIONS: Final = 31
-"""The most dimensions that are believed. LLVM has two; arrays of numpy 1 have 32, and one is for the observations."""
+"""The most dimensions that are accepted. LLVM has two; arrays of numpy 1 have 32, and one is for the observations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class TensorSpec:
     """One tensor: ``name``, ``type`` (a key of `ELEMENT_TYPES`), ``shape`` (dimensions of at least 1), ``port``.
 
     Raises:
-        FormatError: the name is not Unicode text, the type is unknown, a dimension is less than 1, or there are more
-            of them than `MAX_DIMENSIONS`, or the tensor is larger than `MAX_TENSOR_BYTES`.
+        FormatError: the name is not Unicode text, the type is unknown, a dimension is less than 1, there are more
+            than `MAX_DIMENSIONS` dimensions, or the tensor is larger than `MAX_TENSOR_BYTES`.
     """
 
     name: str
@@ -88,7 +88,7 @@ class TensorSpec:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether the tensor has one element, whatever its shape: then a table holds it as a plain column."""
+        """Whether the tensor has one element, whatever its shape: then its column in a table is not a list."""
         return self.element_count == 1
 
     @property
@@ -102,7 +102,7 @@ class TensorSpec:
         return pa.list_(pa.field("element", element, nullable=False), self.element_count)
 
     def as_json(self) -> dict[str, Any]:
-        """Give the spec as JSON values, keys in LLVM's order."""
+        """Return the spec as JSON values, keys in LLVM's order."""
         return {"name": self.name, "type": self.type, "port": self.port, "shape": list(self.shape)}
 
     def __str__(self) -> str:
@@ -110,10 +110,10 @@ class TensorSpec:
 
 
 def parse_spec(value: Any, what: str) -> TensorSpec:
-    """Make a spec from its JSON value; ``what`` names it in errors. Keys that are not known are passed over.
+    """Make a spec from its JSON value; ``what`` names it in errors. Unknown keys are ignored.
 
     Raises:
-        FormatError: it is no spec, or one that is not believed.
+        FormatError: the value is not a spec, or `TensorSpec` does not accept it.
     """
     if not isinstance(value, dict):
         raise FormatError(f"{what}: expected an object with name, type, port and shape, found {shown(value)}")
@@ -128,7 +128,7 @@ def parse_spec(value: Any, what: str) -> TensorSpec:
 
 
 def is_text(value: str) -> bool:
-    """Tell whether a string is text, and can be written: JSON can spell halves of characters too."""
+    """Return True if a string can be encoded in UTF-8: strings from JSON can contain lone surrogates."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -137,7 +137,7 @@ def is_text(value: str) -> bool:
 
 
 def shown(value: object) -> str:
-    """Give a value from outside for an error message: on one line, quoted, and not too long."""
+    """Format an untrusted value for an error message: on one line, quoted, and shortened."""
     try:
         text = ascii(value)
     except (RecursionError, ValueError):  # nested too deeply, or a number of too many digits

@@ -1,9 +1,9 @@
-r"""``ar`` archives: where each member's bytes are.
+r"""``ar`` archives: the place of each member's bytes.
 
 This is the format as this module reads it. All variants share a frame::
 
     magic        "!<arch>\n", or "!<thin>\n" for a thin archive
-    member       as often as there are
+    member       any number of them
       name       16 bytes of text, padded on the right with spaces like the other five fields
       date       12
       uid        6
@@ -14,7 +14,7 @@ This is the format as this module reads it. All variants share a frame::
       contents   ``size`` bytes
       padding    one byte where the contents end at an odd offset; may be missing after the last member
 
-They differ in how a member is named. The name field tells which way it is:
+They differ in how a member is named. The form of the name field determines the variant:
 
 - ``NAME/``: GNU and COFF, up to 15 bytes.
 - ``NAME``: BSD, up to 16 bytes without a space.
@@ -28,7 +28,7 @@ They differ in how a member is named. The name field tells which way it is:
 - ``__.SYMDEF``, ``__.SYMDEF SORTED``, ``__.SYMDEF_64``, ``__.SYMDEF_64 SORTED``, as ``NAME`` or ``#1/N``: the
   BSD symbol table.
 
-A **thin** archive (GNU names only) holds its tables, but of its members only the headers: ``size`` is that of
+A **thin** archive (GNU names only) holds its tables, but only the headers of its members: ``size`` is that of
 a file elsewhere, and the name is its path relative to the archive. Such a file may be an archive itself.
 
 What a reader may not assume: that names are unique, are UTF-8 or have no slashes; that there is a symbol
@@ -48,8 +48,6 @@ from typing import Final
 
 from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError
 from mlgo_corpus.formats.buffer import Buffer
-
-"""What every function here reads: bytes, or a contiguous memoryview of unsigned bytes. Neither is copied."""
 
 MAGIC: Final = b"!<arch>\n"
 THIN_MAGIC: Final = b"!<thin>\n"
@@ -75,8 +73,8 @@ class Member:
     """One file in an archive: its contents are ``data[offset : offset + size]``.
 
     In a thin archive ``offset`` is None, ``name`` is the file's path relative to the archive's folder (it may
-    be absolute), and ``size`` is what the archive says of that file. Bytes of a name that are not UTF-8 are
-    surrogate escapes, so that ``os.fsencode`` gives them back.
+    be absolute), and ``size`` is that file's size according to the archive. Bytes of a name that are not UTF-8
+    are surrogate escapes, so that ``os.fsencode`` restores them.
     """
 
     name: str
@@ -86,7 +84,7 @@ class Member:
 
 
 def is_archive(data: Buffer) -> bool:
-    """Tell whether data begins with the magic of an archive that is read here, thin ones included."""
+    """Return True if data begins with the magic of an archive that is read here, thin ones included."""
     return bytes(data[: len(MAGIC)]) in (MAGIC, THIN_MAGIC)
 
 
@@ -153,11 +151,11 @@ def _read_name(data: Buffer, position: int, stop: int, field: bytes, name_table:
 
 
 def _find_name(field: bytes, name_table: bytes, position: int) -> bytes:
-    """Look up a ``/N`` name. The table does not say whose it is, GNU's or COFF's: take the nearer end."""
+    """Look up a ``/N`` name. GNU's and COFF's tables cannot be distinguished, so use the nearer end mark."""
     index, colon, _ = field.removeprefix(b"/").partition(b":")
     start = _parse_number(index, "the offset of its name", position)
     if colon:
-        message = f"a member of another archive ({_show(field)}): thin archives of archives are not read"
+        message = f"a member of another archive ({_show(field)}): thin archives of archives are not supported"
         raise UnsupportedError(message, offset=position)
     if start >= len(name_table):
         message = f"an archive member's name is at {start} of a name table of {len(name_table)} bytes"
@@ -179,7 +177,7 @@ def _parse_number(digits: bytes, purpose: str, offset: int) -> int:
 
 def _bad_magic(magic: bytes) -> FormatError:
     if magic in _AIX_MAGICS:
-        return UnsupportedError("an archive in AIX's format, which is not read", offset=0)
+        return UnsupportedError("an archive in AIX's format, which is not supported", offset=0)
     if MAGIC.startswith(magic) or THIN_MAGIC.startswith(magic):
         return _truncated("an archive's magic", 0, len(MAGIC), len(magic))
     return FormatError(f"expected the archive magic {_show(MAGIC)}, found {_show(magic)}", offset=0)
@@ -190,5 +188,5 @@ def _truncated(purpose: str, offset: int, expected: int, end: int) -> TruncatedE
 
 
 def _show(text: bytes) -> str:
-    """Quote bytes for a message, escaping what does not print."""
+    """Quote bytes for a message, with escapes for those that are not printable."""
     return repr(text).removeprefix("b")

@@ -1,19 +1,19 @@
-"""Two objects that should be the same: whether they are, and where they first differ.
+"""Compare two objects that should be the same, and find where they first differ.
 
-The embedded bitcode and command are left out of it: what compiled the original also embedded them, and a rebuild may
-not. So are the file's own layout (offsets, string tables) and the numbers that depend on it: a relocation's symbol, a
-group's member, an address-significance entry is compared as what it stands for.
+The embedded bitcode and command are ignored: the original's compiler embedded them, and a rebuild may not. So are the
+file's own layout (offsets, string tables) and the numbers that depend on it: a relocation's symbol, a group's member
+and an address-significance entry are compared by what they refer to.
 
-**Equal** are two objects whose file headers say the same, that have the same sections in the same order (name, type,
-flags, alignment, bytes; relocations with offset, type, addend and symbol; group members) and the same symbols in the
-same order (name, binding, type, visibility, section, value, size).
+**Equal** are two objects with equal file headers, the same sections in the same order (name, type, flags, alignment,
+bytes; relocations with offset, type, addend and symbol; group members) and the same symbols in the same order (name,
+binding, type, visibility, section, value, size).
 
 **Code equal** are two objects whose executable sections are the same, in name, order and bytes, and whose relocations
-are: offset, type, addend, and the name of the symbol (of a local one without the number that LLVM tells equal names
-apart by), or for a section's own symbol the name of the section. Data, read-only data, unwind tables, debug information
-and symbol tables may be different.
+of these are the same: offset, type, addend, and the name of the symbol (for a local one without the number by which
+LLVM distinguishes equal names), or for a section's own symbol the name of the section. Data, read-only data, unwind
+tables, debug information and symbol tables may be different.
 
-ELF is read here (gabi, chapter 4), Mach-O and COFF by lief: of these, symbols are compared by name, section and value.
+ELF is read here (gabi, chapter 4), Mach-O and COFF by lief: their symbols are compared by name, section and value.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from mlgo_corpus.formats.objects.objfile import (
 )
 
 EMBEDDED: Final = frozenset({".llvmbc", ".llvmcmd", "__LLVM,__bitcode", "__LLVM,__cmdline"})
-"""The sections that are left out, by their usual names."""
+"""The usual names of the sections that are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class Difference:
     """The first place at which two objects differ.
 
     Attributes:
-        section: where: a section's name, ``.symtab``, or ``header`` for the file's.
-        offset: bytes into the section; None where the section is only in one of them, or said to be of another kind.
+        section: a section's name, ``.symtab``, or ``header`` for the file's.
+        offset: bytes into the section; None if only one object has the section, or if its kind differs.
         detail: one line for a person.
     """
 
@@ -58,23 +58,23 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What came of comparing two objects; both are None if they are equal, ``code`` if only their code is."""
+    """The result of comparing two objects: both are None if they are equal, ``code`` is None if their code is equal."""
 
     anything: Difference | None
     code: Difference | None
 
 
 def compare_objects(original: Buffer, rebuilt: Buffer, ignored: frozenset[str] = EMBEDDED) -> Comparison:
-    """Compare two objects, but for the sections that are ignored.
+    """Compare two objects, except for the ignored sections.
 
     Raises:
-        TruncatedError: one of them ends too early.
-        FormatError: one of them contradicts itself, or they are not of one format.
-        UnsupportedError: they are of a format that is not read.
+        TruncatedError: an object ends too early.
+        FormatError: an object contradicts itself, or their formats differ.
+        UnsupportedError: the objects' format is not supported.
     """
     first, second = _read(original, ignored), _read(rebuilt, ignored)
     if first.header != second.header:
-        detail = f"expected {_told(first.header)}, found {_told(second.header)}"
+        detail = f"expected {_shown(first.header)}, found {_shown(second.header)}"
         return Comparison(Difference("header", None, detail), Difference("header", None, detail))
     anything = _compare(first.parts, second.parts)
     if anything is None:
@@ -84,15 +84,16 @@ def compare_objects(original: Buffer, rebuilt: Buffer, ignored: frozenset[str] =
     return Comparison(anything, _compare(first.code(), second.code()))
 
 
-# A tuple of what a number in the file stands for; the first element is the offset of the number.
+# A tuple that describes what a number in the file refers to; the first element is the offset of the number.
 _Reference = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A section as it is compared: ``references`` are what its bytes stand for where the bytes themselves do not count.
+    """A section as it is compared.
 
-    ``code_references`` are the same, with less said of each symbol.
+    ``references`` describe what its bytes refer to, where the bytes themselves do not matter. ``code_references`` are
+    the same, with less detail of each symbol.
     """
 
     name: str
@@ -113,7 +114,7 @@ class _Object:
     symbols: tuple[tuple[Any, ...], ...]
 
     def code(self) -> tuple[_Part, ...]:
-        """Give the executable sections, and what relocates them."""
+        """Return the executable sections and their relocations."""
         return tuple(
             _Part(part.name, True, part.kind[:2], part.size, part.content, part.code_references)
             for part in self.parts
@@ -122,7 +123,7 @@ class _Object:
 
 
 def _compare(first: Sequence[_Part], second: Sequence[_Part]) -> Difference | None:
-    """Find the first difference: which sections there are comes before what is in them, as they refer to each other."""
+    """Find the first difference. Compare the lists of sections before their contents, which refer to each other."""
     names = {part.name for part in second}
     for mine, other in zip_longest(first, second):
         if mine is None:
@@ -133,7 +134,7 @@ def _compare(first: Sequence[_Part], second: Sequence[_Part]) -> Difference | No
             return Difference(other.name, None, f"this section stands where {mine.name} was")
     for mine, other in zip(first, second, strict=True):
         if mine.kind != other.kind:
-            detail = f"type, flags, alignment: expected {_told(mine.kind)}, found {_told(other.kind)}"
+            detail = f"type, flags, alignment: expected {_shown(mine.kind)}, found {_shown(other.kind)}"
             return Difference(mine.name, None, detail)
         if (difference := _compare_content(mine, other)) is not None:
             return difference
@@ -151,20 +152,20 @@ def _compare_content(mine: _Part, other: _Part) -> Difference | None:
         for one, another in zip_longest(mine.references, other.references):
             if one != another:
                 offset = (one or another)[0]
-                return Difference(mine.name, offset, f"expected {_told(one)}, found {_told(another)}")
+                return Difference(mine.name, offset, f"expected {_shown(one)}, found {_shown(another)}")
     return None
 
 
 def _compare_symbols(first: Sequence[tuple[Any, ...]], second: Sequence[tuple[Any, ...]]) -> Difference | None:
     for number, (one, another) in enumerate(zip_longest(first, second)):
         if one != another:
-            detail = f"symbol {number}: expected {_told(one)}, found {_told(another)}"
+            detail = f"symbol {number}: expected {_shown(one)}, found {_shown(another)}"
             return Difference(".symtab", None, detail)
     return None
 
 
 def _first_difference(first: Buffer, second: Buffer) -> int:
-    """Give the first offset at which two contents differ, or the shorter one's end."""
+    """Return the first offset at which two contents differ, or the shorter one's end."""
     low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high) // 2
@@ -175,7 +176,7 @@ def _first_difference(first: Buffer, second: Buffer) -> int:
     return low
 
 
-def _told(values: tuple[Any, ...] | None) -> str:
+def _shown(values: tuple[Any, ...] | None) -> str:
     if values is None:
         return "nothing"
     return " ".join(hex(value) if isinstance(value, int) else str(value) for value in values if value != "")[:200]
@@ -203,17 +204,17 @@ _STB_LOCAL = 0
 _EM_MIPS = 8
 # The place of a symbol whose section is not compared.
 _LEFT_OUT = "left out"
-# LLVM tells local symbols of one name apart by a number, which counts on through the whole compile.
+# LLVM distinguishes local symbols of one name by a number that is counted through the whole compile.
 _NUMBERED = re.compile(r"\.\d+\Z")
 _TABLES = frozenset({_SHT_NULL, _SHT_SYMTAB, _SHT_STRTAB, _SHT_SYMTAB_SHNDX})
-# Of a symbol: its place in the format; st_name, st_info, st_other, st_shndx, st_value, st_size.
+# A symbol's format, and the positions in it of st_name, st_info, st_other, st_shndx, st_value, st_size.
 _SYMBOL_32 = ("IIIBBH", (0, 3, 4, 5, 1, 2))
 _SYMBOL_64 = ("IBBHQQ", (0, 1, 2, 3, 4, 5))
 
 
 @dataclass(frozen=True, slots=True)
 class _Symbol:
-    """A symbol as the table has it, with its name; a section's own symbol has that of the section."""
+    """A symbol of the table, with its name; a section's own symbol has the section's name."""
 
     name: str
     st_info: int
@@ -224,16 +225,16 @@ class _Symbol:
 
     @property
     def short_name(self) -> str:
-        """The name, of a local symbol without its number."""
+        """The name; a local symbol's without its number."""
         return _NUMBERED.sub("", self.name) if self.st_info >> 4 == _STB_LOCAL else self.name
 
     def key(self) -> tuple[Any, ...]:
-        """Give all that is said of it."""
+        """Return all fields of the symbol."""
         return (self.name, self.st_info, self.st_other, self.place, self.st_value, self.st_size)
 
 
 class _ElfReader:
-    """One ELF object; see this module's docstring for what is compared."""
+    """Reader of one ELF object; see this module's docstring for what is compared."""
 
     def __init__(self, data: Buffer, ignored: frozenset[str]) -> None:
         self._data = memoryview(data)
@@ -248,13 +249,13 @@ class _ElfReader:
         self._header = (data[4], data[5], data[7], e_type, e_machine, e_flags)
         names = self._bytes_of(table.e_shstrndx) if self._headers else b""
         self._names = [_string(names, header[0]) for header in self._headers]
-        # What is compared, and the place of each section among those.
+        # The sections that are compared, and the position of each among them.
         kept = [number for number in range(len(self._headers)) if self._is_kept(number, ignored)]
         self._places = {number: place for place, number in enumerate(kept)}
         self._symbols = self._read_symbols()
 
     def read(self) -> _Object:
-        """Give it as it is compared."""
+        """Return the object as it is compared."""
         symbols = tuple(symbol.key() for symbol in self._symbols[1:] if not self._is_left_out(symbol))
         return _Object(self._header, tuple(self._part(number) for number in self._places), symbols)
 
@@ -273,7 +274,7 @@ class _ElfReader:
 
     def _content(self, number: int) -> memoryview:
         if number >= len(self._headers):
-            raise FormatError(f"section {number} is named, but there are {len(self._headers)}", offset=0)
+            raise FormatError(f"a reference to section {number}, but there are {len(self._headers)}", offset=0)
         _, sh_type, _, _, sh_offset, sh_size, *_ = self._headers[number]
         if sh_type == _SHT_NOBITS:
             return memoryview(b"")
@@ -292,7 +293,8 @@ class _ElfReader:
         entry = struct.Struct(self._order + form)
         content = self._content(number)
         if len(content) % entry.size:
-            raise FormatError(f"a symbol table of {len(content)} bytes", offset=self._headers[number][4])
+            message = f"a symbol table of {len(content)} bytes, expected a multiple of {entry.size}"
+            raise FormatError(message, offset=self._headers[number][4])
         strings = self._bytes_of(self._headers[number][6])
         extended = self._extended_indexes(number)
         found = []
@@ -349,7 +351,7 @@ class _ElfReader:
 
     def _symbol(self, index: int) -> _Symbol:
         if index >= len(self._symbols):
-            raise FormatError(f"symbol {index} is named, but there are {len(self._symbols)}", offset=0)
+            raise FormatError(f"a reference to symbol {index}, but there are {len(self._symbols)}", offset=0)
         return self._symbols[index]
 
     def _relocations(self, number: int) -> Iterator[tuple[int, int, int, _Symbol]]:
@@ -358,11 +360,12 @@ class _ElfReader:
         entry = struct.Struct(self._order + form)
         content = self._content(number)
         if len(content) % entry.size:
-            raise FormatError(f"relocations of {len(content)} bytes", offset=self._headers[number][4])
+            message = f"relocations of {len(content)} bytes, expected a multiple of {entry.size}"
+            raise FormatError(message, offset=self._headers[number][4])
         shift = 32 if self._wide else 8
         swapped = self._machine == _EM_MIPS and self._wide and self._order == "<"
         for r_offset, r_info, *addend in entry.iter_unpack(content):
-            if swapped:  # MIPS has the symbol first, in either byte order
+            if swapped:  # MIPS stores the symbol first, in either byte order
                 r_info = (r_info & 0xFFFF_FFFF) << 32 | r_info >> 32
             r_type = r_info & ((1 << shift) - 1)
             yield r_offset, r_type, addend[0] if addend else 0, self._symbol(r_info >> shift)
@@ -378,7 +381,7 @@ def _string(table: bytes, offset: int) -> str:
 
 
 def _ulebs(content: Buffer) -> Iterator[tuple[int, int]]:
-    """Give the numbers of a section, each with its offset."""
+    """Yield the numbers of a section, each with its offset."""
     start = value = shift = 0
     for at, byte in enumerate(content):
         value |= (byte & 127) << shift
@@ -413,7 +416,7 @@ def _read_macho(data: Buffer, ignored: frozenset[str]) -> _Object:
     for one in binary.symbols:
         name, number, value = _text(one.name), one.numberof_sections, one.value
         if 0 < number <= len(sections):
-            if names[number - 1] in ignored or name.startswith("ltmp"):  # which stand for sections, in order
+            if names[number - 1] in ignored or name.startswith("ltmp"):  # these represent sections, in order
                 continue
             symbols.append((name, names[number - 1], value - sections[number - 1].virtual_address, one.description))
         else:
@@ -423,7 +426,7 @@ def _read_macho(data: Buffer, ignored: frozenset[str]) -> _Object:
 
 
 def _macho_relocations(data: Buffer, item: Any, sections: list[str], symbols: list[str]) -> Iterator[_Reference]:
-    """Read a section's relocations (``mach-o/reloc.h``), of which lief gives some addresses from another origin."""
+    """Read a section's relocations (``mach-o/reloc.h``). Some addresses that lief returns have another origin."""
     order = ">" if data[0] == 0xFE else "<"
     for r_address, r_info in struct.iter_unpack(
         f"{order}II", _slice(data, item.relocation_offset, 8 * item.numberof_relocations)
@@ -465,7 +468,7 @@ def _read_coff(data: Buffer, ignored: frozenset[str]) -> _Object:
 
 
 def _number(value: Any) -> int:
-    """Give the number of one of lief's enumerators; what it has no name for is a number already."""
+    """Return the number of one of lief's enumerators; a value that it has no name for is a number already."""
     return int(getattr(value, "value", value))
 
 

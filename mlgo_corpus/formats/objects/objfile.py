@@ -1,6 +1,6 @@
 r"""Object files and linked binaries: their named sections, as ranges of the file's bytes.
 
-What is read, and by whom:
+The formats, and where they are read:
 
 ========  ============================  ======================================================
 format    identity (first bytes)        section table
@@ -15,8 +15,8 @@ ELF is read here because it is nearly every object of nearly every corpus: readi
 table takes microseconds, loading lief takes a third of a second. Field names are those of the ELF specification
 (gabi, chapters 4 "Sections" and "ELF Header"). lief is the oracle of the tests.
 
-A section's range is checked against the file before it is given out; the bytes themselves never come from lief.
-A file that ends before what its headers promise raises `TruncatedError`, whichever format it is.
+A section's range is checked against the file before it is returned; the bytes themselves never come from lief.
+In every format, a file that is shorter than its headers say raises `TruncatedError`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class FatSlice:
 
 
 def identify_container(head: Buffer) -> Container | None:
-    """Tell the format from a file's first bytes (64 are enough); None for anything else."""
+    """Return the format that a file's first bytes (64 are enough) have; None for anything else."""
     head = bytes(head[:64])
     if head[:4] == b"\x7fELF":
         return Container.ELF
@@ -92,7 +92,7 @@ def parse_objfile(data: Buffer, names: Collection[str] | None = None) -> ObjFile
     """Read the section table of an ELF, Mach-O (one architecture), COFF or PE file.
 
     With ``names``, only sections of these names are returned; ELF files with tens of thousands of sections
-    then cost little more than small ones.
+    then take little more time than small ones.
 
     Raises:
         TruncatedError: a header, or a section that is returned, reaches past the end of the data.
@@ -111,7 +111,7 @@ def parse_objfile(data: Buffer, names: Collection[str] | None = None) -> ObjFile
 
 @dataclass(frozen=True, slots=True)
 class ObjectSizes:
-    """What an object takes in memory, in bytes.
+    """The size of an object in memory, in bytes.
 
     Attributes:
         text_size: Berkeley text, as llvm-size prints it: executable sections, in ELF also all others that are loaded
@@ -129,14 +129,14 @@ def measure_object(data: Buffer) -> ObjectSizes:
     Raises:
         TruncatedError: the headers reach past the end of the data.
         FormatError: the headers contradict themselves.
-        UnsupportedError: the data is no object file.
+        UnsupportedError: the data is not an object file.
     """
     container = identify_container(data)
     if container is Container.ELF:
         return _measure_elf(data)
     if container is Container.MACHO:
         binary = _read_macho(data)
-        # Reading item.flags raises where one is set that lief has no name for.
+        # Reading item.flags raises if a flag is set that lief has no name for.
         flag = load_lief().MachO.Section.FLAGS.PURE_INSTRUCTIONS
         code = sum(item.size for item in binary.sections if item.has(flag))
         text = sum(item.size for item in binary.sections if macho_section_name(item).startswith("__TEXT,"))
@@ -167,7 +167,7 @@ def _measure_elf(data: Buffer) -> ObjectSizes:
 
 
 def describe_head(data: Buffer) -> str:
-    """Say what bytes look like, for an error message: ``text that begins '#include'``, ``0 bytes``, ``bytes 00 01``."""
+    """Describe bytes for an error message: ``text that begins '#include'``, ``0 bytes``, ``bytes 00 01``."""
     head = bytes(data[:24])
     if not head:
         return "0 bytes"
@@ -194,7 +194,7 @@ def _checked(section: Section, total: int) -> Section:
 
 @dataclass(frozen=True, slots=True)
 class _ElfLayout:
-    """How one class and byte order of ELF lays out its file header and its section headers."""
+    """The layout of the file header and the section headers, for one class and byte order of ELF."""
 
     header: struct.Struct
     section_header: struct.Struct
@@ -228,8 +228,8 @@ _SHN_XINDEX = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True)
-class ElfTable:
-    """The section header table of an ELF file; ``headers`` is empty where there is none."""
+class _ElfTable:
+    """The section header table of an ELF file; ``headers`` is empty if the file has none."""
 
     linked: bool
     layout: _ElfLayout
@@ -238,12 +238,12 @@ class ElfTable:
     headers: memoryview
 
 
-def elf_table(data: Buffer) -> ElfTable:
+def elf_table(data: Buffer) -> _ElfTable:
     """Read an ELF file's headers.
 
     Raises:
-        TruncatedError: they reach past the end of the data.
-        FormatError: they contradict themselves.
+        TruncatedError: the headers reach past the end of the data.
+        FormatError: the headers contradict themselves.
     """
     total = len(data)
     if total < 16:
@@ -256,7 +256,7 @@ def elf_table(data: Buffer) -> ElfTable:
     e_type, _, _, _, _, e_shoff, _, _, _, _, e_shentsize, e_shnum, e_shstrndx = layout.header.unpack_from(data)
     linked = e_type != _ET_REL
     if e_shoff == 0:
-        return ElfTable(linked, layout, 0, 0, memoryview(b""))
+        return _ElfTable(linked, layout, 0, 0, memoryview(b""))
     entry = layout.section_header.size
     if e_shentsize != entry:
         raise FormatError(f"e_shentsize is {e_shentsize}, expected {entry}", offset=0)
@@ -264,7 +264,7 @@ def elf_table(data: Buffer) -> ElfTable:
         raise TruncatedError(
             f"reading the section header table at {e_shoff}, but the file ends at {total}", offset=e_shoff
         )
-    if e_shnum == 0 or e_shstrndx == _SHN_XINDEX:  # the true numbers stand in section header 0
+    if e_shnum == 0 or e_shstrndx == _SHN_XINDEX:  # the true numbers are in section header 0
         _, _, _, _, _, sh_size, sh_link, _, _, _ = layout.section_header.unpack_from(data, e_shoff)
         e_shnum = e_shnum or sh_size
         e_shstrndx = sh_link if e_shstrndx == _SHN_XINDEX else e_shstrndx
@@ -274,7 +274,7 @@ def elf_table(data: Buffer) -> ElfTable:
             f"reading {e_shnum} section headers at {e_shoff}, expected {e_shnum * entry} bytes, got {total - e_shoff}",
             offset=e_shoff,
         )
-    return ElfTable(linked, layout, e_shoff, e_shstrndx, memoryview(data)[e_shoff:table_end])
+    return _ElfTable(linked, layout, e_shoff, e_shstrndx, memoryview(data)[e_shoff:table_end])
 
 
 def _parse_elf(data: Buffer, names: Collection[str] | None) -> ObjFile:
@@ -289,7 +289,7 @@ def _parse_elf(data: Buffer, names: Collection[str] | None) -> ObjFile:
     )
     entry = layout.section_header.size
     e_shnum = len(headers) // entry
-    if e_shstrndx == 0:  # SHN_UNDEF: sections have no names, so none can be asked for by name
+    if e_shstrndx == 0:  # SHN_UNDEF: sections have no names
         return ObjFile(Container.ELF, linked, ())
     if e_shstrndx >= e_shnum:
         raise FormatError(f"e_shstrndx is {e_shstrndx}, but there are {e_shnum} sections", offset=e_shoff)
@@ -323,9 +323,9 @@ def _parse_elf(data: Buffer, names: Collection[str] | None) -> ObjFile:
 def _elf_candidates(
     headers: memoryview, layout: _ElfLayout, ei_data: int, name_table: bytes, names: Collection[str] | None
 ) -> Collection[int]:
-    """Give the section numbers whose ``sh_name`` may mean one of the names (all of them without names).
+    """Return the numbers of sections whose ``sh_name`` may mean one of the names; without names, of all sections.
 
-    A name can stand at several places of the table, also as the tail of a longer one.
+    A name can be at several places of the table, also as the tail of a longer one.
     """
     entry = layout.section_header.size
     if names is None:
@@ -352,7 +352,7 @@ _MACHO_MAGICS = (b"\xce\xfa\xed\xfe", b"\xcf\xfa\xed\xfe", b"\xfe\xed\xfa\xce", 
 _MACHO_HEADER_SIZE = {b"\xce": 28, b"\xcf": 32}
 _MH_OBJECT = 1
 _FAT_MAGICS = (b"\xca\xfe\xba\xbe", b"\xca\xfe\xba\xbf")
-# A Java class file begins CAFEBABE too, and then holds its version (45 and up) where a fat file counts slices.
+# A Java class file begins with CAFEBABE too, and has its version (45 and up) where a fat file has the number of slices.
 _MAX_FAT_SLICES = 30
 _MACHO_CPUS = {
     (7, 3): "i386",
@@ -411,7 +411,7 @@ def macho_section_name(section: Any) -> str:
 
 
 def _read_macho(data: Buffer) -> Any:
-    """Give lief's view of a file that is as long as its headers say."""
+    """Parse a file with lief, after a check that it is as long as its headers say."""
     total = len(data)
     swapped = data[0] == 0xFE
     size = _MACHO_HEADER_SIZE[bytes(data[3:4] if swapped else data[0:1])]
@@ -454,7 +454,7 @@ def _parse_coff(data: Buffer, names: Collection[str] | None, container: Containe
         binary = load_lief().PE.parse(bytes(data)) if _is_pe(data) else None
         if binary is None:
             raise UnsupportedError("an MZ file without a PE header that can be read", offset=0)
-        # On disk a PE section is padded to the file alignment; its virtual size is what the linker put in.
+        # On disk a PE section is padded to the file alignment; its virtual size is the size of its contents.
         found = (
             Section(_coff_name(item), item.offset, min(item.size, item.virtual_size or item.size))
             for item in binary.sections
@@ -476,7 +476,7 @@ def _is_pe(data: Buffer) -> bool:
 
 
 def _check_coff_extent(data: Buffer) -> None:
-    """Raise if the section headers, the symbol table or the string table behind it reach past the end."""
+    """Check that the section headers, the symbol table and the string table after it are within the file."""
     total = len(data)
     if data[0:4] == b"\0\0\xff\xff":
         if total < _BIGOBJ_HEADER_SIZE:
@@ -507,7 +507,7 @@ def _check_coff_extent(data: Buffer) -> None:
 
 
 def _coff_name(item: Any) -> str:
-    """The section's name; one of more than eight bytes stands in the string table, which lief resolves."""
+    """Return the section's name; one of more than eight bytes is in the string table, which lief resolves."""
     long_name = getattr(item, "coff_string", None)
     try:
         return str(long_name.string if long_name is not None else item.name).rstrip("\0")
@@ -525,10 +525,10 @@ def _wanted(found: Any, names: Collection[str] | None, total: int) -> tuple[Sect
 
 
 def load_lief() -> Any:
-    """Import lief, which takes a third of a second, and keep what it has to say off stderr."""
+    """Import lief, which takes a third of a second, and silence its messages on stderr."""
     import lief
 
     lief.logging.disable()
-    # Its enumerations warn of numbers that they have no name for; files may hold any.
+    # Its enumerations warn of numbers that they have no name for; files may contain any number.
     warnings.filterwarnings("ignore", r"\S+ is not a valid \w+\.", RuntimeWarning)
     return lief

@@ -1,4 +1,4 @@
-"""Symbols of object files: where functions are and how many bytes they have.
+"""Symbols of object files: the places and sizes of functions.
 
 =======  ===========  ==========================================================================================
 format   table        a symbol's size
@@ -9,8 +9,8 @@ COFF     lief         up to the next symbol of the section, or its end: with pad
 =======  ===========  ==========================================================================================
 
 ELF is read here (gabi, chapter 4, "Symbol Table"), as in `mlgo_corpus.formats.objects.objfile`. ``llvm-nm
---print-size`` is the oracle of the tests. Sizes are of code alone: what unwinding, relocation and debugging need is
-elsewhere.
+--print-size`` is the oracle of the tests. Sizes are of code alone: data for unwinding, relocation and debugging is
+not included.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Symbol(NamedTuple):
     """A symbol that is defined in a section.
 
     Attributes:
-        name: as the table has it: with ``_`` before a C name in Mach-O.
+        name: as in the table: with ``_`` before a C name in Mach-O.
         section: the section's number in the file; two sections may have one name.
-        value: where it begins in the section.
-        size: its bytes.
+        value: its offset in the section.
+        size: in bytes.
         binding: `LOCAL`, `GLOBAL` or `WEAK`.
-        is_code: whether it is a function's, as far as the format tells: COFF and Mach-O tell it of sections.
+        is_code: whether it is a function; in COFF and Mach-O, whether its section holds code.
     """
 
     name: str
@@ -69,13 +69,13 @@ def parse_symbols(data: Buffer) -> tuple[Symbol, ...]:
     Raises:
         TruncatedError: the table reaches past the end of the data.
         FormatError: the headers contradict themselves.
-        UnsupportedError: the data is no ELF, Mach-O or COFF object.
+        UnsupportedError: the data is not an ELF, Mach-O or COFF object.
     """
     container = identify_container(data)
     if container is Container.ELF:
         return _elf_symbols(data)
     if container is Container.MACHO:
-        parse_objfile(data)  # it checks that the tables are whole
+        parse_objfile(data)  # checks that the tables are complete
         return _macho_symbols(data)
     if container is Container.COFF:
         parse_objfile(data)
@@ -174,7 +174,7 @@ _IMAGE_SYM_CLASS_WEAK_EXTERNAL = 105
 def _macho_symbols(data: Buffer) -> tuple[Symbol, ...]:
     lief = load_lief()
     binary = lief.MachO.parse(bytes(data)).at(0)
-    # Reading section.flags raises where one is set that lief has no name for.
+    # Reading section.flags raises if a flag is set that lief has no name for.
     instructions = (lief.MachO.Section.FLAGS.PURE_INSTRUCTIONS, lief.MachO.Section.FLAGS.SOME_INSTRUCTIONS)
     ends = {}
     code = set()
@@ -225,7 +225,7 @@ def _coff_symbols(data: Buffer) -> tuple[Symbol, ...]:
 
 
 def _name(item: Any) -> str:
-    """Return the name of something of lief's, which is bytes or an error where it is not UTF-8."""
+    """Return the name of one of lief's items, which is bytes or raises an error if it is not UTF-8."""
     try:
         name = item.name
     except UnicodeDecodeError as error:
@@ -246,7 +246,7 @@ def _up_to_next(rows: Iterable[tuple[str, int, int, str, bool]], ends: Mapping[i
     )
 
 
-# --- functions' sizes
+# --- sizes of functions
 
 
 class LabelStatus(StrEnum):
@@ -270,12 +270,12 @@ class LabelStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """The bytes of one function.
+    """The size of one function.
 
     Attributes:
-        status: what became of it.
-        size: its bytes with those of its fragments; None where it has no symbol.
-        fragments: how many symbols were credited to it besides its own.
+        status: what became of the function.
+        size: in bytes, with its fragments; None if it has no symbol.
+        fragments: the number of symbols counted with its own.
     """
 
     status: LabelStatus
@@ -283,16 +283,16 @@ class Label:
     fragments: int = 0
 
 
-# What later passes put behind a function's name for a part of it: hot-cold splitting (cold, and its number),
-# machine function splitting and basic block sections (cold, exception, __part), partial inlining's and the code
-# extractor's names, coroutines' parts.
+# The suffixes by which later passes name a part of a function: hot-cold splitting (cold, and its number), machine
+# function splitting and basic block sections (cold, exception, __part), partial inlining's and the code extractor's
+# names, coroutines' parts.
 _FRAGMENT = re.compile(
     r"(?:cold|eh|__part|part|unlikely|split|exit|extracted|resume|destroy|cleanup|specialized)(?:\.\d+)*(?:\.\w+)?"
 )
 
 
 def object_name(name: str, data_layout: str) -> str:
-    """Give the symbol's name of a function: Mach-O and 32-bit Windows put ``_`` before it, unless it begins with 1."""
+    """Return a function's symbol name: Mach-O and 32-bit Windows put ``_`` before it, unless it begins with byte 1."""
     if name.startswith("\1"):
         return name[1:]
     return f"_{name}" if re.search(r"(?:^|-)m:[ox](?:-|$)", data_layout) else name
@@ -304,10 +304,10 @@ def label_functions(
     """Find the bytes of functions in an object.
 
     Args:
-        names: the functions', as they are in the IR.
-        linkages: as they are printed.
-        symbols: of the object, as `parse_symbols` gives them.
-        data_layout: the module's, which says how names are written.
+        names: the functions' names in the IR.
+        linkages: the functions' linkages, as LLVM prints them.
+        symbols: of the object, as `parse_symbols` returns them.
+        data_layout: the module's, which determines how names are written.
     """
     wanted = {object_name(name, data_layout): number for number, name in enumerate(names)}
     own: dict[int, Symbol] = {}

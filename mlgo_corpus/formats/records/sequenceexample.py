@@ -1,7 +1,7 @@
 r"""SequenceExample: steps of named features, as TensorFlow's protocol buffer of that name holds them.
 
-The messages (tensorflow/core/example/{example,feature}.proto), of which ml-compiler-opt's traces use the second field
-of the first::
+The messages (tensorflow/core/example/{example,feature}.proto); of the first one, ml-compiler-opt's traces use only the
+second field::
 
     SequenceExample  1: Features context      2: FeatureLists feature_lists
     FeatureLists     1: map<string, FeatureList> feature_list
@@ -18,12 +18,12 @@ In bytes, a step of an int64 feature whose value is 300, with lengths and number
     0a 02           Int64List.value, packed, 2 bytes
     ac 02           300; a negative number takes ten bytes
 
-and one of a float feature: ``0a 08 12 06 0a 04`` and the float, little-endian. A list is the entry of a map: ``0a``,
+and a step of a float feature: ``0a 08 12 06 0a 04`` and the float, little-endian. A list is the entry of a map: ``0a``,
 its length, ``0a`` with the key, ``12`` with the steps. The order of a map's entries is free; here they are sorted by
-the bytes of their keys, which is what protobuf calls deterministic: the bytes are those of its own encoders.
+the bytes of their keys, which protobuf calls deterministic. So the bytes are equal to those of its own encoders.
 
-`encode_integers` and `encode_floats` encode a column of any number of steps in numpy, with no work in Python for each
-step; a list of steps is cut out of that as it is. `parse_sequence_example` is the plain reader.
+`encode_integers` and `encode_floats` encode a column of any number of steps in numpy, without Python code for each
+step; a list of steps is a slice of the result. `parse_sequence_example` is the plain reader.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from numpy.typing import NDArray
 from mlgo_corpus.errors import FormatError, TruncatedError
 
 MAX_MESSAGE_BYTES: Final = (1 << 31) - 1
-"""The largest message that protobuf's readers take."""
+"""The largest message that protobuf's readers accept."""
 
-# Keys of fields: their number, and 2 for what has a length.
+# Keys of fields: their number, and wire type 2, which has a length.
 _FIELD_1, _FIELD_2, _FIELD_3 = b"\x0a", b"\x12", b"\x1a"
 _FLOAT_LIST, _INT64_LIST = _FIELD_2, _FIELD_3
 
-# Values below this have one byte, or two.
+# Values below this are encoded in one or two bytes.
 _SMALL = 1 << 14
 _SMALL_BITS = 14
 _SCALAR_HEADER_BYTES = 6
@@ -53,7 +53,7 @@ _SCALAR_HEADER_BYTES = 6
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The encoded steps of one feature: ``data``, and where in it each step begins, and the last one ends."""
+    """The encoded steps of one feature: ``data``, and the offsets at which each step begins and the last one ends."""
 
     data: NDArray[np.uint8]
     offsets: NDArray[np.int64]
@@ -73,15 +73,15 @@ def varint(number: int) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def step_header(kind: bytes, size: int) -> bytes:
-    """Give what comes before the ``size`` bytes of a step's values."""
+def _step_header(kind: bytes, size: int) -> bytes:
+    """Return the bytes that precede the ``size`` bytes of a step's values."""
     values = _FIELD_1 + varint(size)
     inner = kind + varint(len(values) + size)
     return _FIELD_1 + varint(len(inner) + len(values) + size) + inner + values
 
 
 def list_header(key: bytes, size: int) -> bytes:
-    """Give what comes before the ``size`` bytes of a list's steps; ``key`` is its name."""
+    """Return the bytes that precede the ``size`` bytes of a list's steps; ``key`` is the list's name."""
     encoded = varint(size)
     name = _entry_key(key)
     return b"".join((_FIELD_1, varint(len(name) + len(encoded) + size), name, encoded))
@@ -93,20 +93,20 @@ def _entry_key(key: bytes) -> bytes:
 
 
 def example_header(size: int) -> bytes:
-    """Give what comes before the ``size`` bytes of all lists."""
+    """Return the bytes that precede the ``size`` bytes of all lists."""
     return _FIELD_2 + varint(size)
 
 
 def float_step(value: float) -> bytes:
-    """Encode a step of one float; what a float32 cannot hold becomes infinite."""
+    """Encode a step of one float; a value too large for float32 becomes infinite."""
     with np.errstate(over="ignore"):
-        return step_header(_FLOAT_LIST, 4) + np.float32(value).tobytes()
+        return _step_header(_FLOAT_LIST, 4) + np.float32(value).tobytes()
 
 
 def encode_floats(values: NDArray[np.floating[Any]]) -> Steps:
-    """Encode steps of shape (n, k), k at least 1; float64 is rounded to float32, too large a number to infinity."""
+    """Encode steps of shape (n, k), k at least 1; float64 is rounded to float32, too large numbers to infinity."""
     count, width = values.shape
-    header = step_header(_FLOAT_LIST, 4 * width)
+    header = _step_header(_FLOAT_LIST, 4 * width)
     with np.errstate(over="ignore"):
         numbers = np.ascontiguousarray(values, "<f4")
     size = len(header) + 4 * width
@@ -121,7 +121,7 @@ def encode_integers(values: NDArray[np.integer[Any]]) -> Steps:
     """Encode steps of shape (n, k), k at least 1.
 
     Raises:
-        OverflowError: a number is not an int64's: one of uint64, of 2**63 or more.
+        OverflowError: a number does not fit int64: a uint64 of 2**63 or more.
     """
     count, width = values.shape
     largest = int(values.max()) if count else 0
@@ -129,8 +129,8 @@ def encode_integers(values: NDArray[np.integer[Any]]) -> Steps:
         raise OverflowError(f"{largest} is no int64")
     numbers = np.ascontiguousarray(values, np.int64).view(np.uint64)
     most = int(numbers.max()) if count else 0
-    if most < 128:  # nearly all there is
-        header = step_header(_INT64_LIST, width)
+    if most < 128:  # the most frequent case by far
+        header = _step_header(_INT64_LIST, width)
         steps = np.empty((count, len(header) + width), np.uint8)
         steps[:, : len(header)] = np.frombuffer(header, np.uint8)
         steps[:, len(header) :] = numbers
@@ -163,14 +163,14 @@ def _varints(numbers: NDArray[np.uint64], size: int) -> NDArray[np.uint8]:
 
 @lru_cache(maxsize=1)
 def _small_steps() -> NDArray[np.uint64]:
-    """Give the steps of all numbers below 2**14, in eight bytes each.
+    """Return the steps of all numbers below 2**14, in eight bytes each.
 
-    Those of seven bytes end in the byte with which the next step begins: it may be written twice.
+    Steps of seven bytes are followed by the byte with which the next step begins, so that it may be written twice.
     """
     numbers = np.arange(_SMALL, dtype=np.uint64)
     steps = np.empty((_SMALL, 8), np.uint8)
     for size, part in ((1, slice(0, 128)), (2, slice(128, _SMALL))):
-        header = step_header(_INT64_LIST, size)
+        header = _step_header(_INT64_LIST, size)
         steps[part, : len(header)] = np.frombuffer(header, np.uint8)
         steps[part, len(header) : len(header) + size] = _varints(numbers[part], size)
     steps[:128, 7] = _FIELD_1[0]
@@ -181,7 +181,7 @@ def _encode_scalars(numbers: NDArray[np.uint64], most: int) -> Steps:
     sizes = _varint_sizes(numbers, most)
     offsets = _offsets(sizes)
     offsets += np.arange(0, _SCALAR_HEADER_BYTES * len(offsets), _SCALAR_HEADER_BYTES, dtype=np.int64)
-    data = np.empty(int(offsets[-1]) + 1, np.uint8)  # a byte more for the eighth of the last step
+    data = np.empty(int(offsets[-1]) + 1, np.uint8)  # one more byte, for the eighth of the last step
     starts = offsets[:-1]
     if most < _SMALL:
         _at(data, 8, np.uint64)[starts] = _small_steps()[numbers]
@@ -192,7 +192,7 @@ def _encode_scalars(numbers: NDArray[np.uint64], most: int) -> Steps:
     for size in range(3, int(sizes.max()) + 1):
         rows = np.flatnonzero(sizes == size)
         if len(rows):
-            header = step_header(_INT64_LIST, size)
+            header = _step_header(_INT64_LIST, size)
             steps = np.empty((len(rows), len(header) + size), np.uint8)
             steps[:, : len(header)] = np.frombuffer(header, np.uint8)
             steps[:, len(header) :] = _varints(numbers[rows], size)
@@ -204,7 +204,7 @@ def _encode_tensors(numbers: NDArray[np.uint64], most: int) -> Steps:
     sizes = _varint_sizes(numbers, most)
     payloads = sizes.sum(axis=1, dtype=np.int64)
     kinds, which = np.unique(payloads, return_inverse=True)
-    headers = [step_header(_INT64_LIST, size) for size in kinds.tolist()]
+    headers = [_step_header(_INT64_LIST, size) for size in kinds.tolist()]
     header_sizes = np.array([len(header) for header in headers], np.int64)[which]
     offsets = _offsets(header_sizes + payloads)
     data = np.empty(int(offsets[-1]), np.uint8)
@@ -224,7 +224,7 @@ def _encode_tensors(numbers: NDArray[np.uint64], most: int) -> Steps:
 
 
 def _at(data: NDArray[np.uint8], size: int, kind: Any) -> NDArray[Any]:
-    """Give a view of bytes as items of ``size`` bytes, one of which begins at each byte."""
+    """Return a view of bytes as overlapping items of ``size`` bytes, one of which begins at each byte."""
     return np.ndarray((len(data) - size + 1,), kind, data.data, 0, (1,))
 
 
@@ -240,18 +240,18 @@ Values = NDArray[Any] | tuple[bytes, ...]
 
 @dataclass(frozen=True, slots=True)
 class SequenceExample:
-    """What a message holds.
+    """The contents of a message.
 
     Attributes:
-        feature_lists: of each feature its steps: float32 or int64 values, of shape (k,), or a tuple of bytes.
-        context: of each feature that does not change its values.
+        feature_lists: each feature's steps: float32 or int64 values, of shape (k,), or a tuple of bytes.
+        context: the values of each feature that does not change.
     """
 
     feature_lists: dict[str, tuple[Values, ...]] = field(default_factory=dict)
     context: dict[str, Values] = field(default_factory=dict)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Give the features whose steps all have the same number of values, as arrays of shape (steps, k)."""
+        """Return the features whose steps all have the same number of values, as arrays of shape (steps, k)."""
         found = {}
         for name, steps in self.feature_lists.items():
             if all(isinstance(step, np.ndarray) for step in steps) and len({len(step) for step in steps}) == 1:
@@ -260,10 +260,10 @@ class SequenceExample:
 
 
 def parse_sequence_example(data: bytes) -> SequenceExample:
-    """Read a message; fields that are not known are passed over, as protobuf's readers do.
+    """Read a message; unknown fields are skipped, as protobuf's readers do.
 
     Raises:
-        FormatError: it is no such message; ``offset`` says where.
+        FormatError: the data is not such a message; has the offset.
     """
     example = SequenceExample()
     for number, part, _ in _fields(data, 0, len(data)):
@@ -335,7 +335,7 @@ def _wanted(data: bytes, part: _Part, number: int) -> Iterator[tuple[int, _Part,
 def _fields(
     data: bytes, offset: int, end: int, numbers: Sequence[int] | None = None
 ) -> Iterator[tuple[int, _Part, int]]:
-    """Yield each field's number, where its value is, and its wire type; by default only fields that have a length."""
+    """Yield each field's number, its value's place, and its wire type; by default only fields that have a length."""
     while offset < end:
         start = offset
         tag, offset = _varint(data, offset, end)

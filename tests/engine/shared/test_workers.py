@@ -285,7 +285,7 @@ def test_without_ray_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(UsageError) as error:
         SharedWorkers(1)
     assert str(error.value) == "this needs Ray: pip install 'mlgo-corpus[ray]'"
-    with pytest.raises(UsageError, match=r"^hosts=0: expected more than 0$"):
+    with pytest.raises(UsageError, match=r"^hosts 0: expected more than 0$"):
         SharedWorkers(0)
 
 
@@ -315,7 +315,7 @@ def test_calls() -> None:
     assert found["constructor"][1].endswith(": Echo: ValueError: no such value")
     assert found["constructor"][3] == "ValueError('no such value')"
     assert found["unpicklable worker"][0] == "ConstructorError"
-    assert found["weight"][:2] == ["UsageError", "weight=0: expected more than 0"]
+    assert found["weight"][:2] == ["UsageError", "weight 0: expected more than 0"]
     assert found["released"][0] == found["released twice"][0] == "UnknownWorkerError"
     assert found["released twice"][1].endswith("the worker was released already")
     # While a host has calls, all new objects go to the other one.

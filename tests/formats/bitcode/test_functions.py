@@ -381,10 +381,10 @@ FAULTS = {
     "lacks operands,": (SEVEN, [(PHI, [])]),
     "a code of more than 32 bits": (SEVEN, [(1 << 32, [1])]),
     "refers to a type": (SEVEN, [(PHI, [50, 1, 0])]),
-    "which is no function's": (SEVEN, [(CALL, [0, 1 << 15, I32, 1])]),
+    "which is not a function type": (SEVEN, [(CALL, [0, 1 << 15, I32, 1])]),
     "0 arguments, expected 2": (SEVEN, [(CALL, [0, 1 << 15, FUNCTION_TYPE, 1])]),
     "before version 4": (SEVEN, [(CALL, [0, 0, FUNCTION_TYPE, 1])]),
-    "made of itself": ([(AGGREGATE, [4]), (AGGREGATE, [3])], ADD),
+    "contains itself": ([(AGGREGATE, [4]), (AGGREGATE, [3])], ADD),
     "refers to value 77": ([(AGGREGATE, [77])], ADD),
     "refers to type 70": ([(CE_CAST, [1, 70, 0])], ADD),
     "is an argument": ([(AGGREGATE, [1])], ADD),
@@ -406,7 +406,7 @@ def test_as_many_bodies_as_functions() -> None:
         read_functions(maker.finish())
     maker = Maker()
     maker.body(SEVEN, ADD)
-    with pytest.raises(FormatError, match="a body more than the 0 functions"):
+    with pytest.raises(FormatError, match="more bodies than the 0 functions"):
         read_functions(maker.finish())
 
 
@@ -464,7 +464,7 @@ def test_few_bits_ask_for_little_work() -> None:
         writer.fixed(4, 3)
         writer.vbr(1 << 60, 6)
         writer.end()
-        with pytest.raises(TruncatedError, match="behind the end of its block"):
+        with pytest.raises(TruncatedError, match="beyond the end of its block"):
             read_block(writer.to_bytes())
 
 

@@ -180,8 +180,8 @@ def test_a_malformed_entry_is_its_own_problem(value: object, detail: str) -> Non
         (b"null", "found null"),
         (b"[1, 2]", "found a list that begins with a number"),
         (b'[{"name": 1}]', 'found a list that begins with an object with "name"'),
-        (b"[" * 100_000, "found JSON beyond reason: "),
-        (b"[" + b"1" * 5000 + b"]", "found JSON beyond reason: "),
+        (b"[" * 100_000, "found JSON beyond the limits: "),
+        (b"[" + b"1" * 5000 + b"]", "found JSON beyond the limits: "),
     ],
 )
 def test_what_is_no_compilation_database_is_refused_at_once(data: bytes, found: str) -> None:

@@ -234,12 +234,12 @@ def test_what_versions_read_as_different_options_is_treated_alike(spelling: str)
         (["-mllvm", "---stats"], "-mllvm ---stats", "LLVM 17 to 22 has no such option"),
         (["-mllvm", "-gpsize8"], "-mllvm -gpsize8", "LLVM 17 to 22 has no such option"),
         (["-mllvm", "-amdgpu-module-splitting-log-dir=x"], "-mllvm -amdgpu-module-splitting-log-dir=x",
-         "it may write a file or run a program: what it does with its value is not known"),
+         "it may write a file or run a program: the effect of its value is unknown"),
         (["-mllvm", "-x86-lvi-load-opt-plugin=x"], "-mllvm -x86-lvi-load-opt-plugin=x",
          "it loads code into the compiler"),
         (["-mllvm", "-inline-threshold"], "-mllvm -inline-threshold", "its value is missing"),
         (["-mllvm", "-lowertypetests-drop-type-tests", "-mllvm", "-exec-on-ir-change=x"],
-         "-mllvm -lowertypetests-drop-type-tests", "versions of LLVM disagree on its value: write it behind a ="),
+         "-mllvm -lowertypetests-drop-type-tests", "versions of LLVM disagree on its value: write it after a ="),
         (["-mllvm", "-enable-gvn-hoist", "-mllvm", "x"], "-mllvm x", "it is a value without an option"),
         (["-no-such-option"], "-no-such-option", "clang -cc1 17 to 22 has no such option"),
         (["--no-such-option=1"], "--no-such-option=1", "clang -cc1 17 to 22 has no such option"),
@@ -419,5 +419,5 @@ def test_paths_are_never_options_or_files_of_words() -> None:
 
 
 def test_words_to_add_are_whole() -> None:
-    with pytest.raises(UsageError, match="expected a value after '-mllvm' in the words to add, found none"):
+    with pytest.raises(UsageError, match="expected a value after '-mllvm' in the added options, found none"):
         replay_command(("-cc1",), bitcode="m.bc", output="m.o", extra=("-mllvm",))

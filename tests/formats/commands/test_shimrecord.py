@@ -68,7 +68,7 @@ def test_other_bytes_are_refused(data: bytes) -> None:
         (b"\x002\0-c", b"\x00999999999\0-c", "expected more words"),
         (b"\0source\0", b"\0sauce\0", "expected an entry of a compile's record, found 'sauce'"),
         (b"a b.o\x001\0", b"a b.o\0../x\0", "expected a number, found '../x'"),
-        (b"end\0", b"end\0end\0", "goes on after its end"),
+        (b"end\0", b"end\0end\0", "has more words after its end"),
     ],
 )
 def test_what_is_wrong_is_said(old: bytes, new: bytes, message: str) -> None:

@@ -74,7 +74,7 @@ def test_without_inlining_there_is_no_point() -> None:
 
 
 def test_inlining_without_a_module_pass_behind_it_is_told() -> None:
-    with pytest.raises(UnsupportedError, match="no module pass stands right"):
+    with pytest.raises(UnsupportedError, match="no module pass directly at the place"):
         find_point(parse_pipeline("a,cgscc(inline),function(b),c"))
 
 

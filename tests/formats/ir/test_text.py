@@ -127,7 +127,7 @@ def test_the_vector_of_a_function() -> None:
         "pair_call_call": 2, "pair_br_phi": 1, "pair_phi_ret": 1,
     }  # fmt: skip
     assert rows[1, :9].tolist() == [1, 1, 0, 0, 0, 0, 0, 0, 0]
-    with pytest.raises(FormatError, match="'frob' is no opcode"):
+    with pytest.raises(FormatError, match="'frob' is not an opcode"):
         ir2native_vectors(parse_module("define void @f() {\n  frob\n}\n").functions, np.zeros(1, int), np.zeros(1, int))
 
 

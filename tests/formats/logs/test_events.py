@@ -1014,8 +1014,8 @@ def test_nans_keep_their_payload() -> None:
     ("values", "score", "message"),
     [
         ({"a": 1}, None, "no value for feature 'b'"),
-        ({"a": 1, "b": [1, 2], "c": 3}, None, "no feature is called 'c'"),
-        ({"a": 1, "c": 3}, None, "no feature is called 'c'"),
+        ({"a": 1, "b": [1, 2], "c": 3}, None, "the header has no feature 'c'"),
+        ({"a": 1, "c": 3}, None, "the header has no feature 'c'"),
         ({}, None, "no value for feature 'a'"),
         ([1], None, "expected a value for each of 2 features, got 1"),
         ([1, [1, 2], 3], None, "expected a value for each of 2 features, got 3"),

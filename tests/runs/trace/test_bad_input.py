@@ -356,7 +356,7 @@ COMMANDS: dict[str, tuple[bytes | None, str, str]] = {
     "writes": (
         b"-cc1\0-mllvm\0-summary-file=/etc/passwd",
         "refused_option",
-        "what it does with its value is not known",
+        "the effect of its value is unknown",
     ),
     "channel": (b"-cc1\0-mllvm\0-inliner-interactive-channel-base=x", "refused_option", "would wait for a program"),
     "no-value": (b"-cc1\0-mllvm", "refused_option", "its value is missing"),

@@ -540,7 +540,7 @@ def test_flags(trace22: Trace, tmp_path: Path) -> None:
         ({"via": "log"}, "--via log: expected one of auto, training-log, interactive"),
         ({"timeout": 0}, "--timeout 0: expected seconds, more than 0"),
         ({"jobs": 0}, "--jobs 0: expected at least 1"),
-        ({"retries": -1}, "--retries -1: expected at least 0"),
+        ({"retries": -1}, "retries -1: expected at least 0"),
         ({"memory_limit": 0}, "--memory-limit 0: expected at least 1"),
         ({"policy": "first"}, "policy first: not a policy for inlining: expected one of default, never, always"),
         ({"module_filter": "nothing"}, ": no module is left"),
