@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from mlgo_corpus import __version__
 from mlgo_corpus.builds.objects import SectionNames
@@ -39,18 +39,19 @@ from mlgo_corpus.files.names import CERTIFICATE_NAME, MODULES_NAME
 from mlgo_corpus.files.text import option_key, os_reason
 from mlgo_corpus.runs.rebuild.module import RebuildSettings
 from mlgo_corpus.runs.rebuild.run import RebuildReport, certify, rebuild_compilers
+from mlgo_corpus.runs.report import Report
 
 # Reading and hashing a module takes milliseconds; a file system may hang.
 _LIMIT_S = 600.0
-# Of bitcode: what is worth a round trip to a worker.
+# Bytes of bitcode that are worth a round trip to a worker.
 _CHUNK_BYTES = 8 << 20
 _PROBLEMS = 10
-VERIFY_KIND: Final = "verify"
+_VERIFY_KIND: Final = "verify"
 
 
 @dataclass(slots=True)
-class VerifyReport:
-    """What was found.
+class VerifyReport(Report):
+    """The outcome of a verification.
 
     Attributes:
         corpus: what was checked.
@@ -81,18 +82,12 @@ class VerifyReport:
     output: Path | None = None
     rebuild: RebuildReport | None = None
     seconds: float = 0.0
+    _properties: ClassVar = ("exit_code",)
 
     @property
     def exit_code(self) -> int:
         """0 if nothing is wrong, else 1."""
         return 1 if self.failed or (self.rebuild is not None and self.rebuild.bad) else 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        values["output"] = None if self.output is None else str(self.output)
-        values["rebuild"] = None if self.rebuild is None else self.rebuild.as_json()
-        return {**values, "corpus": str(self.corpus), "exit_code": self.exit_code}
 
 
 def verify_corpus(
@@ -161,7 +156,7 @@ def verify_corpus(
     if rebuild:
         if output is None:
             if opened.packed:
-                raise UsageError(f"{opened.location}: is packed, and stays as it is; name an --output FILE.parquet")
+                raise UsageError(f"{opened.location}: is packed, and stays as it is; name a file.parquet as `output`")
             output = opened.path / CERTIFICATE_NAME
         _check_output(output, opened, force=force)
         settings = RebuildSettings(
@@ -187,7 +182,7 @@ def verify_corpus(
             verification.see(row)
     else:
         try:
-            write_verify_rows(output, rows, {**about, "kind": VERIFY_KIND}, verification.see)
+            write_verify_rows(output, rows, {**about, "kind": _VERIFY_KIND}, verification.see)
         except OSError as error:
             raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
     report = verification.report(output, time.perf_counter() - started)
@@ -203,14 +198,13 @@ def verify_corpus(
 
 def _build_dir(path: Path | str) -> str:
     if not os.path.isdir(path):
-        raise UsageError(
-            f"--build-dir {path}: expected the build's folder, found {'a file' if os.path.exists(path) else 'none'}"
-        )
+        found = "a file" if os.path.exists(path) else "none"
+        raise UsageError(f"expected the build's folder, found {found}", option="build_dirs", value=path)
     return os.path.abspath(path)
 
 
 def _section_names(corpus: Corpus) -> SectionNames:
-    """Give the sections that the corpus was extracted from, which its table may tell."""
+    """Return the sections that the corpus was extracted from, as its table names them."""
     try:
         options = read_module_metadata(corpus.place / MODULES_NAME).get("options")
     except CorpusError:
@@ -224,13 +218,14 @@ def _check_output(path: Path, corpus: Corpus, *, force: bool) -> None:
     """Refuse a file that cannot be made, or is there already, or would be in a packed corpus."""
     packed = corpus.place if corpus.packed else None
     if isinstance(packed, Path) and path.resolve().is_relative_to(packed.resolve()):
-        raise UsageError(f"--output {path}: is in {packed}, which is packed and stays as it is; name another place")
+        detail = f"is in {packed}, which is packed and stays as it is; name another place"
+        raise UsageError(detail, option="output", value=path)
     if path.is_dir():
         raise UsageError(f"{path}: expected a Parquet file to write, found a folder")
     if not path.parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.parent}")
     if path.exists() and not force:
-        raise UsageError(f"{path}: is there already; --force replaces it")
+        raise UsageError(f"{path}: is there already; `force` replaces it")
 
 
 class _Verification:
@@ -257,7 +252,7 @@ class _Verification:
         self._problems: dict[str, list[tuple[str, str, str]]] = {STATUS_FAILED: [], STATUS_WARNING: []}
 
     def rows(self, *, everything: bool, whole: bool) -> Iterator[VerifyRow]:
-        """Check, and give a row for each module, in order, and then for what else is wrong."""
+        """Check, and yield a row for each module, in order, and then for what else is wrong."""
         made = parallel_map(
             check_module,
             iter_checks(self._corpus, self._names, self._lookup),
@@ -315,6 +310,6 @@ class _Verification:
 
 
 def _weight(check: Check) -> float:
-    """Give a module's share of a chunk; without a table its size is not known before it is read."""
+    """Return a module's share of a chunk; without a table its size is unknown until it is read."""
     size = None if check.expected is None else check.expected.bitcode_bytes
     return 0.0 if size is None else size / _CHUNK_BYTES

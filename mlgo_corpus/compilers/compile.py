@@ -34,14 +34,14 @@ from mlgo_corpus.formats.commands.replay import required_files
 from mlgo_corpus.formats.objects.objfile import measure_object
 
 OBJECT_NAME: Final = "module.o"
-"""What a module's object is called in the folder of its run."""
+"""The name of a module's object in the folder of its run."""
 
 RUN_PREFIX: Final = "tmp-"
-"""What the names of runs' folders begin with; those of killed runs are removed by the next run."""
+"""The prefix of runs' folders; the next run removes those of killed ones."""
 
 # Where the files of a packed corpus's module are put for the compiler.
 _CORPUS_FOLDER = "corpus"
-# What tells bitcode from other files.
+# Enough to recognise bitcode.
 _HEAD_BYTES = 64
 _LONGEST_DETAIL = 500
 

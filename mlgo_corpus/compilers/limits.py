@@ -7,18 +7,17 @@ from typing import Final
 
 from mlgo_corpus.errors import UsageError
 
-LONGEST_TIMEOUT_S: Final = 1e6
-"""Eleven days: whoever means more means something else."""
-
-MOST_MEMORY: Final = 1 << 62
-"""What fits into the system's limits."""
+# Eleven days: a longer timeout is a mistake.
+_LONGEST_TIMEOUT_S: Final = 1e6
+# The largest value of the system's limits.
+_MOST_MEMORY: Final = 1 << 62
 
 _MOST_RETRIES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a compile may take. No limit is part of a run's key: what a limit ended is tried again by the next run.
+    """The limits of a compile. None is part of a run's key: the next run tries again what a limit ended.
 
     Attributes:
         timeout: seconds that one program may take.
@@ -37,10 +36,10 @@ class Limits:
         Raises:
             UsageError: one is out of bounds.
         """
-        if not 0 < self.timeout < LONGEST_TIMEOUT_S:
-            expected = f"expected seconds, more than 0 and less than {LONGEST_TIMEOUT_S:.0f}"
+        if not 0 < self.timeout < _LONGEST_TIMEOUT_S:
+            expected = f"expected seconds, more than 0 and less than {_LONGEST_TIMEOUT_S:.0f}"
             raise UsageError(expected, option="timeout", value=f"{self.timeout:g}")
-        check_count("memory_limit", self.memory_limit, most=MOST_MEMORY)
+        check_count("memory_limit", self.memory_limit, most=_MOST_MEMORY)
         check_count("retries", self.retries, least=0, most=_MOST_RETRIES)
 
 

@@ -67,7 +67,7 @@ class RunReason(StrEnum):
     WORKER_DIED = "worker_died"
 
 
-# What may end a run before its compiler, end the compiler, or be nobody's fault: every stage has these.
+# The reasons that every stage has.
 _COMMON = frozenset(
     {
         RunReason.OK, RunReason.MISSING_FILE, RunReason.UNREADABLE_BITCODE, RunReason.NEWER_BITCODE,
@@ -94,9 +94,6 @@ TRACE_REASONS = _and(
 
 SIZES_REASONS = _and(RunReason.NO_PIPELINE, RunReason.NO_SNAPSHOT, RunReason.UNREADABLE_IR)
 """The reasons in ``modules.parquet`` of a table of functions."""
-
-REBUILD_REASONS = _and(RunReason.WRONG_HASH)
-"""The reasons of failures in a rebuild certificate."""
 
 
 def run_status(reason: RunReason) -> str:

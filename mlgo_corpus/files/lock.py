@@ -19,7 +19,7 @@ from mlgo_corpus.files.text import os_reason
 _OPEN_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def lock_descriptor(descriptor: int, busy: str) -> None:
+def _lock_descriptor(descriptor: int, busy: str) -> None:
     """Lock an open file for as long as it is open.
 
     Args:
@@ -46,7 +46,7 @@ def open_locked(path: Path, busy: str) -> int:
     """
     descriptor = os.open(path, _OPEN_FILE, 0o666)
     try:
-        lock_descriptor(descriptor, busy)
+        _lock_descriptor(descriptor, busy)
     except BaseException:
         os.close(descriptor)
         raise

@@ -30,7 +30,7 @@ from mlgo_corpus.engine.choice import HERE, EngineChoice, Lost
 from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.files.regular import open_regular
 
-# What the time limit of an item leaves for reading, compressing and a busy machine.
+# Seconds beyond the programs' own limits for reading, compressing and a busy machine.
 _SLACK_S = 120.0
 _JOURNALS = "rows-*.jsonl"
 # A line has one module's command and what its compiler said.
@@ -51,7 +51,7 @@ _In = TypeVar("_In", bound=_Item, contravariant=True)
 
 
 class Job(Protocol[_In, Outcome]):
-    """What a stage does to one module; it is pickled, and runs in workers."""
+    """A stage's work on one module; it is pickled, and runs in workers."""
 
     @property
     def work(self) -> Path:

@@ -86,7 +86,7 @@ class PartTask:
     linked: bool = False
 
 
-class WrittenPart(NamedTuple):
+class _WrittenPart(NamedTuple):
     """A file of rows: its size, the rows of each row group, the bytes of its parts, and modules with their problems."""
 
     size: int
@@ -97,7 +97,7 @@ class WrittenPart(NamedTuple):
     problems: tuple[tuple[str, str], ...]
 
 
-def write_part(task: PartTask) -> WrittenPart:
+def write_part(task: PartTask) -> _WrittenPart:
     """Read modules, and write them to one file.
 
     Raises:
@@ -117,7 +117,7 @@ def write_part(task: PartTask) -> WrittenPart:
     if task.upload is not None:
         task.upload.upload(task.path)
         task.path.unlink()
-    return WrittenPart(
+    return _WrittenPart(
         size, tuple(writer.row_groups), rows.bitcode_bytes, rows.command_bytes, rows.index_bytes, tuple(rows.problems)
     )
 
@@ -377,7 +377,7 @@ class GroupTask:
     stamped: bool
 
 
-class WrittenModules(NamedTuple):
+class _WrittenModules(NamedTuple):
     """The bytes of bitcode, commands and indexes written, and the number of modules that lack a file."""
 
     bitcode_bytes: int
@@ -386,7 +386,7 @@ class WrittenModules(NamedTuple):
     lacking: int
 
 
-def write_modules(task: GroupTask) -> WrittenModules:
+def write_modules(task: GroupTask) -> _WrittenModules:
     """Write the files of a row group's modules, and make their folders; links in their place are refused.
 
     Raises:
@@ -418,7 +418,7 @@ def write_modules(task: GroupTask) -> WrittenModules:
             if data is not None:
                 total[slot] += len(data)
                 _write_file(path, data, None if times is None or slot == 2 else times[slot][row])
-    return WrittenModules(total[0], total[1], total[2], sum(problem is not None for problem in problems))
+    return _WrittenModules(total[0], total[1], total[2], sum(problem is not None for problem in problems))
 
 
 def _times(task: GroupTask) -> list[list[int | None]]:

@@ -19,7 +19,7 @@ MIN_INSTRUCTIONS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Sharing:
+class _Sharing:
     """The bodies that several modules have: for each such body, the modules in ascending order, body after body.
 
     Attributes:
@@ -44,7 +44,7 @@ class Sharing:
         return self.modules[:-1][same], self.modules[1:][same]
 
 
-def find_sharing(modules: NDArray[np.integer], hashes: NDArray[np.uint64]) -> Sharing:
+def find_sharing(modules: NDArray[np.integer], hashes: NDArray[np.uint64]) -> _Sharing:
     """Find the bodies that several modules have.
 
     Args:
@@ -62,7 +62,7 @@ def find_sharing(modules: NDArray[np.integer], hashes: NDArray[np.uint64]) -> Sh
     kept = np.repeat(several, spread)
     spread = spread[several]
     body = np.repeat(np.arange(len(spread)), spread)
-    return Sharing(modules[pairs][kept].astype(np.int64), body, copies[kept], spread, len(starts))
+    return _Sharing(modules[pairs][kept].astype(np.int64), body, copies[kept], spread, len(starts))
 
 
 def _changes(values: NDArray[Any]) -> NDArray[np.bool_]:
@@ -93,7 +93,7 @@ def largest_share(labels: _Integers) -> float:
     return float(np.bincount(labels).max() / len(labels)) if len(labels) else 0.0
 
 
-def find_limit(count: int, sharing: Sharing, most: float) -> int | None:
+def find_limit(count: int, sharing: _Sharing, most: float) -> int | None:
     """Return how many modules a body may connect, at most, so that no component exceeds a share of the modules.
 
     Return None if all bodies may connect, 1 if none may.
@@ -171,7 +171,7 @@ class Leakage:
     functions: float
 
 
-def measure_leakage(sharing: Sharing, functions: _Integers, sides: NDArray[np.int8]) -> Leakage:
+def measure_leakage(sharing: _Sharing, functions: _Integers, sides: NDArray[np.int8]) -> Leakage:
     """Measure the leakage of a division.
 
     Args:

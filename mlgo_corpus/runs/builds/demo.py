@@ -35,7 +35,7 @@ COMMANDS_NAME = "compile_commands.json"
 STATE_NAME = ".demo-build.json"
 
 # The largest file takes five seconds; a machine may be slow and busy.
-COMPILE_TIMEOUT_S = 300.0
+_COMPILE_TIMEOUT_S = 300.0
 
 _TARGET = ("-target", "x86_64-linux-musl", "-Oz", "-Xclang", "-fembed-bitcode=all", "-w")
 
@@ -218,7 +218,7 @@ def _iter_compiled(
     def compile_unit(number: int, unit: _Unit) -> str | None:
         temporary = scratch / f"{number}.o"
         try:
-            run_tool(unit.argv(str(temporary)), cwd=folder, env=environment, timeout=COMPILE_TIMEOUT_S, stop=stop)
+            run_tool(unit.argv(str(temporary)), cwd=folder, env=environment, timeout=_COMPILE_TIMEOUT_S, stop=stop)
             temporary.replace(folder / unit.output)
         except ToolError as error:
             return _reason(error)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # It does not depend on the number of workers, because the files would.
 TASK_BYTES: Final = 32 << 20
 _TASK_LOGS = 20_000
-# What is compressed is larger than it looks.
+# A compressed log is larger than its file.
 _COMPRESSION_RATIO = 8
 _CONTEXTS_PER_GROUP = 1 << 16
 # Most logs are small, and making room for a large one would take longer than to read them.
@@ -69,13 +69,13 @@ class LogTask:
 
 
 class TaskResult(NamedTuple):
-    """What came of a task: its files, and a row for each log."""
+    """A task's outcome: its files, and a row for each log."""
 
     parts: tuple[Part, ...]
     rows: tuple[LogRow, ...]
 
 
-def make_tasks(logs: Iterable[LogFile], *, together: bool) -> Iterator[tuple[LogFile, ...]]:
+def _make_tasks(logs: Iterable[LogFile], *, together: bool) -> Iterator[tuple[LogFile, ...]]:
     """Divide logs into the tasks' shares, in order; ``together``: all into one."""
     share: list[LogFile] = []
     size = 0
@@ -151,7 +151,7 @@ def _convert_log(
     task: LogTask,
     progress: Callable[[int], None] | None,
 ) -> LogRow:
-    """Convert one log, or say in its row why not."""
+    """Convert one log; its row says why it cannot be."""
     try:
         with open_log(log.path) as source:
             counted = _CountedSource(source, progress)
@@ -209,7 +209,7 @@ def _header_text(reader: BlockReader, task: LogTask) -> str:
 
 
 def failed_row(log: LogFile, error: FormatError | OSError) -> LogRow:
-    """Give the row of a log that is none, or cannot be read."""
+    """Return the row of a file that is not a log, or cannot be read."""
     if isinstance(error, OSError):
         return _failed(log, LogReason.UNREADABLE, os_reason(error))
     return _failed(log, _reason(error), str(error.at(None)))
@@ -249,7 +249,7 @@ class _CountedSource:
         return self.bytes
 
 
-WriteCard = Callable[[Mapping[str, Any], LogHeader], str]
+_WriteCard = Callable[[Mapping[str, Any], LogHeader], str]
 
 
 class LogConversion:
@@ -296,7 +296,7 @@ class LogConversion:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What goes into the schema of that table."""
+        """The metadata of that table's schema."""
         return {"tool": "mlgo-corpus", "version": __version__, "key": self.folder.key}
 
     def rows(self, logs: Callable[[], Iterable[LogFile]]) -> Iterator[LogRow]:
@@ -329,7 +329,7 @@ class LogConversion:
 
     def _results(self, logs: Callable[[], Iterable[LogFile]]) -> Iterator[TaskResult]:
         """Yield the tasks' results in order: those that an interrupted run left, and the others made now."""
-        shares = make_tasks(logs(), together=self._options.single)
+        shares = _make_tasks(logs(), together=self._options.single)
         alone = len(list(islice(shares, 2))) == 1
         options, threads = self._options, self._jobs or available_cpus()
         if alone and threads > 1:
@@ -338,7 +338,7 @@ class LogConversion:
 
         def tasks() -> Iterator[LogTask]:
             work, line = self._engine.place(self.folder.paths.work), None if self.header is None else self.header.line
-            for number, share in enumerate(make_tasks(logs(), together=options.single)):
+            for number, share in enumerate(_make_tasks(logs(), together=options.single)):
                 name = f"task-{self.folder.token}-{number:05d}"
                 yield LogTask(name, share, work, line, options, self._allow_truncated)
 
@@ -374,7 +374,7 @@ class LogConversion:
                 self._progress(sum(log.size or 0 for log in task.logs))
             yield _with_headers(result, task)
 
-    def finish(self, more: Mapping[str, Any] | None = None, card: WriteCard = dataset_card) -> None:
+    def finish(self, more: Mapping[str, Any] | None = None, card: _WriteCard = dataset_card) -> None:
         """Put the tasks' files and the table of modules together into the dataset.
 
         Args:
@@ -392,7 +392,7 @@ class LogConversion:
         except OSError as error:
             raise _cannot_write(self.folder, error) from error
 
-    def _finish(self, more: Mapping[str, Any], card: WriteCard) -> None:
+    def _finish(self, more: Mapping[str, Any], card: _WriteCard) -> None:
         paths, header = self.folder.paths, self.header
         if header is None:
             raise AssertionError("a log that was converted has a header")
@@ -573,5 +573,5 @@ def _merge_contexts(work: Path, tasks: Sequence[tuple[Part, ...]], path: Path) -
 
 
 def _int64(column: pa.Array) -> NDArray[np.int64]:
-    """Give a column without nulls as it lies in memory."""
+    """Return a column without nulls as an array, without a copy."""
     return np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)

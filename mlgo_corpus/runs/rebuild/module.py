@@ -53,7 +53,7 @@ class RebuildCompiler:
 
 @dataclass(frozen=True, slots=True)
 class RebuildSettings:
-    """What all rebuilds have in common.
+    """The settings of all rebuilds.
 
     Attributes:
         compilers: those that may be taken, the likelier ones first.
@@ -265,7 +265,7 @@ class _Rebuild:
 
 
 def _facts(which: str, content: Buffer) -> dict[str, Any]:
-    """Give what the table says of an object."""
+    """Return the table's columns about an object."""
     facts: dict[str, Any] = {f"{which}_sha256": sha256(content).hexdigest()}
     with suppress(FormatError):  # the comparison tells more
         facts[f"{which}_text_size"] = measure_object(content).text_size

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from mlgo_corpus.compilers.choose import compiler_identity
 from mlgo_corpus.compilers.find import COMPILER_VARIABLE, built_toolchains
@@ -35,6 +35,7 @@ from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.runs.over import Over
 from mlgo_corpus.runs.rebuild.module import RebuildCompiler, RebuildItem, RebuildJob, RebuildSettings
+from mlgo_corpus.runs.report import Report
 
 _PROBLEMS = 10
 _LOCK = "lock"
@@ -42,8 +43,8 @@ _KEY = "key.json"
 
 
 @dataclass(slots=True)
-class RebuildReport:
-    """What a certificate says.
+class RebuildReport(Report):
+    """The sums over a certificate's rows.
 
     Attributes:
         output: the certificate.
@@ -73,6 +74,7 @@ class RebuildReport:
     problems: tuple[tuple[str, str, str], ...] = ()
     notes: tuple[tuple[str, str, str], ...] = ()
     seconds: float = 0.0
+    _properties: ClassVar = ("bad",)
 
     @property
     def bad(self) -> int:
@@ -99,11 +101,6 @@ class RebuildReport:
             seen = Counter(outcome for _, outcome, _ in self.notes)
             if not seen[row.outcome]:
                 self.notes += (told,)
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {**values, "output": str(self.output), "bad": self.bad}
 
 
 def read_report(path: Path) -> RebuildReport:

@@ -76,7 +76,7 @@ _NOT_OF_PIPELINES = _words(
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSettings:
-    """What all runs of a table have in common.
+    """The settings of all runs of a table.
 
     Attributes:
         cc1: the words of the compiler to put before ``-cc1``.
@@ -257,5 +257,5 @@ def _check_count(what: str, found: int, expected: int) -> None:
 
 
 _MOST_PIPELINES = 64
-# What commands run, of this process.
+# The pipelines of commands that this process has asked for.
 _PIPELINES: dict[tuple[tuple[str, ...], tuple[str, ...], str], str] = {}

@@ -36,7 +36,7 @@ class SizingItem(NamedTuple):
 
 
 class SizedModule(NamedTuple):
-    """What came of one run.
+    """The outcome of one run.
 
     ``part`` is the name of its rows' file in the work folder, of ``part_size`` bytes, None where it has none;
     ``properties`` are the names of LLVM's function properties.
@@ -89,7 +89,7 @@ class SizingJob:
         if made.functions is None or not len(made.functions):
             return SizedModule(_row(made), properties=_property_names(made.functions))
         part = f"run-{item.number:07d}.parquet"
-        _write_part(self.work / part, function_batch(made.module, made.functions, self.columns))
+        _write_part(self.work / part, _function_batch(made.module, made.functions, self.columns))
         return SizedModule(_row(made), part, _property_names(made.functions), os.stat(self.work / part).st_size)
 
     def lost(self, item: SizingItem, lost: Lost) -> SizedModule:
@@ -148,7 +148,7 @@ def _row(made: ModuleSnapshot) -> ModuleSizes:
     )
 
 
-def function_batch(module: str, functions: Functions, columns: Columns) -> pa.RecordBatch:
+def _function_batch(module: str, functions: Functions, columns: Columns) -> pa.RecordBatch:
     """Make rows of a module's functions, without ``split``."""
     import pyarrow as pa
 
@@ -199,5 +199,5 @@ def _context(functions: Functions) -> dict[str, Any]:
 
 
 def explained_size(functions: Functions) -> int:
-    """Give the bytes of all functions that have a size; those that are one count once."""
+    """Return the bytes of all functions that have a size; merged functions count once."""
     return sum(label.size or 0 for label in functions.labels if label.status == LabelStatus.OK)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from mlgo_corpus.files.tables import BatchTable, open_parquet, read_parquet
 from mlgo_corpus.files.text import counted, os_reason
 from mlgo_corpus.runs.datasets.convert import publish_dataset
 from mlgo_corpus.runs.over import Over
+from mlgo_corpus.runs.report import Report
 from mlgo_corpus.runs.sizes.rows import SizedModule, SizingItem, SizingJob
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ _PROBLEMS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class SizesReport:
-    """What was made.
+class SizesReport(Report):
+    """The outcome of making a table of functions.
 
     Attributes:
         output: the table.
@@ -77,20 +78,16 @@ class SizesReport:
     unchanged: bool
     problems: tuple[tuple[str, str, str], ...]
     seconds: float
+    _properties: ClassVar = ("failed",)
 
     @property
     def failed(self) -> int:
         """How many modules are not in the table."""
         return self.modules - self.sized
 
-    def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {**values, "output": str(self.output), "failed": self.failed}
-
 
 class _Totals:
-    """What the rows of modules add up to, counted as they come."""
+    """The sums over the modules' rows, counted as they come."""
 
     def __init__(self) -> None:
         self.modules = 0
@@ -249,7 +246,7 @@ class SizesTable:
         return files
 
     def _batches(self, parts: Iterable[str]) -> Iterator[pa.RecordBatch]:
-        """Give the rows with their sides, in order, some thousands at a time."""
+        """Yield the rows with their sides, in order, some thousands at a time."""
         waiting: list[pa.RecordBatch] = []
         rows = 0
         for part in parts:

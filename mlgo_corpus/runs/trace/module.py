@@ -47,12 +47,12 @@ from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.policy import Policy, checked_policy, make_policy
 
 _GROWTH_LIMIT: Final = "-ml-advisor-size-increase-threshold"
-LOG_NAME: Final = "training.log"
-CHANNEL_NAME: Final = "channel"
+_LOG_NAME: Final = "training.log"
+_CHANNEL_NAME: Final = "channel"
 
 # A compiler that is too slow is to be told from a policy that is: the session notices the former by itself.
 _POLICY_GRACE_S = 0.5
-# Of a log, what compressing saves is more than what it costs from here on.
+# Logs of this size and more are worth compressing.
 _COMPRESS_FROM = 64 << 10
 
 BASELINES_FOLDER: Final = "baselines"
@@ -68,7 +68,7 @@ class CopyNames(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TraceSettings:
-    """What all runs of a trace have in common.
+    """The settings of all runs of a trace.
 
     Attributes:
         cc1: the words of the compiler to put before ``-cc1``.
@@ -119,7 +119,7 @@ class TraceItem(NamedTuple):
 
 
 class TracedModule(NamedTuple):
-    """What came of one run.
+    """The outcome of one run.
 
     ``log`` is the name of its log in the work folder, of ``log_size`` bytes, None where it has none; ``header`` names
     the log's header, see `header_of`.
@@ -133,7 +133,7 @@ class TracedModule(NamedTuple):
 
 
 class _Decided(NamedTuple):
-    """What a compile whose decisions are seen left: how many they are, what it took, and whether there is a log."""
+    """The outcome of a compile whose decisions are seen: their number, its cost, and whether it left a log."""
 
     observations: int
     usage: Usage
@@ -184,8 +184,8 @@ class TraceJob:
             run.keep_copies()
             if not run.has_log:
                 return TracedModule(row, decisions=run.decisions)
-            header = _keep_header(settings.work, HeaderReader().read(str(folder / LOG_NAME)))
-            log = _keep_log(folder / LOG_NAME, settings.work / f"run-{item.number:07d}.log")
+            header = _keep_header(settings.work, HeaderReader().read(str(folder / _LOG_NAME)))
+            log = _keep_log(folder / _LOG_NAME, settings.work / f"run-{item.number:07d}.log")
             return TracedModule(row, log, run.decisions, (settings.work / log).stat().st_size, header)
 
     def lost(self, item: TraceItem, lost: Lost) -> TracedModule:
@@ -235,16 +235,16 @@ def header_of(work: Path, name: str) -> LogHeader:
 
 
 def has_copies(settings: TraceSettings, row: TraceRow) -> bool:
-    """Tell whether what is wanted of a run's files is where copies are kept."""
+    """Return True if the wanted copies of a run's files are there."""
     return all(place.is_file() for place in _copies(settings, row.module, has_log=row.header is not None).values())
 
 
 def _copies(settings: TraceSettings, module: str, *, has_log: bool) -> dict[str, Path]:
-    """Say of which of a run's files copies are wanted, and where. A module's name has been checked: it stays inside."""
+    """Return the places of the wanted copies by the files' names. A module's name was checked: it stays inside."""
     names = settings.copy_names.get(module) or CopyNames(f"{module}{LOG_SUFFIX}", module)
     places = {}
     if settings.keep_logs is not None and has_log:
-        places[LOG_NAME] = settings.keep_logs / names.log
+        places[_LOG_NAME] = settings.keep_logs / names.log
     if settings.keep_objects is not None:
         places[OBJECT_NAME] = settings.keep_objects / names.object
     return places
@@ -282,7 +282,7 @@ def _free(name: str, suffix: str, taken: Container[str]) -> str:
 
 
 def _keep_log(log: Path, place: Path) -> str:
-    """Move a log to its place, compressed if it is large; give its name there."""
+    """Move a log to its place, compressed if it is large; return its name there."""
     if log.stat().st_size < _COMPRESS_FROM:
         log.replace(place)
         return place.name
@@ -425,7 +425,7 @@ class _Run:
         return self._decide_live(options)
 
     def _without_a_limit(self, options: tuple[str, ...]) -> tuple[str, ...]:
-        """Let the default policy decide everything, as the heuristic does.
+        """Return the option that lets the default policy decide everything, as the heuristic does.
 
         MLInlineAdvisor asks no more, and inlines nothing, once a module is twice as large as it was.
         """
@@ -435,10 +435,10 @@ class _Run:
         return (f"{_GROWTH_LIMIT}=1e9",)
 
     def _decide_by_log(self, options: tuple[str, ...]) -> _Decided:
-        extra = for_clang((*self.settings.the_task.log_options(LOG_NAME), *self._without_a_limit(options)))
+        extra = for_clang((*self.settings.the_task.log_options(_LOG_NAME), *self._without_a_limit(options)))
         self._known["argv"] = argv = (*self.settings.cc1, *self.compiles.command(options, *extra))
         usage = self._run(argv)
-        log = self.folder / LOG_NAME
+        log = self.folder / _LOG_NAME
         if not log.is_file():
             raise RunFailure(RunReason.NO_LOG, "the compiler wrote no training log")
         try:
@@ -456,17 +456,17 @@ class _Run:
 
     def _decide_live(self, options: tuple[str, ...]) -> _Decided:
         settings = self.settings
-        extra = for_clang((*settings.the_task.channel_options(CHANNEL_NAME), *self._without_a_limit(options)))
+        extra = for_clang((*settings.the_task.channel_options(_CHANNEL_NAME), *self._without_a_limit(options)))
         self._known["argv"] = argv = (*settings.cc1, *self.compiles.command(options, *extra))
         self.compiles.empty()
         session = InteractiveSession(
             argv,
-            self.folder / CHANNEL_NAME,
+            self.folder / _CHANNEL_NAME,
             **self.compiles.keywords(),
             repair=partial(repair_of, settings.the_task, settings.major),
         )
         words = len(settings.cc1)
-        with (self.folder / LOG_NAME).open("wb", buffering=1 << 18) as log:
+        with (self.folder / _LOG_NAME).open("wb", buffering=1 << 18) as log:
             try:
                 with session:
                     count = self._converse(session, log)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from mlgo_corpus.compilers.choose import INTERACTIVE
 from mlgo_corpus.compilers.probe import Toolchain
@@ -28,6 +28,7 @@ from mlgo_corpus.formats.logs.tasks import INLINING
 from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT
 from mlgo_corpus.runs.datasets.convert import LogConversion
 from mlgo_corpus.runs.over import Over
+from mlgo_corpus.runs.report import Report
 from mlgo_corpus.runs.trace.module import TracedModule, TraceItem, TraceJob, TraceSettings, has_copies, header_of
 
 _SLOWEST = 5
@@ -47,8 +48,8 @@ _NO_SCORE = (
 
 
 @dataclass(frozen=True, slots=True)
-class TraceReport:
-    """What a trace did.
+class TraceReport(Report):
+    """The outcome of a trace.
 
     Attributes:
         output: the dataset, or its URL.
@@ -90,16 +91,12 @@ class TraceReport:
     caveats: tuple[str, ...]
     hints: tuple[str, ...]
     seconds: float
+    _properties: ClassVar = ("failed",)
 
     @property
     def failed(self) -> int:
         """How many modules are not in the dataset."""
         return self.modules - self.traced
-
-    def as_json(self) -> dict[str, Any]:
-        """Give the report as plain values."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {**values, "output": str(self.output), "failed": self.failed}
 
 
 class _NothingTracedError(MlgoCorpusError):
@@ -107,7 +104,7 @@ class _NothingTracedError(MlgoCorpusError):
 
 
 class _Totals:
-    """What the rows of a trace add up to, counted as they come."""
+    """The sums over a trace's rows, counted as they come."""
 
     def __init__(self) -> None:
         self.modules = 0

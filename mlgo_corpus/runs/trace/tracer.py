@@ -34,7 +34,7 @@ from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceItem, TraceJob,
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What came of a module: a row as in ``modules.parquet`` of a dataset, and the training log if it was wanted."""
+    """The outcome for a module: a row as in ``modules.parquet`` of a dataset, and the training log if it was wanted."""
 
     row: TraceRow
     log: bytes | None = None
@@ -180,7 +180,7 @@ def _read(path: Path) -> bytes:
 
 
 def _named(policy: Any) -> tuple[str, Callable[[], Policy] | None]:
-    """Give what a policy is called, and what makes it where that is no name to find it by."""
+    """Return a policy's name, and what makes it where it cannot be found by that name."""
     if isinstance(policy, str):
         return policy, None
     title = getattr(policy, "__qualname__", type(policy).__qualname__)
