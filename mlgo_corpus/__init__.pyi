@@ -8,9 +8,12 @@ from mlgo_corpus.build import build_corpus as build_corpus
 from mlgo_corpus.combine import CombineReport as CombineReport
 from mlgo_corpus.combine import combine_corpora as combine_corpora
 from mlgo_corpus.combine import combine_in_place as combine_in_place
+from mlgo_corpus.compilers.command import CommandEdits as CommandEdits
+from mlgo_corpus.compilers.limits import Limits as Limits
 from mlgo_corpus.compilers.session import InteractiveSession as InteractiveSession
 from mlgo_corpus.corpus.folder import Module as Module
 from mlgo_corpus.corpus.open import Corpus as Corpus
+from mlgo_corpus.corpus.select import ModuleChoice as ModuleChoice
 from mlgo_corpus.dataset.loaded import TrainingLog as TrainingLog
 from mlgo_corpus.dataset.loaded import read_log as read_log
 from mlgo_corpus.dataset.logs import LogWriter as LogWriter
@@ -19,6 +22,7 @@ from mlgo_corpus.dedup import dedup_corpus as dedup_corpus
 from mlgo_corpus.doctor import Diagnosis as Diagnosis
 from mlgo_corpus.doctor import diagnose as diagnose
 from mlgo_corpus.engine.choice import EngineChoice as EngineChoice
+from mlgo_corpus.engine.shared.workers import SharedWorker as SharedWorker
 from mlgo_corpus.engine.shared.workers import SharedWorkers as SharedWorkers
 from mlgo_corpus.errors import MlgoCorpusError as MlgoCorpusError
 from mlgo_corpus.export import ExportReport as ExportReport
@@ -28,7 +32,6 @@ from mlgo_corpus.extract import ExtractReport as ExtractReport
 from mlgo_corpus.extract import extract_corpus as extract_corpus
 from mlgo_corpus.formats.logs.events import LogReader as LogReader
 from mlgo_corpus.formats.logs.tensors import TensorSpec as TensorSpec
-from mlgo_corpus.ir2native import SizesReport as SizesReport
 from mlgo_corpus.ir2native import ir2native_table as ir2native_table
 from mlgo_corpus.logs import LogsReport as LogsReport
 from mlgo_corpus.logs import RestoreReport as RestoreReport
@@ -41,7 +44,9 @@ from mlgo_corpus.pack import pack_corpus as pack_corpus
 from mlgo_corpus.pack import unpack_corpus as unpack_corpus
 from mlgo_corpus.report import ReportSummary as ReportSummary
 from mlgo_corpus.report import report_page as report_page
+from mlgo_corpus.runs.sizes.run import SizesReport as SizesReport
 from mlgo_corpus.runs.trace.run import TraceReport as TraceReport
+from mlgo_corpus.runs.trace.tracer import Traced as Traced
 from mlgo_corpus.runs.trace.tracer import Tracer as Tracer
 from mlgo_corpus.split import SplitReport as SplitReport
 from mlgo_corpus.split import split_corpus as split_corpus
@@ -52,6 +57,7 @@ from mlgo_corpus.toolchain import list_toolchains as list_toolchains
 from mlgo_corpus.trace import trace_corpus as trace_corpus
 from mlgo_corpus.verify import VerifyReport as VerifyReport
 from mlgo_corpus.verify import verify_corpus as verify_corpus
+from mlgo_corpus.vocab import FeatureVocabulary as FeatureVocabulary
 from mlgo_corpus.vocab import VocabularyReport as VocabularyReport
 from mlgo_corpus.vocab import read_vocabulary as read_vocabulary
 from mlgo_corpus.vocab import write_vocabulary as write_vocabulary

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+import typer.main
 
 import mlgo_corpus
+from mlgo_corpus.cli.main import app
+from tests.conftest import ROOT as CHECKOUT
 
 PACKAGE = "mlgo_corpus"
 ROOT = Path(mlgo_corpus.__file__).parent
@@ -185,3 +191,126 @@ def test_what_may_not_be_imported_is_found(module: str, source: str, found: str)
 )
 def test_what_may_be_imported_is_not_reported(module: str, source: str) -> None:
     assert violations(module, source, KNOWN) == []
+
+
+# Circles, folders, names, options
+
+
+@cache
+def graph() -> dict[str, frozenset[str]]:
+    """Return the modules that each module imports, wherever in its file that happens."""
+    found = {}
+    for module, path in MODULES.items():
+        targets = set()
+        for name, taken, _ in iter_imports(ast.parse(path.read_text(encoding="utf-8")), module):
+            top, _, rest = name.partition(".")
+            if top == PACKAGE:
+                named = {".".join(filter(None, (rest, item))) for item in taken} & MODULES.keys()
+                targets |= named or ({rest} & MODULES.keys())
+        found[module] = frozenset(targets - {module})
+    return found
+
+
+def circle(edges: dict[str, frozenset[str]]) -> list[str]:
+    """Return the modules of a circle, or nothing."""
+    done: set[str] = set()
+
+    def visit(module: str, path: list[str]) -> list[str]:
+        if module in path:
+            return path[path.index(module) :]
+        if module in done:
+            return []
+        for target in sorted(edges.get(module, ())):
+            if found := visit(target, [*path, module]):
+                return found
+        done.add(module)
+        return []
+
+    return next(filter(None, (visit(module, []) for module in sorted(edges))), [])
+
+
+def test_imports_make_no_circle() -> None:
+    assert circle(graph()) == []
+    edges = {"a": frozenset({"b"}), "b": frozenset({"c"}), "c": frozenset({"b"})}
+    assert circle(edges) == ["b", "c"]
+
+
+# One file per verb and one per stage: as many as there are.
+VERBS = ("", "cli")
+
+
+def test_a_folder_has_at_most_fifteen_files() -> None:
+    counts = Counter(module.rpartition(".")[0] for module in MODULES if module not in PACKAGES)
+    assert {folder: count for folder, count in counts.items() if count > 15 and folder not in VERBS} == {}
+
+
+def test_no_three_siblings_share_a_stem() -> None:
+    for folder in {module.rpartition(".")[0] for module in MODULES}:
+        names = [module.rpartition(".")[2] for module in MODULES if module.rpartition(".")[0] == folder]
+        stems = Counter(name[:5] for name in names if name not in ("", folder))
+        assert [stem for stem, count in stems.items() if count > 2] == [], folder
+
+
+@cache
+def words() -> dict[str, set[Path]]:
+    """Return the files in which each word is, of the package and of all that uses it."""
+    found = defaultdict(set)
+    folders = ("mlgo_corpus", "tests", "benchmarks", "examples", "docs", "scripts")
+    for path in (path for folder in folders for path in (CHECKOUT / folder).rglob("*")):
+        if path.suffix in (".py", ".pyi", ".md"):
+            for word in set(re.findall(r"\w+", path.read_text(encoding="utf-8"))):
+                found[word].add(path)
+    return found
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_public_name_is_used_elsewhere(module: str) -> None:
+    path = MODULES[module]
+    names: list[str] = []
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.append(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names += [target.id for target in targets if isinstance(target, ast.Name)]
+    assert [name for name in names if not name.startswith("_") and words()[name] == {path}] == []
+
+
+def options() -> set[str]:
+    """Return all options of our command line."""
+    found: set[str] = set()
+    commands = [typer.main.get_command(app)]
+    while commands:
+        command = commands.pop()
+        commands += getattr(command, "commands", {}).values()
+        found.update(name for item in command.params for name in item.opts if name.startswith("--"))
+    return found
+
+
+# Options of other programs that are called as ours are: clang's and LLVM's, and Bazel's.
+OTHERS = {
+    "compilers.confinement": {"--version"},
+    "compilers.devmode.installed": {"--version"},
+    "compilers.devmode.probe": {"--version"},
+    "compilers.probe": {"--version"},
+    "formats.commands.buildfiles": {"--output"},
+    "formats.commands.linkline": {"--output"},
+    "formats.commands.replay": {"--version", "--output"},
+}
+
+
+def test_below_the_command_line_nobody_speaks_of_options() -> None:
+    pattern = re.compile(
+        r"(?<![\w-])(" + "|".join(map(re.escape, sorted(options(), key=len, reverse=True))) + r")(?![\w-])"
+    )
+    found = []
+    for module, path in MODULES.items():
+        if layer(module) == CLI:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+                named = set(pattern.findall(node.value)) - OTHERS.get(module, set())
+                found += [f"{module}:{node.lineno}: {name}" for name in sorted(named)]
+    assert found == []

@@ -28,7 +28,7 @@ class WorkerFigures:
 
 
 @dataclass(slots=True)
-class EngineStatus:
+class _EngineStatus:
     """The state of a cluster.
 
     Attributes:
@@ -60,7 +60,7 @@ class EngineChoice:
     kind: str = LOCAL
     address: str | None = None
     retries: int | None = None
-    status: EngineStatus = field(default_factory=EngineStatus, compare=False)
+    status: _EngineStatus = field(default_factory=_EngineStatus, compare=False)
 
     def __post_init__(self) -> None:
         if self.kind not in _ENGINES:

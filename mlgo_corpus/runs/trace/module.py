@@ -59,7 +59,7 @@ BASELINES_FOLDER: Final = "baselines"
 """Where plain compiles are remembered, in the user's cache."""
 
 
-class CopyNames(NamedTuple):
+class _CopyNames(NamedTuple):
     """The paths of a module's log and object in the folders for copies."""
 
     log: str
@@ -101,7 +101,7 @@ class TraceSettings:
     limits: Limits = field(default_factory=Limits)
     keep_logs: Path | None = None
     keep_objects: Path | None = None
-    copy_names: Mapping[str, CopyNames] = field(default_factory=dict)
+    copy_names: Mapping[str, _CopyNames] = field(default_factory=dict)
     stop: threading.Event | None = None
     make: Callable[[], Policy] | None = None
 
@@ -241,7 +241,7 @@ def has_copies(settings: TraceSettings, row: TraceRow) -> bool:
 
 def _copies(settings: TraceSettings, module: str, *, has_log: bool) -> dict[str, Path]:
     """Return the places of the wanted copies by the files' names. A module's name was checked: it stays inside."""
-    names = settings.copy_names.get(module) or CopyNames(f"{module}{LOG_SUFFIX}", module)
+    names = settings.copy_names.get(module) or _CopyNames(f"{module}{LOG_SUFFIX}", module)
     places = {}
     if settings.keep_logs is not None and has_log:
         places[_LOG_NAME] = settings.keep_logs / names.log
@@ -250,7 +250,7 @@ def _copies(settings: TraceSettings, module: str, *, has_log: bool) -> dict[str,
     return places
 
 
-def clashing_copies(modules: Iterable[str]) -> dict[str, CopyNames]:
+def clashing_copies(modules: Iterable[str]) -> dict[str, _CopyNames]:
     """Name the copies that cannot be called ``MODULE.log`` and ``MODULE``; all others are.
 
     Where that is a folder of another module's copy, ``.log`` or ``.o`` is added until the name is free; likewise to
@@ -271,7 +271,7 @@ def clashing_copies(modules: Iterable[str]) -> dict[str, CopyNames]:
             obj = _free(obj, ".o", taken)
         if (log, obj) != (f"{path}{LOG_SUFFIX}", path):
             taken |= {log, obj}
-            names[paths[path]] = CopyNames(log, obj)
+            names[paths[path]] = _CopyNames(log, obj)
     return names
 
 
