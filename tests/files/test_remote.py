@@ -465,7 +465,7 @@ def test_logs_there_and_back(bucket: str, tmp_path: Path, name: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert [path.read_bytes() for path in (tmp_path / "again").rglob("*") if path.is_file()] == [LOG.read_bytes()]
     assert not list((tmp_path / "cache").glob("mlgo-scratch-*"))
-    with pytest.raises(UsageError, match=r"^s3://bucket/nothing: there is nothing$"):
+    with pytest.raises(UsageError, match=r"^s3://bucket/nothing: no such file or folder$"):
         restore_logs(f"s3://bucket/nothing{bucket}", tmp_path / "more")
 
 

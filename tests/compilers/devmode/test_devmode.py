@@ -492,7 +492,7 @@ def test_another_revision_of_the_same_sources_will_do(apt_machine: Machine, tmp_
 def test_another_version_of_the_sources_will_not_do(apt_machine: Machine, tmp_path: Path) -> None:
     add_source_package(apt_machine, upstream="19.1.8")
     apt_machine.write("no-exact")
-    with pytest.raises(UsageError, match=r"llvm-toolchain-19 1:19\.1\.7-3: there is 19\.1\.8, not 1:19\.1\.7-3; give"):
+    with pytest.raises(UsageError, match=r"llvm-toolchain-19 1:19\.1\.7-3: there is 19\.1\.8, not 1:19\.1\.7-3; name"):
         run_build(tmp_path, None)
 
 
