@@ -111,7 +111,7 @@ def make_functions(
     folder: Path, names: list[str], package: np.ndarray, counts: np.ndarray, random: np.random.Generator
 ) -> None:
     """Write the functions: one in eight is shared in its package, one in 150 is everywhere."""
-    from mlgo_corpus.corpus.folder import Corpus
+    from mlgo_corpus.corpus.open import Corpus
     from mlgo_corpus.corpus.select import corpus_digest
     from mlgo_corpus.runs.functions.run import _RULES
 

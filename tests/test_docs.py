@@ -57,10 +57,10 @@ NOT_RUN: dict[tuple[str, str], str] = {
         "export AWS_ACCESS_KEY_ID=... AWS_SECRET_ACCESS_KEY=...",
     ): "wants a bucket; test_remote.py has one",
     ("docs/cluster.md", "mlgo-corpus trace corpus --output inlining --engine ray --ray-address head:6379"): (
-        "wants a cluster; test_rayengine.py has one"
+        "wants a cluster; engine/test_ray.py has one"
     ),
     ("docs/cluster.md", "from mlgo_corpus import SharedWorkers, Tracer"): (
-        "wants a cluster; test_sharedworkers.py has one"
+        "wants a cluster; shared/test_workers.py has one"
     ),
     (
         "docs/recipes.md",

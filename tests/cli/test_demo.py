@@ -18,7 +18,7 @@ from mlgo_corpus.cli import demo as demo_module
 from mlgo_corpus.cli.demo import shorten_command
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.compilers.find import find_zig
-from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.open import Corpus
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.runs.builds import demo as demobuild
 from mlgo_corpus.runs.builds.demo import COMMANDS_NAME, STATE_NAME, DemoBuild, build_demo_objects

@@ -23,7 +23,8 @@ import pytest
 from mlgo_corpus import combine_corpora, make_corpus
 from mlgo_corpus.corpus import assemble as newcorpus
 from mlgo_corpus.corpus.assemble import NewCorpus, Placing, check_apart, is_whole, new_corpus
-from mlgo_corpus.corpus.folder import Corpus, Module
+from mlgo_corpus.corpus.folder import Module
+from mlgo_corpus.corpus.open import Corpus
 from mlgo_corpus.corpus.scan import scan_module
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files import folder as wholefolder

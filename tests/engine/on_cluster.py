@@ -1,4 +1,4 @@
-"""What `test_sharedworkers.py` runs on clusters of several nodes on this machine: ``on_cluster.py SCENARIO``.
+"""What `shared/test_workers.py` runs on clusters of several nodes on this machine: ``on_cluster.py SCENARIO``.
 
 Each scenario prints one JSON object. Nothing here asserts: the tests do, on what is printed.
 """

@@ -20,7 +20,7 @@ import pytest
 from mlgo_corpus.compilers.devmode import apt, build, compilation, installed, sources
 from mlgo_corpus.compilers.devmode.build import PHASES, DevmodeBuild, build_devmode
 from mlgo_corpus.compilers.devmode.probe import probe_tools
-from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.open import Corpus
 from mlgo_corpus.errors import FormatError, ToolError, UsageError
 from mlgo_corpus.extract import extract_corpus
 from mlgo_corpus.files.lock import locked

@@ -149,7 +149,9 @@ def test_what_cannot_be_pickled_is_told(host: Host) -> None:
 
 
 def test_an_exception_that_cannot_be_made_again_is_told(host: Host) -> None:
-    make = pickle.dumps((exec, ("raise __import__('test_sharedworkers').HardError(1, 2)",), {}))
+    make = pickle.dumps(
+        (exec, ("raise __import__('tests.engine.shared.test_workers', fromlist=['x']).HardError(1, 2)",), {})
+    )
     reply = host.create("a", "x", make, 1.0).result(LIMIT)
     assert (reply.kind, reply.body) == (TOLD, b"the host: HardError: 1 and 2")
 

@@ -16,7 +16,8 @@ import pytest
 
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.limits import Limits
-from mlgo_corpus.corpus.folder import Corpus, Module
+from mlgo_corpus.corpus.folder import Module
+from mlgo_corpus.corpus.open import Corpus
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.dataset.sizes.snapshot import Functions
 from mlgo_corpus.extract import extract_corpus
