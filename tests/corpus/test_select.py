@@ -105,10 +105,8 @@ def test_sample_sizes(corpus: Corpus, sample: str, count: int) -> None:
 def test_samples_that_are_none(corpus: Corpus, sample: str) -> None:
     with pytest.raises(UsageError) as caught:
         select_modules(corpus, sample=sample)
-    assert (
-        str(caught.value)
-        == f"{f'sample {sample}'.strip()}: expected a number of modules, or a fraction such as 0.1 or 10%"
-    )
+    shown = f"sample {sample}".strip()
+    assert str(caught.value) == f"{shown}: expected a number of modules, or a fraction such as 0.1 or 10%"
 
 
 def test_a_sample_is_of_all_sizes_and_of_its_seed(corpus: Corpus) -> None:
