@@ -59,7 +59,7 @@ _LONGEST_OPTION = 200
 
 
 class VerifyReason(StrEnum):
-    """What is wrong, from the worst to the least; the closed vocabulary.
+    """The kinds of problems, from the worst to the least; the closed vocabulary.
 
     Attributes:
         NAME_LEAVES_CORPUS: the manifest's name leads out of the folder, or is no valid file name.

@@ -383,7 +383,7 @@ def test_a_trace_from_a_url_to_a_url(bucket: str, llvm22: Llvm, lua22: Path, tmp
     again = trace_corpus(corpus, dataset, **options, cache=tmp_path / "cache")
     assert (again.unchanged, again.traced, again.output) == (True, 3, "s3://bucket/traces/lua")
     with pytest.raises(
-        UsageError, match=r"^s3://bucket/traces/lua: made in another way: .* was False, is True; --force"
+        UsageError, match=r"^s3://bucket/traces/lua: made in another way: .* was False, is True; `force`"
     ):
         trace_corpus(corpus, dataset, **{**options, "trust_corpus": True}, cache=tmp_path / "cache")
     forced = trace_corpus(corpus, dataset, **{**options, "trust_corpus": True}, force=True, cache=tmp_path / "cache")
@@ -431,7 +431,7 @@ def test_what_force_began_does_not_replace_without_it(
         patch.setattr(publishing, "_upload", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             trace_corpus(lua22, dataset, **options, trust_corpus=True, force=True, cache=tmp_path / "cache")
-    with pytest.raises(UsageError, match=r"^s3://bucket/d: made in another way: .* was False, is True; --force"):
+    with pytest.raises(UsageError, match=r"^s3://bucket/d: made in another way: .* was False, is True; `force`"):
         trace_corpus(lua22, dataset, **options, trust_corpus=True, cache=tmp_path / "cache")
     assert there(bucket) == before
     assert trace_corpus(lua22, dataset, **options, cache=tmp_path / "cache").unchanged

@@ -284,7 +284,7 @@ def test_a_log_that_changes_while_it_is_converted(
     assert back == {path.name: path.read_bytes() for path in paths if path.stem != "b" or reason == "ok"}
     monkeypatch.undo()
     if paths[1].exists():
-        with pytest.raises(UsageError, match="have different headers" if reason == "malformed" else "--force replaces"):
+        with pytest.raises(UsageError, match="have different headers" if reason == "malformed" else "`force` replaces"):
             convert_logs(paths, tmp_path / "d")
 
 
