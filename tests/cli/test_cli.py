@@ -37,7 +37,7 @@ def test_help_names_every_verb_and_imports_nothing_heavy() -> None:
     assert headings[:2] == ["Options", "Get data"]
     assert len(headings) == len(set(headings)) < 10, "each heading once, and no verb without one"
     assert "None" not in headings
-    assert len({len(name) for name in re.findall(r"^  [a-z0-9-]+  +", done.stdout, flags=re.MULTILINE)}) == 1
+    assert len({len(name) for name in re.findall(r"^  [a-z][a-z0-9-]*  +", done.stdout, flags=re.MULTILINE)}) == 1
     code = (
         "import sys\n"
         "from mlgo_corpus.cli.main import app\n"
