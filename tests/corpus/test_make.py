@@ -126,7 +126,7 @@ def test_modules_with_commands_of_their_own(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert done.stderr == (
         "hint: 1 module without a command, and trainers refuse a corpus with such modules: "
-        "--default-args sets one for all\n"
+        "--default-args gives one for all\n"
     )
 
 
