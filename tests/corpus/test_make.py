@@ -128,7 +128,7 @@ def test_modules_with_commands_of_their_own(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert done.stderr == (
         "hint: 1 module without a command, and trainers refuse a corpus with such modules: "
-        "--default-args sets one for all\n"
+        "--default-args gives one for all\n"
     )
 
 
@@ -193,7 +193,7 @@ def test_folders_that_cannot_be_made_a_corpus(tmp_path: Path) -> None:
         ("indexes", ARGS, "no *.bc files in it; mlgo-corpus extract takes a build's objects"),
         ("text", ARGS, "none of 1 files is a module: a.bc: expected bitcode, found other data"),
         ("bare", None, "no module has a command of its own, a .cmd file; `default_args` sets one for all"),
-        ("kept", ARGS, "is a corpus that extract keeps up to date; name another --output"),
+        ("kept", ARGS, "is a corpus that extract keeps up to date; name another `output`"),
     ):
         before = files(tmp_path)
         with pytest.raises(UsageError) as caught:

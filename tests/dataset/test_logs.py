@@ -278,7 +278,7 @@ def test_standard_input_that_is_a_file_begins_where_it_is(tmp_path: Path) -> Non
         (b"", "-: byte 0: the log is empty"),
         (b"junk", "-: byte 0: expected a log's header, found 'junk'"),
         (LARGE.read_bytes()[:-1], "stdin.log: byte 563085: reading an event, expected a newline, found 22 bytes"),
-        (gzip.compress(LARGE.read_bytes())[:-9], "stdin.log: the gzip stream ends early; --allow-truncated keeps"),
+        (gzip.compress(LARGE.read_bytes())[:-9], "stdin.log: the gzip stream ends early; `allow_truncated` keeps"),
     ],
 )
 @pytest.mark.parametrize("name", ["new/d", "new/d.parquet"])
