@@ -27,7 +27,7 @@ from itertools import chain
 from pathlib import Path
 
 from mlgo_corpus.errors import FormatError, UsageError
-from mlgo_corpus.files.names import STATE_FOLDER
+from mlgo_corpus.files.names import IMPORTED_SUFFIX, STATE_FOLDER
 from mlgo_corpus.files.text import escaped
 from mlgo_corpus.formats.commands.buildfiles import (
     HEAD_BYTES,
@@ -71,7 +71,6 @@ class BuildObject:
 _Identity = tuple[int, int]  # device and inode
 _Select = Callable[["os.DirEntry[str]", str, str], BuildObject | None]
 
-_IMPORTED = ".3.import.bc"  # what lld's --save-temps=import appends to an object's name
 _NOT_ENTERED = frozenset((".git", ".hg", ".jj", ".svn", STATE_FOLDER))
 _MAX_NESTING = 16  # deeper than any build nests its parameter files
 # Files that CMake compiles to test the compiler: not part of the project, but built with its flags.
@@ -123,7 +122,7 @@ def iter_thinlto_local(inputs: Sequence[Path], *, exclude: Path | None = None) -
     for path in inputs:
         if not path.is_dir():
             found = "a file" if path.exists() else "none"
-            raise UsageError(f"{path}: expected a folder that holds NAME{_IMPORTED} files, found {found}")
+            raise UsageError(f"{path}: expected a folder that holds NAME{IMPORTED_SUFFIX} files, found {found}")
     walked: set[_Identity] = set()
     return _each_once([_walk(os.fspath(path), os.fspath(path), _imported, exclude, walked) for path in inputs])
 
@@ -404,9 +403,9 @@ def _object(entry: os.DirEntry[str], name: str, directory: str) -> BuildObject |
 
 
 def _imported(entry: os.DirEntry[str], name: str, directory: str) -> BuildObject | None:
-    if not entry.name.endswith(_IMPORTED):
+    if not entry.name.endswith(IMPORTED_SUFFIX):
         return None
-    name = name.removesuffix(_IMPORTED)
+    name = name.removesuffix(IMPORTED_SUFFIX)
     return BuildObject(entry.path, name, directory) if _is_regular(entry) else _irregular(entry, name, directory)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, out, print_json, progress_bar, verb
+from mlgo_corpus.cli.console import err, in_options, out, print_json, progress_bar, verb
 from mlgo_corpus.cli.options import compiler_option
 from mlgo_corpus.files.text import human_bytes
 
@@ -79,7 +79,7 @@ def build(
             progress=progress,
         )
     if json_output:
-        print_json(report.as_json())
+        print_json({**report.as_json(), "hints": list(map(in_options, report.hints))})
     else:
         show_report(report)
     raise typer.Exit(report.exit_code)
@@ -106,7 +106,7 @@ def show_report(report: BuildReport) -> None:
     if report.extract is not None:
         show_extraction(report.extract)
     for hint in report.hints:
-        err().print("hint:", hint, markup=False)
+        err().print("hint:", in_options(hint), markup=False)
 
 
 def _count(number: int, noun: str) -> str:

@@ -31,6 +31,7 @@ from mlgo_corpus.cli.options import (
     TrustCorpus,
     compiler_option,
     engine_choice,
+    filled,
     jobs_option,
     memory_limit_option,
     module_filter_option,
@@ -113,6 +114,9 @@ def ir2native(
     For supervised models of native size, such as LLVM's IR2Native. Each module's own command decides the pipeline; one
     run yields both the features and the object with the sizes. Requires opt besides clang.
     """
+    from mlgo_corpus.compilers.command import CommandEdits
+    from mlgo_corpus.compilers.limits import Limits
+    from mlgo_corpus.corpus.select import ModuleChoice
     from mlgo_corpus.corpus.split.sides import parse_fractions
     from mlgo_corpus.dataset.sizes.table import Columns, describe_columns
     from mlgo_corpus.ir2native import ir2native_table
@@ -128,6 +132,8 @@ def ir2native(
         return
     if corpus is None or output is None:
         raise UsageError("expected CORPUS and --output TABLE, or --describe")
+    limits = filled(Limits, locals(), memory_limit=parse_size(memory_limit), retries=0)
+    choice = filled(ModuleChoice, locals())
     chosen = engine_choice(engine, ray_address, retries)
     with stdout_is_ours(), progress_bar("compiling") as bar:
         progress = with_workers(bar, chosen)
@@ -141,15 +147,9 @@ def ir2native(
             fractions=parse_fractions(fractions),
             seed=seed,
             compiler=compiler,
-            add_flags=tuple(add_flag or ()),
-            delete_flags=tuple(delete_flag or ()),
-            replace_flags=tuple(replace_flag or ()),
-            trust_corpus=trust_corpus,
-            timeout=timeout,
-            memory_limit=parse_size(memory_limit),
-            sample=sample,
-            module_filter=module_filter,
-            modules_file=modules_file,
+            edits=CommandEdits.of(add_flag or (), delete_flag or (), replace_flag or (), trusted=trust_corpus),
+            limits=limits,
+            choice=choice,
             jobs=jobs,
             force=force,
             engine=chosen,

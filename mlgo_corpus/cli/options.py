@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections.abc import Mapping
+from dataclasses import fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import typer
 
@@ -176,3 +178,18 @@ def worker_figures(engine: EngineChoice) -> dict[str, Any]:
             {"host": one.host, "pid": one.pid, "items": one.items, "seconds": round(one.seconds, 3)} for one in figures
         ]
     }
+
+
+_Filled = TypeVar("Filled")
+
+
+def filled(kind: type[_Filled], given: Mapping[str, Any], **values: Any) -> _Filled:
+    """Make a value object of a verb's arguments that have the names of its fields.
+
+    Args:
+        kind: a dataclass, such as `mlgo_corpus.compilers.limits.Limits`: a field that it gets needs only an option.
+        given: the verb's ``locals()``.
+        values: fields that are made of arguments of another type.
+    """
+    names = {item.name for item in fields(cast(Any, kind))}
+    return kind(**{**{name: value for name, value in given.items() if name in names}, **values})

@@ -31,6 +31,7 @@ from mlgo_corpus.cli.options import (
     TrustCorpus,
     compiler_option,
     engine_choice,
+    filled,
     jobs_option,
     memory_limit_option,
     module_filter_option,
@@ -142,11 +143,16 @@ def trace(
     clang, see 'toolchain build') or made by a policy (in a live session with any clang since LLVM 17). After an
     interruption, the same command continues where it stopped.
     """
+    from mlgo_corpus.compilers.command import CommandEdits
+    from mlgo_corpus.compilers.limits import Limits
+    from mlgo_corpus.corpus.select import ModuleChoice
     from mlgo_corpus.policies.policy import import_from_here
     from mlgo_corpus.trace import trace_corpus
 
     if verify_default and policy != "default":
         raise UsageError(f"--verify-default: requires --policy default, found {policy}")
+    limits = filled(Limits, locals(), memory_limit=parse_size(memory_limit), retries=retries or 0)
+    choice = filled(ModuleChoice, locals())
     chosen = engine_choice(engine, ray_address, retries)
     import_from_here()
     with stdout_is_ours(), progress_bar("tracing") as bar:
@@ -159,16 +165,9 @@ def trace(
             policy=policy,
             compiler=compiler,
             seed=seed,
-            add_flags=tuple(add_flag or ()),
-            delete_flags=tuple(delete_flag or ()),
-            replace_flags=tuple(replace_flag or ()),
-            trust_corpus=trust_corpus,
-            timeout=timeout,
-            memory_limit=parse_size(memory_limit),
-            retries=retries or 0,
-            sample=sample,
-            module_filter=module_filter,
-            modules_file=modules_file,
+            edits=CommandEdits.of(add_flag or (), delete_flag or (), replace_flag or (), trusted=trust_corpus),
+            limits=limits,
+            choice=choice,
             keep_logs=keep_logs,
             keep_objects=keep_objects,
             jobs=jobs,
@@ -183,6 +182,7 @@ def trace(
         print_json(
             {
                 **report.as_json(),
+                "hints": list(map(in_options, report.hints)),
                 **worker_figures(chosen),
                 "exit_code": EXIT_FAILED if report.failed or unfaithful else 0,
             }
@@ -234,7 +234,7 @@ def show_report(report: TraceReport) -> None:
     for caveat in report.caveats:
         err().print(f"note: {caveat}", markup=False)
     for hint in report.hints:
-        err().print(f"hint: {printable(hint)}", markup=False)
+        err().print(f"hint: {printable(in_options(hint))}", markup=False)
     console.print(f"DuckDB: {example_query(report)}", markup=False)
 
 

@@ -8,7 +8,7 @@ column              meaning
 ``function``        the function's name in the module
 ``linkage``         LLVM's word: ``external``, ``internal``, ``linkonce_odr``, …
 ``instructions``    instructions in its body, without those of debug information
-``body_hash``       64 bits that equal bodies share whatever things are called, see `formats.functionhash`
+``body_hash``       64 bits that equal bodies share whatever things are called, see `formats.bitcode.functions`
 ==================  =========================================================================================
 """
 

@@ -139,3 +139,4 @@ def checked_name(name: str) -> str:
 
 
 IMPORTED_SUFFIX = ".3.import.bc"
+"""What lld's --save-temps=import appends to an object's name."""
