@@ -165,7 +165,7 @@ def trace_corpus(
             trace.run()
     finally:
         folder.close()
-    hints = tuple(edits.without_effect(opened[name] for name in names))
+    hints = tuple(edits.without_effect(opened.modules(names)))
     return trace.report(hints, time.perf_counter() - started)
 
 

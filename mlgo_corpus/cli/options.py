@@ -180,7 +180,7 @@ def worker_figures(engine: EngineChoice) -> dict[str, Any]:
     }
 
 
-_Filled = TypeVar("Filled")
+_Filled = TypeVar("_Filled")
 
 
 def filled(kind: type[_Filled], given: Mapping[str, Any], **values: Any) -> _Filled:

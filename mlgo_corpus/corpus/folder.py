@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -220,6 +220,10 @@ class Corpus:
         if name not in self._known:
             raise KeyError(name)
         return self._module(name)
+
+    def modules(self, names: Iterable[str]) -> Iterator[Module]:
+        """Yield modules by names that are the corpus's, without looking whether they are."""
+        return map(self._module, names)
 
     def __repr__(self) -> str:
         return f"Corpus({self.location!r}, modules={len(self.names)})"

@@ -95,6 +95,9 @@ TRACE_REASONS = _and(
 SIZES_REASONS = _and(RunReason.NO_PIPELINE, RunReason.NO_SNAPSHOT, RunReason.UNREADABLE_IR)
 """The reasons in ``modules.parquet`` of a table of functions."""
 
+REASONS = {"trace": TRACE_REASONS, "ir2native": SIZES_REASONS, "rebuild": _and(RunReason.WRONG_HASH)}
+"""The reasons that each stage has in its table."""
+
 
 def run_status(reason: RunReason) -> str:
     """Return the status that goes with a reason: ``ok`` or ``failed``."""

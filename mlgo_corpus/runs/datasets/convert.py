@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -90,8 +91,11 @@ def _make_tasks(logs: Iterable[LogFile], *, together: bool) -> Iterator[tuple[Lo
         yield tuple(share)
 
 
-def convert_task(task: LogTask, progress: Callable[[int], None] | None = None) -> TaskResult:
-    """Convert a task's logs into files in the work folder; ``progress`` is told how many bytes were read.
+def convert_task(task: LogTask, progress: Callable[[int], None] | None = None) -> None:
+    """Convert a task's logs into files in the work folder, its `TaskResult` too.
+
+    The result is read from there when it is due, so that the results of tasks that were faster wait on disk.
+    ``progress`` is told how many bytes were read.
 
     Raises:
         FormatError: the task's only log is a pipe, which is no log.
@@ -101,7 +105,8 @@ def convert_task(task: LogTask, progress: Callable[[int], None] | None = None) -
         with open_log(task.logs[0].path) as source:
             counted = _CountedSource(source, progress)
             reader = BlockReader(counted)
-            return _convert(task, reader.header, lambda log, writer: _read(log, reader, counted, writer, task))
+            _convert(task, reader.header, lambda log, writer: _read(log, reader, counted, writer, task))
+        return
 
     header = parse_header(task.header)
     excluded: dict[str, LogRow] = {}
@@ -111,7 +116,8 @@ def convert_task(task: LogTask, progress: Callable[[int], None] | None = None) -
 
     while True:
         try:
-            return _convert(task, header, convert_log)
+            _convert(task, header, convert_log)
+            return
         except _StartOver as again:
             excluded[again.log.source] = again.row
 
@@ -130,9 +136,7 @@ class _StartOver(Exception):  # noqa: N818 - it is no error
         self.row = row
 
 
-def _convert(
-    task: LogTask, header: LogHeader, convert_log: Callable[[LogFile, ObservationsWriter], LogRow]
-) -> TaskResult:
+def _convert(task: LogTask, header: LogHeader, convert_log: Callable[[LogFile, ObservationsWriter], LogRow]) -> None:
     writer = ObservationsWriter(task.work, f"{task.name}-", header, _schema(header), task.options)
     try:
         rows = tuple(convert_log(log, writer) for log in task.logs)
@@ -141,7 +145,6 @@ def _convert(
         writer.abandon()
         raise
     keep_result(task.work, task.name, result)
-    return result
 
 
 def _convert_log(
@@ -349,9 +352,9 @@ class LogConversion:
 
         missing = (task for task in tasks() if not is_done(task))
         first = list(islice(missing, 2))
-        made: Iterator[TaskResult | Lost]
+        made: Iterator[None | Lost]
         if len(first) == 1:
-            made = iter([convert_task(first[0], self._progress)])
+            made = map(partial(convert_task, progress=self._progress), first)
         else:
             made = parallel_map(
                 convert_task,
@@ -363,13 +366,14 @@ class LogConversion:
                 needs=(self._engine.place(self.folder.paths.work), *_folders(first)),
             )
         for task in tasks():
-            result = _result_there(self.folder, task) if is_done(task) else None
+            outcome = None if is_done(task) else next(made)
+            if isinstance(outcome, Lost):
+                lost = (_failed(log, LogReason.WORKER_DIED, outcome.detail) for log in task.logs)
+                result: TaskResult | None = TaskResult((), tuple(lost))
+            else:
+                result = _result_there(self.folder, task)
             if result is None:
-                outcome = next(made)
-                if isinstance(outcome, Lost):
-                    lost = (_failed(log, LogReason.WORKER_DIED, outcome.detail) for log in task.logs)
-                    outcome = TaskResult((), tuple(lost))
-                result = outcome
+                raise MlgoCorpusError(f"{self.folder.paths.work}: the result of {task.name} is gone; run it again")
             if len(first) != 1 or is_done(task):
                 self._progress(sum(log.size or 0 for log in task.logs))
             yield _with_headers(result, task)

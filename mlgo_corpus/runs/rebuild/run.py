@@ -245,9 +245,8 @@ def _clear(path: Path) -> None:
 
 def _items(corpus: Corpus, names: Sequence[str]) -> Iterator[RebuildItem]:
     lookup = ModuleLookup(corpus)
-    for number, name in enumerate(names):
+    for number, (name, module) in enumerate(zip(names, corpus.modules(names), strict=True)):
         row = lookup.find(name)
-        module = corpus[name]
         if row is None:  # upstream's tools name a module after its object
             yield RebuildItem(number, module, name, None, None)
         else:

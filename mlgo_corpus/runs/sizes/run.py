@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -165,7 +166,7 @@ class SizesTable:
             self.totals.see(row)
 
     def _items(self) -> Iterator[SizingItem]:
-        return (SizingItem(number, self.corpus[name]) for number, name in enumerate(self.names))
+        return starmap(SizingItem, enumerate(self.corpus.modules(self.names)))
 
     def _see(self, outcome: SizedModule) -> None:
         totals = self.totals

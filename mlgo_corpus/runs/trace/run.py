@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -193,7 +194,7 @@ class Trace:
             self.totals.see(row, self.settings)
 
     def _items(self) -> Iterator[TraceItem]:
-        return (TraceItem(number, self.corpus[name]) for number, name in enumerate(self.names))
+        return starmap(TraceItem, enumerate(self.corpus.modules(self.names)))
 
     def _trace(self) -> LogHeader | None:
         """Run the modules; return the header that most of the logs have, None without logs."""
