@@ -352,7 +352,7 @@ class LogConversion:
 
         missing = (task for task in tasks() if not is_done(task))
         first = list(islice(missing, 2))
-        made: Iterator[None | Lost]
+        made: Iterator[Lost | None]
         if len(first) == 1:
             made = map(partial(convert_task, progress=self._progress), first)
         else:
