@@ -93,7 +93,7 @@ def test_the_new_corpus_has_the_others_and_rows_of_all(corpus: Path, tmp_path: P
     assert report.kept == 2
     assert {path: path.read_bytes() for path in before} == before
     assert dedup_corpus(corpus, tmp_path / "out", near=0.95).unchanged
-    with pytest.raises(UsageError, match="--force replaces it"):
+    with pytest.raises(UsageError, match="`force` replaces it"):
         dedup_corpus(corpus, tmp_path / "out", near=0.5)
 
 

@@ -441,7 +441,7 @@ def test_a_policy_that_was_edited_is_another(trace22: Trace, policies: str, tmp_
     trace22(policy=policy, module_filter=ONE)
     assert trace22(policy=policy, module_filter=ONE).unchanged
     Path(f"{policies}.py").write_text(POLICIES.replace("< 4", "< 5"))
-    with pytest.raises(UsageError, match=r"made in another way: policy code was [0-9a-f]{8}, is [0-9a-f]{8}; --force"):
+    with pytest.raises(UsageError, match=r"made in another way: policy code was [0-9a-f]{8}, is [0-9a-f]{8}; `force`"):
         trace22(policy=policy, module_filter=ONE)
 
 
