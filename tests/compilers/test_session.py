@@ -29,8 +29,6 @@ FAKE = ROOT / "tests" / "fake_compiler.py"
 
 pytestmark = pytest.mark.whole
 
-FAKE = Path(__file__).parent / "fake_compiler.py"
-
 
 def fake(folder: Path, mode: str, argument: object = "") -> tuple[str, ...]:
     return (sys.executable, "-I", "-S", str(FAKE), str(folder / "ch"), str(folder / "pid"), mode, str(argument))

@@ -38,7 +38,6 @@ FAKE = ROOT / "tests" / "fake_clang.py"
 
 pytestmark = pytest.mark.whole
 
-FAKE = Path(__file__).parent / "fake_clang.py"
 COMMAND = b"-cc1\0-emit-obj\0-O2"
 NOT_KEPT = "error: (the message quotes a file of this machine and is not kept; `trust_corpus` keeps it)"
 # Of what a live session begins with, so many bytes: half of the first observation is missing.
