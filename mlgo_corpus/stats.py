@@ -143,10 +143,6 @@ def corpus_stats(corpus: Path | str, *, by: str | None = None, depth: int = 1) -
     )
 
 
-def _most_first(counted: tuple[tuple[str, str], int]) -> tuple[int, tuple[str, str]]:
-    return -counted[1], counted[0]
-
-
 class _Tally:
     """Accumulates a corpus's rows: keeps some tens of bytes for each module, and no text."""
 

@@ -197,10 +197,11 @@ def _described(text: str, note: str) -> str:
 
 def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
     """Wrap a command so that errors become one line and an exit code; this is the only place that maps them."""
+    _verbs.append(command)
 
     @functools.wraps(command)
     def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
-        _running.append(command)
+        _running[:] = [command]
         try:
             try:
                 with signals_as_interrupts():
@@ -234,13 +235,16 @@ def in_options(said: MlgoCorpusError | str) -> str:
 
     The library names a parameter by its Python name, in backticks: ``a dataset is there; `force` replaces it``.
     """
-    options = _options_of(_running[-1]) if _running else {}
+    options: dict[str, str] = {}
+    for command in (*_verbs, *_running):  # a verb may show what another would say; the running one's names win
+        options |= _options_of(command)
     if isinstance(said, UsageError) and said.option is not None:
         said = said.shown(options.get(said.option) or f"--{said.option.replace('_', '-')}")
     return re.sub(r"`([a-z][a-z0-9_]*)`", lambda match: options.get(match[1], match[0]), str(said))
 
 
-# The running verb is the last one.
+# All verbs, and the one that runs.
+_verbs: list[Callable[..., None]] = []
 _running: list[Callable[..., None]] = []
 
 

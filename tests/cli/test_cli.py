@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import platform
 import re
 import subprocess
@@ -13,6 +14,9 @@ from pathlib import Path
 import pytest
 
 from mlgo_corpus import __version__
+from mlgo_corpus.cli import console
+from mlgo_corpus.cli.main import app
+from mlgo_corpus.errors import UsageError
 from tests.conftest import PACKAGE_ROOT, unpack
 from tests.forked import run_cli, server_for
 
@@ -177,3 +181,15 @@ def test_a_reader_that_has_enough(lua: Path, tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "{\n"
     assert done.stderr == ""
+
+
+def test_parameters_are_shown_as_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert app.registered_commands  # which makes all verbs known
+    monkeypatch.setattr(console, "_running", [])
+    error = UsageError("expected at least 1, or `force` and `add_flags`, not `unknown`", option="jobs", value=0)
+    assert str(error) == "jobs 0: expected at least 1, or `force` and `add_flags`, not `unknown`"
+    assert console.in_options(error) == "--jobs 0: expected at least 1, or --force and --add-flag, not `unknown`"
+    assert console.in_options("a longer `timeout`") == "a longer --timeout"
+    assert console.in_options(UsageError("`no`", option="what_ever")) == "--what-ever: `no`"
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.message, again.option, again.value, str(again)) == (error.message, "jobs", "0", str(error))
