@@ -11,6 +11,7 @@ from mlgo_corpus.combine import combine_in_place as combine_in_place
 from mlgo_corpus.compilers.command import CommandEdits as CommandEdits
 from mlgo_corpus.compilers.limits import Limits as Limits
 from mlgo_corpus.compilers.session import InteractiveSession as InteractiveSession
+from mlgo_corpus.compilers.session import temporary_channel as temporary_channel
 from mlgo_corpus.corpus.folder import Module as Module
 from mlgo_corpus.corpus.open import Corpus as Corpus
 from mlgo_corpus.corpus.select import ModuleChoice as ModuleChoice
