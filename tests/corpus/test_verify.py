@@ -294,12 +294,12 @@ def test_a_choice_of_modules(corpus: Path, tmp_path: Path) -> None:
 def test_bad_requests(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="not a corpus"):
         verify_corpus(tmp_path)
-    with pytest.raises(UsageError, match="--jobs 0: expected at least 1"):
+    with pytest.raises(UsageError, match="jobs 0: expected at least 1"):
         verify_corpus(corpus, jobs=0)
     output = tmp_path / "rows.parquet"
     verify_corpus(corpus, output=output, jobs=1)
     before = sha256(output.read_bytes()).hexdigest()
-    with pytest.raises(UsageError, match=r"rows\.parquet: is there already; --force replaces it"):
+    with pytest.raises(UsageError, match=r"rows\.parquet: is there already; `force` replaces it"):
         verify_corpus(corpus, output=output, jobs=1)
     assert sha256(output.read_bytes()).hexdigest() == before
     with pytest.raises(UsageError, match="found a folder"):

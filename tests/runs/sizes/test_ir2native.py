@@ -45,6 +45,7 @@ from mlgo_corpus.ir2native import SizesReport, ir2native_table
 from mlgo_corpus.logs import convert_logs
 from mlgo_corpus.runs import over
 from mlgo_corpus.runs.sizes import rows as sizing
+from mlgo_corpus.runs.sizes import run as sizes_run
 from mlgo_corpus.runs.sizes.rows import SizedModule, SizingItem, SizingJob
 from tests.conftest import DATA, EMBED, PACKAGE_ROOT, Llvm, run_checked, unpack
 from tests.forked import run_cli
@@ -332,8 +333,8 @@ def test_any_number_of_jobs_gives_the_same(make: Make, tmp_path: Path, monkeypat
     make("one", jobs=1)
     make("three", jobs=3)
     assert stable(tmp_path / "one") == stable(tmp_path / "three")
-    monkeypatch.setattr(ir2native, "_ROWS_PER_GROUP", 1)
-    monkeypatch.setattr(ir2native, "_ROWS_PER_FILE", 2)
+    monkeypatch.setattr(sizes_run, "_ROWS_PER_GROUP", 1)
+    monkeypatch.setattr(sizes_run, "_ROWS_PER_FILE", 2)
     report = make("parts")
     assert len(list((tmp_path / "parts/functions").iterdir())) == 3
     assert read(tmp_path / "parts").to_pylist() == read(tmp_path / "one").to_pylist()
@@ -444,7 +445,7 @@ def test_tables_of_other_kinds_are_not_mixed(make: Make, tmp_path: Path) -> None
     before = files(tmp_path / "logs")
     for force in (False, True):
         with pytest.raises(
-            UsageError, match=r"/logs: made from training logs(: other tables|, not by ir2native; name)"
+            UsageError, match=r"/logs: made from training logs(, and has other tables|, not by ir2native; name)"
         ):
             make("logs", force=force)
     assert files(tmp_path / "logs") == before
@@ -651,15 +652,15 @@ def test_the_optimiser_that_suits(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"features": ""}, "--features : expected all, or some of llvm, ir2native, context"),
-        ({"features": "llvm,size"}, "--features size: expected all, or some of"),
+        ({"features": ""}, "features : expected all, or some of llvm, ir2native, context"),
+        ({"features": "llvm,size"}, "features size: expected all, or some of"),
         ({"features": "llvm", "vector": True}, "`vector` requires ir2native in `features`"),
-        ({"snapshot": "later"}, "--snapshot later: expected one of"),
+        ({"snapshot": "later"}, "snapshot later: expected one of"),
         ({"fractions": (0.5, 0.5)}, "fractions 0.5,0.5: expected three numbers"),
         ({"fractions": (0.5, 0.5, float("nan"))}, "fractions 0.5,0.5,nan: expected three numbers"),
-        ({"timeout": 0}, "--timeout 0: expected seconds"),
-        ({"timeout": float("nan")}, "--timeout nan: expected seconds"),
-        ({"jobs": 0}, "--jobs 0: expected at least 1"),
+        ({"timeout": 0}, "timeout 0: expected seconds"),
+        ({"timeout": float("nan")}, "timeout nan: expected seconds"),
+        ({"jobs": 0}, "jobs 0: expected at least 1"),
         ({"replace_flags": ("nothing",)}, "nothing"),
         ({"module_filter": "no such"}, "no module is left"),
     ],
@@ -727,7 +728,7 @@ def test_the_command_line(small: Path, llvm22: Llvm, tmp_path: Path) -> None:
         (("corpus", "-o", "t", "--features", "x"), "--features x: expected all, or some of"),
         (("corpus", "-o", "t", "--fractions", "1,1,1"), "--fractions 1,1,1: expected three numbers"),
         (("corpus", "-o", "t", "--snapshot", "x"), "Invalid value for '--snapshot'"),
-        (("corpus", "-o", "t", "--timeout", "0"), "--timeout 0: expected seconds, more than 0"),
+        (("corpus", "-o", "t", "timeout", "0"), "timeout 0: expected seconds, more than 0"),
         (("corpus", "-o", "t", "--memory-limit", "x"), "--memory-limit x"),
     ],
 )
