@@ -156,7 +156,7 @@ def verify_corpus(
     if rebuild:
         if output is None:
             if opened.packed:
-                raise UsageError(f"{opened.location}: is packed, and stays as it is; name a file.parquet as `output`")
+                raise UsageError(f"{opened.location}: is packed, and stays as it is; name another file with `output`")
             output = opened.path / CERTIFICATE_NAME
         _check_output(output, opened, force=force)
         settings = RebuildSettings(

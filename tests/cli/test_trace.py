@@ -19,6 +19,7 @@ from mlgo_corpus.cli.main import app
 from mlgo_corpus.compilers.probe import probe_compiler
 from tests.conftest import PACKAGE_ROOT, Llvm, unpack
 from tests.forked import run_cli
+from tests.runs.journals import kept
 from tests.runs.trace.test_bad_input import FAKE, cache_of, make_corpus, module, plain, traced
 
 pytestmark = pytest.mark.whole
@@ -266,7 +267,7 @@ def test_ctrl_c_is_one_line_and_the_same_command_goes_on(terminal: Terminal) -> 
         argv, cwd=terminal.folder, env=terminal.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + 30
-    while not list(terminal.folder.glob("d/.mlgo-corpus/run-*.json")) and time.monotonic() < deadline:
+    while not kept(terminal.folder / "d/.mlgo-corpus") and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)

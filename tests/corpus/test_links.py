@@ -95,7 +95,7 @@ def test_a_manifest_or_a_table_from_outside_is_refused(tmp_path: Path, name: str
         (made / name).rename(tmp_path / "outside")
     (made / name).symlink_to("../outside")
     for verb in (corpus_stats, lambda folder: pack_corpus(folder, tmp_path / "packed")):
-        with pytest.raises(CorpusError, match=rf"^{made / name}: {OUT}, and is not followed; a copy in its place is"):
+        with pytest.raises(CorpusError, match=rf"^{made / name}: {OUT}, and is not followed; replace it by a copy"):
             verb(made)
 
 

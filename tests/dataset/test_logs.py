@@ -240,10 +240,11 @@ def standard_input(data: bytes) -> Iterator[None]:
     writer.join()
 
 
-def in_bash(script: str, **options: Any) -> subprocess.CompletedProcess[bytes]:
-    """Run a script in which ``convert`` is ``mlgo-corpus logs-to-parquet``."""
+def in_bash(script: str, *, forked: bool = True, **options: Any) -> subprocess.CompletedProcess[bytes]:
+    """Run a script in which ``convert`` is ``mlgo-corpus logs-to-parquet``; a fork has only the usual streams."""
     env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
-    function = f"""convert() {{ {shlex.join(shell_words(env))} logs-to-parquet "$@"; }}; """
+    words = shell_words(env) if forked else [sys.executable, "-m", "mlgo_corpus.cli.main"]
+    function = f"""convert() {{ {shlex.join(words)} logs-to-parquet "$@"; }}; """
     argv = ["bash", "-c", function + script]
     return subprocess.run(argv, env=env, capture_output=True, timeout=60, check=False, **options)
 
@@ -317,7 +318,7 @@ def test_a_named_pipe(tmp_path: Path) -> None:
 
 
 def test_process_substitution(tmp_path: Path) -> None:
-    done = in_bash(f"convert <(gzip -c '{LARGE}') -o '{tmp_path}/d.parquet'")
+    done = in_bash(f"convert <(gzip -c '{LARGE}') -o '{tmp_path}/d.parquet'", forked=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert list(restored(tmp_path / "d.parquet", tmp_path / "back").values()) == [LARGE.read_bytes()]
 

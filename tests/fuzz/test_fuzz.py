@@ -70,8 +70,8 @@ def test_whatever_goes_wrong_is_a_finding(
     breaks: int, told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken.py").write_text(BROKEN)
-    monkeypatch.setattr("fuzz.__path__", [*sys.modules["fuzz"].__path__, str(tmp_path)])
-    monkeypatch.setattr("fuzz.driver.SECONDS_PER_INPUT", 1.0)
+    monkeypatch.setattr("tests.fuzz.__path__", [*sys.modules["tests.fuzz"].__path__, str(tmp_path)])
+    monkeypatch.setattr("tests.fuzz.driver.SECONDS_PER_INPUT", 1.0)
     monkeypatch.setenv("FUZZ_BREAKS", str(breaks))
     work = tmp_path / "work"
     outcome = fuzz("broken", 7, work, range(3, 5))

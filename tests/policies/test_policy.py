@@ -100,7 +100,7 @@ def test_random_is_the_modules_and_the_seeds(task: Task) -> None:
     ("text", "task", "message"),
     [
         ("first", INLINING, "not a policy for inlining: expected one of default, never, always, random:P, module:attr"),
-        ("", INLINING, "policy: not a policy for inlining"),
+        ("", INLINING, "policy : not a policy for inlining"),
         ("never", EVICTION, "not a policy for regalloc-eviction: expected one of first, random, module:attribute"),
         ("random:0.5", EVICTION, "not a policy for regalloc-eviction: expected one of first, random, module:attribute"),
         ("default", PRIORITY, "the compiler does not send its heuristic's decision; expected one of first, random"),

@@ -292,9 +292,9 @@ def test_a_packed_corpus_stays_as_it_is(pair: Pair, tmp_path: Path) -> None:
         "or divide the corpus before it is packed"
     )
     assert refused(lambda: split_corpus(packed)) == message
-    message = f"{packed}: is packed, and stays as it is; name an --output FILE.parquet"
+    message = f"{packed}: is packed, and stays as it is; name another file with `output`"
     assert refused(lambda: verify_corpus(packed, rebuild=True, compiler="true")) == message
-    message = f"--output {packed}/x.parquet: is in {packed}, which is packed and stays as it is; name another place"
+    message = f"output {packed}/x.parquet: is in {packed}, which is packed and stays as it is; name another place"
     assert refused(lambda: verify_corpus(packed, output=packed / "x.parquet")) == message
     assert refused(lambda: combine_corpora([packed], packed / "x")).startswith(f"output {packed}/x: overlaps")
     for verb in (

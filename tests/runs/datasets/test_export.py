@@ -458,7 +458,7 @@ def test_manifests_that_are_none(datasets: dict[str, Path], tmp_path: Path, cont
 
 def test_nothing_is_replaced_silently(datasets: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "t").write_text("mine")
-    with pytest.raises(UsageError, match=r"t: is there already; --force replaces it"):
+    with pytest.raises(UsageError, match=r"t: is there already; `force` replaces it"):
         export_tfrecord(datasets["inlining"], tmp_path / "t", reward="zero")
     assert (tmp_path / "t").read_text() == "mine"
     export_tfrecord(datasets["inlining"], tmp_path / "t", reward="zero", force=True)
@@ -499,7 +499,7 @@ def test_no_folder_of_others_is_replaced(datasets: dict[str, Path], tmp_path: Pa
     assert (tmp_path / "s/precious").read_text() == "mine"
     (tmp_path / "s/precious").unlink()
     export_tfrecord(datasets["inlining"], tmp_path / "s", reward="zero", shards=2)
-    with pytest.raises(UsageError, match=r"s: is there already; --force replaces it"):
+    with pytest.raises(UsageError, match=r"s: is there already; `force` replaces it"):
         export_tfrecord(datasets["inlining"], tmp_path / "s", reward="zero", shards=1)
     export_tfrecord(datasets["inlining"], tmp_path / "s", reward="zero", shards=1, force=True)
     assert sorted(path.name for path in (tmp_path / "s").iterdir()) == ["export.json", "traces-00000-of-00001.tfrecord"]

@@ -255,7 +255,7 @@ def test_what_was_done_is_not_done_again(
     logs: list[Path], expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "out/d"
-    assert dying_at(logconversion, "_finish", 1, lambda: convert_logs(logs, output)) == -signal.SIGKILL
+    assert dying_at(logconversion.LogConversion, "_finish", 1, lambda: convert_logs(logs, output)) == -signal.SIGKILL
     results = sorted(output.glob(".mlgo-corpus/task-*.json"))
     assert len(results) > 15
     results[3].unlink()
@@ -283,7 +283,10 @@ def test_what_was_done_for_others_is_not_used(
     logs: list[Path], expected: dict[str, bytes], tmp_path: Path, change: str
 ) -> None:
     options: dict[str, Any] = {"compression": "snappy"} if change == "options" else {}
-    assert dying_at(logconversion, "_finish", 1, lambda: convert_logs(logs, tmp_path / "out/d")) == -signal.SIGKILL
+    assert (
+        dying_at(logconversion.LogConversion, "_finish", 1, lambda: convert_logs(logs, tmp_path / "out/d"))
+        == -signal.SIGKILL
+    )
     if change == "logs":
         logs[0].write_bytes(logs[1].read_bytes())
     if change == "force":  # it makes everything again, so that nothing has to be believed

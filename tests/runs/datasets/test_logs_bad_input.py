@@ -132,7 +132,7 @@ def test_nothing_converted_is_nothing_written(tmp_path: Path, name: str, output:
     with pytest.raises(UsageError, match=r"^x\.log: ") as caught:
         convert_logs(log, tmp_path / output)
     assert "\n" not in str(caught.value)
-    advice = str(caught.value).endswith("; --allow-truncated keeps its whole observations")
+    advice = str(caught.value).endswith("; `allow_truncated` keeps its whole observations")
     assert advice == (name in {"cut", "joined", "junk-inside", "other-number"})
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -273,7 +273,7 @@ def test_the_certificate_is_not_overwritten_silently(llvm22: Llvm, compile_c: Co
     corpus = tmp_path / "corpus"
     extract_corpus([path.parent], corpus, jobs=1)
     rebuilt(corpus, path.parent, llvm22.clang)
-    with pytest.raises(UsageError, match=r"rebuild\.parquet: is there already; --force replaces it"):
+    with pytest.raises(UsageError, match=r"rebuild\.parquet: is there already; `force` replaces it"):
         verify_corpus(corpus, rebuild=True, build_dirs=[path.parent], compiler=llvm22.clang)
     with pytest.raises(UsageError, match=r"--build-dir .*nowhere: expected the build's folder, found none"):
         verify_corpus(corpus, rebuild=True, build_dirs=[tmp_path / "nowhere"], force=True)
