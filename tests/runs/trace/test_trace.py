@@ -536,12 +536,12 @@ def test_flags(trace22: Trace, tmp_path: Path) -> None:
     [
         ({"add_flags": ("a.c",)}, "expected one option of clang -cc1, found 'a.c'"),
         ({"replace_flags": ("-O3",)}, "expected NAME=VALUE to replace an option's value, found '-O3'"),
-        ({"task": "eviction"}, "--task eviction: expected one of inlining, regalloc-eviction, regalloc-priority"),
-        ({"via": "log"}, "--via log: expected one of auto, training-log, interactive"),
-        ({"timeout": 0}, "--timeout 0: expected seconds, more than 0"),
-        ({"jobs": 0}, "--jobs 0: expected at least 1"),
+        ({"task": "eviction"}, "task eviction: expected one of inlining, regalloc-eviction, regalloc-priority"),
+        ({"via": "log"}, "via log: expected one of auto, training-log, interactive"),
+        ({"timeout": 0}, "timeout 0: expected seconds, more than 0"),
+        ({"jobs": 0}, "jobs 0: expected at least 1"),
         ({"retries": -1}, "retries -1: expected at least 0"),
-        ({"memory_limit": 0}, "--memory-limit 0: expected at least 1"),
+        ({"memory_limit": 0}, "memory_limit 0: expected at least 1"),
         ({"policy": "first"}, "policy first: not a policy for inlining: expected one of default, never, always"),
         ({"module_filter": "nothing"}, ": no module is left"),
         ({"sample": "0"}, "sample 0: expected a number of modules, or a fraction"),
@@ -560,7 +560,7 @@ def test_an_output_that_is_no_folder(trace22: Trace, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"a trace is a folder: name one without \.parquet"):
         trace22("dataset.parquet")
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=r"--keep-objects .*/file: expected a folder, found a file"):
+    with pytest.raises(UsageError, match=r"keep_objects .*/file: expected a folder, found a file"):
         trace22(keep_objects=tmp_path / "file")
     assert not (tmp_path / "dataset").exists()
 
