@@ -116,7 +116,7 @@ def test_what_cannot_be_traced_is_told(llvm22: Llvm, corpus: Path, tmp_path: Pat
     with Tracer(corpus, llvm22.clang, cache=tmp_path) as tracer:
         with pytest.raises(CorpusError, match=r"^x: "):
             tracer.trace("x")
-        with pytest.raises(UsageError, match="--policy: a int is neither a name"):
+        with pytest.raises(UsageError, match="policy: a int is neither a name"):
             tracer.trace("lua/ltable.o", policy=3)
         tracer.stop()
         row = tracer.trace("lua/ltable.o", policy="never").row
