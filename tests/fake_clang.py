@@ -165,6 +165,11 @@ def pause(job: Compile, seconds: float) -> None:
     time.sleep(seconds)
 
 
+def wait(job: Compile, path: str) -> None:
+    while not os.path.exists(path):
+        time.sleep(0.01)
+
+
 def flood(job: Compile, descriptor: int) -> None:
     for _ in range(3 << 10):
         os.write(descriptor, b"x" * 1023 + b"\n")

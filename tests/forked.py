@@ -106,8 +106,12 @@ def end(work: Callable[[], object]) -> NoReturn:
 def ask(name: str, arguments: list[str], cwd: str, env: Mapping[str, str], streams: list[int]) -> socket.socket:
     """Begin a run; the connection tells its process, and then its exit code."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.connect(f"\0{name}")
-    socket.send_fds(connection, [json.dumps([arguments, cwd, dict(env)]).encode()], streams)
+    try:
+        connection.connect(f"\0{name}")
+        socket.send_fds(connection, [json.dumps([arguments, cwd, dict(env)]).encode()], streams)
+    except OSError:
+        connection.close()
+        raise
     return connection
 
 
@@ -130,6 +134,10 @@ class Server:
                 stdout=subprocess.DEVNULL,
             )
 
+    def is_alive(self) -> bool:
+        """Return False if something has ended it, such as a test that kills what it did not start."""
+        return self._process.poll() is None
+
 
 _SERVERS: dict[frozenset[tuple[str, str]], Server] = {}
 
@@ -141,7 +149,7 @@ def server_for(env: Mapping[str, str]) -> Server | None:
     if env.get("PYTHONPATH") != os.path.dirname(os.path.dirname(os.path.abspath(__file__))):
         return None
     key = frozenset((name, value) for name, value in env.items() if decides_at_start(name))
-    if key not in _SERVERS:
+    if key not in _SERVERS or not _SERVERS[key].is_alive():
         _SERVERS[key] = Server(env)
     return _SERVERS[key]
 

@@ -219,7 +219,7 @@ def test_options_that_cannot_be(datasets: dict[str, Path], tmp_path: Path, optio
 
 def test_what_is_there_is_not_replaced_silently(datasets: dict[str, Path], tmp_path: Path) -> None:
     write_vocabulary(datasets["inlining"], tmp_path / "v", features=["threshold"])
-    with pytest.raises(UsageError, match="v: is there already; --force replaces it"):
+    with pytest.raises(UsageError, match="v: is there already; `force` replaces it"):
         write_vocabulary(datasets["inlining"], tmp_path / "v")
     write_vocabulary(datasets["inlining"], tmp_path / "v", features=["edge_count"], force=True)
     assert sorted(path.name for path in (tmp_path / "v").iterdir()) == ["edge_count.buckets", "vocab.json"]

@@ -457,7 +457,7 @@ def test_other_files_in_the_work_folder(six: Path, tmp_path: Path, fake: Path) -
 
 
 def test_two_at_once(tmp_path: Path, fake: Path) -> None:
-    make_corpus(tmp_path / "corpus", {"a": module(), "b": module(traced(pause=0.7))})
+    make_corpus(tmp_path / "corpus", {"a": module(), "b": module(traced(wait=str(tmp_path / "go")))})
     tool = Tool(lambda: run(tmp_path, fake))
     wait_for(lambda: finished(tmp_path / "out"))
     message = f"^{tmp_path}/out: another mlgo-corpus is writing this dataset; wait for it$"
@@ -467,6 +467,7 @@ def test_two_at_once(tmp_path: Path, fake: Path) -> None:
         run(tmp_path, fake, force=True)
     with pytest.raises(UsageError, match="begun in another way: policy was 'default', is 'never'"):
         run(tmp_path, fake, policy="never")
+    (tmp_path / "go").touch()
     assert os.waitstatus_to_exitcode(os.waitpid(tool.pid, 0)[1]) == 0
     assert run(tmp_path, fake)[0].unchanged
     for row in read_trace_rows(tmp_path / "out/modules.parquet"):
