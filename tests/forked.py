@@ -138,6 +138,11 @@ class Server:
         """Return False if something has ended it, such as a test that kills what it did not start."""
         return self._process.poll() is None
 
+    def close(self) -> None:
+        """End it."""
+        with self._process:
+            self._process.kill()
+
 
 _SERVERS: dict[frozenset[tuple[str, str]], Server] = {}
 
@@ -149,7 +154,9 @@ def server_for(env: Mapping[str, str]) -> Server | None:
     if env.get("PYTHONPATH") != os.path.dirname(os.path.dirname(os.path.abspath(__file__))):
         return None
     key = frozenset((name, value) for name, value in env.items() if decides_at_start(name))
-    if key not in _SERVERS or not _SERVERS[key].is_alive():
+    if key in _SERVERS and not _SERVERS[key].is_alive():
+        _SERVERS.pop(key).close()
+    if key not in _SERVERS:
         _SERVERS[key] = Server(env)
     return _SERVERS[key]
 
@@ -213,8 +220,13 @@ def _read_all(descriptors: tuple[int, ...], timeout: float) -> list[bytes] | Non
 
 
 def run_for_shell(name: str, arguments: list[str]) -> None:
-    """Be a run, as far as a shell can tell; become one where a stream is closed, or the request too long."""
+    """Be a run, as far as a shell can tell; become one where a stream is closed, or the request too long.
+
+    What looks for the shell among its parents is run by the shell itself.
+    """
     try:
+        if any("completion" in word for word in arguments):
+            raise OSError
         for stream in (0, 1, 2):
             os.fstat(stream)
         connection = ask(name, arguments, os.getcwd(), os.environ, [0, 1, 2])

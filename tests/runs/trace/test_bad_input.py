@@ -69,7 +69,9 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     yield
     assert children() <= before
     assert left_running(tmp_path) == []
-    assert os.listdir(tmp_path / "tmp") == []
+    # Where Python is killed while it tries a folder for temporary files, a file with a name of eight letters is left.
+    left = [name for name in os.listdir(tmp_path / "tmp") if not re.fullmatch(r"[a-z0-9_]{8}", name)]
+    assert left == []
     assert not (tmp_path / "out/.mlgo-corpus").exists()
 
 
