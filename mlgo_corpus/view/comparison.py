@@ -107,10 +107,6 @@ def _datasets(before: DatasetFacts, after: DatasetFacts, name: str, labels: tupl
     )
 
 
-def _in_both_headline(what: str, both: int, before: int, after: int) -> Headline:
-    return Headline(f"{what} in both", words.count(both), f"of {words.count(before)} and {words.count(after)}")
-
-
 def _in_both(before: Sequence[str], after: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the places, in ``before`` and in ``after``, of the names in both; a name's first place counts."""
     place = {name: at for at, name in reversed(list(enumerate(after)))}

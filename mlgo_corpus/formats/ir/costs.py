@@ -55,7 +55,6 @@ _TRAILER = re.compile(
     r'(?:, (?:section "[^"]*"|partition "[^"]*"|align \d+|code_model "[^"]*"|no_sanitize\w*|\w*sanitize\w*))*$'
 )
 _CALL_GROUP = re.compile(r"\) #(\d+)(?=$| \[|\n)", re.MULTILINE)
-_BRACKETS = re.compile(r'"[^"]*"|[\[\]{}()<>]')
 
 
 def _words(text: str) -> frozenset[str]:

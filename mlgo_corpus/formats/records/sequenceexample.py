@@ -47,7 +47,6 @@ _FLOAT_LIST, _INT64_LIST = _FIELD_2, _FIELD_3
 
 # Values below this are encoded in one or two bytes.
 _SMALL = 1 << 14
-_SMALL_BITS = 14
 _SCALAR_HEADER_BYTES = 6
 
 

@@ -244,7 +244,7 @@ class _CountedSource:
         return got
 
     def drain(self) -> int:
-        """Read to the end, and give how many bytes there were in all."""
+        """Read to the end, and return the number of bytes in all."""
         block = memoryview(bytearray(1 << 20))
         with suppress(FormatError, OSError):
             while self.readinto(block):
