@@ -26,6 +26,7 @@ import numpy as np
 
 from mlgo_corpus.compilers.compile import RUN_PREFIX
 from mlgo_corpus.compilers.confinement import try_walls
+from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.engine.choice import HERE, EngineChoice, Lost
 from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.files.regular import open_regular
@@ -51,7 +52,10 @@ _In = TypeVar("_In", bound=_Item, contravariant=True)
 
 
 class Job(Protocol[_In, Outcome]):
-    """A stage's work on one module; it is pickled, and runs in workers."""
+    """A stage's work on one module; it is pickled, and runs in workers.
+
+    An outcome is something that JSON can hold, with lists for tuples.
+    """
 
     @property
     def work(self) -> Path:
@@ -79,11 +83,8 @@ class Job(Protocol[_In, Outcome]):
     def lost(self, item: _In, lost: Lost) -> Outcome:
         """Return the outcome for a module whose worker died."""
 
-    def record(self, outcome: Outcome) -> Any:
-        """Return the outcome as JSON can hold it."""
-
     def outcome(self, record: Any) -> Outcome:
-        """Return the outcome of such a record.
+        """Return the outcome that JSON held.
 
         Raises:
             ValueError, TypeError: it is none.
@@ -183,6 +184,11 @@ class Over(Generic[Item, Outcome]):
         return self._job.outcome(json.loads(self._index.read(item.number)))
 
 
+def lost_reason(lost: Lost) -> RunReason:
+    """Return the reason in the row of a module whose worker died."""
+    return RunReason.TIMEOUT if lost.timed_out else RunReason.WORKER_DIED
+
+
 Place = tuple[str, int, int]
 """Where an outcome's JSON is: the journal's name, the first byte, and how many there are."""
 
@@ -204,14 +210,14 @@ class _Journal:
         """Return False if the file was removed, as at the end of another run in the same folder."""
         return os.fstat(self._file.fileno()).st_nlink > 0
 
-    def add(self, number: int, record: Any) -> Place:
+    def add(self, number: int, outcome: Any) -> Place:
         """Add a line.
 
         Raises:
             OSError: it cannot be written.
         """
         head = b"%d " % number
-        line = head + json.dumps(record).encode() + b"\n"
+        line = head + json.dumps(outcome).encode() + b"\n"
         rest = memoryview(line)
         try:
             while rest:
@@ -236,7 +242,7 @@ def _keep(job: Job[Any, Outcome], number: int, outcome: Outcome) -> Place:
     if journal is None or not journal.is_there():
         journal = _WRITTEN[key] = _Journal(job.work)
     try:
-        return journal.add(number, job.record(outcome))
+        return journal.add(number, outcome)
     except OSError:
         _WRITTEN.pop(key).close()  # what comes after a torn line would be lost with it
         raise

@@ -55,9 +55,6 @@ class Job:
     def lost(self, item: Item, lost: Lost) -> tuple[int, str]:  # noqa: ARG002
         return -1, "lost"
 
-    def record(self, outcome: tuple[int, str]) -> Any:
-        return outcome
-
     def outcome(self, record: Any) -> tuple[int, str]:
         square, status = record
         return int(square), str(status)

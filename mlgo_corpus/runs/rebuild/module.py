@@ -36,6 +36,7 @@ from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.commands.replay import embedding_options, verbatim_command
 from mlgo_corpus.formats.objects.compare import EMBEDDED, compare_objects
 from mlgo_corpus.formats.objects.objfile import measure_object
+from mlgo_corpus.runs.over import lost_reason
 
 _BITCODE_NAME = "module.bc"
 _PRODUCER = re.compile(r"LLVM(\d+)\.(\d+)(?:\.(\d+))?")
@@ -146,15 +147,11 @@ class RebuildJob:
 
     def lost(self, item: RebuildItem, lost: Lost) -> RebuildRow:
         """Return the row for a module whose worker died."""
-        reason = RunReason.TIMEOUT if lost.timed_out else RunReason.WORKER_DIED
+        reason = lost_reason(lost)
         return RebuildRow(printable(item.module.name), Outcome.FAILS.value, reason.value, lost.detail)
 
-    def record(self, outcome: RebuildRow) -> Any:
-        """Return the row as JSON can hold it."""
-        return outcome
-
     def outcome(self, record: Any) -> RebuildRow:
-        """Return the row of such a record."""
+        """Return the row that JSON held."""
         row = RebuildRow(*record)
         return row._replace(argv=None if row.argv is None else tuple(row.argv))
 

@@ -19,6 +19,7 @@ from mlgo_corpus.files import arrays
 from mlgo_corpus.files.atomic import create_file
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.objects.symbols import LabelStatus
+from mlgo_corpus.runs.over import lost_reason
 from mlgo_corpus.runs.sizes.module import SnapshotSettings, snapshot_module
 
 if TYPE_CHECKING:
@@ -94,15 +95,11 @@ class SizingJob:
 
     def lost(self, item: SizingItem, lost: Lost) -> SizedModule:
         """Return the outcome for a module whose worker died."""
-        reason = RunReason.TIMEOUT if lost.timed_out else RunReason.WORKER_DIED
+        reason = lost_reason(lost)
         return SizedModule(ModuleSizes(item.module.name, STATUS_FAILED, reason.value, lost.detail))
 
-    def record(self, outcome: SizedModule) -> Any:
-        """Return the outcome as JSON can hold it."""
-        return outcome
-
     def outcome(self, record: Any) -> SizedModule:
-        """Return the outcome of such a record."""
+        """Return the outcome that JSON held."""
         row, part, properties, part_size = record
         return SizedModule(ModuleSizes(*row), part, tuple(properties), part_size)
 

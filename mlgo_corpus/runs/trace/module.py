@@ -45,6 +45,7 @@ from mlgo_corpus.formats.logs.tasks import INLINING, Task, find_task, for_clang,
 from mlgo_corpus.policies.conversation import converse, repair_of
 from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.policy import Policy, checked_policy, make_policy
+from mlgo_corpus.runs.over import lost_reason
 
 _GROWTH_LIMIT: Final = "-ml-advisor-size-increase-threshold"
 _LOG_NAME: Final = "training.log"
@@ -190,15 +191,11 @@ class TraceJob:
 
     def lost(self, item: TraceItem, lost: Lost) -> TracedModule:
         """Return the outcome for a module whose worker died."""
-        reason = RunReason.TIMEOUT if lost.timed_out else RunReason.WORKER_DIED
+        reason = lost_reason(lost)
         return TracedModule(TraceRow(item.module.name, run_status(reason), reason.value, lost.detail))
 
-    def record(self, outcome: TracedModule) -> Any:
-        """Return the outcome as JSON can hold it."""
-        return outcome
-
     def outcome(self, record: Any) -> TracedModule:
-        """Return the outcome of such a record."""
+        """Return the outcome that JSON held."""
         values, *others = record
         row = TraceRow(*values)
         return TracedModule(row._replace(argv=None if row.argv is None else tuple(row.argv)), *others)
