@@ -230,7 +230,7 @@ class ModuleCompiles:
             done = run_tool(argv, **self.keywords(), stderr=None if stderr is None else self.folder / stderr)
         except ToolError as error:
             self.fail(error, words=words)
-        self.note_end(0, self._quotable(argv, done.stderr, words), done.usage)
+        self.succeed(done, argv, words=words)
         return done
 
     def fail(self, error: ToolError | ProtocolError, *, words: int = 0) -> NoReturn:
@@ -240,17 +240,17 @@ class ModuleCompiles:
             RunFailure: always.
         """
         kept = self._quotable(error.argv, error.stderr, words)
-        self.note_end(getattr(error, "returncode", None), kept, error.usage)
+        self._note_end(getattr(error, "returncode", None), kept, error.usage)
         limited = self._confinement.memory_limit is not None
         reason, detail = classify(error, limited=limited, timeout=self.limits.timeout, kept=kept)
         # The folder has another name each time.
         raise RunFailure(reason, self.shown(detail).replace(f"{self.folder}{os.sep}", "")) from None
 
     def succeed(self, done: ToolResult, argv: Sequence[str], *, words: int) -> None:
-        """Note the end of a compile that went well and was not started by `run`."""
-        self.note_end(0, self._quotable(argv, done.stderr, words), done.usage)
+        """Note the end of a compile that went well; `run` does so itself."""
+        self._note_end(0, self._quotable(argv, done.stderr, words), done.usage)
 
-    def note_end(self, code: int | None, stderr: str, usage: Usage | None) -> None:
+    def _note_end(self, code: int | None, stderr: str, usage: Usage | None) -> None:
         """Note how a compile ended and what it cost; without a usage it could not be started."""
         self.ended = {}
         if usage is None:

@@ -14,7 +14,7 @@ If the output is called ``NAME.parquet``: that file with the observations, and `
 ``NAME.modules.parquet`` beside it.
 
 All files are made in the work folder. When they are complete, a list of their places is written, and they are moved
-(`mlgo_corpus.files.moves`); if that is interrupted, the list says what remains to be done.
+(`mlgo_corpus.files.atomic`); if that is interrupted, the list says what remains to be done.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.atomic import Move, checked_moves, list_moves, make_moves, write_atomically
+from mlgo_corpus.files.folder import WORK_KEY, WORK_LOCK, keep_work_of, read_note
 from mlgo_corpus.files.lock import open_locked
-from mlgo_corpus.files.moves import Move, checked_moves, list_moves, make_moves
 from mlgo_corpus.files.names import STATE_FOLDER
-from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.remote import Place
 from mlgo_corpus.files.tables import METADATA_KEY, open_parquet
 from mlgo_corpus.files.text import os_reason
@@ -47,9 +46,7 @@ PARQUET_SUFFIX: Final = ".parquet"
 _CONTEXTS_NAME = "contexts.parquet"
 _MODULES_NAME = "modules.parquet"
 _CARD_NAME = "README.md"
-_KEY_NAME = "key.json"
 _MOVES_NAME = "moves.json"
-_LOCK_NAME = "lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,18 +201,14 @@ class DatasetFolder:
             if not self._force and is_dataset(self.paths) and read_key(self.paths) != self._seen:
                 self.close()
                 raise UsageError(f"{self.paths.root}: another run has just made it; `force` replaces it")
-            if self._force or _read_json(work / _KEY_NAME) != self.key:
-                for path in work.iterdir():
-                    if path.name != _LOCK_NAME:
-                        _remove(path)
-            write_atomically(work / _KEY_NAME, json.dumps(self.key).encode())
+            keep_work_of(self.key, work, fresh=self._force)
         except OSError as error:
             self.close()
             raise UsageError(f"{error.filename or work}: cannot write there: {os_reason(error)}") from error
 
     def result_of(self, task: str) -> Any:
         """Return what `keep_result` kept for a task, also in an interrupted run with the same key, or None."""
-        return _read_json(self.paths.work / f"{task}.json")
+        return read_note(self.paths.work / f"{task}.json")
 
     def finish(self, moves: Sequence[tuple[Path, Path]]) -> None:
         """Move files from the work folder to their places, in this order, and remove the work folder.
@@ -255,7 +248,7 @@ class DatasetFolder:
 
     def _acquire(self) -> None:
         busy = f"{self.paths.root}: another mlgo-corpus is writing this dataset"
-        self._lock = open_locked(self.paths.work / _LOCK_NAME, busy)
+        self._lock = open_locked(self.paths.work / WORK_LOCK, busy)
 
     def _sweep(self) -> None:
         """Remove the work folder of a run that was interrupted at its very end."""
@@ -286,7 +279,7 @@ class DatasetFolder:
     def _move(self) -> None:
         """Make the listed moves."""
         paths = self.paths
-        moves = checked_moves(_read_json(paths.work / _MOVES_NAME))
+        moves = checked_moves(read_note(paths.work / _MOVES_NAME))
         if moves is None:
             raise UsageError(f"{paths.work / _MOVES_NAME}: was not written by mlgo-corpus; delete {paths.work}")
         try:
@@ -314,7 +307,7 @@ def parquet_key(path: Place) -> Any:
 
 def is_dataset(paths: DatasetPaths) -> bool:
     """Return True if a complete dataset exists."""
-    return paths.whole.exists() if paths.single else _is_description(_read_json(paths.whole))
+    return paths.whole.exists() if paths.single else _is_description(read_note(paths.whole))
 
 
 def _is_description(value: Any) -> bool:
@@ -328,7 +321,7 @@ def _has_all(paths: DatasetPaths) -> bool:
     if not paths.single:
         files.append(paths.card)
         try:
-            files += [paths.root / item["name"] for item in _read_json(paths.whole)["files"]]
+            files += [paths.root / item["name"] for item in read_note(paths.whole)["files"]]
         except (TypeError, KeyError):
             return False
     return all(path.is_file() for path in files)
@@ -337,21 +330,6 @@ def _has_all(paths: DatasetPaths) -> bool:
 def keep_result(work: Path, task: str, result: Any) -> None:
     """Record in the work folder that a task is done, with its result."""
     write_atomically(work / f"{task}.json", json.dumps(result).encode())
-
-
-def _remove(path: Path) -> None:
-    """Remove a file, a link, or a folder with its content."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(read_regular(path, MAX_NOTE_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return None
 
 
 def _has_functions(key: Mapping[str, Any]) -> bool:
@@ -376,7 +354,7 @@ def refuse_difference(paths: DatasetPaths, key: Mapping[str, Any]) -> None:
     before = read_key(paths) if is_dataset(paths) else None
     what = "begun" if before is None else "made"
     if before is None:
-        before = _read_json(paths.work / _KEY_NAME)
+        before = read_note(paths.work / WORK_KEY)
     now = json.loads(json.dumps(key))
     if before is None or before == now:
         return

@@ -1,11 +1,24 @@
-"""Files that appear complete: written under a temporary name, then renamed; and stamps that identify a file."""
+"""Files that appear complete: one is written under a temporary name and renamed, several get their names together.
+
+For several, a list of moves is written as JSON when all of them are complete: ``[["0", "modules.parquet"], …]``, a path
+in the work folder and one in the folder of the results. ``[null, "dataset.json"]`` is a file to remove first. Only then
+do the moves begin. A run that finds the list of a killed run makes the moves that are left: nothing is made twice, and
+the last file of the list exists once all do.
+"""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
+import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+# A path in the work folder, or None to remove; and a path in the folder of the results.
+Move = tuple[str | None, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +59,62 @@ def write_atomically(path: Path, data: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link, or a folder with its content; nothing there is no error.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def list_moves(moves: Sequence[Move]) -> bytes:
+    """Return the list as JSON."""
+    return json.dumps(list(map(list, moves))).encode()
+
+
+def checked_moves(value: Any) -> list[Move] | None:
+    """Return the moves of a parsed list, or None if it is not such a list or names a path outside the folders."""
+    if not isinstance(value, list) or not value:
+        return None
+    if any(not isinstance(move, list) or len(move) != 2 for move in value) or value[-1][0] is None:
+        return None
+    moves = [(source, place) for source, place in value]
+    inside = all((source is None or _is_inside(source)) and _is_inside(place) for source, place in moves)
+    return moves if inside else None
+
+
+def _is_inside(name: object) -> bool:
+    return isinstance(name, str) and ".." not in Path(name).parts and not os.path.isabs(name) and "\0" not in name
+
+
+def make_moves(moves: Sequence[Move], work: Path, root: Path) -> None:
+    """Move files from ``work`` to their places in ``root``, in this order, except those already moved.
+
+    Raises:
+        OSError: a file cannot be moved, or a link would lead it out of ``root``; the rest can be moved later.
+    """
+    left = {place for source, place in moves if source is not None and os.path.lexists(work / source)}
+    made = {place for source, place in moves if source is not None} - left
+    for source, place in moves:
+        target = root / place
+        if source is None:
+            if moves[-1][1] in left and place not in made:
+                check_inside(root, target)
+                target.unlink(missing_ok=True)
+        elif place in left:
+            check_inside(root, target)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (work / source).replace(target)
+
+
+def check_inside(root: Path, place: Path) -> None:
+    """Raise an OSError if a folder of ``place`` below ``root`` is a symbolic link."""
+    for folder in place.relative_to(root).parents:
+        if folder.parts and (root / folder).is_symlink():
+            raise OSError(errno.ELOOP, "a symbolic link, expected a folder", str(root / folder))

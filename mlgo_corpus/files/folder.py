@@ -5,7 +5,7 @@ The folder that it replaces is ``.NAME.old`` between two renames: a run that is 
 next run restores the name.
 
 Files of a folder that also holds others are made in ``.NAME.making`` as well, where NAME is the name of one of them,
-and then moved (`mlgo_corpus.files.moves`).
+and then moved (`mlgo_corpus.files.atomic`).
 
 The holder of ``.NAME.lock`` may do all this; it is a file, since not every file system can lock a folder. It is empty
 until everything is complete, and then holds the list of moves; that of a folder is ``[[".", NAME]]``. It is removed
@@ -17,17 +17,31 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import stat
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any, Final
 
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.files.atomic import (
+    Move,
+    check_inside,
+    checked_moves,
+    list_moves,
+    make_moves,
+    remove,
+    write_atomically,
+)
 from mlgo_corpus.files.lock import claim
-from mlgo_corpus.files.moves import Move, check_inside, checked_moves, list_moves, make_moves
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.text import os_reason
+
+WORK_LOCK: Final = "lock"
+"""The name of the lock of a folder for work under way."""
+
+WORK_KEY: Final = "key.json"
+"""The name of the file with the key of such a folder; see `keep_work_of`."""
 
 # The folder itself in a list of moves.
 _WHOLE = "."
@@ -68,8 +82,8 @@ def whole_folder(output: Path, *, replace: Callable[[], bool] = lambda: False) -
                     lock.clear()
                     _restore(real)
                     may_replace = replace()
-                    _remove(old)
-                    _remove(making)
+                    remove(old)
+                    remove(making)
                     making.mkdir()
                 yield making
                 try:
@@ -81,10 +95,10 @@ def whole_folder(output: Path, *, replace: Callable[[], bool] = lambda: False) -
                 if os.path.lexists(making):
                     with suppress(OSError):
                         lock.clear()
-                        _remove(making)
+                        remove(making)
                 if real.exists():  # else it is the only copy, which could not be renamed back
                     with suppress(OSError):
-                        _remove(old)
+                        remove(old)
             lock.done()
     finally:
         _remove_empty(missing)
@@ -123,10 +137,7 @@ def replaces_own(output: Path, about: str, made_by: str, *, force: bool) -> Call
 
 
 def _was_made_by(about: Path, made_by: str) -> bool:
-    try:
-        said = json.loads(read_regular(about, MAX_NOTE_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return False
+    said = read_note(about)
     return isinstance(said, dict) and said.get("tool") == "mlgo-corpus" and said.get("made_by") == made_by
 
 
@@ -250,11 +261,11 @@ def whole_files(anchor: Path) -> Iterator[_NewFiles]:
             except BaseException:
                 with suppress(OSError):
                     lock.clear()
-                    _remove(making)
+                    remove(making)
                 raise
             try:
                 make_moves(files.moves, making, anchor.parent)
-                _remove(making)
+                remove(making)
             except OSError as error:
                 raise MlgoCorpusError(f"cannot write {error.filename or anchor}: {os_reason(error)}") from error
             lock.done()
@@ -284,7 +295,7 @@ def _go_on(anchor: Path, lock: _Lock) -> frozenset[Path]:
     moves = lock.moves()
     if moves and not making.is_symlink():
         make_moves(moves, making, anchor.parent)
-    _remove(making)
+    remove(making)
     return frozenset(anchor.parent / place for source, place in moves if source is not None)
 
 
@@ -303,8 +314,8 @@ def recover(output: Path) -> bool:
             if not made:
                 lock.clear()
             _restore(real)
-            _remove(_making(real))
-            _remove(_old(real))
+            remove(_making(real))
+            remove(_old(real))
             lock.done()
             return made
     return False
@@ -417,11 +428,30 @@ def _why_not_renamed(error: OSError) -> str:
     return os_reason(error)
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+def keep_work_of(key: Any, work: Path, *, fresh: bool = False) -> None:
+    """Remove what a work folder holds unless it was made for the same key; the caller holds its lock.
+
+    Args:
+        key: whatever the work depends on, as JSON has it; kept in the folder (`WORK_KEY`).
+        work: the folder.
+        fresh: whether to keep nothing in any case.
+
+    Raises:
+        OSError: something cannot be removed or written.
+    """
+    if fresh or read_note(work / WORK_KEY) != key:
+        for path in work.iterdir():
+            if path.name != WORK_LOCK:
+                remove(path)
+    write_atomically(work / WORK_KEY, json.dumps(key).encode())
+
+
+def read_note(path: Path) -> Any:
+    """Return the value of a small JSON file; None if there is none."""
+    try:
+        return json.loads(read_regular(path, MAX_NOTE_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def find_stranger(folder: Path, known: Container[str], *, below: frozenset[str] = frozenset()) -> str | None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files import arrays
 from mlgo_corpus.files.tables import Kind, iter_rows, write_rows
-from mlgo_corpus.files.text import printable
+from mlgo_corpus.files.text import storable
 from mlgo_corpus.formats.ir.features import IR2NATIVE_NAMES, NAMED, OPCODES, PAIRS
 
 if TYPE_CHECKING:
@@ -150,9 +150,9 @@ _REQUIRED = frozenset({"module", "status", "reason", "detail", "functions", "lab
 def write_module_sizes(path: Path, rows: Iterable[ModuleSizes], metadata: Mapping[str, Any]) -> None:
     """Write ``modules.parquet``; ``metadata`` goes into its schema as JSON, and must contain the table's ``key``.
 
-    Text that is not Unicode is escaped (`printable`).
+    Text that is not Unicode is escaped (`storable`).
     """
-    stored = ([printable(value) if isinstance(value, str) else value for value in row] for row in rows)
+    stored = ([storable(value) for value in row] for row in rows)
     write_rows(path, ModuleSizes._fields, MODULE_KINDS, stored, metadata)
 
 

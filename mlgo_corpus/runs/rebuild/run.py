@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,17 +28,15 @@ from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.verify import ModuleLookup
 from mlgo_corpus.engine.choice import HERE, EngineChoice
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
-from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.atomic import remove
+from mlgo_corpus.files.folder import WORK_LOCK, keep_work_of
 from mlgo_corpus.files.lock import open_locked
-from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.runs.over import Over
 from mlgo_corpus.runs.rebuild.module import RebuildCompiler, RebuildItem, RebuildJob, RebuildSettings
 from mlgo_corpus.runs.report import Report
 
 _PROBLEMS = 10
-_LOCK = "lock"
-_KEY = "key.json"
 
 
 @dataclass(slots=True)
@@ -175,7 +172,7 @@ def certify(
     """
     started = time.perf_counter()
     report = RebuildReport(output)
-    key = {**about, "build_dirs": [os.path.abspath(folder) for folder in settings.build_dirs]}
+    key = json.loads(json.dumps({**about, "build_dirs": [os.path.abspath(one) for one in settings.build_dirs]}))
     try:
         with _work_folder(settings.work, key, f"{output}: another mlgo-corpus is making it"):
             over = Over(
@@ -197,7 +194,8 @@ def certify(
             metadata = {**about, "kind": CERTIFICATE_KIND, "outcomes": report.outcomes}
             write_certificate(output, rows(), metadata)
             report.resumed = over.resumed
-            _clear(settings.work)
+            with suppress(OSError):
+                remove(settings.work)
     except OSError as error:
         what = f"cannot write {error.filename or output}: {os_reason(error)}"
         raise MlgoCorpusError(f"{what}; what is whole is kept, and the same command goes on") from error
@@ -214,33 +212,14 @@ def _work_folder(work: Path, key: Mapping[str, Any], busy: str) -> Iterator[None
         OSError: it cannot be made.
     """
     if not work.is_dir() or work.is_symlink():
-        _clear(work)
+        remove(work)
         work.mkdir()
-    lock = open_locked(work / _LOCK, busy)
+    lock = open_locked(work / WORK_LOCK, busy)
     try:
-        said = json.dumps(key, sort_keys=True).encode()
-        if _read(work / _KEY) != said:
-            for path in work.iterdir():
-                if path.name != _LOCK:
-                    _clear(path)
-            write_atomically(work / _KEY, said)
+        keep_work_of(key, work)
         yield
     finally:
         os.close(lock)
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return read_regular(path, MAX_NOTE_BYTES)
-    except OSError:
-        return None
-
-
-def _clear(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _items(corpus: Corpus, names: Sequence[str]) -> Iterator[RebuildItem]:
