@@ -5,8 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO ?= demo
 PYTEST_ARGS ?=
-# Some processes more than two cores have, as many tests wait.
-PYTEST_WORKERS ?= -n 3 --dist loadscope
+# Twice as many processes as two cores have, as many tests wait.
+PYTEST_WORKERS ?= -n 4 --dist loadscope
 FUZZ_ARGS ?= --seconds 20
 # The development-mode compiler for tests, with its sources and objects: built once for all checkouts.
 CACHE_HOME := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)

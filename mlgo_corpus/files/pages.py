@@ -71,7 +71,7 @@ def read_chunks(read_at: _ReadAt, size: int) -> tuple[tuple[Chunk, ...], ...]:
     return _parse_footer(read_at(length, size - 8 - length))
 
 
-@lru_cache(maxsize=4)  # a packed corpus's files are opened once for each of their row groups
+@lru_cache(maxsize=32)  # a packed corpus's files are opened once for each row group, a dataset's for each feature
 def _parse_footer(data: bytes) -> tuple[tuple[Chunk, ...], ...]:
     try:
         groups = _parse_struct(data, 0, 0)[0].get(4) or []

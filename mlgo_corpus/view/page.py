@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from importlib import resources
 from typing import Any, Final
@@ -53,13 +54,11 @@ def render(page: Page) -> bytes:
     nothing can be fetched.
     """
     import jinja2
-    import vl_convert
     from markupsafe import Markup
 
     folder = resources.files("mlgo_corpus.view") / "data"
-    bundle = vl_convert.javascript_bundle(_SNIPPET).replace("\r\n", "\n").replace("\r", "\n")
     script = (folder / "page.js").read_text(encoding="utf-8")
-    scripts = (bundle, script)
+    scripts = (_bundle(), script)
     if any("</script" in text.lower() or "<!--" in text for text in scripts):
         raise UsageError("the bundle of vl-convert-python cannot be embedded in a page: install another version of it")
     environment = jinja2.Environment(
@@ -79,6 +78,15 @@ def render(page: Page) -> bytes:
         **{name: Markup(value) for name, value in ours.items()},  # noqa: S704
     )
     return text.encode("utf-8", "replace")
+
+
+@cache  # making it takes two seconds
+def _bundle() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one script."""
+    import vl_convert
+
+    bundle: str = vl_convert.javascript_bundle(_SNIPPET)
+    return bundle.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _policy(scripts: Sequence[str]) -> str:

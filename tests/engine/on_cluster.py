@@ -91,11 +91,12 @@ def cluster(nodes: int, cpus: int = 1) -> Iterator[Cluster]:
             "object_store_memory": STORE,
             "node_ip_address": "127.0.0.1",
             "include_dashboard": False,
+            "include_log_monitor": False,
         },
     )
     try:
         for _ in range(nodes - 1):
-            made.add_node(num_cpus=cpus, object_store_memory=STORE)
+            made.add_node(num_cpus=cpus, object_store_memory=STORE, include_log_monitor=False)
         yield made
     finally:
         ray.shutdown()

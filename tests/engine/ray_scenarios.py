@@ -36,7 +36,12 @@ ROUNDS = 3 * int(os.environ.get("MLGO_CORPUS_RAY_ROUNDS", "2"))
 @contextmanager
 def cluster(nodes: int = 3, cpus: int = 1) -> Iterator[Cluster]:
     """Give a cluster; its processes are ended by their numbers."""
-    node = {"num_cpus": cpus, "object_store_memory": 80 << 20, "node_ip_address": "127.0.0.1"}
+    node = {
+        "num_cpus": cpus,
+        "object_store_memory": 80 << 20,
+        "node_ip_address": "127.0.0.1",
+        "include_log_monitor": False,
+    }
     made = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     try:
         for _ in range(nodes - 1):

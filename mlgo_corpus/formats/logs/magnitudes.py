@@ -5,7 +5,6 @@ Most numbers that a compiler counts have a long tail: bins of equal width would 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +16,16 @@ _LOWEST: Final = -1073
 _INFINITE: Final = 1025
 _SIDE: Final = _INFINITE - _LOWEST + 1
 _ZERO: Final = _SIDE
+
+
+def _bounds() -> NDArray[np.float64]:
+    """Return the bounds nearer to 0, and those farther from it, of the positive bins by their distance from zero's."""
+    with np.errstate(over="ignore"):
+        powers = np.ldexp(1.0, np.arange(_LOWEST - 1, _INFINITE))  # the last is infinite
+    return np.array([[0.0, *powers[:-1], np.inf], [0.0, *powers[1:], np.inf]])
+
+
+_BOUNDS: Final = _bounds()
 
 
 class Bin(NamedTuple):
@@ -56,11 +65,13 @@ class Magnitudes:
         found = np.flatnonzero(self._counts)
         if not len(found):
             return ()
-        wanted: list[int] = []
-        for side in (found[found < _ZERO], found[found == _ZERO], found[found > _ZERO]):
-            if len(side):
-                wanted += range(int(side[0]), int(side[-1]) + 1)
-        return tuple(_bin(place, int(self._counts[place])) for place in wanted)
+        sides = (found[found < _ZERO], found[found == _ZERO], found[found > _ZERO])
+        places = np.concatenate([np.arange(side[0], side[-1] + 1) for side in sides if len(side)])
+        near, far = _BOUNDS[:, np.abs(places - _ZERO)]
+        is_negative = places < _ZERO
+        lows = np.where(is_negative, -far, near).tolist()
+        highs = np.where(is_negative, -near, far).tolist()
+        return tuple(map(Bin, lows, highs, self._counts[places].tolist()))
 
 
 def _bit_lengths(values: NDArray[Any]) -> NDArray[np.int64]:
@@ -73,18 +84,6 @@ def _bit_lengths(values: NDArray[Any]) -> NDArray[np.int64]:
     rounded_up = (magnitudes >> shifts == 0) & (lengths > 0)
     found: NDArray[np.int64] = lengths.astype(np.int64) - rounded_up
     return found
-
-
-def _bin(place: int, number: int) -> Bin:
-    if place == _ZERO:
-        return Bin(0.0, 0.0, number)
-    exponent = abs(place - _ZERO) + _LOWEST - 1
-    if exponent == _INFINITE:
-        near = far = math.inf
-    else:
-        near = math.ldexp(1.0, exponent - 1)
-        far = math.inf if exponent == _INFINITE - 1 else math.ldexp(1.0, exponent)
-    return Bin(near, far, number) if place > _ZERO else Bin(-far, -near, number)
 
 
 def merged(numbers: Sequence[int], most: int) -> list[int]:

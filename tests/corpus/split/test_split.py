@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mlgo_corpus import Corpus, combine_corpora, extract_corpus, split_corpus
+from mlgo_corpus.corpus.split.components import MIN_INSTRUCTIONS
 from mlgo_corpus.corpus.split.sides import SIDES
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.formats.ir.text import body_digest, parse_module
@@ -93,15 +94,22 @@ def sides_of(corpus: Path) -> dict[str, str | None]:
     return {row["module"]: row["split"] for row in rows}
 
 
+@pytest.fixture(scope="module")
+def of_llvms_text(
+    llvm19: Llvm, llvm22: Llvm, all_three: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, set[bytes]]:
+    """The bodies of each module that are long enough for a split."""
+    llvms = {"clang19": llvm19, "clang22": llvm22}
+    return bodies(llvms, Corpus.open(all_three), MIN_INSTRUCTIONS, tmp_path_factory.mktemp("text"))
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_no_body_of_llvms_text_is_on_two_sides(
-    llvm19: Llvm, llvm22: Llvm, corpus: Path, tmp_path: Path, seed: int
-) -> None:
+def test_no_body_of_llvms_text_is_on_two_sides(of_llvms_text: dict[str, set[bytes]], corpus: Path, seed: int) -> None:
     report = split_corpus(corpus, seed=seed)
+    assert report.min_instructions == MIN_INSTRUCTIONS
     sides = defaultdict(set)
     side_of = sides_of(corpus)
-    llvms = {"clang19": llvm19, "clang22": llvm22}
-    for name, digests in bodies(llvms, Corpus.open(corpus), report.min_instructions, tmp_path).items():
+    for name, digests in of_llvms_text.items():
         for digest in digests:
             sides[digest].add(side_of[name])
     assert len(sides) > 1500

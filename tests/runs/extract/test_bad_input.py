@@ -231,11 +231,11 @@ def test_a_crash_of_the_native_parser_costs_one_row(
     assert report.modules == 39
 
 
-@pytest.fixture
-def many(lua: Path, tmp_path: Path) -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A build that takes long enough to be disturbed."""
-    source = tmp_path / "many"
-    source.mkdir()
+    source, lua = tmp_path_factory.mktemp("many"), tmp_path_factory.mktemp("lua")
+    unpack("lua-clang22", lua)
     objects = sorted((lua / "lua").iterdir())
     for number in range(60):
         for path in objects:
@@ -244,12 +244,20 @@ def many(lua: Path, tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(source)
 
 
+@pytest.fixture(scope="module")
+def reference(many: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What comes of it undisturbed."""
+    corpus = tmp_path_factory.mktemp("reference") / "corpus"
+    extract_corpus([many], corpus)
+    yield corpus
+    shutil.rmtree(corpus)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system, which only root may")
-def test_a_full_disk_is_one_line_and_the_same_command_goes_on(many: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_one_line_and_the_same_command_goes_on(many: Path, reference: Path, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    extract_corpus([many], tmp_path / "reference")
-    expected = files(tmp_path / "reference")
+    expected = files(reference)
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(small)], check=False, timeout=60)
     if mounted.returncode != 0:
         pytest.skip("root may not mount here")
@@ -324,10 +332,9 @@ def start_cli(build: Path, corpus: Path, ignored: str = "") -> subprocess.Popen[
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
-def test_killed_at_any_moment_the_next_run_ends_the_same(many: Path, tmp_path: Path) -> None:
-    extract_corpus([many], tmp_path / "reference")
+def test_killed_at_any_moment_the_next_run_ends_the_same(many: Path, reference: Path, tmp_path: Path) -> None:
     whole = (tmp_path / "reference/.mlgo-corpus/extract.jsonl").stat().st_size
-    expected = files(tmp_path / "reference")
+    expected = files(reference)
     rng = random.Random(7)
     corpus = tmp_path / "corpus"
     journal = corpus / ".mlgo-corpus/extract.jsonl.new"
@@ -370,7 +377,9 @@ def ignored_by(pid: int) -> int:
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])
-def test_a_signal_that_was_ignored_at_the_start_stays_ignored(many: Path, tmp_path: Path, name: str) -> None:
+def test_a_signal_that_was_ignored_at_the_start_stays_ignored(
+    many: Path, reference: Path, tmp_path: Path, name: str
+) -> None:
     """Such as SIGHUP under nohup, which gets to the workers, too."""
     corpus = tmp_path / "corpus"
     with start_cli(many, corpus, ignored=name) as process:
@@ -384,12 +393,13 @@ def test_a_signal_that_was_ignored_at_the_start_stays_ignored(many: Path, tmp_pa
     assert len(children) > 0
     assert set(ignored) == {1}
     assert process.returncode == 0, err
-    extract_corpus([many], tmp_path / "reference")
-    assert files(corpus) == files(tmp_path / "reference")
+    assert files(corpus) == files(reference)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_says_what_is_kept_and_leaves_no_process(many: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_says_what_is_kept_and_leaves_no_process(
+    many: Path, reference: Path, tmp_path: Path, number: signal.Signals
+) -> None:
     corpus = tmp_path / "corpus"
     with start_cli(many, corpus) as process:
         children = stopped_while_it_runs(process, corpus)
@@ -405,8 +415,7 @@ def test_a_signal_says_what_is_kept_and_leaves_no_process(many: Path, tmp_path: 
     assert not list(corpus.glob(".*.tmp"))
     report = extract_corpus([many], corpus)
     assert report.unchanged > 0
-    extract_corpus([many], tmp_path / "reference")
-    assert files(corpus) == files(tmp_path / "reference")
+    assert files(corpus) == files(reference)
 
 
 def test_two_extractions_into_one_corpus(many: Path, tmp_path: Path) -> None:
