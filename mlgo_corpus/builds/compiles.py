@@ -140,6 +140,11 @@ class CompileStore:
             numbers = [int(path.name.removeprefix(_LEFT)) for path in self._left()]
             self.run.rename(self.folder / f"{_LEFT}{max(numbers, default=0) + 1}")
 
+    def holds_objects(self) -> bool:
+        """Return True if an earlier build left objects, or records that no `update` has read."""
+        records = (path.name for folder in (self.run, *self._left()) for path in folder.glob("*"))
+        return any(map(_RECORD.fullmatch, records)) or any(one.digest is not None for one in self._load())
+
     def _left(self) -> list[Path]:
         found = [path for path in self.folder.glob(f"{_LEFT}*") if path.name.removeprefix(_LEFT).isdigit()]
         return sorted(found, key=lambda path: int(path.name.removeprefix(_LEFT)))

@@ -201,6 +201,30 @@ def test_a_failed_build_gives_its_exit_code_and_what_it_compiled(llvm22: Llvm, w
     assert [entry["output"] for entry in entries].count("gone.o") == 1
 
 
+def test_a_build_that_compiled_nothing_does_not_block_the_next(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(work, {"sub/a.c": "int a(void) { return 1; }\n", "sub/wrong.c": "int a(void) { return x; }\n"})
+    assert build(work, llvm22, "--", "make").returncode == 2  # the wrong folder
+    assert build(work / "sub", llvm22, "--", "cc", "-c", "wrong.c", corpus="../../corpus").returncode == 1
+    assert build(work, llvm22, "--keep-checks", "--", "true").returncode == 1
+    report = build_json(work, llvm22, "--build-dir", "sub", "--", "cc", "-c", "sub/a.c", "-o", "sub/a.o")
+    assert report["extract"]["modules"] == 1
+    entries = json.loads((tmp_path / "corpus" / "compile_commands.json").read_text())
+    assert [entry["output"] for entry in entries] == ["sub/a.o"]
+    # Now there is something to lose.
+    refused = build(work, llvm22, "--", "touch", "ran")
+    assert "was extracted from other inputs, or with another --build-dir; name another --output" in refused.stderr
+    assert (refused.returncode, (work / "ran").exists()) == (2, False)
+
+
+def test_objects_that_an_ended_build_left_are_not_forgotten(llvm22: Llvm, work: Path) -> None:
+    write(work, {"first.c": "int first(void) { return 1; }\n"})
+    script = "cc -c first.c; kill -TERM $PPID; sleep 600"
+    argv = command("-o", "../corpus", "--compiler", llvm22.clang, "--", "sh", "-c", script)
+    assert subprocess.run(argv, cwd=work, env=environment(), check=False).returncode == 128 + signal.SIGTERM
+    assert build(work, llvm22, "--keep-checks", "--", "true").returncode == 2
+    assert build_json(work, llvm22, "--", "true")["extract"]["modules"] == 1
+
+
 def test_a_partial_rebuild_brings_the_corpus_up_to_date(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
     write(work, SOURCES)
     build_json(work, llvm22, "--", "make")
