@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from mlgo_corpus import __version__
 from mlgo_corpus.builds.compiles import COMPILE_COMMANDS_NAME, Compile, CompileCounts, CompileStore
 from mlgo_corpus.builds.inputs import BuildObject
+from mlgo_corpus.builds.leftovers import find_leftovers
 from mlgo_corpus.builds.objects import Reason
 from mlgo_corpus.compilers.choose import choose_for_build
 from mlgo_corpus.compilers.limits import check_count
@@ -40,6 +41,8 @@ class BuildReport(Report):
         build_exit_code: the exit code of the build; 128 plus the signal's number if a signal ended it.
         build_seconds: wall time of the build.
         counts: the compiles of this build.
+        leftovers: objects and libraries that this build links or archives, and that an earlier one left: neither this
+            build nor one before it of this corpus compiled them.
         compile_commands: the compilation database of this build and the earlier ones; None if nothing was compiled.
         extract: the report of the extraction; None if there are no objects.
         hints: advice for the user, most important first.
@@ -54,6 +57,7 @@ class BuildReport(Report):
     build_exit_code: int = 0
     build_seconds: float = 0.0
     counts: CompileCounts = field(default_factory=CompileCounts)
+    leftovers: tuple[str, ...] = ()
     compile_commands: Path | None = None
     extract: ExtractReport | None = None
     hints: tuple[str, ...] = ()
@@ -136,9 +140,11 @@ def build_corpus(
         drivers = drivers_of(chosen)
         make_shims(store.shims, store.run, drivers, keep_checks=keep_checks)
         _run_build(report, store, stdout)
-        compiles, report.counts = store.update(
+        compiles, links, report.counts = store.update(
             lambda driver: drivers.cxx if driver == "c++" else drivers.c, keep_checks=keep_checks
         )
+        known = [(one.path, one.digest) for one in compiles if one.digest is not None]
+        report.leftovers = find_leftovers(links, known, folder, store.began_ns)
         if compiles:
             report.compile_commands = store.write_compile_commands(compiles)
         else:
@@ -206,6 +212,13 @@ def _hints(report: BuildReport) -> Iterator[str]:
         yield (
             f"{was}: was it up to date (clean it first), or does it call a compiler by its path? Name none, or the "
             "plain name: make CC=cc CXX=c++; for CMake and Meson, configure a fresh build folder under this command"
+        )
+    if left := len(report.leftovers):
+        were = "object was" if left == 1 else "objects were"
+        such = os.path.relpath(report.leftovers[0])
+        yield (
+            f"{left} {were} linked or archived that an earlier build left, such as {such}: the corpus lacks "
+            f"{'it' if left == 1 else 'them'}; clean first (make clean), and build again"
         )
     if counts.gone:
         are = "object of an earlier build is" if counts.gone == 1 else "objects of earlier builds are"

@@ -265,8 +265,11 @@ def _needs(package: Finding) -> str:
 
 def _compiler_verbs(working: Sequence[Toolchain]) -> tuple[Finding, ...]:
     """Return a finding for each verb that runs a compiler: the compilers it can use, or the ability they all lack."""
+    from mlgo_corpus.compilers.choose import build_with, reads_corpora_of
+    from mlgo_corpus.compilers.devmode.installed import DEVMODE_MAJOR
     from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY
 
+    logging = [one for one in working if {EVICTION, PRIORITY} <= set(one.training_logs)]
     wants: tuple[tuple[str, str, list[Toolchain], str], ...] = (
         ("build", "embeds bitcode", [one for one in working if one.embeds_bitcode], _NO_COMPILER),
         (f"verify {option_key('rebuild')}", "works", list(working), _NO_COMPILER),
@@ -279,8 +282,8 @@ def _compiler_verbs(working: Sequence[Toolchain]) -> tuple[Finding, ...]:
         (
             "trace (LLVM's register allocation)",
             "writes training logs",
-            [one for one in working if {EVICTION, PRIORITY} <= set(one.training_logs)],
-            "mlgo-corpus toolchain build (about a minute, once)",
+            logging,
+            f"mlgo-corpus toolchain build (about a minute, once), and {build_with(DEVMODE_MAJOR)}",
         ),
         (
             "ir2native",
@@ -292,7 +295,14 @@ def _compiler_verbs(working: Sequence[Toolchain]) -> tuple[Finding, ...]:
     found = []
     for verb, ability, able, remedy in wants:
         if able:
-            found.append(Finding(Group.VERB, verb, State.READY, ", ".join(dict.fromkeys(map(_shown, able)))))
+            shown = ", ".join(dict.fromkeys(map(_shown, able)))
+            newest = max(one.major or 0 for one in working)  # the one that a build takes
+            if able is logging and not any(reads_corpora_of(one, newest) for one in able):
+                remedy = build_with(max(one.major or 0 for one in able))
+                shown = f"{shown}, which reads no corpus of LLVM {newest}"
+                found.append(Finding(Group.VERB, verb, State.LIMITED, shown, remedy))
+            else:
+                found.append(Finding(Group.VERB, verb, State.READY, shown))
         else:
             lacking = f"no compiler here {ability}" if working else "no compiler"
             found.append(Finding(Group.VERB, verb, State.MISSING, lacking, remedy if working else _NO_COMPILER))

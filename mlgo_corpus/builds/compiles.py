@@ -4,9 +4,11 @@
 
     CORPUS/.mlgo-corpus/build/
       shims/            the programs that stand in for compilers (`mlgo_corpus.runs.builds.shims`)
-      run/              while a build runs: a record of each compile, with a copy of its object beside it
+      run/              while a build runs: a record of each compile, with a copy of its object beside it, and of each
+                        link and archive
       left-N/           the same of a build that has ended; the next `CompileStore.update` reads and removes it
       objects/ab/abcd…  objects that were deleted or changed after their compile, under the SHA-256 of their content
+      began             its time is that at which the first of these builds began
       compiles.jsonl    all compiles whose objects exist, of this build and of earlier ones
 
 A compile replaces those that earlier builds made under the same path. Within one build, compiles of one path are all
@@ -29,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from mlgo_corpus.builds.inputs import BuildObject
+from mlgo_corpus.builds.leftovers import Link
 from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.files.atomic import FileStamp, write_atomically
 from mlgo_corpus.files.names import STATE_FOLDER
@@ -42,6 +45,7 @@ _STATE = "compiles.jsonl"
 _RUN = "run"
 _LEFT = "left-"
 _CHECKS = "checks"
+_BEGAN = "began"
 _RECORD = re.compile(r"[0-9]+-*")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LARGEST_RECORD = 64 << 20  # Linux gives a command line a few megabytes
@@ -129,10 +133,18 @@ class CompileStore:
         """The folder into which shims write records as long as it exists."""
         return self.folder / _RUN
 
+    @property
+    def began_ns(self) -> int:
+        """When the first build began whose objects are known, in nanoseconds; 0 if that is unknown."""
+        stamp = FileStamp.of(str(self.folder / _BEGAN))
+        return 0 if stamp is None else stamp.mtime_ns
+
     def open_run(self) -> None:
         """Begin recording."""
         self.close_run()  # left by a build that was killed together with this program
         self.run.mkdir(parents=True)
+        if not self.holds_objects():
+            (self.folder / _BEGAN).touch()
 
     def close_run(self) -> None:
         """End recording."""
@@ -140,14 +152,19 @@ class CompileStore:
             numbers = [int(path.name.removeprefix(_LEFT)) for path in self._left()]
             self.run.rename(self.folder / f"{_LEFT}{max(numbers, default=0) + 1}")
 
+    def holds_objects(self) -> bool:
+        """Return True if an earlier build left objects, or records that no `update` has read."""
+        records = (path.name for folder in (self.run, *self._left()) for path in folder.glob("*"))
+        return any(map(_RECORD.fullmatch, records)) or any(one.digest is not None for one in self._load())
+
     def _left(self) -> list[Path]:
         found = [path for path in self.folder.glob(f"{_LEFT}*") if path.name.removeprefix(_LEFT).isdigit()]
         return sorted(found, key=lambda path: int(path.name.removeprefix(_LEFT)))
 
     def update(
         self, program_of: Callable[[str], tuple[str, ...]], *, keep_checks: bool = False
-    ) -> tuple[tuple[Compile, ...], CompileCounts]:
-        """Read and remove the new records; return all compiles whose objects exist, and those that failed.
+    ) -> tuple[tuple[Compile, ...], tuple[Link, ...], CompileCounts]:
+        """Read and remove the new records; return all compiles whose objects exist, those that failed, and new links.
 
         Args:
             program_of: returns the words that run the ``c`` or the ``c++`` driver.
@@ -158,10 +175,11 @@ class CompileStore:
         folders = self._left()
         taken: list[Path] = []
         copies: dict[str, Path] = {}
+        links: list[Link] = []
         for folder in folders:
             with suppress(OSError):
                 counts.checks += (folder / _CHECKS).stat().st_size
-            new = list(self._read_run(folder, program_of, counts, copies, keep_checks=keep_checks))
+            new = list(self._read_run(folder, program_of, counts, copies, links, keep_checks=keep_checks))
             made = {one.path for one in new if one.digest is not None}
             known = {key: one for key, one in known.items() if key[0] not in made and one.digest is not None}
             known |= {(one.path, one.digest): one for one in sorted(new, key=lambda one: one.order)}
@@ -174,7 +192,7 @@ class CompileStore:
         for folder in taken:
             shutil.rmtree(folder, ignore_errors=True)
         self._sweep({one.digest for one in compiles if one.kept})
-        return compiles, counts
+        return compiles, tuple(links), counts
 
     def write_compile_commands(self, compiles: Iterable[Compile]) -> Path:
         """Write the compilation database beside the manifest."""
@@ -206,6 +224,7 @@ class CompileStore:
         program_of: Callable[[str], tuple[str, ...]],
         counts: CompileCounts,
         copies: dict[str, Path],
+        links: list[Link],
         *,
         keep_checks: bool,
     ) -> Iterator[Compile]:
@@ -220,7 +239,13 @@ class CompileStore:
             except FormatError:  # a compile that was killed together with its make
                 counts.failed += 1
                 continue
-            made = list(self._of_record(record, entry.path, status.st_mtime_ns, program_of, copies))
+            words = _expanded(record, entry.path)
+            if record.links or not record.compiles:
+                links.append(Link(os.path.realpath(record.directory), (record.driver, *words)))
+            if not record.compiles:
+                continue
+            arguments = (*program_of(record.driver), *words)
+            made = list(self._of_record(record, arguments, entry.path, status.st_mtime_ns, copies))
             if not keep_checks and made and all(map(_looks_like_check, made)):
                 counts.checks += 1
                 continue
@@ -229,19 +254,9 @@ class CompileStore:
             yield from made
 
     def _of_record(
-        self,
-        record: CompileRecord,
-        path: str,
-        order: int,
-        program_of: Callable[[str], tuple[str, ...]],
-        copies: dict[str, Path],
+        self, record: CompileRecord, arguments: tuple[str, ...], path: str, order: int, copies: dict[str, Path]
     ) -> Iterator[Compile]:
-        words: dict[str, tuple[str, ...]] = {}
-        for word, number in record.responses:
-            with suppress(OSError):
-                words[word] = parse_response_file(read_regular(Path(f"{path}.{number}"), MAX_NOTE_BYTES))
         directory = os.path.realpath(record.directory)
-        arguments = (*program_of(record.driver), *record.expanded(words))
         for index, (output, number) in enumerate(record.objects):
             digest = None
             if record.status == 0:
@@ -307,6 +322,15 @@ class CompileStore:
         for line in lines:
             with suppress(ValueError, KeyError, TypeError, RecursionError):
                 yield _parse(json.loads(line))
+
+
+def _expanded(record: CompileRecord, path: str) -> tuple[str, ...]:
+    """Return a record's arguments with the parameter files that were copied beside it replaced by their words."""
+    words: dict[str, tuple[str, ...]] = {}
+    for word, number in record.responses:
+        with suppress(OSError):
+            words[word] = parse_response_file(read_regular(Path(f"{path}.{number}"), MAX_NOTE_BYTES))
+    return record.expanded(words)
 
 
 def _looks_like_check(one: Compile) -> bool:

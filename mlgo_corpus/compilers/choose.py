@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from mlgo_corpus.compilers.devmode.installed import DEVMODE_MAJOR
 from mlgo_corpus.compilers.find import (
     COMPILER_VARIABLE,
-    Candidate,
     Compiler,
     find_compilers,
     identify,
     named_compiler,
+    newest_first,
     one_line,
 )
 from mlgo_corpus.compilers.probe import Toolchain, probe_compiler, probe_toolchains
 from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.files.scratch import scratch_folder
+from mlgo_corpus.files.text import option_key
 from mlgo_corpus.formats.logs.tasks import INLINING, Task
 
 TRAINING_LOG: Final = "training-log"
@@ -29,6 +30,7 @@ INTERACTIVE: Final = "interactive"
 AUTO = "auto"
 # The LLVM to install if nothing else determines it.
 _USUAL = 22
+_OTHER_POLICY = "name a `policy`: first, random or module:attribute"
 WAYS = (AUTO, TRAINING_LOG, INTERACTIVE)
 
 
@@ -92,25 +94,30 @@ def choose_compiler(
     if (wanted := _user_compiler(named, cache=cache)) is not None:
         ways = _wanted(ways_of(wanted, task, policy), via)
         if not ways:
-            raise _user_error(named, _cannot(task, policy, via))
+            raise _user_error(named, _cannot(task, policy, via, producer))
         return wanted, ways[0]
     found = [one for one in probe_toolchains(built=built, cache=cache, jobs=jobs) if one.problem is None]
     able = list(_iter_able(found, task, policy, via))
     if not able:
-        raise UsageError(f"no compiler found for this: {_cannot(task, policy, via)}; see 'mlgo-corpus toolchain list'")
-    readers = [pair for pair in able if producer is None or _reads(pair[0], producer)]
+        why = _cannot(task, policy, via, producer)
+        raise UsageError(f"no compiler found for this: {why}; see 'mlgo-corpus toolchain list'")
+    readers = [pair for pair in able if producer is None or reads_corpora_of(pair[0], producer)]
     if not readers:
         versions = sorted({version for toolchain, _ in able for version in toolchain.reads_bitcode})
+        remedy = "name a newer one with `compiler`"
+        if all(way == TRAINING_LOG for _, way in able):  # no newer one writes them
+            remedy = build_with(max(toolchain.major or 0 for toolchain, _ in able))
+            remedy += f", or {_OTHER_POLICY}" if policy == "default" and via == AUTO else ""
         raise UsageError(
             f"the corpus is made by LLVM {producer}, and the compilers that can show its decisions read only "
-            f"bitcode of {', '.join(map(str, versions))}: name a newer one with `compiler`"
+            f"bitcode of {', '.join(map(str, versions))}: {remedy}"
         )
     # Prefer the better way, then the corpus's own version, then the order in which they were found.
     return min(readers, key=lambda pair: (pair[1] != TRAINING_LOG, pair[0].major != producer))
 
 
-def _reads(toolchain: Toolchain, producer: int) -> bool:
-    """Return True if a compiler reads an LLVM's bitcode: if it is not older, or a probe has shown it."""
+def reads_corpora_of(toolchain: Toolchain, producer: int) -> bool:
+    """Return True if a compiler reads the bitcode of an LLVM: if it is not older, or a probe has shown it."""
     return producer <= (toolchain.major or 0) or producer in toolchain.reads_bitcode
 
 
@@ -125,16 +132,21 @@ def _wanted(ways: Sequence[str], via: str) -> tuple[str, ...]:
     return tuple(way for way in ways if via in (AUTO, way))
 
 
-def _cannot(task: Task, policy: str, via: str) -> str:
+def build_with(major: int) -> str:
+    """Return the advice to make a corpus that a compiler of this LLVM reads."""
+    return f"build the corpus with 'mlgo-corpus build {option_key('compiler')} clang-{major}'"
+
+
+def _cannot(task: Task, policy: str, via: str, producer: int | None) -> str:
+    made = "a compiler made by 'mlgo-corpus toolchain build'"
+    if (producer or 0) > DEVMODE_MAJOR:
+        made += f", which reads no corpus of LLVM {producer}: {build_with(DEVMODE_MAJOR)}"
     if policy != "default" and via == TRAINING_LOG:
         return f"a training log shows the default policy's decisions, not those of {policy!r}: `via` interactive does"
     if via == TRAINING_LOG:
-        return f"training logs of {task.name} need a compiler made by 'mlgo-corpus toolchain build'"
+        return f"training logs of {task.name} need {made}"
     if policy == "default" and task.name != INLINING:
-        return (
-            f"{task.name} by the default policy needs a compiler made by 'mlgo-corpus toolchain build'; "
-            "with any other, name a `policy`: first, random or module:attribute"
-        )
+        return f"{task.name} by the default policy needs {made}; with any other compiler, {_OTHER_POLICY}"
     return f"{task.name} needs a clang of LLVM 17 or newer"
 
 
@@ -174,7 +186,7 @@ def choose_optimiser(
             f"no clang found that has an opt of its version: install clang-{major} and llvm-{major} (zig's clang, from "
             "pip, has none)"
         )
-    readers = [one for one in able if producer is None or _reads(one, producer)]
+    readers = [one for one in able if producer is None or reads_corpora_of(one, producer)]
     if not readers:
         versions = ", ".join(sorted({str(one.major) for one in able}))
         raise UsageError(
@@ -193,10 +205,6 @@ def compiler_identity(toolchain: Toolchain) -> str:
             while block := file.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()
-
-
-# Folders in which package managers keep an LLVM of one version.
-_VERSIONED_FOLDER = re.compile(r"/llvm[-@]?(\d+)/bin$")
 
 
 def choose_for_build(named: str | None, cc: str | None = None) -> Compiler:
@@ -223,18 +231,7 @@ def choose_for_build(named: str | None, cc: str | None = None) -> Compiler:
                         raise UsageError(one_line(error), option="compiler", value=wanted) from None
                     where = origin if origin == "CC" else COMPILER_VARIABLE
                     raise UsageError(f"{where} {wanted}: {one_line(error)}") from None
-        # Prefer a plain clang, then the newest. zig's is another compiler around it.
-        found = sorted(find_compilers(), key=_as_for_builds)
-        for candidate in found:
+        for candidate in newest_first(find_compilers()):
             with suppress(ToolError, UsageError):
                 return identify(candidate, folder)
     raise UsageError("no clang found: install one (pip install ziglang does), or name it with `compiler`")
-
-
-def _as_for_builds(candidate: Candidate) -> tuple[bool, bool, bool, int]:
-    folder, name = os.path.split(candidate.words[0])
-    version = name.partition("-")[2]
-    is_meant = folder in os.get_exec_path()
-    if not version and not is_meant and (kept := _VERSIONED_FOLDER.search(folder)):  # /usr/lib/llvm-22/bin/clang
-        version = kept[1]
-    return candidate.origin != "PATH", not is_meant, version != "", -int(version) if version.isdigit() else 0

@@ -44,6 +44,8 @@ _USUAL_FOLDERS = (
     "/usr/local/llvm*/bin",
 )
 _CLANG_NAME = re.compile(r"clang(?:-[1-9][0-9]*)?")
+# Folders in which package managers keep an LLVM of one version.
+_VERSIONED_FOLDER = re.compile(r"/llvm[-@]?(\d+)/bin$")
 _VERSION = re.compile(r"\bclang version (\d+)\.(\d+)(?:\.(\d+))?")
 
 
@@ -107,6 +109,8 @@ def find_zig() -> tuple[str, ...] | None:
 def named_compiler(named: str, origin: str) -> Candidate:
     """Make a candidate from what a user names: a program, a name on PATH, a toolchain's folder, a command.
 
+    Where packages install ``clang-22``, ``clang`` means the newest of those.
+
     Raises:
         UsageError: there is no such program.
     """
@@ -114,7 +118,7 @@ def named_compiler(named: str, origin: str) -> Candidate:
     words = _words_of(named, where)
     first = words[0]
     folder = Path(first)
-    found = _which(first)
+    found = _which(first) or (_newest_clang() if first == "clang" else None)
     if found is None and folder.is_dir():
         inside = next((path for path in (folder / "bin" / "clang", folder / "clang") if _is_program(path)), None)
         if inside is None:
@@ -127,12 +131,35 @@ def named_compiler(named: str, origin: str) -> Candidate:
 
 
 def _others(first: str) -> str:
-    """Return a hint at the compilers that exist instead of a usual name: Debian has clang-19 and no clang."""
-    if not _CLANG_NAME.fullmatch(first):
-        return ""
-    known = find_compilers(environment={"PATH": os.environ.get("PATH", "")})
-    found = [candidate.words[0] for candidate in known if candidate.origin == "PATH"]
+    """Return a hint at the compilers that exist instead of a usual name."""
+    found = [candidate.words[0] for candidate in _installed()] if _CLANG_NAME.fullmatch(first) else []
     return f"; there is {', '.join(map(short_name, found))}" if found else ""
+
+
+def _newest_clang() -> str | None:
+    return next((candidate.words[0] for candidate in newest_first(_installed())), None)
+
+
+def _installed() -> list[Candidate]:
+    known = find_compilers(environment={"PATH": os.environ.get("PATH", "")})
+    return [candidate for candidate in known if candidate.origin == "PATH"]
+
+
+def newest_first(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Sort compilers as a user expects them: a plain ``clang`` on PATH, then the newest.
+
+    Those on PATH come before those in package managers' folders, and zig's, another compiler around it, comes last.
+    """
+
+    def key(candidate: Candidate) -> tuple[bool, bool, bool, int]:
+        folder, name = os.path.split(candidate.words[0])
+        version = name.partition("-")[2]
+        is_meant = folder in os.get_exec_path()
+        if not version and not is_meant and (kept := _VERSIONED_FOLDER.search(folder)):  # /usr/lib/llvm-22/bin/clang
+            version = kept[1]
+        return candidate.origin != "PATH", not is_meant, version != "", -int(version) if version.isdigit() else 0
+
+    return sorted(candidates, key=key)
 
 
 def short_name(program: str) -> str:

@@ -123,6 +123,7 @@ def test_a_makefile_that_deletes_strips_and_overwrites(llvm22: Llvm, work: Path,
     write(work, SOURCES)
     report = build_json(work, llvm22, "--", "make", "-j4")
     assert (report["build_exit_code"], report["compiles"], report["failed_compiles"], report["checks"]) == (0, 8, 0, 0)
+    assert report["leftovers"] == []
     corpus = tmp_path / "corpus"
     found = contents(corpus)
     assert set(found) == {
@@ -201,6 +202,30 @@ def test_a_failed_build_gives_its_exit_code_and_what_it_compiled(llvm22: Llvm, w
     assert [entry["output"] for entry in entries].count("gone.o") == 1
 
 
+def test_a_build_that_compiled_nothing_does_not_block_the_next(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(work, {"sub/a.c": "int a(void) { return 1; }\n", "sub/wrong.c": "int a(void) { return x; }\n"})
+    assert build(work, llvm22, "--", "make").returncode == 2  # the wrong folder
+    assert build(work / "sub", llvm22, "--", "cc", "-c", "wrong.c", corpus="../../corpus").returncode == 1
+    assert build(work, llvm22, "--keep-checks", "--", "true").returncode == 1
+    report = build_json(work, llvm22, "--build-dir", "sub", "--", "cc", "-c", "sub/a.c", "-o", "sub/a.o")
+    assert report["extract"]["modules"] == 1
+    entries = json.loads((tmp_path / "corpus" / "compile_commands.json").read_text())
+    assert [entry["output"] for entry in entries] == ["sub/a.o"]
+    # Now there is something to lose.
+    refused = build(work, llvm22, "--", "touch", "ran")
+    assert "was extracted from other inputs, or with another --build-dir; name another --output" in refused.stderr
+    assert (refused.returncode, (work / "ran").exists()) == (2, False)
+
+
+def test_objects_that_an_ended_build_left_are_not_forgotten(llvm22: Llvm, work: Path) -> None:
+    write(work, {"first.c": "int first(void) { return 1; }\n"})
+    script = "cc -c first.c; kill -TERM $PPID; sleep 600"
+    argv = command("-o", "../corpus", "--compiler", llvm22.clang, "--", "sh", "-c", script)
+    assert subprocess.run(argv, cwd=work, env=environment(), check=False).returncode == 128 + signal.SIGTERM
+    assert build(work, llvm22, "--keep-checks", "--", "true").returncode == 2
+    assert build_json(work, llvm22, "--", "true")["extract"]["modules"] == 1
+
+
 def test_a_partial_rebuild_brings_the_corpus_up_to_date(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
     write(work, SOURCES)
     build_json(work, llvm22, "--", "make")
@@ -237,6 +262,32 @@ def test_what_is_deleted_between_builds_leaves_the_corpus(llvm22: Llvm, work: Pa
     report = build_json(work, llvm22, "--force", "--", "cc", "-c", "main.c", '-DGREETING="x"')
     assert report["extract"]["modules"] == 1
     assert Corpus.open(tmp_path / "corpus").names == ("main.o",)
+
+
+def test_a_tree_that_is_partly_up_to_date(llvm22: Llvm, work: Path, gcc: str) -> None:
+    makefile = "OBJECTS = one.o two.o three.o\nprog: main.o libparts.a ; cc -o $@ main.o -L. -lparts\n"
+    write(work, {"Makefile": makefile + "libparts.a: $(OBJECTS) ; ar rcs $@ $?\n"})
+    for name in ("one", "two", "three"):
+        write(work, {f"{name}.c": f"int {name}(void) {{ return 1; }}\n"})
+    write(work, {"main.c": "int main(void) { return 0; }\n"})
+    run_checked("make", f"CC={gcc}", cwd=work)
+    past = time.time() - 5
+    for path in work.iterdir():
+        os.utime(path, (past, past))
+    (work / "main.c").touch()
+    done = build(work, llvm22, "--", "make")
+    assert done.returncode == 0
+    lack = "the corpus lacks them; clean first (make clean), and build again"
+    assert done.stderr == (
+        f"hint: 3 objects were linked or archived that an earlier build left, such as libparts.a(one.o): {lack}\n"
+    )
+    (work / "one.c").touch()
+    report = build_json(work, llvm22, "--", "make")
+    assert report["extract"]["modules"] == 2
+    assert [os.path.basename(name) for name in report["leftovers"]] == ["libparts.a(two.o)", "libparts.a(three.o)"]
+    assert build_json(work, llvm22, "--", "make", "-B")["leftovers"] == []
+    (work / "one.c").touch()
+    assert build_json(work, llvm22, "--", "make")["leftovers"] == []  # the corpus has the others
 
 
 def test_a_build_in_a_folder_that_is_deleted_afterwards(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
@@ -309,7 +360,7 @@ def test_configure_and_libtool(llvm22: Llvm, tmp_path: Path) -> None:
     assert "llvmbc" not in run_checked(llvm22.readelf, "-S", project / "src" / "main.o")
     (project / "src" / "main.o").unlink()
     again = build_json(project, llvm22, "--", "make")
-    assert again["compiles"] == 1
+    assert (again["compiles"], again["leftovers"]) == (1, [])
     assert contents(tmp_path / "corpus") == found
 
 

@@ -100,6 +100,24 @@ def test_what_no_compiler_here_can_do(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert (registers.state, registers.found) == (State.READY, "clang 19.1.7")
 
 
+def test_a_development_mode_compiler_older_than_the_builds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What it says to do is what helps: there is no newer one."""
+    both = ("regalloc-eviction", "regalloc-priority")
+    newer = Toolchain(("clang-22",), "PATH", version="22.1.0", embeds_bitcode=True)
+    logs = Toolchain(("c",), "built", version="19.1.7", training_logs=both, reads_bitcode=(17, 18, 19, 20))
+    remedy = "build the corpus with 'mlgo-corpus build --compiler clang-19'"
+    found_compilers(monkeypatch, newer, logs)
+    registers = named(diagnose(cache=tmp_path))["trace (LLVM's register allocation)"]
+    assert (registers.state, registers.remedy) == (State.LIMITED, remedy)
+    assert registers.found == "clang 19.1.7, which reads no corpus of LLVM 22"
+    found_compilers(monkeypatch, newer)
+    registers = named(diagnose(cache=tmp_path))["trace (LLVM's register allocation)"]
+    assert (registers.state, registers.remedy) == (
+        State.MISSING,
+        f"mlgo-corpus toolchain build (about a minute, once), and {remedy}",
+    )
+
+
 def test_one_log_of_two_is_not_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found_compilers(monkeypatch, Toolchain(("c",), "built", version="19.1.7", training_logs=("regalloc-eviction",)))
     assert named(diagnose(cache=tmp_path))["trace (LLVM's register allocation)"].state == State.MISSING

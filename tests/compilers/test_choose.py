@@ -99,7 +99,14 @@ def test_llvms_that_came_after_what_was_tried(monkeypatch: pytest.MonkeyPatch) -
         (
             {"task": EVICTION},
             "no compiler found for this: regalloc-eviction by the default policy needs a compiler made by 'mlgo-corpus "
-            "toolchain build'; with any other, name a `policy`: first, random or module:attribute; see 'mlgo-corpus "
+            "toolchain build'; with any other compiler, name a `policy`: first, random or module:attribute; see "
+            "'mlgo-corpus toolchain list'",
+        ),
+        (
+            {"task": EVICTION, "producer": 22},
+            "no compiler found for this: regalloc-eviction by the default policy needs a compiler made by 'mlgo-corpus "
+            "toolchain build', which reads no corpus of LLVM 22: build the corpus with 'mlgo-corpus build --compiler "
+            "clang-19'; with any other compiler, name a `policy`: first, random or module:attribute; see 'mlgo-corpus "
             "toolchain list'",
         ),
         (
@@ -118,6 +125,21 @@ def test_none_that_can(monkeypatch: pytest.MonkeyPatch, options: dict[str, Any],
     with pytest.raises(UsageError) as caught:
         choose(monkeypatch, STOCK22, STOCK19, OLD, BROKEN, **options)
     assert str(caught.value) == message
+
+
+def test_no_newer_compiler_writes_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The development-mode compiler is older than the clang that a build takes by itself."""
+    reads = (
+        "the corpus is made by LLVM 22, and the compilers that can show its decisions read only bitcode of 17, 18, 19: "
+    )
+    remedy = "build the corpus with 'mlgo-corpus build --compiler clang-19'"
+    with pytest.raises(UsageError) as caught:
+        choose(monkeypatch, STOCK22, STOCK19, DEV19, task=EVICTION, producer=22)
+    assert str(caught.value) == f"{reads}{remedy}, or name a `policy`: first, random or module:attribute"
+    with pytest.raises(UsageError) as caught:
+        choose(monkeypatch, STOCK22, STOCK19, DEV19, via="training-log", producer=22)
+    assert str(caught.value) == reads + remedy
+    assert choose(monkeypatch, STOCK22, STOCK19, DEV19, task=EVICTION, producer=19) == ("dev19", "training-log")
 
 
 def test_none_at_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -607,13 +607,17 @@ def test_a_build_without_what_it_needs_is_one_line_and_writes_nothing(
     assert not output.exists()
 
 
-def test_where_there_is_no_clang_the_others_are_named(alone: Path) -> None:
+def test_where_there_is_no_clang_the_newest_other_is_meant(alone: Path) -> None:
     """As on Debian, whose programs have their version in their names."""
     with pytest.raises(UsageError, match=r"^clang: no such program$"):
         named_compiler("clang", "option")
-    for name in ("clang-19", "clang-22"):
+    for name in ("clang-9", "clang-19", "clang-22", "clang-tidy-23"):
         script(alone / name, "exit 1")
-    with pytest.raises(UsageError, match=r"^clang: no such program; there is clang-19, clang-22$"):
-        named_compiler("clang", "option")
+    assert named_compiler("clang -m32", "option").words == (str(alone / "clang-22"), "-m32")
+    assert find_compilers("clang")[0].words == (str(alone / "clang-22"),)
+    with pytest.raises(UsageError, match=r"^clang-23: no such program; there is clang-9, clang-19, clang-22$"):
+        named_compiler("clang-23", "option")
+    script(alone / "clang", "exit 1")
+    assert named_compiler("clang", "option").words == (str(alone / "clang"),)
     with pytest.raises(UsageError, match=r"^gcc: no such program$"):
         named_compiler("gcc", "option")

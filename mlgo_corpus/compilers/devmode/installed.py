@@ -13,13 +13,17 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from mlgo_corpus.compilers.process import ToolResult, run_tool
 from mlgo_corpus.errors import ToolError, UsageError
 
-# The version that this is tested with comes first; the others have the same classes and options.
+DEVMODE_MAJOR: Final = 19
+"""The LLVM of which a development-mode compiler is usually made: the version that this is tested with."""
+
+# The others have the same classes and options.
 # LLVM 15 has no TFLite, only TensorFlow; LLVM 22 has no InlineSizeEstimatorAnalysis.
-_MAJORS = (19, 21, 20, 18, 17, 16)
+_MAJORS = (DEVMODE_MAJOR, 21, 20, 18, 17, 16)
 
 # llvm-config and dpkg-query answer in milliseconds, on a slow disk in seconds.
 _ASK_TIMEOUT_S = 60.0

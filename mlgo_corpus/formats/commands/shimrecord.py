@@ -1,11 +1,11 @@
-r"""A shim's record of one compile.
+r"""A shim's record of one compile, link or archive.
 
 A record is words, each ended by NUL, so that any argument can be stored:
 
 - ``mlgo-compile-1``;
-- ``c`` or ``c++``: the one of the compiler's two drivers that ran;
-- ``object``, or ``program`` if the command compiled and linked in one step;
-- the compiler's exit code;
+- ``c`` or ``c++``: the one of the compiler's two drivers that ran; or ``ar``;
+- ``object``, or ``program`` if the command links, with or without compiling, or makes an archive;
+- the compiler's exit code; 0 if it did not compile, for then the record is written before it runs;
 - the folder it ran in;
 - the number of its arguments, and the arguments, without the program and without the shim's additions;
 - entries, in any number: ``source``, NAME; ``object``, NAME, COPY; ``words``, @NAME, COPY;
@@ -24,17 +24,18 @@ from dataclasses import dataclass, replace
 from mlgo_corpus.errors import FormatError, TruncatedError
 
 _MAGIC = "mlgo-compile-1"
-_DRIVERS = ("c", "c++")
+_ARCHIVER = "ar"
+_DRIVERS = ("c", "c++", _ARCHIVER)
 _KINDS = ("object", "program")
 
 
 @dataclass(frozen=True, slots=True)
 class CompileRecord:
-    """One compile.
+    """One command.
 
     Attributes:
-        driver: ``c`` or ``c++``.
-        links: whether the command also linked, so that its output is a program.
+        driver: ``c``, ``c++`` or ``ar``.
+        links: whether the command links, so that its output is a program.
         status: the compiler's exit code; 128 plus a signal's number, as in shells.
         directory: the folder it ran in.
         arguments: the build's arguments.
@@ -51,6 +52,11 @@ class CompileRecord:
     sources: tuple[str, ...]
     objects: tuple[tuple[str, str], ...]
     responses: tuple[tuple[str, str], ...]
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the command compiles; else it only links, or makes an archive."""
+        return bool(self.sources) and self.driver != _ARCHIVER
 
     def expanded(self, words: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
         """Return the arguments with known parameter files replaced by their words."""

@@ -1,15 +1,16 @@
-# Stands in for a compiler while `mlgo-corpus build` runs a build: the lines above this one say which
-# (_mlgo_compile runs it, _mlgo_become turns into it, _mlgo_driver is c or c++), and where compiles are recorded.
+# Stands in for a compiler or for ar while `mlgo-corpus build` runs a build: the lines above this one say for which
+# (_mlgo_compile runs it, _mlgo_become turns into it, _mlgo_driver is c, c++ or ar), and where compiles are recorded.
 #
 # What compiles to an object gets one more option, is waited for, and leaves a record (its format is told in
-# formats/commands/shimrecord.py) with a copy of the object beside it. All else becomes the compiler at once: links,
-# preprocessing, questions, and what configure and CMake compile to find out about the compiler.
+# formats/commands/shimrecord.py) with a copy of the object beside it. All else becomes the compiler at once: links and
+# archives, which leave a record of their command, preprocessing, questions, and what configure and CMake compile to
+# find out about the compiler.
 #
 # Every name begins with _mlgo_, for an exported variable of the same name would reach the compiler. Before the
 # compiler has run no line may start a program (parameter files need one): it would cost more than all the rest.
 
 _mlgo_skip= _mlgo_language= _mlgo_output= _mlgo_only= _mlgo_sources=0 _mlgo_bitcode=0 _mlgo_lto= _mlgo_embeds=
-_mlgo_plain= _mlgo_check= _mlgo_end= _mlgo_record= _mlgo_copies=0 _mlgo_signal=
+_mlgo_plain= _mlgo_check= _mlgo_end= _mlgo_record= _mlgo_copies=0 _mlgo_signal= _mlgo_links=
 
 # Look at one word of the command line.
 _mlgo_word() {
@@ -72,6 +73,7 @@ _mlgo_input() {
             _mlgo_bitcode=1
             _mlgo_source "$1"
             ;;
+        .*.o | .*.obj | .*.a | .*.so | .*.so.*) _mlgo_links=1 ;;
     esac
 }
 
@@ -128,6 +130,26 @@ _mlgo_end_of_file
     done
 }
 
+# Open a record of its own for this command; fail if the build is over.
+_mlgo_open_record() {
+    _mlgo_record=$_mlgo_run/$$
+    set -C
+    until { true >"$_mlgo_record"; }; do # a process of another container, or a number that comes again
+        [ -d "$_mlgo_run" ] && [ -e "$_mlgo_record" ] || return 1
+        _mlgo_record=$_mlgo_record-
+    done
+    set +C
+}
+
+# Write into the record what begins it, then its parameter files and sources.
+_mlgo_tell() {
+    _mlgo_what=$1 _mlgo_status=$2
+    shift 2
+    printf '%s\0' mlgo-compile-1 "$_mlgo_driver" "$_mlgo_what" "$_mlgo_status" "$PWD" "$#" "$@"
+    _mlgo_skip= _mlgo_language= _mlgo_end=
+    _mlgo_words "$@"
+}
+
 # The compiler does not meet the shims: ccache's links, and clang for some targets, look for another one on PATH.
 _mlgo_path=:${PATH-}:
 _mlgo_rest=${_mlgo_path#*:"$_mlgo_shims":}
@@ -138,8 +160,16 @@ if [ "$_mlgo_rest" != "$_mlgo_path" ]; then
 fi
 
 [ -d "$_mlgo_run" ] || _mlgo_become "$@"
-_mlgo_words "$@"
-[ -n "$_mlgo_plain" ] || [ "$_mlgo_sources" = 0 ] && _mlgo_become "$@"
+[ "$_mlgo_driver" = ar ] && _mlgo_links=1 || _mlgo_words "$@"
+if [ -n "$_mlgo_plain" ] || [ "$_mlgo_sources" = 0 ]; then
+    if [ -z "$_mlgo_plain" ] && [ -n "$_mlgo_links" ]; then
+        (
+            exec </dev/null >/dev/null 2>&1
+            _mlgo_open_record && { _mlgo_tell program 0 "$@" && printf 'end\0'; } >"$_mlgo_record"
+        )
+    fi
+    _mlgo_become "$@"
+fi
 if [ -z "$_mlgo_keep_checks" ] && [ "$_mlgo_output" = /dev/null ]; then
     _mlgo_check=1
 fi
@@ -161,19 +191,11 @@ fi
 _mlgo_status=$?
 
 exec </dev/null >/dev/null 2>&1
-_mlgo_record=$_mlgo_run/$$
-set -C
-until { true >"$_mlgo_record"; }; do # a process of another container, or a number that comes again
-    [ -d "$_mlgo_run" ] && [ -e "$_mlgo_record" ] || exit "$_mlgo_status"
-    _mlgo_record=$_mlgo_record-
-done
-set +C
+_mlgo_open_record || exit "$_mlgo_status"
 {
     _mlgo_named=$_mlgo_output
     [ -n "$_mlgo_only" ] && _mlgo_what=object || _mlgo_what=program
-    printf '%s\0' mlgo-compile-1 "$_mlgo_driver" "$_mlgo_what" "$_mlgo_status" "$PWD" "$#" "$@"
-    _mlgo_skip= _mlgo_language= _mlgo_end=
-    _mlgo_words "$@"
+    _mlgo_tell "$_mlgo_what" "$_mlgo_status" "$@"
     [ -z "$_mlgo_only" ] && _mlgo_named=${_mlgo_named:-a.out}
     [ -z "$_mlgo_named" ] || _mlgo_keep "$_mlgo_named"
     printf 'end\0'

@@ -118,13 +118,12 @@ def make_shims(folder: Path, run_folder: Path, drivers: Drivers, *, keep_checks:
         path.write_bytes(os.fsencode(f"#!{shell}\n{text}"))
         path.chmod(0o755)
 
-    for name in _compiler_names():
-        is_cxx = name.rstrip("-.0123456789").endswith("++") or name == "CC"
-        words = shlex.join(drivers.cxx if is_cxx else drivers.c)
+    def recording(name: str, driver: str, command: Sequence[str]) -> None:
+        words = shlex.join(command)
         settings = (
             f'_mlgo_compile() {{ {words} "$@"; }}',
             f'_mlgo_become() {{ exec {words} "$@"; }}',
-            f"_mlgo_driver={'c++' if is_cxx else 'c'}",
+            f"_mlgo_driver={driver}",
             f"_mlgo_shims={shlex.quote(str(folder))}",
             f"_mlgo_run={shlex.quote(str(run_folder))}",
             f'[ -z "${{{_RUN_VARIABLE}-}}" ] || _mlgo_run=${_RUN_VARIABLE}',
@@ -132,10 +131,20 @@ def make_shims(folder: Path, run_folder: Path, drivers: Drivers, *, keep_checks:
             f"_mlgo_keep_checks={'1' if keep_checks else ''}",
         )
         program(name, "\n".join((*settings, script)))
+
+    for name in _compiler_names():
+        is_cxx = name.rstrip("-.0123456789").endswith("++") or name == "CC"
+        recording(name, "c++" if is_cxx else "c", drivers.cxx if is_cxx else drivers.c)
     if sys.platform != "darwin":  # its ar has no plugins
-        for kind, archiver in drivers.archivers.items():
-            for name in _ARCHIVERS[kind]:
-                program(name, f'exec {shlex.join(archiver)} "$@"\n')
+        for kind, names in _ARCHIVERS.items():
+            for name in names:
+                archiver = drivers.archivers.get(kind)
+                if archiver is None and kind == "ar" and (found := shutil.which(name)) is not None:
+                    archiver = (found,)
+                if archiver is not None and kind == "ar":
+                    recording(name, kind, archiver)
+                elif archiver is not None:
+                    program(name, f'exec {shlex.join(archiver)} "$@"\n')
 
 
 def build_environment(folder: Path, run_folder: Path, environment: Mapping[str, str]) -> dict[str, str]:

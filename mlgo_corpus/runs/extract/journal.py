@@ -20,12 +20,13 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from mlgo_corpus.builds.compiles import CompileStore
 from mlgo_corpus.corpus.folder import iter_modules_of, read_manifest, remove_module_files
 from mlgo_corpus.corpus.modules import INTEGER_FIELDS, REQUIRED_FIELDS, STATUS_OK, ModuleRow
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.atomic import FileStamp, create_file
 from mlgo_corpus.files.lock import open_locked
-from mlgo_corpus.files.names import MANIFEST_NAME, MODULES_NAME, STATE_FOLDER, checked_name
+from mlgo_corpus.files.names import BITCODE_SUFFIX, MANIFEST_NAME, MODULES_NAME, STATE_FOLDER, checked_name
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, open_regular
 from mlgo_corpus.files.text import option_key
 
@@ -194,7 +195,7 @@ def open_journal(output: Path, header: dict[str, Any], *, force: bool) -> Journa
     """Open the corpus's journal, after checking that this run may write there.
 
     Raises:
-        UsageError: the folder holds something else, or a corpus of other inputs or options.
+        UsageError: the folder holds something else, or modules of other inputs or options.
     """
     try:
         _refuse_others(output, force=force)
@@ -202,12 +203,13 @@ def open_journal(output: Path, header: dict[str, Any], *, force: bool) -> Journa
     except OSError as error:
         raise UsageError(f"{output}: cannot write there: {error.strerror}") from error
     try:
-        if force:
-            _clear(output, journal)
-        elif journal.header is not None and (difference := _difference(journal.header, header)):
+        difference = None if journal.header is None else _difference(journal.header, header)
+        if difference is not None and not force and _holds_something(output, journal):
             raise UsageError(
                 f"{output}: was extracted {difference}; name another `output`, or add `force` to replace it"
             )
+        if force or difference is not None:
+            _clear(output, journal)
         journal.begin(header)
     except BaseException:
         journal.close()
@@ -242,15 +244,28 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None
     return None
 
 
-def _clear(output: Path, journal: Journal) -> None:
-    """Remove a corpus: only the files that its journal and its manifest name."""
+def _modules_of(output: Path, journal: Journal) -> set[str]:
+    """Return the modules that a corpus's journal and its manifest name, and those that an interrupted run left."""
     entries = [entry for name in journal.names() if (entry := journal.get(name))]
     modules = {module for entry in entries for module in (*entry.modules(), *entry.stale)}
     for name in journal.unfinished:
         modules.update(iter_modules_of(output, name))
     with contextlib.suppress(CorpusError):
         modules.update(read_manifest(output / MANIFEST_NAME)["modules"])
-    for name in modules:
+    return modules
+
+
+def _holds_something(output: Path, journal: Journal) -> bool:
+    """Return True if a run in another way would lose something: modules, or objects of a build."""
+    modules = _modules_of(output, journal)  # also of objects whose extraction was interrupted: they may have none
+    if any(os.path.lexists(output / f"{name}{BITCODE_SUFFIX}") for name in modules):
+        return True
+    return CompileStore(output).holds_objects()
+
+
+def _clear(output: Path, journal: Journal) -> None:
+    """Remove a corpus: only the files that its journal and its manifest name."""
+    for name in _modules_of(output, journal):
         with contextlib.suppress(CorpusError):
             remove_module_files(output, name)
     journal.forget()

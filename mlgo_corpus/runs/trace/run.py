@@ -11,10 +11,11 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar
 
-from mlgo_corpus.compilers.choose import INTERACTIVE
+from mlgo_corpus.compilers.choose import INTERACTIVE, TRAINING_LOG, build_with
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.modules import STATUS_OK
+from mlgo_corpus.corpus.select import newest_producer
 from mlgo_corpus.dataset.folder import DatasetFolder
 from mlgo_corpus.dataset.logs import LogFile, log_name
 from mlgo_corpus.dataset.reasons import RunReason
@@ -36,8 +37,13 @@ _SLOWEST = 5
 _REMEDIES = {
     RunReason.TIMEOUT: "a longer `timeout` gives them time; with a dataset that is whole, add `force`",
     RunReason.MEMORY_LIMIT: "a higher `memory_limit` gives them room; with a dataset that is whole, add `force`",
+    RunReason.NEWER_BITCODE: "",
+    RunReason.UNKNOWN_OPTION: "`delete_flags` takes an option out of every command, ",
+}
+# What follows these: another compiler.
+_COMPILERS = {
     RunReason.NEWER_BITCODE: "`compiler` names a clang of the corpus's LLVM or newer",
-    RunReason.UNKNOWN_OPTION: "`delete_flags` takes an option out of every command, `compiler` names another clang",
+    RunReason.UNKNOWN_OPTION: "`compiler` names another clang",
 }
 _MISPLACED = (
     "This LLVM (17 to 20) tells the heuristic's decision in the place of callee_basic_block_count. It was put into "
@@ -261,7 +267,7 @@ class Trace:
             return f"in {modules} the compiler found nothing to decide: there is no dataset to make"
         counts = Counter({reason: count for reason, count in totals.reasons.items() if reason != RunReason.OK})
         reasons = ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
-        remedies = [remedy for reason, remedy in _REMEDIES.items() if counts[reason]]
+        remedies = dict.fromkeys(self._remedy(reason) for reason in _REMEDIES if counts[reason])
         first = f"{totals.failed[0].module}: {totals.failed[0].detail}"
         return f"not one of {modules} could be traced ({reasons}): {'; '.join((first, *remedies))}"
 
@@ -338,6 +344,14 @@ class Trace:
         if bare := self.totals.bare:
             have = "1 module has" if bare == 1 else f"{bare} modules have"
             yield f"{have} no copy where copies are to be kept: the dataset was there already; `force` makes it again"
-        for reason, remedy in _REMEDIES.items():
+        for reason in _REMEDIES:
             if count := self.totals.reasons[reason]:
-                yield f"{reason} of {count} module{'' if count == 1 else 's'}: {remedy}"
+                yield f"{reason} of {count} module{'' if count == 1 else 's'}: {self._remedy(reason)}"
+
+    def _remedy(self, reason: RunReason) -> str:
+        """Return what helps; a newer compiler is no help where only a development-mode one writes training logs."""
+        another = _COMPILERS.get(reason, "")
+        if another and self.settings.via == TRAINING_LOG:
+            producer = newest_producer(self.corpus, self.names) or 0
+            another = build_with(self.settings.major) if producer > self.settings.major else another
+        return _REMEDIES[reason] + another

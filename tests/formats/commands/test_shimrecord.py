@@ -14,7 +14,7 @@ WORD = st.binary(max_size=12).map(lambda data: data.replace(b"\0", b"").decode("
 COPY = st.one_of(st.just(""), st.integers(1, 10**6).map(str))
 RECORDS = st.builds(
     CompileRecord,
-    driver=st.sampled_from(["c", "c++"]),
+    driver=st.sampled_from(["c", "c++", "ar"]),
     links=st.booleans(),
     status=st.integers(0, 255),
     directory=WORD,
@@ -62,7 +62,7 @@ def test_other_bytes_are_refused(data: bytes) -> None:
     ("old", "new", "message"),
     [
         (b"mlgo-compile-1\0", b"mlgo-compile-2\0", "expected mlgo-compile-1, found 'mlgo-compile-2'"),
-        (b"\0c\0", b"\0rust\0", "expected c or c++, found 'rust'"),
+        (b"\0c\0", b"\0rust\0", "expected c or c++ or ar, found 'rust'"),
         (b"\0object\x000", b"\0thing\x000", "expected object or program, found 'thing'"),
         (b"\x000\0", b"\0-1\0", "expected a number, found '-1'"),
         (b"\x002\0-c", b"\x00999999999\0-c", "expected more words"),

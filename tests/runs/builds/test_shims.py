@@ -49,7 +49,8 @@ class Bench:
         program = folder / "stand-in"
         program.write_text(STAND_IN)
         program.chmod(0o755)
-        make_shims(self.shims, self.run, Drivers((str(program),), (str(program), "++"), {}), keep_checks=keep_checks)
+        drivers = Drivers((str(program),), (str(program), "++"), {"ar": (str(program),)})
+        make_shims(self.shims, self.run, drivers, keep_checks=keep_checks)
         self.env = {**os.environ, "SEEN": str(self.seen)}
 
     def start(self, *words: str | bytes, name: str = "cc", stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -124,12 +125,12 @@ OTHERS = [
     "-emit-llvm -c a.c",
     "-Xclang -emit-llvm -c a.c",
     "-x c-header a.c -o a.pch",
-    "obj.o -o prog",
-    "obj.o -L. -o prog -lm",
-    "-shared obj.o -o lib.so",
+    "-lm -o prog",
+    "-v obj.o -###",
     "-print-prog-name=ld",
     "-dumpmachine",
 ]
+LINKS = ["obj.o -o prog", "obj.o -L. -o prog -lm", "-shared obj.o -o lib.so", "libx.a", "dir/libx.so.1.2"]
 
 
 @pytest.mark.parametrize(("line", "embeds", "sources", "objects"), COMPILES, ids=[item[0] for item in COMPILES])
@@ -151,7 +152,24 @@ def test_all_else_is_left_alone(bench: Bench, line: str) -> None:
     assert bench.record() is None
 
 
-@pytest.mark.parametrize("line", [item[0] for item in COMPILES] + OTHERS)
+@pytest.mark.parametrize("line", LINKS)
+@pytest.mark.parametrize("driver", ["c", "c++", "ar"])
+def test_links_and_archives_leave_their_commands(bench: Bench, line: str, driver: str) -> None:
+    words = ["rcs", "out.a", *line.split()] if driver == "ar" else line.split()
+    bench.start(*words, name={"c": "cc", "c++": "c++", "ar": "gcc-ar"}[driver])
+    assert bench.given()[-len(words) :] == [word.encode() for word in words]
+    record = bench.record()
+    assert record == CompileRecord(driver, True, 0, str(bench.folder), tuple(words), (), (), ())
+    assert not record.compiles
+
+
+def test_the_streams_of_a_link_are_its_own(bench: Bench) -> None:
+    through = bench.start("obj.o", "-cat", stdin=b"a map\xff")
+    assert (through.stdout, through.stderr) == (b"a map\xff", b"")
+    assert bench.start("obj.o", "-fail").returncode == 3
+
+
+@pytest.mark.parametrize("line", [item[0] for item in COMPILES] + OTHERS + LINKS[:3])
 def test_clang_itself_agrees_on_what_compiles(llvm22: Llvm, tmp_path: Path, line: str) -> None:
     for name in ("a.c", "b.c", "sub/a.c", "text", "t.S", "s.s", "obj.o"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -207,7 +225,13 @@ def test_a_parameter_file_of_a_link_is_no_compile(bench: Bench) -> None:
     (bench.folder / "a.rsp").write_text("a.o b.o -o prog")
     bench.start("@a.rsp", "@missing.rsp")
     assert bench.given() == [b"@a.rsp", b"@missing.rsp"]
-    assert bench.record() is None
+    record = bench.record()
+    assert record is not None
+    assert (record.compiles, record.arguments) == (False, ("@a.rsp", "@missing.rsp"))
+    assert record.expanded({"@a.rsp": ("a.o",)}) == ("a.o", "@missing.rsp")
+    ((word, number),) = record.responses
+    (copy,) = bench.run.glob(f"*.{number}")
+    assert (word, copy.read_text()) == ("@a.rsp", "a.o b.o -o prog")
 
 
 @pytest.mark.parametrize(
@@ -379,6 +403,20 @@ def test_static_libraries_are_made_with_archivers_that_know_bitcode(
     item = compile_c(llvm22, "int f(void) { return 1; }", *EMBED)
     run_checked(folder / "ar", "rcs", "libf.a", item.name, cwd=tmp_path)
     assert " T f" in run_checked(llvm22.nm, "--print-armap", "libf.a", cwd=tmp_path)
+
+
+def test_a_clang_without_an_archiver_leaves_the_systems(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "stand-in").rename(tmp_path / "llvm-ar")
+    bench.env["PATH"] = os.environ["PATH"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        make_shims(bench.shims, bench.run, Drivers(("cc",), ("c++",), {}), keep_checks=False)
+    bench.start("rcs", "out.a", "a.o", name="llvm-ar")
+    assert bench.given() == [b"rcs", b"out.a", b"a.o"]
+    record = bench.record()
+    assert record is not None
+    assert (record.driver, record.arguments) == ("ar", ("rcs", "out.a", "a.o"))
+    assert not (bench.shims / "ranlib").exists()
 
 
 def test_the_drivers_that_belong_to_a_clang(llvm22: Llvm, llvm19: Llvm, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -509,6 +509,18 @@ def test_another_extraction_is_not_mixed_in(build: Path, tmp_path: Path) -> None
     assert files(corpus) == files(tmp_path / "fresh")
 
 
+def test_an_extraction_without_modules_gives_way_to_another(build: Path, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    (tmp_path / "compile_commands.json").write_text(
+        '[{"directory": ".", "file": "a.c", "command": "cc -c a.c"}]'  # nothing is built yet
+    )
+    assert extract_corpus([tmp_path / "compile_commands.json"], corpus).counts == {"missing": 1}
+    assert extract_corpus([build / "lua"], corpus, module_filter="no such module").modules == 0
+    extract_corpus([build / "lua"], corpus)
+    extract_corpus([build / "lua"], tmp_path / "fresh")
+    assert files(corpus) == files(tmp_path / "fresh")
+
+
 def test_what_is_no_corpus_is_not_written_into(build: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.txt").write_text("years of work")

@@ -87,7 +87,7 @@ def test_unchanged_objects_are_progress_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "now", "message"),
     [
-        ({"cmd_filters": ["-O2", "a b"]}, {}, "was extracted with `cmd_filter` -O2 'a b';"),
+        ({"cmd_filters": ["-cc1", "a b|-"]}, {}, "was extracted with `cmd_filter` -cc1 'a b|-';"),
         ({}, {"command_override": ["-cc1"]}, "was extracted without `command_override`;"),
         ({"command_override": ["-cc1"]}, {"command_override": ["-O2"]}, "was extracted with `command_override` -cc1;"),
         ({"dedup": True}, {}, "was extracted with `dedup`;"),

@@ -90,6 +90,12 @@ def tracer(compiler: str, corpus: Path, cache: Path, folder: Path, **usual: Any)
     return trace
 
 
+def test_a_corpus_newer_than_the_only_compiler_that_writes_logs(devmode: Path, lua22: Path, tmp_path: Path) -> None:
+    trace = tracer(str(devmode), lua22, tmp_path / "cache", tmp_path, module_filter="lzio")
+    with pytest.raises(MlgoCorpusError, match=r"build the corpus with 'mlgo-corpus build --compiler clang-19'$"):
+        trace(task="regalloc-eviction")
+
+
 def rows(dataset: Path) -> dict[str, TraceRow]:
     return {row.module: row for row in read_trace_rows(dataset / "modules.parquet")}
 
@@ -546,7 +552,7 @@ def test_flags(trace22: Trace, tmp_path: Path) -> None:
         ({"module_filter": "nothing"}, ": no module is left"),
         ({"sample": "0"}, "sample 0: expected a number of modules, or a fraction"),
         ({"via": "training-log"}, "training logs of inlining need a compiler made by 'mlgo-corpus toolchain build'"),
-        ({"task": "regalloc-priority"}, "with any other, name a `policy`: first, random or module:attribute"),
+        ({"task": "regalloc-priority"}, "with any other compiler, name a `policy`: first, random or module:attribute"),
         ({"compiler": "no-such-clang"}, "no-such-clang: no such program"),
     ],
 )

@@ -1,0 +1,108 @@
+"""What a build links and archives although nothing that was seen compiled it: objects of a tree that was partly built.
+
+A build of a tree that is partly up to date compiles only what changed, and its corpus lacks the rest. The rest has
+names: links and archives take it as an input. Such a file is left over if it is older than the first build of the
+corpus, and no compile that the corpus knows made it. What is newer was made by another program (an assembler, a
+compiler of another language), and what is in another place, such as a system's library, is not the build's.
+
+An archive is looked into if it is left over, or if a command that was seen added to it. Its members are told by their
+names alone, for their contents may have been changed (``strip``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+
+from mlgo_corpus.errors import FormatError
+from mlgo_corpus.files.regular import read_file
+from mlgo_corpus.formats.commands.buildfiles import HEAD_BYTES, find_archive, is_object, link_inputs
+from mlgo_corpus.formats.objects import archive
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One command that links, or makes an archive.
+
+    Attributes:
+        directory: where it ran.
+        words: the command, its program first; parameter files are replaced by their words.
+    """
+
+    directory: str
+    words: tuple[str, ...]
+
+
+def find_leftovers(
+    links: Sequence[Link], objects: Iterable[tuple[str, str]], build_dir: str, began_ns: int
+) -> tuple[str, ...]:
+    """Return the objects and shared libraries that are left over, as ``PATH`` or ``ARCHIVE(MEMBER)``.
+
+    Args:
+        links: the links and archives of a build.
+        objects: the path of each compiled object, and the digest of its content.
+        build_dir: the folder of the build; the folders that its links ran in are the build's, too.
+        began_ns: when the first build began that made some of the objects.
+    """
+    paths, digests = set[str](), set[str]()
+    for path, digest in objects:
+        paths.add(path)
+        digests.add(digest)
+    named: dict[str, bool] = {}
+    for link in links:
+        inside = tuple(f"{folder.rstrip('/')}/" for folder in (build_dir, link.directory))
+        for word, added_to in _files_of(link):
+            path = os.path.normpath(os.path.join(link.directory, word))
+            if path.startswith(inside):
+                named[path] = added_to or named.get(path, False)
+    members = {os.path.basename(path) for path in (*paths, *named)}
+    return tuple(
+        name
+        for path, added_to in named.items()
+        if path not in paths
+        for name in _left_over(path, began_ns, digests, members, added_to=added_to)
+    )
+
+
+def _files_of(link: Link) -> Iterator[tuple[str, bool]]:
+    """Yield the files that a command reads, as it names them, and the archive that it adds to, which has True."""
+    for item in link_inputs(link.words, shared=True):
+        if not item.nested:
+            yield item.path, False
+    if (written := find_archive(link.words)) is not None:
+        yield written, True
+    for path in _libraries(link):
+        yield path, False
+
+
+def _libraries(link: Link) -> Iterator[str]:
+    """Yield the files that ``-lNAME`` means in the folders that the command itself names."""
+    folders: list[str] = []
+    names: list[str] = []
+    words = iter(link.words)
+    for word in words:
+        for option, found in (("-L", folders), ("-l", names)):
+            if word.startswith(option):
+                found.append(word.removeprefix(option) or next(words, ""))
+    for name in names:
+        places = (f"{folder}/lib{name}{suffix}" for folder in folders for suffix in (".so", ".dylib", ".a"))
+        place = next((one for one in places if os.path.exists(os.path.join(link.directory, one))), None)
+        if place is not None:
+            yield place
+
+
+def _left_over(path: str, began_ns: int, digests: set[str], members: set[str], *, added_to: bool) -> Iterator[str]:
+    with suppress(OSError, ValueError, FormatError):
+        older = os.stat(path).st_mtime_ns < began_ns
+        if not older and not added_to:
+            return
+        data = read_file(path)
+        if archive.is_archive(data):
+            for member in archive.iter_members(data):
+                if os.path.basename(member.name) not in members:
+                    yield f"{path}({member.name})"
+        elif older and is_object(bytes(data[:HEAD_BYTES])) and sha256(data).hexdigest() not in digests:
+            yield path
