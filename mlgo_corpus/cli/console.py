@@ -210,6 +210,8 @@ def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
                 if sys.stdout is not None:
                     sys.stdout.flush()
         except MlgoCorpusError as error:
+            for note in getattr(error, "__notes__", ()):  # the traceback of the user's own code
+                show_lines(note)
             _complain(f"error: {in_options(error)}")
             # CorpusError: the verb cannot use the corpus at all. A fault of one of its modules is a row, not an error.
             unusable = isinstance(error, UsageError | CorpusError)
@@ -264,5 +266,10 @@ def _options_of(command: Callable[..., None]) -> dict[str, str]:
 
 def _complain(text: str) -> None:
     """Write one line to stderr, if there is one; a file name in it may hold any bytes."""
-    if sys.stderr is not None:
-        sys.stderr.write(visible(" ".join(f"mlgo-corpus: {text}".split("\n"))) + "\n")
+    show_lines(" ".join(f"mlgo-corpus: {text}".split("\n")))
+
+
+def show_lines(text: str) -> None:
+    """Write text to stderr, if there is one, line by line; an empty text has no line."""
+    if text and sys.stderr is not None:
+        sys.stderr.writelines(f"{visible(line.expandtabs())}\n" for line in text.split("\n"))
