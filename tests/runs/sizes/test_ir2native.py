@@ -727,7 +727,7 @@ def test_the_command_line(small: Path, llvm22: Llvm, tmp_path: Path) -> None:
         ((), "expected CORPUS and --output TABLE, or --describe"),
         (("corpus", "-o", "t", "--features", "x"), "--features x: expected all, or some of"),
         (("corpus", "-o", "t", "--fractions", "1,1,1"), "--fractions 1,1,1: expected three numbers"),
-        (("corpus", "-o", "t", "--snapshot", "x"), "Invalid value for '--snapshot'"),
+        (("corpus", "-o", "t", "--snapshot", "x"), "--snapshot: 'x' is not one of 'p"),
         (("corpus", "-o", "t", "--timeout", "0"), "timeout 0: expected seconds, more than 0"),
         (("corpus", "-o", "t", "--memory-limit", "x"), "--memory-limit x"),
     ],
