@@ -237,12 +237,14 @@ def _hints(run: ExtractionRun) -> Iterator[str]:
     if run.clang_without_bitcode:
         yield (
             f"{_count(run.clang_without_bitcode, 'object')} made by clang without bitcode, such as "
-            f"{run.first_without_bitcode}: put {flag} into CFLAGS and CXXFLAGS, build and extract again"
+            f"{run.first_without_bitcode}: put {flag} into CFLAGS and CXXFLAGS, build and extract again; or clean, and "
+            "put 'mlgo-corpus build' before the build's command"
         )
     elif many(Reason.NO_BITCODE):
         yield (
             f"{_count(counts[Reason.NO_BITCODE], 'object')} without bitcode, such as "
-            f"{report.examples[Reason.NO_BITCODE][0]}: compile with clang and {flag}, then extract again"
+            f"{report.examples[Reason.NO_BITCODE][0]}: clean, and put 'mlgo-corpus build' before the build's command, "
+            f"for clang to compile; or compile with clang and {flag}, then extract again"
         )
     if run.override == UNSPECIFIED_OVERRIDE:
         yield (

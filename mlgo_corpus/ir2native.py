@@ -12,7 +12,7 @@ from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import built_toolchains, cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.corpus.open import open_corpus
-from mlgo_corpus.corpus.select import ModuleChoice, corpus_digest, newest_producer
+from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
 from mlgo_corpus.corpus.split.sides import check_fractions
 from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths, refuse_difference
 from mlgo_corpus.dataset.sizes.table import SIZES_FOLDER, Columns, read_module_sizes
@@ -127,7 +127,7 @@ def ir2native_table(
         "seed": seed,
         "compiler": {"version": toolchain.version, "sha256": compiler_identity(toolchain)},
         **edits.key(),
-        "corpus": corpus_digest(opened, names),
+        **choice_key(opened, names),
     }
     if not force:
         refuse_difference(DatasetPaths.of(output, SIZES_FOLDER), key)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.limits import check_count
+from mlgo_corpus.corpus.assemble import check_apart
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.modules import STATUS_OK, read_module_columns
 from mlgo_corpus.corpus.open import open_corpus
@@ -36,7 +37,6 @@ from mlgo_corpus.corpus.packed.corpus import (
     read_description,
 )
 from mlgo_corpus.corpus.packed.place import (
-    check_apart,
     check_corpus_place,
     check_place,
     copy_others,
@@ -137,7 +137,7 @@ def pack_corpus(
     packing = _Packing(opened, manifest_of(opened, corpus), jobs, progress)
     if isinstance(place, Path):
         recover(place)
-        check_apart(place, opened.path)
+        check_apart(place, [opened])
     there = read_description(place) if is_packed(place) else None
     if there is not None and there.get("key") == packing.key and not force and has_files(place, there):
         return _report_of(place, there, started)
@@ -309,8 +309,7 @@ def unpack_corpus(
             source.check_bucket()
         raise UsageError(f"{source}: not a packed corpus: it has no {PACKED_NAME} of one")
     opened = PackedCorpus(source)
-    if isinstance(source, Path):
-        check_apart(place, source)
+    check_apart(place, [opened])
     recover(place)
     if not force and is_unpacked(place, opened.description["others"]):
         return _report_of(place, opened.description, started)

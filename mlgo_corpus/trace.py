@@ -13,7 +13,7 @@ from mlgo_corpus.compilers.find import built_toolchains, cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.open import open_corpus
-from mlgo_corpus.corpus.select import ModuleChoice, corpus_digest, newest_producer
+from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
 from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths, refuse_difference
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
@@ -133,7 +133,7 @@ def trace_corpus(
         "seed": seed if policy.partition(":")[0] == "random" else None,
         "compiler": {"version": toolchain.version, "sha256": identity},
         **edits.key(),
-        "corpus": corpus_digest(opened, names),
+        **choice_key(opened, names),
     }
     if DatasetPaths.of(output).single:
         raise UsageError(f"{output}: a trace is a folder: name one without .parquet")

@@ -11,8 +11,10 @@ import functools
 import json
 import os
 import re
+import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, get_type_hints
 
@@ -31,10 +33,14 @@ EXIT_FAILED = 1
 _EXIT_USAGE = 2
 # Plus the signal's number, as in shells: 130 after Ctrl-C, 143 after SIGTERM.
 _EXIT_SIGNALLED = 128
+# As of a program that SIGPIPE has ended.
+EXIT_READER_LEFT = _EXIT_SIGNALLED + signal.SIGPIPE
 
 # How often to write a line of progress where stderr is not a terminal.
 _SECONDS_BETWEEN_LINES = 10.0
 _SECONDS_BETWEEN_REFRESHES = 0.1
+# Over how many of these lines the time left is estimated.
+_LINES_OF_A_RATE = 3
 
 # The width without a terminal and without COLUMNS.
 _PIPED_WIDTH = 1000
@@ -45,19 +51,23 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 Arguments = ParamSpec("Arguments")
 
 
-def out() -> Console:
+def out(piped_width: int = _PIPED_WIDTH) -> Console:
     """Return the console for results; tables keep their lines whole if another program reads them."""
-    from rich.console import Console
-
-    reader = None if sys.stdout is None or sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
-    return Console(highlight=False, emoji=False, soft_wrap=True, width=reader)
+    reader = None if sys.stdout is None or sys.stdout.isatty() or "COLUMNS" in os.environ else piped_width
+    return _console(width=reader)
 
 
 def err() -> Console:
     """Return the console for everything else."""
+    return _console(stderr=True)
+
+
+def _console(**settings: Any) -> Console:
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+    if os.environ.get("NO_COLOR"):  # rich would leave bold text
+        settings["color_system"] = None
+    return Console(highlight=False, emoji=False, soft_wrap=True, **settings)
 
 
 def table(*columns: str, left: int = 1) -> Table:
@@ -179,16 +189,30 @@ def _bar(description: str, unit: str, console: Console) -> Iterator[Update]:
 
 def _lines(description: str, unit: str) -> Iterator[Update]:
     shown = time.monotonic()
+    # The first line is a point, but has no rate: what an earlier run had done is counted at once.
+    points: deque[tuple[float, int]] = deque(maxlen=_LINES_OF_A_RATE)
 
     def update(done: int, total: int, note: str = "", /) -> None:
         nonlocal shown
         now = time.monotonic()
         if now - shown >= _SECONDS_BETWEEN_LINES:
             amounts = [human_bytes(number) if unit == "B" else str(number) for number in (done, total)]
-            sys.stderr.write(f"{description}: {_described(f'{amounts[0]} of {amounts[1]}', note)}\n")
+            text = _described(f"{amounts[0]} of {amounts[1]}", note)
+            then, before = points[0] if points else (now, done)
+            if done > before:
+                text = f"{text}, {_human_seconds((total - done) * (now - then) / (done - before))} left"
+            sys.stderr.write(f"{description}: {text}\n")
             shown = now
+            points.append((now, done))
 
     yield update
+
+
+def _human_seconds(seconds: float) -> str:
+    minutes, hours = round(seconds / 60), int(seconds // 3600)
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{hours} h {minutes - 60 * hours} min"
 
 
 def _described(text: str, note: str) -> str:
@@ -210,24 +234,33 @@ def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
                 if sys.stdout is not None:
                     sys.stdout.flush()
         except MlgoCorpusError as error:
-            _complain(f"error: {in_options(error)}")
+            for note in getattr(error, "__notes__", ()):  # the traceback of the user's own code
+                show_lines(note)
+            complain(in_options(error))
             # CorpusError: the verb cannot use the corpus at all. A fault of one of its modules is a row, not an error.
             unusable = isinstance(error, UsageError | CorpusError)
             raise typer.Exit(_EXIT_USAGE if unusable else EXIT_FAILED) from None
         except KeyboardInterrupt as error:
-            _complain("interrupted; finished work is kept, and the same command continues from there")
+            show_lines("mlgo-corpus: interrupted; finished work is kept, and the same command continues from there")
             raise typer.Exit(_EXIT_SIGNALLED + signal_of(error)) from None
-        except BrokenPipeError:  # the reader of our output closed it
+        except (BrokenPipeError, SystemExit) as error:
+            if not reader_left(error):
+                raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(EXIT_FAILED) from None
+            raise typer.Exit(EXIT_READER_LEFT) from None
         except OSError as error:  # such as a full disk behind stdout
             where = f"{error.filename}: " if error.filename else ""
-            _complain(f"error: {where}{os_reason(error)}")
+            complain(f"{where}{os_reason(error)}")
             if sys.stdout is not None:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(EXIT_FAILED) from None
 
     return wrapped
+
+
+def reader_left(error: BaseException) -> bool:
+    """Return True if the reader of our output has closed it, as ``head`` does; rich and click exit in that case."""
+    return isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError)
 
 
 def in_options(said: MlgoCorpusError | str) -> str:
@@ -262,7 +295,12 @@ def _options_of(command: Callable[..., None]) -> dict[str, str]:
     return found
 
 
-def _complain(text: str) -> None:
-    """Write one line to stderr, if there is one; a file name in it may hold any bytes."""
-    if sys.stderr is not None:
-        sys.stderr.write(visible(" ".join(f"mlgo-corpus: {text}".split("\n"))) + "\n")
+def complain(text: str) -> None:
+    """Write an error as one line to stderr, if there is one; a file name in it may hold any bytes."""
+    show_lines(f"mlgo-corpus: error: {text}".replace("\n", " "))
+
+
+def show_lines(text: str) -> None:
+    """Write text to stderr, if there is one, line by line; an empty text has no line."""
+    if text and sys.stderr is not None:
+        sys.stderr.writelines(f"{visible(line.expandtabs())}\n" for line in text.split("\n"))

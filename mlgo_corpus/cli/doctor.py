@@ -17,6 +17,8 @@ from mlgo_corpus.files.text import counted
 if TYPE_CHECKING:
     from mlgo_corpus.doctor import Diagnosis
 
+# Its text is for people, who paste it into a message: in a pipe, too.
+_PIPED_WIDTH = 80
 _COLOURS = {"ready": "green", "limited": "yellow", "missing": "yellow", "broken": "red"}
 
 
@@ -69,7 +71,7 @@ def show_version() -> None:
 def _show(found: Diagnosis) -> None:
     from mlgo_corpus.doctor import State
 
-    console = out()
+    console = out(_PIPED_WIDTH)
     console.print(f"mlgo-corpus {__version__}")
     rows = table("", "", "", left=3)
     group = None
@@ -84,7 +86,7 @@ def _show(found: Diagnosis) -> None:
     console.print(rows)
     console.print()
     if found.toolchains:
-        show_toolchains(found.toolchains)
+        show_toolchains(found.toolchains, console)
     broken = sum(finding.state == State.BROKEN for finding in found.findings)
     missing = sum(finding.state in (State.MISSING, State.LIMITED) for finding in found.findings)
     if broken:

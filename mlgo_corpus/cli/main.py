@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +11,7 @@ from typer.core import TyperGroup
 
 from mlgo_corpus.cli.build import build
 from mlgo_corpus.cli.combine import combine, make
+from mlgo_corpus.cli.console import EXIT_READER_LEFT, complain, reader_left
 from mlgo_corpus.cli.demo import demo
 from mlgo_corpus.cli.doctor import doctor, show_version
 from mlgo_corpus.cli.dump import dump
@@ -26,12 +29,33 @@ from mlgo_corpus.cli.trace import trace
 from mlgo_corpus.cli.verify import verify
 from mlgo_corpus.cli.vocab import vocab
 
+# What typer says before the reason of a bad value.
+_BAD_VALUE = re.compile(r"^Invalid value for '?([^':]+)'?(?: / '[^']*')*: (?:Value error, )?")
+
 
 class _GroupedVerbs(TyperGroup):
     """Verbs that the help lists under headings, in the order of their registration.
 
-    A verb's heading is its ``rich_help_panel``, which plain help would ignore.
+    A verb's heading is its ``rich_help_panel``, which plain help would ignore. Errors on the command line look like
+    those of the verbs.
     """
+
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run the command line; exit in the end unless ``standalone_mode`` is False."""
+        run: Any = super().main
+        if not standalone_mode:
+            return run(*args, standalone_mode=False, **extra)
+        try:
+            sys.exit(run(*args, standalone_mode=False, **extra))
+        except SystemExit as error:
+            if reader_left(error):
+                sys.exit(EXIT_READER_LEFT)
+            raise
+        except Exception as error:
+            if not hasattr(error, "format_message"):  # as click's errors have, of which typer may have its own copy
+                raise
+            _show_usage_error(error)
+            sys.exit(2)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the verbs of each heading, with all columns aligned."""
@@ -45,6 +69,18 @@ class _GroupedVerbs(TyperGroup):
         for heading, rows in groups.items():
             with formatter.section(heading):
                 formatter.write_dl(rows)
+
+
+def _show_usage_error(error: Any) -> None:
+    message = error.format_message()
+    if "\n" in message:  # the help, where a verb is missing
+        error.show()
+        return
+    bad = _BAD_VALUE.match(message)
+    option, reason = ("", message) if bad is None else (f"{bad[1]}: ", message[bad.end() :])
+    context = getattr(error, "ctx", None)
+    where = "" if context is None else f"; see '{context.command_path} --help'"
+    complain(f"{option}{reason[:1].lower()}{reason[1:].removesuffix('.')}{where}")
 
 
 # Plain help: with rich's, --help alone would take 150 ms.

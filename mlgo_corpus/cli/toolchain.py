@@ -16,6 +16,8 @@ from mlgo_corpus.cli.options import JsonOutput, compiler_option, jobs_option
 from mlgo_corpus.files.text import visible
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from mlgo_corpus.compilers.probe import Toolchain
     from mlgo_corpus.toolchain import BuildReport
 
@@ -53,13 +55,13 @@ def _list_command(
     if json_output:
         print_json({"toolchains": [toolchain.as_json() for toolchain in found]})
     else:
-        show_toolchains(found)
+        show_toolchains(found, out())
     working = [toolchain for toolchain in found if toolchain.problem is None]
     if not working or (compiler is not None and found[0].problem is not None):
         raise typer.Exit(EXIT_FAILED)
 
 
-def show_toolchains(found: Sequence[Toolchain]) -> None:
+def show_toolchains(found: Sequence[Toolchain], console: Console) -> None:
     """Print the compilers, and what each can do."""
     from rich.markup import escape
 
@@ -78,7 +80,6 @@ def show_toolchains(found: Sequence[Toolchain]) -> None:
                 " ".join(name for name in ("opt", "llc") if getattr(toolchain, name) is not None) or "-",
                 _versions(toolchain.reads_bitcode),
             )
-        console = out()
         # A narrower terminal breaks the lines: better than a table without the compilers' names.
         console.width = max(console.width, _LEAST_WIDTH)
         console.print(rows)
@@ -87,9 +88,11 @@ def show_toolchains(found: Sequence[Toolchain]) -> None:
             err().print(f"cannot use {escape(command_of(toolchain))}: {escape(visible(toolchain.problem))}")
     if not working:
         what = "can be used" if found else "was found"
-        out().print(f"no compiler {what}: install clang, or pip install ziglang, or name one with --compiler")
+        hint = f"no compiler {what}: install clang, or pip install ziglang, or name one with --compiler"
+        console.print(hint, soft_wrap=False)
     elif not any(toolchain.training_logs for toolchain in working):
-        out().print("hint: none of these writes training logs; 'mlgo-corpus toolchain build' makes one that does")
+        hint = "hint: none of these writes training logs; 'mlgo-corpus toolchain build' makes one that does"
+        console.print(hint, soft_wrap=False)
 
 
 def command_of(toolchain: Toolchain) -> str:

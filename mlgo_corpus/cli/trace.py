@@ -16,6 +16,7 @@ from mlgo_corpus.cli.console import (
     plain,
     print_json,
     progress_bar,
+    show_lines,
     stdout_is_ours,
     table,
     verb,
@@ -86,7 +87,7 @@ def trace(
             metavar="NAME",
             autocompletion=_complete_policy,
             help="The policy that decides: default; never, always or random:P (inlining); first or random (register "
-            "allocation); or your own, as module:attribute.",
+            "allocation); or your own, as module:attribute or module:attribute(3).",
         ),
     ] = "default",
     via: Annotated[
@@ -227,6 +228,7 @@ def show_report(report: TraceReport) -> None:
         for module, seconds, decisions in report.slowest:
             slow.add_row(plain(printable(module)), f"{seconds:.2f}", str(decisions))
         console.print(slow)
+    show_lines(report.policy_traceback)
     for module, reason, detail in report.problems:
         err().print(visible(f"{printable(module)}: {reason}: {printable(in_options(detail))}"), markup=False)
     if report.failed > len(report.problems):

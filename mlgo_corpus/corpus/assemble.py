@@ -376,11 +376,15 @@ def check_apart(output: Path, inputs: Iterable[Corpus | Path]) -> None:
     Raises:
         UsageError: it is.
     """
-    place = output.resolve()
     for item in inputs:
         path = item.place if isinstance(item, Corpus) else item
         if isinstance(path, RemotePath):
             continue
-        source = path.resolve()
-        if place == source or place.is_relative_to(source) or source.is_relative_to(place):
+        try:
+            place, source = output.resolve(), path.resolve()
+        except (OSError, RuntimeError) as error:
+            raise UsageError(os_reason(error), option="output", value=output) from error
+        if place == source:
+            raise UsageError("is the input itself; name another folder", option="output", value=output)
+        if place.is_relative_to(source) or source.is_relative_to(place):
             raise UsageError(f"overlaps {path}; name a folder apart from it", option="output", value=output)

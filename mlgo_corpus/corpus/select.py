@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.errors import UsageError
@@ -138,6 +139,18 @@ def newest_producer(corpus: Corpus, names: Sequence[str]) -> int | None:
     producers = corpus.iter_producers(names[::step][:_PRODUCERS])
     found = [int(match[1]) for producer in producers if (match := re.match(r"LLVM(\d+)\.", producer or ""))]
     return max(found, default=None)
+
+
+def choice_key(corpus: Corpus, names: Sequence[str]) -> dict[str, Any]:
+    """Return what the key of a run says of its corpus and of the modules that were chosen.
+
+    The digest ``corpus`` depends on both; ``modules`` tells which of them differs.
+    """
+    chosen = sha256("".join(f"{name}\0" for name in names).encode("utf-8", "surrogatepass")).hexdigest()
+    return {
+        "corpus": corpus_digest(corpus, names),
+        "modules": {"chosen": len(names), "of": len(set(corpus.names)), "sha256": chosen},
+    }
 
 
 def corpus_digest(corpus: Corpus, names: Sequence[str]) -> str:

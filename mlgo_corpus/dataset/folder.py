@@ -366,11 +366,21 @@ def refuse_difference(paths: DatasetPaths, key: Mapping[str, Any]) -> None:
             f"{'file' if paths.single else 'folder'}{force}"
         )
     differences = [
-        f"{name.replace('_', ' ')} was {_shown(before.get(name))}, is {_shown(now.get(name))}"
-        for name in now
-        if before.get(name) != now.get(name)
-    ]
+        _difference(name, before, now) for name in now if name != "modules" and before.get(name) != now[name]
+    ] or ["by an earlier version of mlgo-corpus"]
     raise UsageError(f"{output}: {what} in another way: {'; '.join(differences)}; `force` starts over")
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    """Return words for a difference; that of the corpus may be one of the chosen modules alone."""
+    was, chosen = before.get("modules"), now.get("modules")
+    if name == "corpus" and isinstance(was, dict) and was != chosen and was.get("of") == chosen["of"]:
+        whole, count = chosen["of"], chosen["chosen"]
+        if {was.get("chosen"), count} != {whole}:
+            other = f"{count} others" if was.get("chosen") == count else count
+            parameters = "`sample`, `seed`, `module_filter` and `modules_file`"
+            return f"modules were {was.get('chosen')} of {whole}, are {other} ({parameters} choose them)"
+    return f"{name.replace('_', ' ')} was {_shown(before.get(name))}, is {_shown(now[name])}"
 
 
 def _shown(value: Any) -> str:

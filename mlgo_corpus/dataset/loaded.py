@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlgo_corpus.dataset.logs import open_log
+from mlgo_corpus.dataset.logs import LogSource, open_log
 from mlgo_corpus.dataset.observations import (
     KEY_COLUMNS,
     ObservationBuilder,
@@ -121,6 +121,16 @@ class TrainingLog:
 
         return pa.Table.from_batches(self._batches, observation_schema(self.header))
 
+    def to_batch(self) -> pa.RecordBatch:
+        """Return the log as a single record batch; a log of more than 32 MiB is copied."""
+        import pyarrow as pa
+
+        if len(self._batches) == 1:
+            return self._batches[0]
+        columns = self.to_arrow().unify_dictionaries().combine_chunks()
+        (batch,) = columns.to_batches() or [pa.RecordBatch.from_pylist([], columns.schema)]
+        return batch
+
     def to_numpy(self) -> dict[str, NDArray[Any]]:
         """Return an array for each feature and the score, by the table's column names.
 
@@ -147,24 +157,25 @@ class TrainingLog:
         return arrays
 
 
-def read_log(path: Path | str, *, allow_truncated: bool = False, module: str | None = None) -> TrainingLog:
-    """Read a training log into memory, decompressing ``.gz`` and ``.zst``.
+def read_log(path: LogSource, *, allow_truncated: bool = False, module: str | None = None) -> TrainingLog:
+    """Read a training log into memory, decompressing gzip and zstd.
 
     Args:
-        path: the log; ``-`` for standard input.
+        path: the log's path, ``-`` for standard input; its bytes; or a binary stream, which stays open.
         allow_truncated: return the whole observations before the damage of a damaged log, and set ``damage``.
-        module: the module's name in tables; by default the file's name without ``.log``.
+        module: the module's name in tables; by default the file's name without ``.log``, for bytes nothing.
 
     Raises:
-        FormatError: the file is damaged, or is not a log; the message has the place.
-        OSError: the file cannot be read.
+        FormatError: the log is damaged, or is none; the message has the place.
+        OSError: the log cannot be read.
+        TypeError: it is an object of another kind.
     """
-    path = Path(path)
-    name = _module_of(path) if module is None else module
+    name = path if isinstance(path, str | Path) else getattr(path, "name", None)
+    place = Path(name) if isinstance(name, str | Path) else None
     try:
         with open_log(path) as source:
             reader = BlockReader(source)
-            loaded = _Loader(name, reader.header)
+            loaded = _Loader(_module_of(place) if module is None else module, reader.header)
             damage = None
             try:
                 for block in reader:
@@ -172,14 +183,14 @@ def read_log(path: Path | str, *, allow_truncated: bool = False, module: str | N
             except FormatError as error:
                 if not allow_truncated:
                     raise
-                damage = error.at(path)
+                damage = error.at(place)
             return loaded.finish(damage)
     except FormatError as error:
-        raise error.at(path) from None
+        raise error.at(place) from None
 
 
-def _module_of(path: Path) -> str:
-    name = path.name
+def _module_of(path: Path | None) -> str:
+    name = "" if path is None else path.name
     for suffix in (".zst", ".gz", ".log"):
         name = name.removesuffix(suffix)
     return name

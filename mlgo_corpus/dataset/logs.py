@@ -16,9 +16,9 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from io import BytesIO
+from io import BytesIO, TextIOBase
 from pathlib import Path
-from typing import IO, Any, Final, NoReturn, Self
+from typing import IO, Any, BinaryIO, Final, NoReturn, Self
 
 from mlgo_corpus.errors import FormatError, TruncatedError, UsageError
 from mlgo_corpus.files.atomic import create_file
@@ -40,6 +40,9 @@ _COMPRESSED_SUFFIXES = (".gz", ".zst")
 LOG_SUFFIX: Final = ".log"
 _LOG_START = b'{"features"'
 _HEADER_BYTES = 16 << 10
+
+LogSource = str | Path | bytes | bytearray | memoryview | BinaryIO
+"""A log: its path, its bytes, or a binary stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,14 +172,17 @@ def _begins_as_log(path: str) -> bool:
 
 
 @contextmanager
-def open_log(path: str | Path) -> Iterator[Source]:
+def open_log(log: LogSource) -> Iterator[Source]:
     """Open a log, or standard input for ``-``, for reading in blocks; compressed logs are decompressed.
+
+    A stream is read from where it is, and stays open.
 
     Raises:
         OSError: it cannot be opened.
         FormatError: compressed data is damaged; raised when it is read.
+        TypeError: it is no log, but an object of another kind.
     """
-    with _open_raw(str(path)) as raw:
+    with _open_raw(log) as raw:
         start = b""
         while len(start) < 4 and (more := raw.read(4 - len(start))):
             start += more
@@ -191,16 +197,22 @@ def open_log(path: str | Path) -> Iterator[Source]:
         elif start == _ZSTD_MAGIC or _ZSTD_SKIPPABLE.fullmatch(start):
             import pyarrow as pa
 
-            with pa.PythonFile(rest, mode="r") as file:
+            with pa.PythonFile(_Unread(b"", rest), mode="r") as file:  # which would close what it reads
                 yield _Decompressed(pa.CompressedInputStream(file, "zstd").readinto, "zstd")
         else:
             yield rest
 
 
 @contextmanager
-def _open_raw(path: str) -> Iterator[Any]:
-    if path != _STDIN:
-        with open(path, "rb", buffering=0) as file:
+def _open_raw(log: LogSource) -> Iterator[Any]:
+    if isinstance(log, bytes | bytearray | memoryview):
+        yield BytesIO(log)
+    elif not isinstance(log, str | Path):
+        if not hasattr(log, "readinto") or isinstance(log, TextIOBase):
+            raise TypeError(f"expected a log's path, its bytes or a binary stream, found a {type(log).__name__}")
+        yield log
+    elif str(log) != _STDIN:
+        with open(log, "rb", buffering=0) as file:
             yield file
     elif sys.stdin is None:
         raise UsageError("there is no standard input to read")

@@ -15,7 +15,8 @@ from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader, LogWriter, encode_context
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, TASKS, Task
-from mlgo_corpus.policies.policy import Policy, check_features
+from mlgo_corpus.policies.blame import failure_of
+from mlgo_corpus.policies.policy import Policy, begin_session, check_features
 
 # Until LLVM 21, MLInlineAdvisor took the position of the heuristic's decision among the features from the wrong list:
 # it overwrites `callee_basic_block_count`, and `inlining_default` stays 0. Measured on 17.0.6, 18.1.6, 19.1.7, 20.1.2
@@ -23,6 +24,7 @@ from mlgo_corpus.policies.policy import Policy, check_features
 MISPLACED_DEFAULT: Final = range(17, 21)
 _MISPLACED_IN = "callee_basic_block_count"
 _DEFAULT = "inlining_default"
+_FAILED: Final = "the policy failed: "
 _DECISIONS: Final = {task.name: task.decision for task in TASKS}
 
 
@@ -53,7 +55,7 @@ def converse(session: InteractiveSession, policy: Policy, module: str, log: Any)
         try:
             decision = policy.advise(observation.record)
         except (Exception, SystemExit) as error:  # a policy may raise anything
-            raise UsageError(_policy_error(error)) from error
+            raise failure_of(error, _FAILED) from None
         try:
             advice = session.advise(decision)
             check(observation.tensors, advice)
@@ -89,11 +91,11 @@ def _new_header(
         raise RunFailure(RunReason.OTHER_HEADER, f"the compiler asks again, with other features: {difference}")
     try:
         check_features(policy, header)
-        policy.reset(header, module)
+        begin_session(policy, header, module)
     except UsageError:
         raise
     except (Exception, SystemExit) as error:  # a policy may raise anything
-        raise UsageError(_policy_error(error)) from error
+        raise failure_of(error, _FAILED) from None
     return header, writer or LogWriter(log, LogHeader((*header.features, header.advice)))
 
 
@@ -127,10 +129,6 @@ def decision_check(header: LogHeader) -> Callable[[bytes, bytes], None]:
 
 def _offsets(header: LogHeader) -> list[int]:
     return [0, *accumulate(spec.nbytes for spec in header.features)][:-1]
-
-
-def _policy_error(error: BaseException) -> str:
-    return f"the policy failed: {type(error).__name__}: {error}".splitlines()[0]
 
 
 def repair_of(task: Task, major: int, header: LogHeader) -> Callable[[bytes], bytes] | None:

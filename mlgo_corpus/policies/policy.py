@@ -1,24 +1,31 @@
 """Policies, which decide in a live session, and their names.
 
-A policy is any object with two methods; no base class is needed::
+A policy is a function of an observation::
+
+    def small(observation):                 # a numpy record: a field for each feature, under LLVM's name
+        return observation["cost_estimate"] < 100
+
+or any object with a method ``advise``; no base class is needed, and the rest is optional::
 
     class Small:
-        features = ("cost_estimate",)  # those it needs, so that a compiler without them is refused
+        features = ("cost_estimate",)       # those it needs, so that a compiler without them is refused
 
         def reset(self, header, module):    # a session begins: its LogHeader, and the module's name
             ...
 
-        def advise(self, observation):      # a numpy record: a field for each feature, under LLVM's name
+        def advise(self, observation):
             return observation["cost_estimate"] < 100
 
-The value that ``advise`` returns is the decision: 0 or 1 for inlining, an index into the candidates for eviction, a
-number for priority. Features that a newer compiler sends besides those a policy needs are present and harmless: LLVM
-adds features at the end and never changes the meaning of one (llvm/docs/MLGO.rst).
+The value that it returns is the decision: 0 or 1 for inlining, an index into the candidates for eviction, a number for
+priority. Features that a newer compiler sends besides those a policy needs are present and harmless: LLVM adds features
+at the end and never changes the meaning of one (llvm/docs/MLGO.rst).
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import random
 import sys
 import time
@@ -34,15 +41,13 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, Task
 from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.policies.blame import failure_of
 from mlgo_corpus.policies.overtime import Overtime, end_after
 
 
 @runtime_checkable
 class Policy(Protocol):
-    """An object that decides; see the module's docstring."""
-
-    def reset(self, header: LogHeader, module: str) -> None:
-        """Begin a session with a compiler that compiles this module and whose observations have this header."""
+    """An object that decides; see the module's docstring. `begin_session` calls its method ``reset``, if it has one."""
 
     def advise(self, observation: np.void) -> Any:
         """Return the decision: a number that fits the header's advice."""
@@ -53,9 +58,6 @@ class DefaultPolicy:
     """Decide as LLVM's own heuristic would: the compiler sends its decision with each observation."""
 
     features: tuple[str, ...] = ("inlining_default",)
-
-    def reset(self, header: LogHeader, module: str) -> None:
-        """Nothing to do."""
 
     def advise(self, observation: np.void) -> Any:
         """Return ``inlining_default``."""
@@ -69,12 +71,17 @@ class _ConstantPolicy:
     value: int
     features: tuple[str, ...] = ()
 
-    def reset(self, header: LogHeader, module: str) -> None:
-        """Nothing to do."""
-
     def advise(self, observation: np.void) -> Any:  # noqa: ARG002 - it does not matter
         """Return the value."""
         return self.value
+
+
+@dataclass(slots=True)
+class _FunctionPolicy:
+    """Decide as a function of the observation does."""
+
+    advise: Callable[[np.void], Any]
+    features: Any
 
 
 @dataclass(slots=True)
@@ -82,9 +89,6 @@ class _FirstPolicy:
     """Evict the first candidate that may be evicted."""
 
     features: tuple[str, ...] = ("mask",)
-
-    def reset(self, header: LogHeader, module: str) -> None:
-        """Nothing to do."""
 
     def advise(self, observation: np.void) -> Any:
         """Return the index of the first candidate whose ``mask`` is not 0."""
@@ -127,9 +131,10 @@ NAMES: Final = {
 
 
 def make_policy(text: str, task: Task, *, seed: int = 0) -> Policy:
-    """Make the policy that ``text`` names: ``default``, ``random:0.3``, ``package.module:Attribute``, ...
+    """Make the policy that ``text`` names: ``default``, ``random:0.3``, ``package.module:Attribute(3)``, ...
 
-    A module's attribute is a policy, or a class or function without parameters that makes one.
+    A module's attribute is a policy, or a class or function that makes one: with the arguments in the name, which are
+    Python literals, or without any.
 
     Raises:
         UsageError: the name is not one of a policy for this task; the message lists those names.
@@ -171,13 +176,57 @@ def _import_policy(text: str, module: str, attribute: str) -> Policy:
         message = f"expected a module, not a file: {name}:{attribute}, in the file's folder"
         raise UsageError(message, option="policy", value=text)
 
+    name, arguments, named = _parse_call(text, attribute)
+
     def find() -> Any:
         found: Any = importlib.import_module(module)
-        for name in attribute.split("."):
-            found = getattr(found, name)
-        return found if isinstance(found, Policy) and not isinstance(found, type) else found()
+        for part in name.split("."):
+            found = getattr(found, part)
+        return found if name == attribute and decides(found) else found(*arguments, **named)
 
     return checked_policy(find, text)
+
+
+def _parse_call(text: str, attribute: str) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
+    """Return an attribute's name, and the arguments after it; nothing is evaluated but literals."""
+    name, bracket, rest = attribute.partition("(")
+    if not bracket:
+        return name, (), {}
+    try:
+        call = ast.parse(f"_({rest}", mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            raise ValueError
+        named = {str(item.arg): ast.literal_eval(item.value) for item in call.keywords if item.arg}
+        if len(named) != len(call.keywords):
+            raise ValueError
+        return name, tuple(map(ast.literal_eval, call.args)), named
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        message = "expected numbers, quoted text and other literals as arguments, such as (3, name='x')"
+        raise UsageError(message, option="policy", value=text) from None
+
+
+def decides(found: Any) -> bool:
+    """Return True for a policy: an object with a method ``advise``, or a function of an observation.
+
+    A function without required arguments makes one.
+    """
+    if isinstance(found, type):
+        return False
+    if isinstance(found, Policy):
+        return True
+    try:
+        signature = inspect.signature(found)
+    except (ValueError, TypeError):  # nothing to call, or a function of C that does not tell
+        return False
+    return not _accepts(signature) and _accepts(signature, None)
+
+
+def _accepts(signature: inspect.Signature, *arguments: Any) -> bool:
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        return False
+    return True
 
 
 def checked_policy(make: Callable[[], Any], text: str) -> Policy:
@@ -189,15 +238,19 @@ def checked_policy(make: Callable[[], Any], text: str) -> Policy:
     try:
         found = make()
     except (Exception, SystemExit) as error:  # a module may raise anything
-        message = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise UsageError(message, option="policy", value=text) from error
-    if isinstance(found, type) or not isinstance(found, Policy):
-        lacking = [name for name in ("reset", "advise") if not callable(getattr(found, name, None))]
-        if isinstance(found, type) or not lacking:
-            lacking = ["reset", "advise"]
-        methods = f"method{'s' if len(lacking) > 1 else ''} {' and '.join(lacking)}"
-        raise UsageError(f"a {type(found).__name__} has no {methods}", option="policy", value=text)
-    return found
+        raise failure_of(error, option="policy", value=text) from None
+    if not decides(found):
+        kind = f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
+        message = f"expected a function of an observation, or an object with a method advise; found {kind}"
+        raise UsageError(message, option="policy", value=text)
+    return found if isinstance(found, Policy) else _FunctionPolicy(found, getattr(found, "features", ()))
+
+
+def begin_session(policy: Policy, header: LogHeader, module: str) -> None:
+    """Tell a policy that a session begins, if it wants to know."""
+    reset = getattr(policy, "reset", None)
+    if reset is not None:
+        reset(header, module)
 
 
 def try_policy(text: str, task: Task, *, seed: int, timeout: float) -> None:

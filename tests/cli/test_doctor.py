@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from mlgo_corpus import __version__
+from mlgo_corpus.cli.main import app
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.doctor import Diagnosis, Finding, Group, State, diagnose
 from mlgo_corpus.errors import UsageError
@@ -69,6 +71,16 @@ def test_it_is_readable(llvm22: Llvm) -> None:
     assert lines[0] == f"mlgo-corpus {__version__}"
     assert any(line.split()[:2] == ["pyarrow", "ready"] for line in lines)
     assert any(llvm22.clang in line and " yes " in line for line in lines)
+
+
+def test_it_fits_into_80_columns(llvm22: Llvm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    found = Toolchain((f"/opt/{'long/' * 20}clang",), "PATH", version="22.1.8", embeds_bitcode=True)
+    found_compilers(monkeypatch, found)
+    done = CliRunner().invoke(app, ["doctor"])
+    assert done.exit_code == 0
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "/opt/long/long/" in done.stdout
 
 
 @pytest.mark.usefixtures("nothing_found")

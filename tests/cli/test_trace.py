@@ -47,7 +47,26 @@ class Leaves:
 class LeavesLater(Never):
     def advise(self, observation):
         raise SystemExit(3)
+
+
+class FailsIn(Never):
+    def __init__(self, *names):
+        self.names = names
+
+    def reset(self, header, module):
+        self.weights = {} if module in self.names or not self.names else {"cost": 1}
+
+    def advise(self, observation):
+        return self.weight()
+
+    def weight(self):
+        return 0 * self.weights["cost"]
 """
+
+
+def line_of(text: str) -> int:
+    """Give the number of a line of the policies' file."""
+    return NOISY.splitlines().index(text) + 1
 
 
 class Terminal:
@@ -150,6 +169,7 @@ def test_json_is_all_there_is_on_stdout_whatever_a_policy_prints(terminal: Termi
         "problems": [],
         "caveats": [],
         "hints": ["--delete-flag=-nosuch: no command has this option, nothing was changed"],
+        "policy_traceback": "",
         "exit_code": 0,
     }
 
@@ -224,7 +244,6 @@ ERRORS = {
     "keep-in-output": ("--keep-logs k --keep-objects d/k", "d/k: is in the dataset's folder; name another one"),
     "keep-in-a-file": ("--keep-logs k --keep-objects binary", "binary: expected a folder, found a file"),
     "policy-file": ("--policy ./noisy.py:Never", "expected a module, not a file: noisy:Never, in the file's folder"),
-    "policy-leaves": ("--policy noisy:Leaves", "--policy noisy:Leaves: SystemExit: bye"),
     "verify": ("--verify-default --policy never", "requires --policy default, found never"),
     "output-file": ("--output binary", "binary: expected a folder, found a file"),
     "output-corpus": ("--output corpus", "is not empty, and not a dataset: it holds a.o.bc; name another folder"),
@@ -256,7 +275,50 @@ def test_a_policy_that_leaves_is_a_policy_that_fails(terminal: Terminal) -> None
     done = terminal.trace("--policy", "noisy:LeavesLater")
     assert done.returncode == 1
     assert "policy_error 2" in done.stderr
-    assert "the policy failed: SystemExit: 3" in done.stderr
+    assert "the policy failed: SystemExit: 3 (noisy.py, line " in done.stderr
+
+
+def test_a_policy_s_traceback_is_shown_once(terminal: Terminal) -> None:
+    make_corpus(terminal.folder / "corpus", {f"{name}.o": module() for name in "abc"})
+    done = terminal.trace("--policy", "noisy:FailsIn('a.o', 'c.o')")
+    assert done.returncode == 1
+    line = line_of('        return 0 * self.weights["cost"]')
+    what = f"policy_error: the policy failed: KeyError: 'cost' (noisy.py, line {line})"
+    said = done.stderr.replace("imported\n", "").replace("reset\n", "").splitlines()
+    assert [line for line in said if line.strip(" ^~")] == [  # Python marks what failed
+        "Traceback (most recent call last):",
+        f'  File "{terminal.folder}/noisy.py", line {line_of("        return self.weight()")}, in advise',
+        "    return self.weight()",
+        f'  File "{terminal.folder}/noisy.py", line {line}, in weight',
+        '    return 0 * self.weights["cost"]',
+        "KeyError: 'cost'",
+        f"a.o: {what}",
+        f"c.o: {what}",
+    ]
+
+
+def test_a_policy_that_fails_everywhere_ends_the_trace(terminal: Terminal) -> None:
+    make_corpus(terminal.folder / "corpus", {f"{number}.o": module() for number in range(20)})
+    done = terminal.trace("--policy", "noisy:FailsIn", "--jobs", "1")
+    assert (done.returncode, done.stdout) == (1, "")
+    *_, last, error = done.stderr.splitlines()
+    assert last == "KeyError: 'cost'"
+    assert done.stderr.count("Traceback") == 1
+    line = line_of('        return 0 * self.weights["cost"]')
+    assert error.startswith(
+        "mlgo-corpus: error: stopped after 5 of 20 modules, because the policy failed in all 5 that asked it: "
+    )
+    assert error.endswith(f": the policy failed: KeyError: 'cost' (noisy.py, line {line})")
+    assert not (terminal.folder / "d").exists()
+
+
+def test_a_policy_that_cannot_be_made_shows_where(terminal: Terminal) -> None:
+    done = terminal.trace("--policy", "noisy:Leaves")
+    assert (done.returncode, done.stdout) == (2, "")
+    line = line_of('        raise SystemExit("bye")')
+    assert f'  File "{terminal.folder}/noisy.py", line {line}, in __init__' in done.stderr
+    error = f"mlgo-corpus: error: --policy noisy:Leaves: SystemExit: bye (noisy.py, line {line})"
+    assert done.stderr.splitlines()[-1] == error
 
 
 def test_ctrl_c_is_one_line_and_the_same_command_goes_on(terminal: Terminal) -> None:

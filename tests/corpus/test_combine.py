@@ -463,7 +463,7 @@ def test_the_json_is_the_report(tmp_path: Path) -> None:
             "--root DIR: expected alone; without it: mlgo-corpus combine CORPUS... --output DIR",
         ),
         (["one", "--output", "x", "--link", "--copy"], 2, "--link and --copy: expected one of them"),
-        (["one", "--output", "one"], 2, "--output one: overlaps one; name a folder apart from it"),
+        (["one", "--output", "one"], 2, "--output one: is the input itself; name another folder"),
         (["one", "--output", "one/a.bc"], 2, "--output one/a.bc: overlaps one; name a folder apart from it"),
         (["one", "--output", "file"], 2, "file: expected a folder, found a file"),
         (["one", "--output", "full"], 2, "full: is not a corpus, and not empty; name another folder"),

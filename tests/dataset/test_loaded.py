@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
+import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -181,3 +184,64 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "junk").write_bytes(b"\0\1junk\n")
     with pytest.raises(FormatError, match=r"junk: byte 0: expected a log's header in JSON, found '\\x00\\x01junk'"):
         read_log(tmp_path / "junk")
+
+
+@pytest.mark.parametrize("compression", ["", "gz", "zst"])
+def test_bytes_and_streams(tmp_path: Path, compression: str) -> None:
+    data = (LOGS / "inlining.lzio.log").read_bytes()
+    expected = read_log(LOGS / "inlining.lzio.log").to_numpy()["cost_estimate"].tolist()
+    if compression:
+        data = gzip.compress(data) if compression == "gz" else pa.compress(data, "zstd", asbytes=True)
+    path = tmp_path / f"lzio.log.{compression}".rstrip(".")
+    path.write_bytes(data)
+    for given in (data, bytearray(data), memoryview(data), io.BytesIO(data)):
+        log = read_log(given)
+        assert (log.module, log.to_numpy()["cost_estimate"].tolist()) == ("", expected)
+    with path.open("rb") as file, zipfile.ZipFile(tmp_path / "logs.zip", "w") as archive:
+        log = read_log(file, module="m")
+        assert not file.closed
+        archive.write(path, "inner.log")
+        with archive.open("inner.log") as inner:
+            assert read_log(inner).to_numpy()["cost_estimate"].tolist() == expected
+    assert (log.module, log.to_numpy()["cost_estimate"].tolist()) == ("m", expected)
+    assert set(log.to_batch().column("module").to_pylist()) == {"m"}
+
+
+def test_a_pipe_is_a_stream() -> None:
+    data = (LOGS / "inlining.lzio.log").read_bytes()
+    reading, writing = os.pipe()
+    assert os.write(writing, data) == len(data)
+    os.close(writing)
+    with open(reading, "rb") as stream:
+        assert len(read_log(stream)) == len(read_log(data)) > 0
+
+
+def test_damage_in_bytes_has_a_place_but_no_path(tmp_path: Path) -> None:
+    data = (LOGS / "inlining.lzio.log").read_bytes()[:-100]
+    with pytest.raises(TruncatedError, match=r"^byte \d+: reading "):
+        read_log(data)
+    assert str(read_log(data, allow_truncated=True).damage).startswith("byte ")
+    path = tmp_path / "cut.log"
+    path.write_bytes(data)
+    with path.open("rb") as stream, pytest.raises(TruncatedError, match=r"cut\.log: byte "):
+        read_log(stream)
+
+
+def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes((LOGS / "inlining.lzio.log").read_bytes())
+    with path.open(encoding="latin-1") as text, pytest.raises(TypeError, match="or a binary stream, found a TextIOWr"):
+        read_log(text)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="expected a log's path, its bytes or a binary stream, found a int"):
+        read_log(3)  # type: ignore[arg-type]
+
+
+def test_a_single_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = read_log(LARGE)
+    monkeypatch.setattr("mlgo_corpus.dataset.loaded._BATCH_BYTES", 50_000)
+    log = read_log(LARGE)
+    assert log.to_arrow().column(0).num_chunks > 1
+    assert log.to_batch().to_pydict() == whole.to_batch().to_pydict()
+    header = LARGE.read_bytes().partition(b"\n")[0] + b"\n" + LARGE.read_bytes().split(b"\n")[1] + b"\n"
+    empty = read_log(header)
+    assert (empty.to_batch().num_rows, empty.to_batch().schema) == (0, whole.to_batch().schema)

@@ -113,7 +113,9 @@ class Failing(Counting):
 
 
 def test_a_policy_that_fails_ends_the_session(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"^the policy failed: FormatError: no such weights$"):
+    with pytest.raises(
+        UsageError, match=r"^the policy failed: FormatError: no such weights \(test_conversation\.py, line \d+\)\n"
+    ):
         talk(tmp_path, "proper", 3, Failing())
     policy = Failing()
     policy.features = ("x", "y")

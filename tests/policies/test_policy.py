@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import TASKS, Task
 from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.policies.blame import traceback_of
 from mlgo_corpus.policies.policy import (
     Policy,
+    begin_session,
     check_features,
     checked_policy,
     import_from_here,
@@ -45,7 +48,7 @@ def mask(*allowed: int) -> Any:
 def decide(text: str, task: Task, observation: Any, *, seed: int = 0, module: str = "m", count: int = 1) -> list[Any]:
     policy = make_policy(text, task, seed=seed)
     assert isinstance(policy, Policy)
-    policy.reset(HEADER, module)
+    begin_session(policy, HEADER, module)
     return [policy.advise(observation) for _ in range(count)]
 
 
@@ -90,9 +93,9 @@ def test_random_is_the_modules_and_the_seeds(task: Task) -> None:
     assert draw(1, "1:a") != draw(11, "a")
     # A session begun again is the same again.
     policy = make_policy("random", task, seed=1)
-    policy.reset(HEADER, "a.o")
+    begin_session(policy, HEADER, "a.o")
     first = [policy.advise(observation) for _ in range(50)]
-    policy.reset(HEADER, "a.o")
+    begin_session(policy, HEADER, "a.o")
     assert [policy.advise(observation) for _ in range(50)] == first == draw(1, "a.o")
 
 
@@ -111,7 +114,19 @@ def test_random_is_the_modules_and_the_seeds(task: Task) -> None:
         ("no_such_module_at_all:Policy", INLINING, "ModuleNotFoundError: No module named 'no_such_module_at_all'"),
         (":Policy", INLINING, "policy :Policy: ValueError: Empty module name"),
         ("os:", INLINING, "policy os:: AttributeError: module 'os' has no attribute ''"),
-        ("os:getcwd", INLINING, "policy os:getcwd: a str has no methods reset and advise"),
+        (
+            "os:getcwd",
+            INLINING,
+            "policy os:getcwd: expected a function of an observation, or an object with a method advise; found a str",
+        ),
+        ("os:path.join(1, *[2])", INLINING, "expected numbers, quoted text and other literals as arguments, such as"),
+        ("os:f(a=1, a=2)", INLINING, "expected numbers, quoted text and other literals as arguments, such as"),
+        ("os:f(**{'a': 1})", INLINING, "expected numbers, quoted text and other literals as arguments, such as"),
+        ("os:f(__import__('os'))", INLINING, "expected numbers, quoted text and other literals as arguments, such as"),
+        ("os:f(1)(2)", INLINING, "expected numbers, quoted text and other literals as arguments, such as"),
+        ("os:f(1).g", INLINING, "expected numbers, quoted text and other literals as arguments, such as"),
+        ("os:f(1", INLINING, "expected numbers, quoted text and other literals as arguments, such as"),
+        ("os:f({[]: 1})", INLINING, "expected numbers, quoted text and other literals as arguments, such as"),
         ("os:sep", INLINING, "policy os:sep: TypeError: 'str' object is not callable"),
     ],
 )
@@ -183,10 +198,83 @@ def test_a_policy_needs_to_say_nothing_of_features() -> None:
     check_features(Bare(), HEADER)
 
 
-def test_the_method_that_a_policy_lacks_is_named() -> None:
-    class OnlyAdvises:
-        def advise(self, _observation: object) -> int:
-            return 1
+MINE = """
+import numpy as np
 
-    with pytest.raises(UsageError, match=r"^policy x: a OnlyAdvises has no method reset$"):
-        checked_policy(OnlyAdvises, "x")
+class Limit:
+    def __init__(self, limit=0, *, scale=1):
+        self.limit = limit * scale
+    def advise(self, observation):
+        return int(observation["inlining_default"] < self.limit)
+
+def limited(limit):
+    return lambda observation: int(observation["inlining_default"] < limit)
+
+def inverted(observation):
+    return 1 - observation["inlining_default"]
+
+inverted.features = ("inlining_default",)
+five = Limit(5)
+number = 3
+
+def broken():
+    return np.zeros((1, 2)) @ np.zeros(3)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A module of policies, which can be imported."""
+    name = "mine_for_test_policies"
+    (tmp_path / f"{name}.py").write_text(MINE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield name
+    sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "decisions"),
+    [
+        ("Limit", [0, 0]),
+        ("Limit(4)", [1, 0]),
+        ("Limit(2, scale=2)", [1, 0]),
+        ("Limit(limit=-1)", [0, 0]),
+        ("limited(9)", [1, 1]),
+        ("five", [1, 0]),
+        ("inverted", [-2, -6]),
+    ],
+)
+def test_functions_objects_and_arguments(mine: str, attribute: str, decisions: list[int]) -> None:
+    for default, decision in zip((3, 7), decisions, strict=True):
+        assert decide(f"{mine}:{attribute}", INLINING, record(inlining_default=default)) == [decision]
+
+
+def test_a_function_may_name_its_features(mine: str) -> None:
+    policy: Any = make_policy(f"{mine}:inverted", INLINING)
+    assert policy.features == ("inlining_default",)
+
+
+def test_the_place_in_the_policy_s_file_is_named(mine: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        make_policy(f"{mine}:broken", INLINING)
+    assert str(caught.value).startswith(f"policy {mine}:broken: ValueError: matmul")
+    assert str(caught.value).endswith(f" ({mine}.py, line 21)")
+    lines = traceback_of(caught.value).splitlines()
+    place = f'  File "{tmp_path / mine}.py", line 21, in broken'
+    assert lines[:2] == ["Traceback (most recent call last):", place]
+    (tmp_path / "needs_another.py").write_text("\nimport no_such_module_at_all\n")
+    with pytest.raises(UsageError, match=r"No module named 'no_such_module_at_all' \(needs_another\.py, line 2\)\n"):
+        make_policy("needs_another:P", INLINING)
+    with pytest.raises(UsageError, match=r"No module named 'no_such_module_at_all'$") as caught:
+        make_policy("no_such_module_at_all:P", INLINING)
+    assert traceback_of(caught.value) == ""  # nothing of it is the policy's
+
+
+def test_what_is_no_policy_is_told() -> None:
+    class OnlyResets:
+        def reset(self, _header: object, _module: str) -> None: ...
+
+    expected = "policy x: expected a function of an observation, or an object with a method advise; found"
+    for made, found in ((OnlyResets(), "a OnlyResets"), (OnlyResets, "the class OnlyResets"), (print, "a builtin_")):
+        with pytest.raises(UsageError, match=f"^{expected} {found}"):
+            checked_policy(lambda made=made: made, "x")

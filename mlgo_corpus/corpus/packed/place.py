@@ -88,20 +88,6 @@ def copy_others(packed: PackedCorpus, folder: Path) -> None:
             raise CorpusError(f"{path}: is not what was packed: its SHA-256 is another")
 
 
-def check_apart(output: Path, source: Path) -> None:
-    """Check that the output is not the source, nor in it, nor around it.
-
-    Raises:
-        UsageError: it is.
-    """
-    try:
-        one, other = output.resolve(), source.resolve()
-    except (OSError, RuntimeError) as error:
-        raise UsageError(f"{output}: {os_reason(error)}") from error
-    if one.is_relative_to(other) or other.is_relative_to(one):
-        raise UsageError(f"{output}: overlaps {source}; name a folder apart from it")
-
-
 def has_files(place: Place, about: dict[str, Any]) -> bool:
     """Return whether the files of a packed corpus are there, the files of rows with the sizes that they had."""
     wanted = {file.name: file.size for file in about["files"]}

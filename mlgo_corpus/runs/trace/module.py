@@ -42,6 +42,7 @@ from mlgo_corpus.formats.commands.replay import required_files
 from mlgo_corpus.formats.logs.blocks import BlockReader, Rows
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 from mlgo_corpus.formats.logs.tasks import INLINING, Task, find_task, for_clang, task_name
+from mlgo_corpus.policies.blame import traceback_of
 from mlgo_corpus.policies.conversation import converse, repair_of
 from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.policy import Policy, checked_policy, make_policy
@@ -123,7 +124,7 @@ class TracedModule(NamedTuple):
     """The outcome of one run.
 
     ``log`` is the name of its log in the work folder, of ``log_size`` bytes, None where it has none; ``header`` names
-    the log's header, see `header_of`.
+    the log's header, see `header_of`; ``traceback`` is the policy's, where it has failed.
     """
 
     row: TraceRow
@@ -131,6 +132,7 @@ class TracedModule(NamedTuple):
     decisions: int = 0
     log_size: int = 0
     header: str | None = None
+    traceback: str = ""
 
 
 class _Decided(NamedTuple):
@@ -181,7 +183,7 @@ class TraceJob:
             run = _Run(settings, item.module, folder)
             row = run.row()
             if row.status != STATUS_OK:
-                return TracedModule(row, decisions=run.decisions)
+                return TracedModule(row, decisions=run.decisions, traceback=run.traceback)
             run.keep_copies()
             if not run.has_log:
                 return TracedModule(row, decisions=run.decisions)
@@ -303,6 +305,7 @@ class _Run:
         self.compiles = ModuleCompiles(module, folder, settings.edits, settings.limits, stop=settings.stop)
         self.has_log = False
         self.decisions = 0
+        self.traceback = ""
         self._known: dict[str, Any] = {}
 
     def row(self) -> TraceRow:
@@ -487,6 +490,7 @@ class _Run:
                 lambda: converse(session, self._policy(), self.name, log),
             )
         except UsageError as error:  # the policy fails, or cannot work with this compiler
+            self.traceback = traceback_of(error)
             raise RunFailure(RunReason.POLICY_ERROR, str(error)) from None
         except Overtime:
             raise RunFailure(RunReason.TIMEOUT, f"the policy did not decide within {timeout:g} seconds") from None

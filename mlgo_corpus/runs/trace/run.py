@@ -34,6 +34,8 @@ from mlgo_corpus.runs.report import Report
 from mlgo_corpus.runs.trace.module import TracedModule, TraceItem, TraceJob, TraceSettings, has_copies, header_of
 
 _SLOWEST = 5
+# A policy that has failed in so many modules, and decided in none, would fail in all of them.
+_POLICY_FAILURES = 5
 _REMEDIES = {
     RunReason.TIMEOUT: "a longer `timeout` gives them time; with a dataset that is whole, add `force`",
     RunReason.MEMORY_LIMIT: "a higher `memory_limit` gives them room; with a dataset that is whole, add `force`",
@@ -76,6 +78,7 @@ class TraceReport(Report):
         caveats: what a user of the dataset has to know.
         hints: what was asked for and had no effect, and what helps against failures.
         seconds: how long it took.
+        policy_traceback: of the first exception that the policy raised in this run; empty if it raised none.
     """
 
     output: Path | str
@@ -98,6 +101,7 @@ class TraceReport(Report):
     caveats: tuple[str, ...]
     hints: tuple[str, ...]
     seconds: float
+    policy_traceback: str = ""
     _properties: ClassVar = ("failed",)
 
     @property
@@ -174,6 +178,7 @@ class Trace:
         self.engine = engine
         self.progress = progress
         self.totals = _Totals()
+        self.traceback = ""
         self._over = Over(
             TraceJob(settings), self._items, len(names), jobs=jobs, engine=engine, needs=corpus.on_this_machine()
         )
@@ -183,12 +188,12 @@ class Trace:
         """Run what is not done yet, and make the dataset."""
         self.folder.begin()
         try:
-            usual = self._trace()
-        except OSError as error:
-            raise self._cannot_write(error) from error
-        try:
+            try:
+                usual = self._trace()
+            except OSError as error:
+                raise self._cannot_write(error) from error
             if usual is None:
-                raise _NothingTracedError(self._nothing())
+                raise self._nothing_traced(self._nothing())
             self._finish(usual)
         except (UsageError, _NothingTracedError):
             self.folder.discard()
@@ -204,16 +209,34 @@ class Trace:
 
     def _trace(self) -> LogHeader | None:
         """Run the modules; return the header that most of the logs have, None without logs."""
-        failed = decisions = 0
+        failed = decisions = failed_policies = 0
         headers: Counter[LogHeader] = Counter()
         for finished, outcome in enumerate(self._over.outcomes(), 1):
             failed += outcome.row.status != STATUS_OK
             decisions += outcome.decisions
+            if outcome.row.reason == RunReason.POLICY_ERROR:
+                failed_policies += 1
+                self.traceback = self.traceback or outcome.traceback
+                if failed_policies == _POLICY_FAILURES and not decisions and not self._over.resumed:
+                    raise self._useless_policy(outcome.row, finished)
             if outcome.header is not None:
                 headers[self._header(outcome.header)] += 1
             if self.progress is not None:
                 self.progress(finished, failed, decisions, len(self.names))
         return headers.most_common(1)[0][0] if headers else None
+
+    def _nothing_traced(self, message: str) -> _NothingTracedError:
+        """Return the error, with the traceback of the policy that is to blame, if one is."""
+        error = _NothingTracedError(message)
+        if self.traceback:
+            error.add_note(self.traceback)
+        return error
+
+    def _useless_policy(self, row: TraceRow, finished: int) -> _NothingTracedError:
+        return self._nothing_traced(
+            f"stopped after {finished} of {counted(len(self.names), 'module')}, because the policy failed in all "
+            f"{_POLICY_FAILURES} that asked it: {row.module}: {row.detail}"
+        )
 
     def _traced(self, usual: LogHeader) -> Iterator[TracedModule]:
         """Yield the outcomes again; runs whose log has other features than most are failures."""
@@ -338,6 +361,7 @@ class Trace:
             caveats=self.caveats(),
             hints=(*hints, *self._hints()),
             seconds=seconds,
+            policy_traceback=self.traceback,
         )
 
     def _hints(self) -> Iterator[str]:

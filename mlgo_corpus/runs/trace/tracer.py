@@ -7,37 +7,66 @@ well without, and may be used from several threads at once.
 
 from __future__ import annotations
 
-import copy
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mlgo_corpus.compilers.choose import AUTO, choose_compiler, compiler_identity
+from mlgo_corpus.compilers.choose import AUTO, choose_compiler, compiler_identity, ways_of
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import built_toolchains, cache_folder
-from mlgo_corpus.compilers.limits import Limits
+from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.compilers.walls import close_launchers
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import newest_producer
+from mlgo_corpus.dataset.loaded import read_log
 from mlgo_corpus.dataset.logs import open_log
 from mlgo_corpus.dataset.tracetable import TraceRow
+from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
-from mlgo_corpus.policies.policy import Policy, try_policy
+from mlgo_corpus.policies.policy import Policy, decides, try_policy
 from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceItem, TraceJob, TraceSettings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# How many modules for each thread may be done before the first of them is asked for.
+_AHEAD = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """The outcome for a module: a row as in ``modules.parquet`` of a dataset, and the training log if it was wanted."""
+    """The outcome for a module.
+
+    Attributes:
+        row: as in ``modules.parquet`` of a dataset; also of a module that failed.
+        log: the training log, if it was asked for and there is one.
+        traceback: of the policy, if it raised an exception; else empty.
+    """
 
     row: TraceRow
     log: bytes | None = None
+    traceback: str = ""
+
+    @property
+    def observations(self) -> pa.RecordBatch | None:
+        """The decisions, a row for each, with the columns of a dataset's observations; None if there is no log.
+
+        Raises:
+            UsageError: there are some, and the log was not asked for.
+        """
+        if self.log is not None:
+            return read_log(self.log, module=self.row.module).to_batch()
+        if self.row.observations:
+            raise UsageError("has to be true for a module's observations", option="log", value=False)
+        return None
 
 
 class Tracer:
@@ -47,8 +76,11 @@ class Tracer:
         corpus: its folder; a packed one may be behind a URL.
         compiler: a clang; by default the best one found on this machine.
         task: ``inlining``, ``regalloc-eviction`` or ``regalloc-priority``.
-        policy: who decides: by name (see `mlgo_corpus.policies.policy.make_policy`); or a policy itself, or what makes
-            one when it is called without arguments. Each run has its own.
+        policy: who decides: a name (see `mlgo_corpus.policies.policy.make_policy`), a function of an observation, an
+            object with a method ``advise``, or a class or function that makes one without arguments. Runs of several
+            threads call a function at the same time, and make a policy each; they ask an object in turns. It is the
+            object itself that is asked, so it may collect what it sees; in another process, as with
+            `mlgo_corpus.SharedWorkers`, it is a copy.
         seed: of random policies.
         timeout: seconds that one compile may take, the policy's own included. A policy that computes for longer is
             ended; in a thread that is not the main one, a call that never returns is not.
@@ -82,7 +114,7 @@ class Tracer:
         limits.check()
         self.corpus = open_corpus(corpus)
         cache = cache_folder() if cache is None else Path(cache)
-        name, make = _named(policy)
+        name, make, self._one = _named(policy)
         if make is None and name != "default":
             try_policy(name, the_task, seed=seed, timeout=timeout)
         toolchain, way = choose_compiler(
@@ -95,8 +127,11 @@ class Tracer:
             cache=cache,
         )
         identity = compiler_identity(toolchain)
+        self._toolchain = toolchain
         self._numbers = count()
         self._stop = threading.Event()
+        self._turns = threading.Condition()
+        self._asked: set[int] = set()
         self._scratch = scratch_folder(None if work is None else Path(work))
         self._work = self._scratch.__enter__()
         self._settings = TraceSettings(
@@ -124,36 +159,95 @@ class Tracer:
 
         Args:
             module: its name in the corpus.
-            policy: another one than the tracer's, for this run alone. A tracer by training logs has no other.
+            policy: another one than the tracer's, for this run alone.
             log: whether the training log is wanted, too.
 
         Raises:
             CorpusError: there is no such module. What else goes wrong with it is told in the row.
             UsageError: there is no such policy.
         """
-        settings = self._settings
-        if policy is not None:
-            name, make = _named(policy)
-            settings = replace(settings, policy=name, make=make)
-            if settings.via != self._settings.via or (settings.via == "training-log" and name != "default"):
-                raise UsageError(
-                    "this tracer reads training logs, which are of the default policy", option="policy", value=name
-                )
+        return self._trace(module, *self._with(policy), log=log)
+
+    def map(
+        self, names: Iterable[str], policy: Any = None, *, jobs: int | None = None, log: bool = False
+    ) -> Iterator[Traced]:
+        """Trace several modules at a time, in threads; yield their outcomes in the order of the names.
+
+        What ends early, by ``break`` or by an exception, ends its compilers.
+
+        Args:
+            names: of modules in the corpus.
+            policy: another one than the tracer's; a policy object is asked by one run after the other.
+            jobs: compilers at a time; by default the CPUs this process may use.
+            log: whether the training logs are wanted, too.
+
+        Raises:
+            CorpusError: there is no such module.
+            UsageError: there is no such policy.
+        """
+        check_count("jobs", jobs)
+        settings, one = self._with(policy)
+        stop = _LinkedEvent(self._stop)
+        settings = replace(settings, stop=stop)
+
+        def outcomes() -> Iterator[Traced]:
+            threads = jobs or available_cpus()
+            pool = ThreadPoolExecutor(threads, "tracer")
+            begun: deque[Future[Traced]] = deque()
+            try:
+                for name in names:
+                    begun.append(pool.submit(self._trace, name, settings, one, log=log))
+                    if len(begun) > _AHEAD * threads:
+                        yield begun.popleft().result()
+                while begun:
+                    yield begun.popleft().result()
+            finally:
+                stop.set()
+                pool.shutdown(cancel_futures=True)
+
+        return outcomes()
+
+    def _with(self, policy: Any) -> tuple[TraceSettings, object]:
+        """Return the settings for a policy, by default the tracer's own, and the policy if it is one object."""
+        if policy is None:
+            return self._settings, self._one
+        name, make, one = _named(policy)
+        ways = ways_of(self._toolchain, self._settings.the_task, name)
+        if not ways:
+            raise UsageError("the tracer's compiler cannot show its decisions", option="policy", value=name)
+        return replace(self._settings, policy=name, make=make, via=ways[0]), one
+
+    def _trace(self, module: str, settings: TraceSettings, one: object, *, log: bool) -> Traced:
         try:
             found = self.corpus[module]
         except KeyError:
             raise CorpusError("there is no such module in the corpus", module) from None
         number = next(self._numbers)
-        traced = TraceJob(settings).run(TraceItem(number, found))
+        with self._turn_of(one):
+            traced = TraceJob(settings).run(TraceItem(number, found))
         if traced.log is None:
-            return Traced(traced.row)
+            return Traced(traced.row, traceback=traced.traceback)
         path = self._work / traced.log
         try:
-            if not log:
-                return Traced(traced.row)
-            return Traced(traced.row, _read(path))
+            return Traced(traced.row, _read(path) if log else None)
         finally:
             path.unlink(missing_ok=True)
+
+    def _turn_of(self, one: object) -> AbstractContextManager[None]:
+        """Wait until no other run asks a policy object; without one there is nothing to wait for."""
+        return nullcontext() if one is None else self._alone(id(one))
+
+    @contextmanager
+    def _alone(self, identity: int) -> Iterator[None]:
+        with self._turns:
+            self._turns.wait_for(lambda: identity not in self._asked)
+            self._asked.add(identity)
+        try:
+            yield
+        finally:
+            with self._turns:
+                self._asked.remove(identity)
+                self._turns.notify_all()
 
     def stop(self) -> None:
         """End the runs of other threads; modules that are traced afterwards fail, too."""
@@ -179,13 +273,25 @@ def _read(path: Path) -> bytes:
     return bytes(data)
 
 
-def _named(policy: Any) -> tuple[str, Callable[[], Policy] | None]:
-    """Return a policy's name, and what makes it where it cannot be found by that name."""
+class _LinkedEvent(threading.Event):
+    """An event that also counts as set when another one is."""
+
+    def __init__(self, other: threading.Event) -> None:
+        super().__init__()
+        self._other = other
+
+    def is_set(self) -> bool:
+        return super().is_set() or self._other.is_set()
+
+
+def _named(policy: Any) -> tuple[str, Callable[[], Any] | None, object]:
+    """Return a policy's name; what makes it where it cannot be found by that name; and itself if it is one object."""
     if isinstance(policy, str):
-        return policy, None
+        return policy, None, None
     title = getattr(policy, "__qualname__", type(policy).__qualname__)
-    if isinstance(policy, Policy) and not isinstance(policy, type):
-        return title, partial(copy.deepcopy, policy)
+    if decides(policy):
+        return title, lambda: policy, policy if isinstance(policy, Policy) else None
     if not callable(policy):
-        raise UsageError(f"a {title} is neither a name, nor has it methods reset and advise", option="policy")
-    return title, policy
+        message = f"expected a name, a function, or an object with a method advise; found a {title}"
+        raise UsageError(message, option="policy")
+    return title, policy, None

@@ -473,9 +473,14 @@ def test_nobodys_files_are_touched(small: Path, tmp_path: Path, force: bool) -> 
     for action, source in ((pack_corpus, small), (unpack_corpus, tmp_path / "packed")):
         with pytest.raises(UsageError, match=r"/file: expected a folder, found a file$"):
             action(source, tmp_path / "file", force=force)
-        for output in (source, source / "inside", source.parent):
-            with pytest.raises(UsageError, match="overlaps"):
+        for output, said in (
+            (source, "is the input itself; name another folder"),
+            (source / "inside", f"overlaps {source}; name a folder apart from it"),
+            (source.parent, f"overlaps {source}; name a folder apart from it"),
+        ):
+            with pytest.raises(UsageError) as caught:
                 action(source, output, force=force)
+            assert str(caught.value) == f"output {output}: {said}"
     unpack_corpus(tmp_path / "packed", tmp_path / "again")
     other = make(tmp_path / "other", {"x.bc": b"BC"})
     for folder in ("packed", "again"):

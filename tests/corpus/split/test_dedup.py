@@ -130,7 +130,7 @@ def test_what_cannot_be_read_is_kept_and_told(corpus: Path) -> None:
     [
         (("--near", "0"), "--near 0: expected more than 0, and at most 1"),
         (("--near", "1.1"), "--near 1.1: expected more than 0"),
-        (("--output", "{corpus}"), "overlaps"),
+        (("--output", "{corpus}"), "is the input itself; name another folder"),
         (("--copy", "--reference"), "--copy and --reference: expected one of them"),
     ],
 )

@@ -405,6 +405,14 @@ def test_the_result_does_not_depend_on_the_file_system(build: Path, tmp_path: Pa
     assert files(tmp_path / "c1") == files(tmp_path / "c2")
 
 
+def test_a_tree_of_gcc_s_is_told_of_build(gcc: str, tmp_path: Path) -> None:
+    (tmp_path / "a.c").write_text("int f(int x) { return x; }\n")
+    run_checked(gcc, "-O2", "-c", "a.c", "-o", "a.o", cwd=tmp_path)
+    report = extract_corpus([tmp_path / "a.o"], tmp_path / "corpus")
+    (hint,) = report.hints
+    assert hint.startswith(f"1 object is without bitcode, such as {tmp_path}/a.o: clean, and put 'mlgo-corpus build' ")
+
+
 def test_filters(build: Path, tmp_path: Path) -> None:
     report = extract_corpus([build], tmp_path / "c1", module_filter=r"^lua/l[a-c]")
     kept = {

@@ -467,6 +467,13 @@ def test_two_at_once(tmp_path: Path, fake: Path) -> None:
         run(tmp_path, fake, force=True)
     with pytest.raises(UsageError, match="begun in another way: policy was 'default', is 'never'"):
         run(tmp_path, fake, policy="never")
+    with pytest.raises(UsageError, match=r"begun in another way: modules were 2 of 2, are 1 \(`sample`, "):
+        run(tmp_path, fake, sample="1")
+    (tmp_path / "corpus/a.bc").rename(tmp_path / "a.bc")
+    (tmp_path / "corpus/a.bc").write_bytes(module(plain(say="other")))
+    with pytest.raises(UsageError, match=r"begun in another way: corpus was [0-9a-f]{8}, is [0-9a-f]{8}; "):
+        run(tmp_path, fake)
+    (tmp_path / "a.bc").rename(tmp_path / "corpus/a.bc")
     (tmp_path / "go").touch()
     assert os.waitstatus_to_exitcode(os.waitpid(tool.pid, 0)[1]) == 0
     assert run(tmp_path, fake)[0].unchanged

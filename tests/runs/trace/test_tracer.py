@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -39,17 +41,23 @@ def corpus(llvm22: Llvm, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "corpus"
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is known of the compiler and of plain compiles, for all tests here."""
+    return tmp_path_factory.mktemp("cache")
+
+
 def stable(row: TraceRow) -> dict[str, Any]:
     return {name: value for name, value in row._asdict().items() if name not in TIMES}
 
 
-def test_rows_are_those_of_a_dataset(llvm22: Llvm, corpus: Path, tmp_path: Path) -> None:
-    filters = {"module_filter": r"/(lapi|lctype|ltable)\.o$", "policy": "never", "cache": tmp_path}
+def test_rows_are_those_of_a_dataset(llvm22: Llvm, corpus: Path, cache: Path, tmp_path: Path) -> None:
+    filters = {"module_filter": r"/(lapi|lctype|ltable)\.o$", "policy": "never", "cache": cache}
     trace_corpus(corpus, tmp_path / "dataset", compiler=llvm22.clang, keep_logs=tmp_path / "logs", **filters)
     expected = {row.module: row for row in read_trace_rows(tmp_path / "dataset" / "modules.parquet")}
     work = tmp_path / "work"
     work.mkdir()
-    with Tracer(corpus, llvm22.clang, policy="never", work=work, cache=tmp_path) as tracer:
+    with Tracer(corpus, llvm22.clang, policy="never", work=work, cache=cache) as tracer:
         assert set(NAMES) <= set(tracer.names())
         with ThreadPoolExecutor(2) as pool:
             traced = list(pool.map(lambda name: tracer.trace(name, log=True), NAMES))
@@ -68,28 +76,128 @@ def test_rows_are_those_of_a_dataset(llvm22: Llvm, corpus: Path, tmp_path: Path)
         assert one.log == (log.read_bytes() if log.exists() else None)
 
 
-def test_policies_by_value(llvm22: Llvm, corpus: Path, tmp_path: Path) -> None:
-    with Tracer(corpus, llvm22.clang, policy=Cheap, cache=tmp_path) as tracer:
+def test_policies_by_value(llvm22: Llvm, corpus: Path, cache: Path) -> None:
+    with Tracer(corpus, llvm22.clang, policy=Cheap, cache=cache) as tracer:
         by_class = tracer.trace("lua/ltable.o", log=True)
         one = Cheap()
         by_object = tracer.trace("lua/ltable.o", policy=one, log=True)
         assert by_class.log == by_object.log
-        assert not hasattr(one, "asked")  # each run has its own
-        path = tmp_path / "a.log"
+        assert one.asked == by_object.row.observations  # it is the object itself that was asked
         assert by_class.log is not None
-        path.write_bytes(by_class.log)
-        values = read_log(path).to_numpy()
+        values = read_log(by_class.log).to_numpy()
         assert (values["inlining_decision"] == (values["cost_estimate"] < 10)).all()
         assert len(values["cost_estimate"]) == by_class.row.observations > 0
         never = tracer.trace("lua/ltable.o", policy="never").row
         assert (never.status, never.observations > 0) == ("ok", True)
         assert never.text_size != by_class.row.text_size
-        broken = tracer.trace("lua/ltable.o", policy=lambda: 1 // 0).row
+        broken = tracer.trace("lua/ltable.o", policy=(broken_policy := lambda: 1 // 0)).row
         assert (broken.status, broken.reason) == ("failed", "policy_error")
         name = "test_policies_by_value.<locals>.<lambda>"
-        assert broken.detail == f"policy {name}: ZeroDivisionError: integer division or modulo by zero"
+        line = broken_policy.__code__.co_firstlineno
+        what = f"ZeroDivisionError: integer division or modulo by zero (test_tracer.py, line {line})"
+        assert broken.detail == f"policy {name}: {what}"
         none = tracer.trace("lua/ltable.o", policy=dict).row
-        assert none.detail == "policy dict: a dict has no methods reset and advise"
+        expected = "expected a function of an observation, or an object with a method advise; found a dict"
+        assert none.detail == f"policy dict: {expected}"
+
+
+def test_a_function_is_a_policy(llvm22: Llvm, corpus: Path, cache: Path) -> None:
+    with Tracer(corpus, llvm22.clang, policy=Cheap, cache=cache) as tracer:
+        by_class = tracer.trace("lua/ltable.o", log=True)
+        by_function = tracer.trace("lua/ltable.o", policy=lambda seen: seen["cost_estimate"] < 10, log=True)
+        assert by_function.log == by_class.log
+        failed = tracer.trace("lua/ltable.o", policy=fails)
+    line = fails.__code__.co_firstlineno + 1
+    what = f"LookupError: no weight for it (test_tracer.py, line {line})"
+    assert (failed.row.reason, failed.row.detail) == ("policy_error", f"the policy failed: {what}")
+    assert failed.traceback.splitlines()[1:3] == [
+        f'  File "{__file__}", line {line}, in fails',
+        '    raise LookupError("no weight for it")',
+    ]
+    assert "mlgo_corpus/policies" not in failed.traceback
+    assert by_class.traceback == ""
+
+
+def fails(seen: np.void) -> bool:
+    raise LookupError("no weight for it")
+
+
+def test_observations_are_a_record_batch(llvm22: Llvm, corpus: Path, cache: Path) -> None:
+    with Tracer(corpus, llvm22.clang, cache=cache) as tracer:
+        traced = tracer.trace("lua/ltable.o", policy=Cheap, log=True)
+        nothing = tracer.trace("lua/lopcodes.o", log=True)
+        without = tracer.trace("lua/ltable.o")
+    batch = traced.observations
+    assert batch is not None
+    assert batch.num_rows == traced.row.observations > 0
+    assert batch.schema.names[:3] == ["module", "context", "observation"]
+    assert set(batch.column("module").to_pylist()) == {"lua/ltable.o"}
+    costs = batch.column("cost_estimate").to_numpy()
+    assert ((costs < 10) == batch.column("inlining_decision").to_numpy()).all()
+    assert (nothing.row.status, nothing.row.observations) == ("ok", 0)
+    assert nothing.observations is None or nothing.observations.num_rows == 0
+    with pytest.raises(UsageError, match="log False: has to be true for a module's observations"):
+        _ = without.observations
+
+
+class Alone(Cheap):
+    """Notes each run's module, and that no other thread asks meanwhile."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def reset(self, header: Any, module: str) -> None:
+        super().reset(header, module)
+        self.thread = threading.get_ident()
+        self.seen.append(module)
+
+    def advise(self, observation: np.void) -> bool:
+        time.sleep(0.001)
+        if threading.get_ident() != self.thread:
+            raise RuntimeError("two runs at a time")
+        return super().advise(observation)
+
+
+def test_a_map_is_in_order_and_in_parallel(llvm22: Llvm, corpus: Path, cache: Path) -> None:
+    threads = set()
+
+    def cheap(seen: np.void) -> bool:
+        threads.add(threading.get_ident())
+        return bool(seen["cost_estimate"] < 10)
+
+    names = ("lua/ltable.o", "lua/lapi.o", "lua/ltable.o", "lua/lctype.o")
+    with Tracer(corpus, llvm22.clang, cache=cache) as tracer:
+        mapped = list(tracer.map(names, cheap, jobs=2, log=True))
+        assert [one.row.module for one in mapped] == list(names)
+        assert {one.row.status for one in mapped} == {"ok"}
+        assert mapped[0].log == mapped[2].log == tracer.trace("lua/ltable.o", policy=Cheap, log=True).log
+        assert len(threads) == 2
+        one = Alone()
+        assert {traced.row.reason for traced in tracer.map(names[:3], one, jobs=3)} == {"ok"}
+        assert sorted(one.seen) == sorted(names[:3])
+        with pytest.raises(CorpusError, match=r"^x: "):
+            list(tracer.map(["x"]))
+        for wrong in ({"policy": 3}, {"jobs": 0}):
+            with pytest.raises(UsageError):
+                tracer.map(names, **wrong)
+
+
+def test_a_map_that_is_left_ends_its_compilers(llvm22: Llvm, corpus: Path, cache: Path) -> None:
+    entered = threading.Event()
+
+    def slow(seen: np.void) -> int:
+        entered.set()
+        time.sleep(0.2)
+        return 0
+
+    with Tracer(corpus, llvm22.clang, cache=cache, timeout=600) as tracer:
+        mapped = tracer.map(["lua/lctype.o", "lua/lapi.o", "lua/lvm.o"], slow, jobs=2)
+        assert next(mapped).row.module == "lua/lctype.o"
+        assert entered.wait(60)
+        begin = time.monotonic()
+        mapped.close()
+        assert time.monotonic() - begin < 5  # it would be half a minute
+        assert tracer.trace("lua/lctype.o").row.status == "ok"
 
 
 class Endless(Cheap):
@@ -98,25 +206,27 @@ class Endless(Cheap):
             super().advise(observation)
 
 
-def test_a_policy_that_never_decides_is_ended_in_a_thread(llvm22: Llvm, corpus: Path, tmp_path: Path) -> None:
-    with Tracer(corpus, llvm22.clang, cache=tmp_path, policy=Endless(), timeout=1) as tracer:
+def test_a_policy_that_never_decides_is_ended_in_a_thread(llvm22: Llvm, corpus: Path, cache: Path) -> None:
+    with Tracer(corpus, llvm22.clang, cache=cache, policy=Endless(), timeout=1) as tracer:
         with ThreadPoolExecutor(1) as pool:
             row = pool.submit(tracer.trace, "lua/ltable.o").result().row
         assert (row.reason, row.detail) == ("timeout", "the policy did not decide within 1 seconds")
         assert tracer.trace("lua/ltable.o", policy="never").row.status == "ok"
 
 
-def test_what_cannot_be_traced_is_told(llvm22: Llvm, corpus: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_traced_is_told(llvm22: Llvm, corpus: Path, cache: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="task x: expected one of inlining, "):
         Tracer(corpus, llvm22.clang, task="x")
     with pytest.raises(UsageError, match="not a policy for inlining"):
-        Tracer(corpus, llvm22.clang, policy="x", cache=tmp_path)
+        Tracer(corpus, llvm22.clang, policy="x", cache=cache)
     with pytest.raises(CorpusError):
-        Tracer(tmp_path / "nothing", llvm22.clang, cache=tmp_path)
-    with Tracer(corpus, llvm22.clang, cache=tmp_path) as tracer:
+        Tracer(tmp_path / "nothing", llvm22.clang, cache=cache)
+    with Tracer(corpus, llvm22.clang, cache=cache) as tracer:
         with pytest.raises(CorpusError, match=r"^x: "):
             tracer.trace("x")
-        with pytest.raises(UsageError, match="policy: a int is neither a name"):
+        with pytest.raises(
+            UsageError, match="policy: expected a name, a function, or an object with a method advise; found a int"
+        ):
             tracer.trace("lua/ltable.o", policy=3)
         tracer.stop()
         row = tracer.trace("lua/ltable.o", policy="never").row

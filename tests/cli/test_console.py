@@ -1,0 +1,103 @@
+"""What all verbs have in common on the terminal: errors, colours, progress, and a reader that leaves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from mlgo_corpus.cli import console
+from mlgo_corpus.cli.main import app
+from tests.conftest import PACKAGE_ROOT, ROOT
+
+LOG = ROOT / "tests" / "data" / "training-logs" / "inlining.lvm.log"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("trace", "missing argument 'CORPUS'; see 'mlgo-corpus trace --help'"),
+        ("trace c", "missing option '--output' / '-o'; see 'mlgo-corpus trace --help'"),
+        ("trace c -o d --frob", "no such option: --frob"),
+        ("trace c -o d --task x", "--task: 'x' is not one of 'inlining', 'regalloc-eviction', 'regalloc-priority'"),
+        ("trace c -o d --jobs x", "--jobs: "),
+        ("trace c -o d --jobs 0", "--jobs: "),
+        ("frob", "no such command 'frob'; see 'mlgo-corpus --help'"),
+        ("toolchain frob", "no such command 'frob'; see 'mlgo-corpus toolchain --help'"),
+        ("pack c d -o e", "got unexpected extra argument"),
+        ("dump x --table --stats", "--table: not together with --stats"),
+    ],
+)
+def test_errors_have_one_style(words: str, message: str) -> None:
+    done = CliRunner().invoke(app, words.split(), prog_name="mlgo-corpus")
+    assert (done.exit_code, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"mlgo-corpus: error: {message}")
+    assert "Value error" not in line
+
+
+@pytest.mark.parametrize("words", [[], ["toolchain"]])
+def test_without_a_verb_there_is_the_help(words: list[str]) -> None:
+    done = CliRunner().invoke(app, words, prog_name="mlgo-corpus")
+    assert done.exit_code == 2
+    assert done.output.startswith(" ".join(["Usage: mlgo-corpus", *words]))
+
+
+@pytest.mark.parametrize("words", ["--help", "trace --help", "--version", f"dump {LOG}", f"dump --table {LOG}"])
+def test_a_reader_that_leaves_ends_it_quietly(words: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    argv = [sys.executable, "-m", "mlgo_corpus.cli.main", *words.split()]
+    env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
+    try:
+        done = subprocess.run(argv, stdout=writing, stderr=subprocess.PIPE, text=True, env=env, timeout=60, check=False)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(("no_color", "shown"), [("", "\x1b[1mbold\x1b[0m\n"), ("1", "bold\n")])
+def test_no_color_is_not_even_bold(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], no_color: str, shown: str
+) -> None:
+    for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm-256color"), ("NO_COLOR", no_color)):
+        monkeypatch.setenv(name, value)
+    for stream in (console.out(), console.err()):
+        stream.print("[bold]bold[/bold]")
+    assert capsys.readouterr() == (shown, shown)
+
+
+def test_lines_of_progress_tell_the_time_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(console.time, "monotonic", lambda: now)
+    with console.progress_bar("tracing") as update:
+        for seconds, done, note in (
+            (1, 300, ""),  # an earlier run had done these
+            (10, 310, "7 decisions"),
+            (15, 312, ""),
+            (20, 320, ""),
+            (30, 330, ""),
+            (40, 340, ""),
+            (50, 940, ""),
+            (61, 940, ""),
+        ):
+            now = float(seconds)
+            update(done, 1000, note)
+    assert capsys.readouterr().err.splitlines() == [
+        "tracing: 310 of 1000, 7 decisions",
+        "tracing: 320 of 1000, 11 min left",
+        "tracing: 330 of 1000, 11 min left",
+        "tracing: 340 of 1000, 11 min left",
+        "tracing: 940 of 1000, 3 s left",
+        "tracing: 940 of 1000, 3 s left",
+    ]
+
+
+def test_times_for_people() -> None:
+    said = [console._human_seconds(seconds) for seconds in (0, 59, 60, 3540, 3600, 7380, 400_000)]
+    assert said == ["0 s", "59 s", "1 min", "59 min", "1 h 0 min", "2 h 3 min", "111 h 7 min"]
