@@ -21,6 +21,7 @@ from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import built_toolchains, cache_folder
 from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.compilers.walls import close_launchers
+from mlgo_corpus.corpus.groups import ModuleLabels
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import newest_producer
 from mlgo_corpus.dataset.logs import open_log
@@ -81,6 +82,7 @@ class Tracer:
         limits = Limits(timeout, memory_limit)
         limits.check()
         self.corpus = open_corpus(corpus)
+        self._labels = ModuleLabels.of(self.corpus)
         cache = cache_folder() if cache is None else Path(cache)
         name, make = _named(policy)
         if make is None and name != "default":
@@ -145,13 +147,14 @@ class Tracer:
             raise CorpusError("there is no such module in the corpus", module) from None
         number = next(self._numbers)
         traced = TraceJob(settings).run(TraceItem(number, found))
+        row = traced.row._replace(project=self._labels.project(module), split=self._labels.side(module))
         if traced.log is None:
-            return Traced(traced.row)
+            return Traced(row)
         path = self._work / traced.log
         try:
             if not log:
-                return Traced(traced.row)
-            return Traced(traced.row, _read(path))
+                return Traced(row)
+            return Traced(row, _read(path))
         finally:
             path.unlink(missing_ok=True)
 
