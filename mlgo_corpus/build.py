@@ -17,6 +17,7 @@ from mlgo_corpus.builds.leftovers import find_leftovers
 from mlgo_corpus.builds.objects import Reason
 from mlgo_corpus.compilers.choose import choose_for_build
 from mlgo_corpus.compilers.limits import check_count
+from mlgo_corpus.corpus.groups import unoptimised_hint
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.files.text import option_key, os_reason
@@ -233,5 +234,7 @@ def _hints(report: BuildReport) -> Iterator[str]:
         )
     if found.get(Reason.POST_OPT_IR):
         yield f"optimised IR: {found[Reason.POST_OPT_IR]}; take -fembed-bitcode out of the build's own flags"
+    if extract.unoptimised:
+        yield unoptimised_hint(extract.unoptimised, extract.modules)
     if any(found.get(reason) for reason in (Reason.TRUNCATED, Reason.MALFORMED, Reason.UNPAIRED_COMMAND)):
         yield "mlgo-corpus explain OBJECT says more about a single file"

@@ -13,6 +13,7 @@ from typing import Any
 
 from mlgo_corpus.corpus.assemble import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
 from mlgo_corpus.corpus.folder import Corpus, read_manifest
+from mlgo_corpus.corpus.groups import projects_of
 from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK, read_module_columns
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.scan import iter_rows
@@ -132,10 +133,13 @@ def combine_corpora(
             places = {f"{name}/{module}": place for place, module in enumerate(corpus.names)}
             made.modules[begin:] = sorted(made.modules[begin:], key=places.__getitem__)
         some = next(iter(sources.values()))
+        projects: list[str] = []
+        for name, one in sources.items():
+            projects += [f"{name}/{project}" for project in projects_of(one)] or [name]
         made.finish(
             has_thinlto=some.has_thinlto,
             override=some.global_command_override,
-            about={"made_by": "combine", "request": request, "placing": str(placing), "corpora": list(sources)},
+            about={"made_by": "combine", "request": request, "placing": str(placing), "corpora": projects},
         )
     return CombineReport(
         output,

@@ -13,6 +13,7 @@ from mlgo_corpus.compilers.limits import check_count
 from mlgo_corpus.corpus.assemble import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
 from mlgo_corpus.corpus.duplicates import Duplicate, find_equal, find_near
 from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.groups import projects_of
 from mlgo_corpus.corpus.modules import STATUS_OK, STATUS_SKIPPED, ModuleRow
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.scan import iter_rows, iter_tables
@@ -171,7 +172,7 @@ def _write(
         made.finish(
             has_thinlto=opened.has_thinlto,
             override=opened.global_command_override,
-            about={"made_by": "dedup", "request": request},
+            about={"made_by": "dedup", "request": request, "corpora": list(projects_of(opened))},
         )
     return tuple(made.failed)
 

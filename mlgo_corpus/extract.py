@@ -21,6 +21,7 @@ from mlgo_corpus.builds.inputs import BuildObject, InputType, iter_build_objects
 from mlgo_corpus.builds.objects import Reason, SectionNames
 from mlgo_corpus.compilers.limits import check_count
 from mlgo_corpus.corpus.folder import UNSPECIFIED_OVERRIDE
+from mlgo_corpus.corpus.groups import unoptimised_hint
 from mlgo_corpus.engine.choice import HERE, EngineChoice
 from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.text import option_key, os_reason
@@ -266,6 +267,8 @@ def _hints(run: ExtractionRun) -> Iterator[str]:
             f"{_count(report.without_command, 'module')} without a command, and trainers refuse a corpus with such "
             "modules: `command_override` sets one for all, `require_command` leaves them out"
         )
+    if report.unoptimised:
+        yield unoptimised_hint(report.unoptimised, report.modules)
     if report.split_removed:
         yield "the corpus has changed, so its split was removed: mlgo-corpus split makes a new one"
     if report.modules == 0 and counts[Reason.FILTERED]:

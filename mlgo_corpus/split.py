@@ -15,6 +15,7 @@ from mlgo_corpus import __version__
 from mlgo_corpus.compilers.limits import check_count
 from mlgo_corpus.corpus.assemble import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
 from mlgo_corpus.corpus.folder import Corpus, manifest_bytes
+from mlgo_corpus.corpus.groups import projects_of
 from mlgo_corpus.corpus.modules import (
     STATUS_OK,
     ModuleRow,
@@ -311,7 +312,12 @@ class _Split:
                 made.finish(
                     has_thinlto=self.corpus.has_thinlto,
                     override=self.corpus.global_command_override,
-                    about={"made_by": "split", "request": requests[name], "split": self.options},
+                    about={
+                        "made_by": "split",
+                        "request": requests[name],
+                        "split": self.options,
+                        "corpora": list(projects_of(self.corpus)),
+                    },
                 )
             problems += made.failed
         return _Written(sizes, not due, tuple(problems))

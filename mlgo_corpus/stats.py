@@ -12,7 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus.compilers.limits import check_count
-from mlgo_corpus.corpus.groups import COLUMN_OF, GROUPS, UNKNOWN, digest_keys, group_labels, integers, is_again
+from mlgo_corpus.corpus.groups import (
+    COLUMN_OF,
+    GROUPS,
+    UNKNOWN,
+    UNOPTIMISED,
+    digest_keys,
+    group_labels,
+    integers,
+    is_again,
+    unoptimised_hint,
+)
 from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.scan import iter_tables
@@ -25,6 +35,9 @@ if TYPE_CHECKING:
 
 _QUANTILES = {"least": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95, "most": 1.0}
 _LARGEST = 5
+_COLUMNS = (
+    "reason", "bitcode_bytes", "cmd_bytes", "bitcode_sha256", "cmd_sha256", "functions", "opt_level", "split",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +68,14 @@ class CorpusStats(Report):
         largest: the largest modules: name and bytes.
         duplicates: number of modules with the bitcode and command of an earlier one; they have ``duplicate_bytes``.
         same_bitcode: number of modules with the bitcode of an earlier one, whatever their command.
+        unoptimised: number of modules compiled at -O0, in which there is nothing to decide.
         splits: modules by side of a split; empty without a split.
         has_thinlto: True if modules have ThinLTO indexes.
         override: the command for all modules, or None.
         by: the property that ``groups`` are made by; None without groups.
         groups: the groups, most bytes first, see `Group`.
         from_table: True if there was a table, also for packed corpora; else every module was read.
+        hints: advice for the user.
         seconds: how long it took.
     """
 
@@ -77,12 +92,14 @@ class CorpusStats(Report):
     duplicates: int
     duplicate_bytes: int
     same_bitcode: int
+    unoptimised: int
     splits: dict[str, int]
     has_thinlto: bool
     override: tuple[str, ...] | None
     by: str | None
     groups: tuple[Group, ...]
     from_table: bool
+    hints: tuple[str, ...]
     seconds: float
 
 
@@ -107,8 +124,7 @@ def corpus_stats(corpus: Path | str, *, by: str | None = None, depth: int = 1) -
     check_count("depth", depth)
     opened = open_corpus(corpus)
     tally = _Tally(by, depth)
-    columns = ["reason", "bitcode_bytes", "cmd_bytes", "bitcode_sha256", "cmd_sha256", "functions", "split"]
-    for table in iter_tables(opened, [*columns, *(["producer", COLUMN_OF[by]] if by is not None else [])]):
+    for table in iter_tables(opened, [*_COLUMNS, *(["producer", COLUMN_OF[by]] if by is not None else [])]):
         tally.add(table)
     sizes, functions = np.concatenate(tally.sizes), np.concatenate(tally.functions)
     bitcode = np.concatenate(tally.bitcode)
@@ -133,12 +149,14 @@ def corpus_stats(corpus: Path | str, *, by: str | None = None, depth: int = 1) -
         duplicates=int(again.sum()),
         duplicate_bytes=int(sizes[again].sum()),
         same_bitcode=int((known & is_again(bitcode)).sum()),
+        unoptimised=tally.unoptimised,
         splits=dict(tally.splits.most_common()),
         has_thinlto=opened.has_thinlto,
         override=opened.global_command_override,
         by=by,
         groups=tally.groups(sizes, functions, again) if by is not None else (),
         from_table=opened.packed or (opened.path / MODULES_NAME).is_file(),
+        hints=(unoptimised_hint(tally.unoptimised, len(sizes)),) if tally.unoptimised else (),
         seconds=time.perf_counter() - started,
     )
 
@@ -149,7 +167,7 @@ class _Tally:
     def __init__(self, by: str | None, depth: int) -> None:
         self.reasons: Counter[tuple[str, str]] = Counter()
         self.splits: Counter[str] = Counter()
-        self.cmd_bytes = 0
+        self.cmd_bytes = self.unoptimised = 0
         self.sizes = [np.zeros(0, np.int64)]
         self.functions = [np.zeros(0, np.int64)]
         self.bitcode = [np.zeros(0, np.uint64)]
@@ -176,6 +194,7 @@ class _Tally:
         command = digest_keys(modules["cmd_sha256"])
         self.command.append((command << np.uint64(32)) | (command >> np.uint64(32)))
         self.cmd_bytes += int(integers(modules["cmd_bytes"], 0).sum())
+        self.unoptimised += pc.sum(pc.equal(modules["opt_level"], UNOPTIMISED)).as_py() or 0
         self.splits.update(side for side in modules["split"].drop_null().to_pylist())
         for at in np.argsort(-sizes, kind="stable")[:_LARGEST].tolist():
             self.largest.append((int(sizes[at]), -(self._modules + at), modules["module"][at].as_py()))

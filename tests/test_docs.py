@@ -66,11 +66,14 @@ NOT_RUN: dict[tuple[str, str], str] = {
         "docs/recipes.md",
         "mlgo-corpus build --output corpus -- pip wheel --no-binary pyyaml --no-cache-dir pyyaml",
     ): "pip fetches a package",
-    ("docs/recipes.md", "bazel build --copt=-Xclang --copt=-fembed-bitcode=all //..."): "Bazel fetches its toolchains",
     (
         "docs/recipes.md",
-        "./configure CC=clang CXX=clang++ AR=llvm-ar CFLAGS='-O2 -Xclang -fembed-bitcode=all' "
-        "CXXFLAGS='-O2 -Xclang -fembed-bitcode=all'",
+        "bazel build -c opt --copt=-Oz --copt=-Xclang --copt=-fembed-bitcode=all //...",
+    ): "Bazel fetches its toolchains",
+    (
+        "docs/recipes.md",
+        "./configure CC=clang CXX=clang++ AR=llvm-ar CFLAGS='-Oz -Xclang -fembed-bitcode=all' "
+        "CXXFLAGS='-Oz -Xclang -fembed-bitcode=all'",
     ): "configure takes long; test_build_verb.py does the same by hand",
     ("docs/training.md", "$ python examples/torch_dataset.py inlining --vocab vocab --split corpus"): (
         "wants PyTorch; test_torch_example.py runs it"

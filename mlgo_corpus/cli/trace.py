@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -217,12 +218,7 @@ def show_report(report: TraceReport) -> None:
     for reason, count in report.counts.items():
         rows.add_row(reason, str(count))
     console.print(rows)
-    if report.baseline_text_size:
-        change = 100 * (report.text_size / report.baseline_text_size - 1)
-        console.print(
-            f"text: {report.text_size} bytes, {report.baseline_text_size} by the plain compile ({change:+.2f} %); "
-            f"{report.faithful} of {counted(report.traced, 'object')} {_equal(report.traced)} the plain compile's"
-        )
+    console.print("\n".join(_sizes(report)))
     if report.modules > len(report.slowest) > 0:  # few modules: modules.parquet is enough
         slow = table("slowest modules", "seconds", "decisions")
         for module, seconds, decisions in report.slowest:
@@ -238,6 +234,20 @@ def show_report(report: TraceReport) -> None:
     for hint in report.hints:
         err().print(f"hint: {printable(in_options(hint))}", markup=False)
     console.print(f"DuckDB: {example_query(report)}", markup=False)
+
+
+def _sizes(report: TraceReport) -> Iterator[str]:
+    """Yield a line for the sizes at each optimisation level, and one for what they do not count."""
+    for level in report.levels:
+        at = "" if level.opt_level is None else f" at -O{level.opt_level}"
+        size, plain_size = level.text_size, level.baseline_text_size
+        change = f" ({100 * (size / plain_size - 1):+.2f} %)" if plain_size else ""
+        modules = counted(level.modules, "module")
+        yield f"text: {size} bytes, {plain_size} by the plain compile{change} in {modules}{at}"
+    if report.undecided:
+        modules = counted(report.undecided, "module")
+        yield f"nothing to decide: {report.undecided_text_size} bytes of text in {modules}, not counted above"
+    yield f"{report.faithful} of {counted(report.traced, 'object')} {_equal(report.traced)} the plain compile's"
 
 
 _WAYS = {"training-log": "its training logs", "interactive": "live sessions"}

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.modules import iter_module_tables
+from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.files.names import MODULES_NAME
 from mlgo_corpus.files.parquet import texts_of
+from mlgo_corpus.files.tables import read_metadata
+from mlgo_corpus.files.text import counted, printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +38,15 @@ COLUMN_OF: Final = {
 
 UNKNOWN: Final = "unknown"
 """The label of null."""
+
+UNOPTIMISED: Final = "0"
+"""The optimisation level at which clang marks every function ``optnone``, and a compiler decides nothing."""
+
+REMEDY: Final = (
+    "build with -DCMAKE_BUILD_TYPE=MinSizeRel (CMake), -Dbuildtype=minsize (Meson), or CFLAGS=-Oz CXXFLAGS=-Oz (make, "
+    "configure)"
+)
+"""How to build a project so that a compiler has something to decide."""
 
 _LANGUAGES = {
     "c": "C",
@@ -55,6 +74,12 @@ _LANGUAGES = {
 }
 # A path has at most 4096 bytes; Arrow counts in 64 bits.
 _DEEPEST = 4096
+
+
+def unoptimised_hint(count: int, modules: int) -> str:
+    """Return the advice for a corpus in which ``count`` of the modules are compiled at -O0."""
+    are = "is" if count == 1 else "are"
+    return f"{count} of {counted(modules, 'module')} {are} compiled at -O0 (optnone): nothing to decide; {REMEDY}"
 
 
 def integers(column: pa.ChunkedArray, null: int) -> NDArray[np.int64]:
@@ -104,3 +129,64 @@ def group_labels(modules: pa.Table, by: str, depth: int) -> pa.ChunkedArray:
     named = words.take(suffixes.indices)
     is_rust = pc.fill_null(pc.match_substring(modules["producer"].combine_chunks(), "rust"), False)
     return pa.chunked_array([pc.if_else(pc.and_(is_rust, pc.equal(named, UNKNOWN)), "Rust", named)])
+
+
+def projects_of(corpus: Corpus) -> tuple[str, ...]:
+    """Return the names of the corpora that a corpus was combined of; its modules' names begin with them.
+
+    Raises:
+        CorpusError: its table is damaged.
+    """
+    path = corpus.place / MODULES_NAME
+    named = read_metadata(path).get("corpora") if path.is_file() else None
+    return tuple(name for name in named if isinstance(name, str)) if isinstance(named, list) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleLabels:
+    """What a corpus's table says of its modules that other tables repeat.
+
+    Attributes:
+        projects: the names of the corpora that it was combined of; each module's name begins with one of them.
+        sides: the sides of its split, by the modules' printable names; empty without a split.
+        unoptimised: the printable names of the modules that were compiled at -O0.
+    """
+
+    projects: frozenset[str] = frozenset()
+    sides: Mapping[str, str] = field(default_factory=dict)
+    unoptimised: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, corpus: Corpus) -> ModuleLabels:
+        """Read a corpus's labels; there are none without a table, or if it is damaged."""
+        with suppress(CorpusError):
+            return cls._read(corpus)
+        return cls()
+
+    @classmethod
+    def _read(cls, corpus: Corpus) -> ModuleLabels:
+        path = corpus.place / MODULES_NAME
+        if not path.is_file():
+            return cls()
+        sides: dict[str, str] = {}
+        unoptimised: set[str] = set()
+        for table in iter_module_tables(path, ("module", "split", "opt_level")):
+            for name, side, level in zip(*(column.to_pylist() for column in table.columns), strict=True):
+                if side is not None:
+                    sides[name] = side
+                if level == UNOPTIMISED:
+                    unoptimised.add(name)
+        return cls(frozenset(projects_of(corpus)), sides, frozenset(unoptimised))
+
+    def project(self, module: str) -> str | None:
+        """Return the corpus that a module is from, or None."""
+        parents = accumulate(printable(module).split("/")[:-1], "{}/{}".format)
+        return next((name for name in parents if name in self.projects), None)
+
+    def side(self, module: str) -> str | None:
+        """Return a module's side of the split, or None."""
+        return self.sides.get(printable(module))
+
+    def is_unoptimised(self, module: str) -> bool:
+        """Return True if a module was compiled at -O0, whatever its command was changed to."""
+        return printable(module) in self.unoptimised

@@ -17,7 +17,7 @@ column                    meaning
 ``target_triple``         from the command, else from the bitcode
 ``producer``              from the bitcode's identification block, such as ``LLVM19.1.7``
 ``ir_stage``              ``pre-opt`` or ``post-opt``
-``opt_level``             ``0`` to ``3``, ``s`` or ``z``
+``opt_level``             the command's level: ``0`` (also without ``-O``, as in clang) to ``3``, ``s`` or ``z``
 ``main_file_name``        the command's ``-main-file-name``
 ``duplicate_of``          the module kept instead of this one
 ``functions``             functions that the module defines; null where its bitcode does not say without being read

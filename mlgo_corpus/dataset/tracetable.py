@@ -34,10 +34,17 @@ column                        meaning
 ``dropped_bytes``             what was left out after the log's last whole event; else 0
 ``header``                    the log's first line, verbatim; null if there is no log of the module in the dataset
 ``separator``                 what stands between an event's key and its value in the log: ``:`` or ``: ``
+``opt_level``                 the level of the command that was run: ``0`` to ``3``, ``s`` or ``z``; sizes of different
+                              levels are not comparable; null if there is no command
+``project``                   the corpus, of those that the corpus was combined of, that the module is from; null if
+                              it was not combined
+``split``                     the module's side in the corpus's split: ``train``, ``validation`` or ``test``; null if
+                              the corpus is not split
 ============================  =========================================================================
 
 Rows that have a header are in the order of their observations; the others may be anywhere among them. Unknown values
-are null, except ``contexts`` and ``observations``, which are 0 then.
+are null, except ``contexts`` and ``observations``, which are 0 then. An older table may lack the last three columns:
+a reader takes them as null.
 """
 
 from __future__ import annotations
@@ -59,6 +66,9 @@ TRACE_KIND: Final = "trace"
 
 REWARD_EPSILON: Final = 0.01
 """Bytes that ml-compiler-opt adds to both sizes (``inlining_runner.py``), only to avoid a division by 0."""
+
+SPEED_LEVELS: Final = ("1", "2", "3")
+"""The optimisation levels at which LLVM's heuristics aim at speed, while the reward is about size."""
 
 # How much of stderr is kept: its end, where compilers say why they stop.
 _STDERR_BYTES: Final = 2048
@@ -97,6 +107,9 @@ class TraceRow(NamedTuple):
     dropped_bytes: int | None = None
     header: str | None = None
     separator: str | None = None
+    opt_level: str | None = None
+    project: str | None = None
+    split: str | None = None
 
     def with_log(self, log: LogRow) -> TraceRow:
         """Return the row with the outcome of converting its log; a log that is not in the dataset makes it a failure.
@@ -152,6 +165,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 """The columns that are not text."""
 
 _REQUIRED = frozenset({"module", "status", "reason", "detail", "contexts", "observations"})
+_LATER = frozenset({"opt_level", "project", "split"})
 
 
 def reward(size: int | None, baseline: int | None, *, epsilon: float = REWARD_EPSILON) -> float | None:
@@ -211,4 +225,5 @@ def iter_trace_rows(path: Path) -> Iterator[TraceRow]:
     Raises:
         CorpusError: it is none.
     """
-    return map(TraceRow._make, iter_rows(path, TraceRow._fields, KINDS, what="traces", required=_REQUIRED))
+    rows = iter_rows(path, TraceRow._fields, KINDS, what="traces", required=_REQUIRED, optional=_LATER)
+    return map(TraceRow._make, rows)

@@ -336,19 +336,29 @@ def read_columns(
 
 
 def iter_rows(
-    path: Path, columns: Sequence[str], kinds: Mapping[str, Kind], *, what: str, required: Collection[str]
+    path: Path,
+    columns: Sequence[str],
+    kinds: Mapping[str, Kind],
+    *,
+    what: str,
+    required: Collection[str],
+    optional: Collection[str] = (),
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a `RowTable`, in memory that does not grow with their number; see `read_columns`.
+
+    The values of a missing optional column are None.
 
     Raises:
         CorpusError: it is no such table.
     """
     first = 0
     with read_parquet(path) as file:
-        names = _checked_names(path, file, columns, kinds, what, (), others=False)
+        names = _checked_names(path, file, columns, kinds, what, optional, others=False)
         for batch in file.iter_batches(columns=names, batch_size=_ROWS_PER_GROUP):
             values = dict(zip(names, map(texts_of, batch.columns), strict=True))
-            yield from zip(*_checked_values(path, values, kinds, required, first).values(), strict=True)
+            values = _checked_values(path, values, kinds, required, first)
+            absent = [None] * batch.num_rows
+            yield from zip(*(values.get(name, absent) for name in columns), strict=True)
             first += batch.num_rows
 
 

@@ -55,7 +55,7 @@ def _datasets(before: DatasetFacts, after: DatasetFacts, name: str, labels: tupl
     data: dict[str, Any] = {"labels": list(labels), "task": before.task}
     mine, theirs = _in_both(before.names, after.names)
     made, changed = (facts.numbers[facts.measure][places] for facts, places in ((before, mine), (after, theirs)))
-    both = np.isfinite(made) & np.isfinite(changed)
+    both = np.isfinite(made) & np.isfinite(changed) & (before.decided[mine] | after.decided[theirs])
     made, changed, places = made[both], changed[both], mine[both]
     headlines.append(
         Headline(

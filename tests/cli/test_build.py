@@ -443,9 +443,12 @@ def test_streams_and_usage(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
     assert done.returncode == 0
     assert json.loads(done.stdout)["extract"]["modules"] == 1
     assert done.stderr == "to stdout\nto stderr\nthrough stdin\n"
+    (hint,) = json.loads(done.stdout)["hints"]
+    assert hint.startswith("1 of 1 module is compiled at -O0 (optnone): nothing to decide; build with -DCMAKE_BUILD_")
     plain = build(work, llvm22, "--", "sh", "-c", "echo to stdout; cc -c a.c")
     assert plain.stdout.startswith("to stdout\n1 compile by ")
-    assert plain.stderr == ""
+    assert plain.stderr == f"hint: {hint}\n"
+    assert build(work, llvm22, "--", "cc", "-O1", "-c", "a.c").stderr == ""
 
 
 def test_options_behind_the_command_are_its_own(llvm22: Llvm, work: Path, tmp_path: Path) -> None:

@@ -17,8 +17,10 @@ import pytest
 from mlgo_corpus import extract_corpus
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.compilers.probe import probe_compiler
+from mlgo_corpus.dataset.tracetable import read_trace_rows
 from tests.conftest import PACKAGE_ROOT, Llvm, unpack
 from tests.forked import run_cli
+from tests.handmade import row, table
 from tests.runs.journals import kept
 from tests.runs.trace.test_bad_input import FAKE, cache_of, make_corpus, module, plain, traced
 
@@ -67,6 +69,12 @@ class FailsIn(Never):
 def line_of(text: str) -> int:
     """Give the number of a line of the policies' file."""
     return NOISY.splitlines().index(text) + 1
+
+
+FOR_SPEED = (
+    "reward is about size, and in 2 modules (-O2) LLVM's heuristic inlines for speed: a policy that inlines less looks "
+    "better than it is; compare policies at -Oz or -Os"
+)
 
 
 class Terminal:
@@ -134,10 +142,10 @@ def test_a_summary(terminal: Terminal, columns: str) -> None:
     assert lines[0].startswith("d: 8 inlining decisions of 2 modules in ")
     assert lines[1].endswith(", policy default, seen in live sessions")
     assert [line.split() for line in (lines[2], lines[4])] == [["reason", "modules"], ["ok", "2"]]
-    sizes = "text: 144 bytes, 144 by the plain compile (+0.00 %); 2 of 2 objects equal the plain compile's"
-    assert lines[5] == sizes
+    sizes = "text: 144 bytes, 144 by the plain compile (+0.00 %) in 2 modules at -O2"
+    assert lines[5:7] == [sizes, "2 of 2 objects equal the plain compile's"]
     query = "SELECT module, observations, text_size, reward FROM 'd/modules.parquet' ORDER BY reward DESC"
-    assert lines[6:] == [f"DuckDB: {query}"]
+    assert lines[7:] == [f"DuckDB: {query}"]
     again = terminal.trace("--via", "interactive").stdout.splitlines()[0]
     assert again.startswith("d: 8 inlining decisions of 2 modules, made before in the same way in ")
 
@@ -163,15 +171,70 @@ def test_json_is_all_there_is_on_stdout_whatever_a_policy_prints(terminal: Termi
         "contexts": 0,
         "text_size": 192,
         "baseline_text_size": 144,
+        "levels": [{"opt_level": "2", "modules": 2, "observations": 8, "text_size": 192, "baseline_text_size": 144}],
+        "undecided": 0,
+        "undecided_text_size": 0,
         "faithful": 0,
         "resumed": 0,
         "unchanged": False,
         "problems": [],
         "caveats": [],
-        "hints": ["--delete-flag=-nosuch: no command has this option, nothing was changed"],
+        "hints": ["--delete-flag=-nosuch: no command has this option, nothing was changed", FOR_SPEED],
         "policy_traceback": "",
         "exit_code": 0,
     }
+
+
+def test_sizes_are_told_by_level_without_modules_that_had_nothing_to_decide(terminal: Terminal) -> None:
+    modules = {"a.o": module(), "b.o": module(), "none.o": module(decisions=0), "zero.o": module(decisions=0)}
+    commands = {"b.o": b"-cc1\0-emit-obj\0-Oz", "none.o": b"-cc1\0-emit-obj\0-Oz", "zero.o": b"-cc1\0-emit-obj"}
+    make_corpus(terminal.folder / "corpus", modules, commands)
+    words = ("--policy", "noisy:Never", "--via", "interactive")
+    done = terminal.trace(*words)
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    found = lines.index("text: 88 bytes, 72 by the plain compile (+22.22 %) in 1 module at -O2")
+    assert lines[found + 1 : found + 4] == [
+        "text: 88 bytes, 72 by the plain compile (+22.22 %) in 1 module at -Oz",
+        "nothing to decide: 144 bytes of text in 2 modules, not counted above",
+        "2 of 4 objects equal the plain compile's",
+    ]
+    unoptimised = "hint: 1 of 4 modules is compiled at -O0 (optnone): nothing to decide; build with -DCMAKE_BUILD_TYPE"
+    hints = [line for line in done.stderr.splitlines() if line.startswith("hint: ")]
+    assert hints[0].startswith(unoptimised)
+    assert hints[1:] == [f"hint: {FOR_SPEED.replace('2 modules', '1 module')}"]
+    report = json.loads(terminal.trace(*words, "--json").stdout)  # the same of a dataset that is there
+    assert [(level["opt_level"], level["modules"]) for level in report["levels"]] == [("2", 1), ("z", 1)]
+    assert (report["undecided"], report["undecided_text_size"], report["unchanged"]) == (2, 144, True)
+
+
+def test_a_corpus_at_level_0_has_nothing_to_decide(terminal: Terminal) -> None:
+    make_corpus(terminal.folder / "zero", {"a.o": module(traced(never_open=""))}, {"a.o": b"-cc1\0-emit-obj"})
+    done = terminal.run("zero", "--output", "z", "--via", "interactive")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(
+        "mlgo-corpus: error: in 1 module the compiler found nothing to decide: there is no dataset to make; 1 of 1 "
+        "module is compiled at -O0 (optnone): nothing to decide; build with -DCMAKE_BUILD_TYPE=MinSizeRel (CMake), "
+    )
+    # Functions stay optnone whatever level the command gets later; the heuristic's own sizes need no other hint.
+    make_corpus(terminal.folder / "zero", {"a.o": module(decisions=0), "b.o": module()})
+    table(terminal.folder / "zero", [row("a.o", opt_level="0"), row("b.o", opt_level="2")])
+    done = terminal.run("zero", "--output", "z", "--via", "interactive", "--add-flag=-O2")
+    (hint,) = done.stderr.splitlines()
+    assert hint.startswith("hint: 1 of 2 modules is compiled at -O0 (optnone): nothing to decide; ")
+
+
+def test_rows_say_where_a_module_is_from(terminal: Terminal) -> None:
+    make_corpus(terminal.folder / "corpus", {"lua/a.o": module(), "own.o": module()}, {"own.o": b"-cc1\0-Oz"})
+    sides = {"lua/a.o": "train", "own.o": "test"}
+    table(terminal.folder / "corpus", [row(name, split=side) for name, side in sides.items()], corpora=["lua"])
+    assert terminal.trace().returncode == 0
+    found = [one[-3:] for one in read_trace_rows(terminal.folder / "d/modules.parquet")]
+    assert found == [("2", "lua", "train"), ("z", None, "test")]
+    assert terminal.trace().stderr == ""
+    table(terminal.folder / "corpus", [row(name, split="train") for name in sides], corpora=["lua"])
+    hint = "the corpus was split after this dataset was made: --force makes it again, with the new sides"
+    assert terminal.trace().stderr == f"hint: {hint}\n"
 
 
 def test_failures_are_shown_with_what_helps(terminal: Terminal) -> None:
@@ -179,7 +242,7 @@ def test_failures_are_shown_with_what_helps(terminal: Terminal) -> None:
     make_corpus(terminal.folder / "corpus", {"a.o": module(), **modules, "junk.o": b"junk"})
     done = terminal.trace("--timeout", "2", "--via", "interactive")
     assert done.returncode == 1
-    assert "text: 72 bytes, 72 by the plain compile (+0.00 %); 1 of 1 object equals the plain compile's" in done.stdout
+    assert "text: 72 bytes, 72 by the plain compile (+0.00 %) in 1 module at -O2\n1 of 1 object equals" in done.stdout
     assert done.stderr.splitlines() == [
         "slow.o: timeout: not done after 2 seconds",
         "old.o: newer_bitcode: the plain compile: error: Unknown attribute kind",

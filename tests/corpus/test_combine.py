@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from mlgo_corpus import Corpus, combine_corpora, combine_in_place, corpus_stats, extract_corpus
+from mlgo_corpus import Corpus, combine_corpora, combine_in_place, corpus_stats, dedup_corpus, extract_corpus
 from mlgo_corpus.corpus.folder import UNSPECIFIED_OVERRIDE
+from mlgo_corpus.corpus.groups import ModuleLabels
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from tests.cli.test_cli import mlgo
 from tests.conftest import unpack
@@ -450,6 +451,23 @@ def test_the_json_is_the_report(tmp_path: Path) -> None:
     }
     done = mlgo("combine", "--root", ".", "--json", cwd=tmp_path)
     assert json.loads(done.stdout)["corpora"] == {"made": 1, "one": 2}
+
+
+def test_a_module_remembers_its_project(tmp_path: Path) -> None:
+    for name in ("lua", "zlib", "musl"):
+        corpus(tmp_path / name, {"src/a.o": bitcode(name.encode()), "b.o": bitcode(b"b" + name.encode())})
+    combine_corpora([tmp_path / "lua", tmp_path / "zlib"], tmp_path / "two")
+    combine_corpora([tmp_path / "two", tmp_path / "musl"], tmp_path / "three")
+    dedup_corpus(tmp_path / "three", tmp_path / "distinct")
+    for made in ("three", "distinct"):
+        opened = Corpus.open(tmp_path / made)
+        labels = ModuleLabels.of(opened)
+        assert {name: labels.project(name) for name in opened.names} == {
+            **dict.fromkeys(("two/lua/src/a.o", "two/lua/b.o"), "two/lua"),
+            **dict.fromkeys(("two/zlib/src/a.o", "two/zlib/b.o"), "two/zlib"),
+            **dict.fromkeys(("musl/src/a.o", "musl/b.o"), "musl"),
+        }
+    assert ModuleLabels.of(Corpus.open(tmp_path / "lua")).project("src/a.o") is None
 
 
 @pytest.mark.parametrize(

@@ -283,6 +283,7 @@ def test_the_json_is_what_was_found(tmp_path: Path) -> None:
         "duplicates": 1,
         "duplicate_bytes": 2,
         "same_bitcode": 1,
+        "unoptimised": 0,
         "splits": {"train": 1},
         "has_thinlto": False,
         "override": None,
@@ -292,7 +293,22 @@ def test_the_json_is_what_was_found(tmp_path: Path) -> None:
             {"label": "a/", "modules": 1, "bitcode_bytes": 2, "functions": 3, "duplicates": 0},
         ],
         "from_table": True,
+        "hints": [],
     }
+
+
+def test_modules_at_level_0_are_hinted_at(tmp_path: Path) -> None:
+    levels = {"a": "0", "b": "0", "c": "z", "d": None}
+    left_out = row("e", status="skipped", reason="duplicate", opt_level="0")
+    handmade(tmp_path, [*(row(name, b"1", opt_level=level) for name, level in levels.items()), left_out])
+    done = mlgo("stats", tmp_path)
+    hint = (
+        "2 of 4 modules are compiled at -O0 (optnone): nothing to decide; build with -DCMAKE_BUILD_TYPE=MinSizeRel "
+        "(CMake), -Dbuildtype=minsize (Meson), or CFLAGS=-Oz CXXFLAGS=-Oz (make, configure)"
+    )
+    assert (done.returncode, done.stderr) == (0, f"hint: {hint}\n")
+    told = json.loads(mlgo("stats", tmp_path, "--json").stdout)
+    assert (told["unoptimised"], told["hints"]) == (2, [hint])
 
 
 def test_what_a_person_sees(tmp_path: Path) -> None:

@@ -156,6 +156,15 @@ def test_holes_where_none_can_be(tmp_path: Path, column: str, values: list[Any])
         read_trace_rows(path)
 
 
+def test_a_table_that_lacks_the_later_columns(tmp_path: Path) -> None:
+    path = tmp_path / "modules.parquet"
+    later = {"opt_level": "z", "project": "lua", "split": "test"}
+    write_trace_rows(path, [FULL._replace(**later), EMPTY], METADATA)
+    assert read_trace_rows(path)[0][-3:] == tuple(later.values())
+    pq.write_table(pq.read_table(path).drop_columns(["opt_level", "split"]), path)
+    assert read_trace_rows(path) == (FULL._replace(project="lua", opt_level=None, split=None), EMPTY)
+
+
 @pytest.mark.parametrize("change", ["drop", "more", "type", "junk", "empty"])
 def test_what_is_no_such_table(tmp_path: Path, change: str) -> None:
     path = tmp_path / "modules.parquet"

@@ -89,6 +89,8 @@ def test_a_dataset_s_numbers_are_those_of_pandas(tmp_path: Path) -> None:
         "modules": 3,
         "size": int(modules.text_size.sum()),
         "baseline": int(modules.baseline_text_size.sum()),
+        "levels": [{"opt_level": None, "modules": 3, "size": 3400, "baseline": 3000}],
+        "undecided": {"modules": 0, "size": 0},
     }
     for name in ("cost_estimate", "callee_users", "inlining_default", "inlining_decision"):
         found = data["features"][name]
@@ -173,6 +175,38 @@ def test_what_spoils_training_is_called_out(
     assert expected in told(summary)
 
 
+def test_sizes_are_of_modules_in_which_something_was_decided_by_level(tmp_path: Path) -> None:
+    rows = [
+        trace_row("a", 900, observations=3, opt_level="z"),
+        trace_row("b", 900, observations=3, opt_level="z"),
+        trace_row("c", 1500, observations=4, opt_level="2"),
+        trace_row("large", 90_000, 90_000, observations=0, opt_level="0"),
+        trace_row("small", 10, 10, observations=0, opt_level="z"),
+    ]
+    made = trace(tmp_path / "d", {"inlining_decision": [0, 1]}, rows, policy="mine:f")
+    summary, text = report(made, output=tmp_path / "r.html")
+    assert summary.sections[0]["data"]["sizes"] == {
+        "measure": "text_size",
+        "modules": 3,
+        "size": 3300,
+        "baseline": 3000,
+        "levels": [
+            {"opt_level": "z", "modules": 2, "size": 1800, "baseline": 2000},
+            {"opt_level": "2", "modules": 1, "size": 1500, "baseline": 1000},
+        ],
+        "undecided": {"modules": 2, "size": 90_010},
+    }
+    said = told(summary)
+    assert "1 module of 5 is compiled at -O0: the compiler has nothing to decide there." in said
+    assert "In 1 module (-O2) LLVM's heuristic inlines for speed, and the reward is about size." in said
+    shown = Parsed(text).text
+    assert all(words in shown for words in ("size at -Oz", "size at -O2", "Sizes by optimisation level", "−10.00"))
+    assert "90 010" not in shown.replace("\N{NARROW NO-BREAK SPACE}", " ")
+    other = trace(tmp_path / "e", {"inlining_decision": [0, 1]}, rows, policy="mine:g")
+    compared, _ = report(made, other, output=tmp_path / "two.html")
+    assert compared.sections[2]["data"]["sizes"]["before"] == 3300
+
+
 def test_failures_are_told_with_what_the_compiler_said(tmp_path: Path) -> None:
     rows = [trace_row("good", 900), trace_row("bad", None, status="failed", reason="signal", detail="signal 11")]
     rows[1] = rows[1]._replace(stderr_tail="PLEASE submit a bug <report>\nStack dump:\n\tat \x07 0x1", signal=11)
@@ -187,9 +221,10 @@ def test_a_corpus_s_numbers_are_those_of_its_rows(tmp_path: Path) -> None:
     contents = {f"{folder}/{number}.o": bitcode(bytes(number * 40)) for folder in "ab" for number in range(4)}
     made = corpus(tmp_path / "c", contents)
     sides = ("train", "train", "test", "validation")
-    said = {"opt_level": "z", "producer": "LLVM22", "functions": 2}
+    said = {"producer": "LLVM22", "functions": 2}
+    levels = ["0", *"zzzzzzz"]
     rows = [
-        row(name, data, main_file_name=f"{name[0]}.c", split=sides[number % 4], **said)
+        row(name, data, main_file_name=f"{name[0]}.c", split=sides[number % 4], opt_level=levels[number], **said)
         for number, (name, data) in enumerate(contents.items())
     ]
     table(made, [*rows, row("gone.o", b"1234", status="skipped", reason="no_bitcode")], corpus_digest="abc")
@@ -203,7 +238,8 @@ def test_a_corpus_s_numbers_are_those_of_its_rows(tmp_path: Path) -> None:
     assert data["functions"] == 16
     assert data["duplicates"] == 4  # b has the modules of a again
     assert data["by"]["split"]["train"]["modules"] == 4
-    assert data["by"]["opt-level"] == {"z": {"modules": 8, "bitcode_bytes": data["bitcode_bytes"]}}
+    assert {level: group["modules"] for level, group in data["by"]["opt-level"].items()} == {"0": 1, "z": 7}
+    assert "1 module of 8 is compiled at -O0: the compiler has nothing to decide there." in told(summary)
     assert data["by"]["language"]["C"]["modules"] == 8
     assert {"reason": "no_bitcode", "status": "skipped", "rows": 1} in data["reasons"]
     assert data["rebuild"] == {"identical": 7, "differs": 1}

@@ -22,7 +22,10 @@ _PREPROCESSED = (".i", ".ii", ".mi", ".mii")
 
 @dataclass(frozen=True, slots=True)
 class CommandFacts:
-    """The facts about a module in its cc1 command; a field is None if the command does not have it."""
+    """The facts about a module in its cc1 command; a field is None if the command does not have it.
+
+    ``opt_level`` is 0 for a cc1 command without ``-O``: that is what ``-O0`` means, and clang's driver passes it so.
+    """
 
     main_file_name: str | None
     target_triple: str | None
@@ -71,7 +74,8 @@ def read_facts(options: tuple[bytes, ...]) -> CommandFacts:
     the second, whose command is the one embedded, begins from optimised bitcode: it has ``-disable-llvm-passes`` but no
     ``-main-file-name``. A command with a user's own ``-Xclang -disable-llvm-passes`` has the main file name.
     """
-    main_file = triple = level = index = None
+    main_file = triple = index = None
+    level = b"0" if options[:1] == (_CC1,) else None
     no_passes = False
     skip_value = False
     for position, option in enumerate(options):

@@ -174,7 +174,7 @@ def find_dump(text: str, point: Point) -> str:
     return text[heads[point.earlier].end() : end]
 
 
-_LEVELS = {"": "2", "4": "3", "fast": "3", "g": "1"}
+_LEVELS = {"": "1", "4": "3", "fast": "3", "g": "1"}
 
 
 def optimisation_level(options: Sequence[str]) -> str:

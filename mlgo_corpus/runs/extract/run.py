@@ -22,6 +22,7 @@ from mlgo_corpus import __version__
 from mlgo_corpus.builds.inputs import BuildObject
 from mlgo_corpus.builds.objects import MADE_BY_CLANG, Reason
 from mlgo_corpus.corpus.folder import iter_modules_of, remove_module_files, write_manifest
+from mlgo_corpus.corpus.groups import UNOPTIMISED
 from mlgo_corpus.corpus.modules import (
     STATUS_FAILED,
     STATUS_OK,
@@ -68,6 +69,7 @@ class ExtractReport(Report):
         bitcode_explained: bytes of these that a row or padding accounts for; equal to ``bitcode_found``.
         duplicates: number of modules with the same bitcode and command as an earlier one.
         without_command: number of modules in the corpus that have no command and are not covered by an override.
+        unoptimised: number of modules in the corpus that are compiled at -O0, in which there is nothing to decide.
         failed: number of rows with the status ``failed``.
         unchanged: number of objects not read again.
         removed: number of modules of the previous run that are no longer in the corpus.
@@ -89,6 +91,7 @@ class ExtractReport(Report):
     bitcode_explained: int = 0
     duplicates: int = 0
     without_command: int = 0
+    unoptimised: int = 0
     failed: int = 0
     unchanged: int = 0
     removed: int = 0
@@ -277,6 +280,7 @@ class ExtractionRun:
                 report.bitcode_bytes += row.bitcode_bytes or 0
                 report.cmd_bytes += row.cmd_bytes or 0
                 report.without_command += row.cmd_origin == "none"
+                report.unoptimised += row.opt_level == UNOPTIMISED
                 self._first_triple = self._first_triple or row.target_triple
                 self._digest.update(f"{row.module}\0{row.bitcode_sha256}\0{row.cmd_sha256}\0".encode())
 

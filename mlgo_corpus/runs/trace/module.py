@@ -39,6 +39,7 @@ from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.regular import MAX_MODULE_BYTES, MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.commands.replay import required_files
+from mlgo_corpus.formats.ir.pipeline import optimisation_level
 from mlgo_corpus.formats.logs.blocks import BlockReader, Rows
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 from mlgo_corpus.formats.logs.tasks import INLINING, Task, find_task, for_clang, task_name
@@ -350,6 +351,7 @@ class _Run:
         self._known |= {"bitcode_bytes": len(data), "bitcode_sha256": digest}
         check_bitcode(data)
         options = self.compiles.options(self.settings.cc1[:1])
+        self._known["opt_level"] = optimisation_level(options)
         command = self.compiles.command(options)
         baseline = self.compiles.tried(partial(self._baseline, command, digest))
         self._know("baseline_", *baseline)

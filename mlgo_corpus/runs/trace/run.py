@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -14,12 +14,13 @@ from typing import Any, ClassVar
 from mlgo_corpus.compilers.choose import INTERACTIVE, TRAINING_LOG, build_with
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.groups import UNOPTIMISED, ModuleLabels, unoptimised_hint
 from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.corpus.select import newest_producer
 from mlgo_corpus.dataset.folder import DatasetFolder
 from mlgo_corpus.dataset.logs import LogFile, log_name
 from mlgo_corpus.dataset.reasons import RunReason
-from mlgo_corpus.dataset.tracetable import REWARD_EPSILON, TRACE_KIND, TraceRow, write_trace_rows
+from mlgo_corpus.dataset.tracetable import REWARD_EPSILON, SPEED_LEVELS, TRACE_KIND, TraceRow, write_trace_rows
 from mlgo_corpus.dataset.writer import WriteOptions
 from mlgo_corpus.engine.choice import EngineChoice
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
@@ -57,6 +58,24 @@ _NO_SCORE = (
 
 
 @dataclass(frozen=True, slots=True)
+class LevelSizes:
+    """The modules of one optimisation level that had something to decide, and what became of their sizes.
+
+    Attributes:
+        opt_level: the level, see ``opt_level`` of `mlgo_corpus.dataset.tracetable`; None if it is unknown.
+        modules: their number.
+        observations: their decisions.
+        text_size: bytes of their objects' text; ``baseline_text_size`` of the plain compiles' objects.
+    """
+
+    opt_level: str | None
+    modules: int
+    observations: int
+    text_size: int
+    baseline_text_size: int
+
+
+@dataclass(frozen=True, slots=True)
 class TraceReport(Report):
     """The outcome of a trace.
 
@@ -70,6 +89,8 @@ class TraceReport(Report):
         counts: modules by reason.
         observations: decisions in the dataset, in ``contexts`` contexts.
         text_size: bytes of all objects' text; ``baseline_text_size`` of the plain compiles' objects.
+        levels: the same of the modules that had something to decide, by optimisation level, most modules first.
+        undecided: modules that had nothing to decide, with ``undecided_text_size`` bytes of text.
         faithful: modules whose object equals the plain compile's.
         resumed: modules that an earlier, interrupted run had done.
         unchanged: whether the dataset was there already, made in the same way.
@@ -93,6 +114,9 @@ class TraceReport(Report):
     contexts: int
     text_size: int
     baseline_text_size: int
+    levels: tuple[LevelSizes, ...]
+    undecided: int
+    undecided_text_size: int
     faithful: int
     resumed: int
     unchanged: bool
@@ -117,19 +141,24 @@ class _NothingTracedError(MlgoCorpusError):
 class _Totals:
     """The sums over a trace's rows, counted as they come."""
 
-    def __init__(self) -> None:
+    def __init__(self, labels: ModuleLabels) -> None:
         self.modules = 0
         self.ok = 0
         self.reasons: Counter[str] = Counter()
         self.sums: Counter[str] = Counter()
         self.faithful = 0
         self.bare = 0
+        self.undecided = 0
+        self.unoptimised = 0
+        self.split_anew = 0
         self.failed: list[TraceRow] = []
         self.example: TraceRow | None = None
+        self._labels = labels
+        self._levels: dict[str | None, Counter[str]] = defaultdict(Counter)
         self._slowest: list[tuple[float, int, str, int]] = []
 
     def see(self, row: TraceRow, settings: TraceSettings | None = None) -> TraceRow:
-        """Count a row; with settings, look for the copies that they want of it."""
+        """Count a row; with settings, compare one of a dataset that was there with what is wanted now."""
         self.modules += 1
         self.reasons[row.reason] += 1
         if row.wall_s:
@@ -142,12 +171,28 @@ class _Totals:
         self.ok += 1
         for name in ("contexts", "observations", "text_size", "baseline_text_size"):
             self.sums[name] += getattr(row, name) or 0
+        if row.observations:
+            level = self._levels[row.opt_level]
+            level["modules"] += 1
+            for name in ("observations", "text_size", "baseline_text_size"):
+                level[name] += getattr(row, name) or 0
+        else:
+            self.undecided += 1
+            self.sums["undecided_text_size"] += row.text_size or 0
+            self.unoptimised += row.opt_level == UNOPTIMISED or self._labels.is_unoptimised(row.module)
         self.faithful += bool(row.faithful)
         if self.example is None and row.argv:
             self.example = row
         if settings is not None:
             self.bare += not has_copies(settings, row)
+            self.split_anew += row.split != self._labels.side(row.module)
         return row
+
+    @property
+    def levels(self) -> tuple[LevelSizes, ...]:
+        """The sums of the modules that had something to decide, by optimisation level, most modules first."""
+        ranked = sorted(self._levels.items(), key=lambda item: (-item[1]["modules"], item[0] or ""))
+        return tuple(LevelSizes(level, **sums) for level, sums in ranked)
 
     @property
     def slowest(self) -> tuple[tuple[str, float, int], ...]:
@@ -177,7 +222,8 @@ class Trace:
         self.jobs = jobs
         self.engine = engine
         self.progress = progress
-        self.totals = _Totals()
+        self.labels = ModuleLabels.of(corpus)
+        self.totals = _Totals(self.labels)
         self.traceback = ""
         self._over = Over(
             TraceJob(settings), self._items, len(names), jobs=jobs, engine=engine, needs=corpus.on_this_machine()
@@ -258,7 +304,7 @@ class Trace:
             jobs=self.jobs,
             engine=self.engine,
         )
-        rows = map(self.totals.see, self._rows(usual, conversion))
+        rows = map(self.totals.see, map(self._labelled, self._rows(usual, conversion)))
         try:
             write_trace_rows(conversion.modules, rows, conversion.metadata)
         except OSError as error:
@@ -274,6 +320,9 @@ class Trace:
         for _ in logs:
             raise AssertionError("a row for each log")
 
+    def _labelled(self, row: TraceRow) -> TraceRow:
+        return row._replace(project=self.labels.project(row.module), split=self.labels.side(row.module))
+
     def _log_file(self, run: TracedModule) -> LogFile:
         path = self.settings.work / str(run.log)
         return LogFile(str(path), log_name(run.row.module), printable(run.row.module), run.log_size)
@@ -282,12 +331,14 @@ class Trace:
         return MlgoCorpusError(f"cannot write {error.filename or self.settings.work}: {os_reason(error)}")
 
     def _nothing(self) -> str:
-        totals = _Totals()
+        totals = _Totals(self.labels)
         for outcome in self._over.again():
             totals.see(outcome.row)
         modules = counted(totals.modules, "module")
         if not totals.failed:
-            return f"in {modules} the compiler found nothing to decide: there is no dataset to make"
+            why = (unoptimised_hint(totals.unoptimised, totals.modules),) if totals.unoptimised else ()
+            what = f"in {modules} the compiler found nothing to decide: there is no dataset to make"
+            return "; ".join((what, *why))
         counts = Counter({reason: count for reason, count in totals.reasons.items() if reason != RunReason.OK})
         reasons = ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
         remedies = dict.fromkeys(self._remedy(reason) for reason in _REMEDIES if counts[reason])
@@ -353,6 +404,9 @@ class Trace:
             contexts=totals.sums["contexts"],
             text_size=totals.sums["text_size"],
             baseline_text_size=totals.sums["baseline_text_size"],
+            levels=totals.levels,
+            undecided=totals.undecided,
+            undecided_text_size=totals.sums["undecided_text_size"],
             faithful=totals.faithful,
             resumed=self._over.resumed,
             unchanged=self.folder.is_whole,
@@ -365,6 +419,19 @@ class Trace:
         )
 
     def _hints(self) -> Iterator[str]:
+        totals = self.totals
+        if totals.unoptimised:
+            yield unoptimised_hint(totals.unoptimised, totals.modules)
+        for_speed = [level for level in totals.levels if level.opt_level in SPEED_LEVELS]
+        if for_speed and self.settings.task == INLINING and self.settings.policy != "default":
+            modules = counted(sum(level.modules for level in for_speed), "module")
+            listed = ", ".join(f"-O{level.opt_level}" for level in for_speed)
+            yield (
+                f"reward is about size, and in {modules} ({listed}) LLVM's heuristic inlines for speed: a policy that "
+                "inlines less looks better than it is; compare policies at -Oz or -Os"
+            )
+        if totals.split_anew:
+            yield "the corpus was split after this dataset was made: `force` makes it again, with the new sides"
         if bare := self.totals.bare:
             have = "1 module has" if bare == 1 else f"{bare} modules have"
             yield f"{have} no copy where copies are to be kept: the dataset was there already; `force` makes it again"

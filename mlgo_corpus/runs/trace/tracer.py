@@ -22,6 +22,7 @@ from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import built_toolchains, cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.compilers.walls import close_launchers
+from mlgo_corpus.corpus.groups import ModuleLabels
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import newest_producer
 from mlgo_corpus.dataset.loaded import read_log
@@ -113,6 +114,7 @@ class Tracer:
         limits = Limits(timeout, memory_limit)
         limits.check()
         self.corpus = open_corpus(corpus)
+        self._labels = ModuleLabels.of(self.corpus)
         cache = cache_folder() if cache is None else Path(cache)
         name, make, self._one = _named(policy)
         if make is None and name != "default":
@@ -225,11 +227,12 @@ class Tracer:
         number = next(self._numbers)
         with self._turn_of(one):
             traced = TraceJob(settings).run(TraceItem(number, found))
+        row = traced.row._replace(project=self._labels.project(module), split=self._labels.side(module))
         if traced.log is None:
-            return Traced(traced.row, traceback=traced.traceback)
+            return Traced(row, traceback=traced.traceback)
         path = self._work / traced.log
         try:
-            return Traced(traced.row, _read(path) if log else None)
+            return Traced(row, _read(path) if log else None)
         finally:
             path.unlink(missing_ok=True)
 

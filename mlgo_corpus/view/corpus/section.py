@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from mlgo_corpus.corpus.groups import REMEDY, UNOPTIMISED
 from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.view import figures, words
 from mlgo_corpus.view.blocks import Block, CallOut, Facts, Figure, Heading, Headline, Section, Table, Tile, TreeMap
@@ -22,6 +23,7 @@ _HUES = 6
 _ASPECT = 2.0
 _UNBALANCED = 0.5
 _MANY_AGAIN = 0.05
+_MANY_UNOPTIMISED = 0.5
 
 
 def corpus_section(facts: CorpusFacts, name: str, label: str) -> Section:
@@ -62,6 +64,14 @@ def _call_outs(facts: CorpusFacts) -> Iterator[CallOut]:
     if not total:
         yield CallOut("This corpus has no modules.", "See below what was left out, and why.", grave=True)
         return
+    unoptimised = facts.groups["opt-level"].get(UNOPTIMISED, Group()).modules
+    if unoptimised:
+        yield CallOut(
+            f"{words.counted(unoptimised, 'module')} of {words.count(total)} {words.be(unoptimised)} compiled at -O0: "
+            "the compiler has nothing to decide there.",
+            f"They add nothing to learn from: {REMEDY}.",
+            grave=unoptimised > _MANY_UNOPTIMISED * total,
+        )
     again = int(facts.again.sum())
     if again > _MANY_AGAIN * total:
         yield CallOut(

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from mlgo_corpus.corpus.groups import UNOPTIMISED
 from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.dataset.folder import DatasetPaths, read_key
 from mlgo_corpus.dataset.observations import KEY_COLUMNS, column_names
@@ -33,7 +34,7 @@ NUMBERS: Final = (
 MASK: Final = "mask"
 """The feature of evictions that says which places may be chosen."""
 
-_TEXTS = ("module", "status", "reason", "detail", "stderr_tail", "header")
+_TEXTS = ("module", "status", "reason", "detail", "stderr_tail", "header", "opt_level")
 _EXAMPLES = 4
 # Numbers read at a time, at least one row: tensors have hundreds per row. More take memory and are no faster.
 _NUMBERS_AT_A_TIME = 1 << 22
@@ -60,6 +61,7 @@ class DatasetFacts:
         header: the logs' header, or None.
         task: LLVM's name of the task, or None.
         names: the modules' names.
+        levels: the optimisation levels of the modules' commands; empty text where it is unknown.
         reasons: the number of modules by (reason, status).
         numbers: `NUMBERS`, each of shape (modules,).
         failures: the failed modules by reason.
@@ -78,6 +80,7 @@ class DatasetFacts:
     header: LogHeader | None = None
     task: str | None = None
     names: list[str] = field(default_factory=list)
+    levels: list[str] = field(default_factory=list)
     reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
     numbers: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     failures: dict[str, Failure] = field(default_factory=lambda: defaultdict(Failure))
@@ -111,6 +114,20 @@ class DatasetFacts:
         known = np.isfinite(self.numbers[self.measure]) & np.isfinite(self.numbers[f"baseline_{self.measure}"])
         known &= (self.numbers[self.measure] >= 0) & (self.numbers[f"baseline_{self.measure}"] >= 0)
         return np.asarray(known & np.isfinite(self.numbers["reward"]))
+
+    @property
+    def decided(self) -> NDArray[np.bool_]:
+        """For each module, whether it has sizes, and the compiler had something to decide: only there can they differ.
+
+        All figures about sizes are of these modules; the others would dilute every percentage.
+        """
+        return np.asarray(self.sized & (self.numbers["observations"] > 0))
+
+    @property
+    def unoptimised(self) -> int:
+        """The number of modules without a decision whose command is at -O0."""
+        levels = np.array(self.levels) == UNOPTIMISED
+        return int((levels & ~(self.numbers["observations"] > 0)).sum())
 
 
 def read_dataset_facts(path: Path, progress: Progress | None = None) -> DatasetFacts:
@@ -150,6 +167,8 @@ def _read_modules(path: Path, facts: DatasetFacts) -> None:
     for columns in iter_columns(path, (*_TEXTS, *NUMBERS), needed=("module", "status", "reason")):
         names = [name or "" for name in texts_of(columns["module"])]
         facts.names += names
+        levels = texts_of(columns["opt_level"]) if "opt_level" in columns else [None] * len(names)
+        facts.levels += [level or "" for level in levels]
         for name in NUMBERS:
             found = floats_of(columns[name]) if name in columns else np.full(len(names), np.nan)
             parts[name].append(found)

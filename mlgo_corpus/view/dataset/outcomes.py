@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mlgo_corpus.corpus.groups import REMEDY
 from mlgo_corpus.corpus.modules import STATUS_OK
+from mlgo_corpus.dataset.tracetable import SPEED_LEVELS
+from mlgo_corpus.formats.logs.tasks import INLINING
 from mlgo_corpus.view import figures, words
 from mlgo_corpus.view.aggregate import Distribution
 from mlgo_corpus.view.blocks import Block, CallOut, Figure, Listing, Table
@@ -20,11 +26,46 @@ _POINTS: Final = 600
 _STEPS = 12
 _SLOWEST = 8
 _MANY_FAILED = 0.05
+_MANY_UNOPTIMISED = 0.5
+# The most optimisation levels that are told apart; clang has six.
+_LEVELS = 8
 # The most modules named in a call-out.
 _NAMED = 6
 # A module is called out if it takes this multiple of the median module's time, and at least this number of seconds.
 _SLOW_FACTOR = 20.0
 _SLOW_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _LevelSizes:
+    """The modules of one optimisation level that had something to decide: their number, and bytes of their objects."""
+
+    level: str
+    modules: int
+    observations: int
+    made: int
+    base: int
+
+    @property
+    def at(self) -> str:
+        """The level in a title: `` at -Oz``; empty if it is unknown."""
+        return f" at -O{words.shown(self.level, 20)}" if self.level else ""
+
+    @property
+    def change(self) -> float:
+        """The relative change of the sum of sizes."""
+        return self.made / self.base - 1 if self.base else math.nan
+
+
+def level_sizes(facts: DatasetFacts) -> list[_LevelSizes]:
+    """Return the sums of sizes by optimisation level, most modules first."""
+    levels, decided = np.array(facts.levels), facts.decided
+    keys = ("observations", facts.measure, f"baseline_{facts.measure}")
+    found = []
+    for level, count in Counter(levels[decided].tolist()).most_common(_LEVELS):
+        places = decided & (levels == level)
+        found.append(_LevelSizes(level, count, *(int(facts.numbers[key][places].sum()) for key in keys)))
+    return found
 
 
 def outcome_call_outs(facts: DatasetFacts) -> Iterator[CallOut]:
@@ -36,6 +77,22 @@ def outcome_call_outs(facts: DatasetFacts) -> Iterator[CallOut]:
             f"{words.counted(facts.failed, 'module')} of {words.count(total)} failed ({words.percent(share)}).",
             "They are not in the table of observations. The reasons are below, with the compiler's messages.",
             grave=share > _MANY_FAILED,
+        )
+    if unoptimised := facts.unoptimised:
+        yield CallOut(
+            f"{words.counted(unoptimised, 'module')} of {words.count(total)} {words.be(unoptimised)} compiled at -O0: "
+            "the compiler has nothing to decide there.",
+            f"No figure about sizes counts them: {REMEDY}.",
+            grave=unoptimised > _MANY_UNOPTIMISED * total,
+        )
+    for_speed = [level for level in level_sizes(facts) if level.level in SPEED_LEVELS]
+    if for_speed and facts.task == INLINING and facts.about.get("policy") != "default":
+        modules = words.counted(sum(level.modules for level in for_speed), "module")
+        listed = ", ".join(f"-O{level.level}" for level in for_speed)
+        yield CallOut(
+            f"In {modules} ({listed}) LLVM's heuristic inlines for speed, and the reward is about size.",
+            "A policy that inlines less looks better there than it is: compare policies at -Oz or -Os, or level by "
+            "level.",
         )
     reward = facts.numbers["reward"]
     reward = reward[np.isfinite(reward)]
@@ -73,9 +130,26 @@ def outcome_call_outs(facts: DatasetFacts) -> Iterator[CallOut]:
 
 def size_blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
     """Draw sizes against the baseline, and rewards."""
-    sized = facts.sized
-    made, base = (facts.numbers[key][sized] for key in (facts.measure, f"baseline_{facts.measure}"))
-    names = [one for one, there in zip(facts.names, sized.tolist(), strict=True) if there]
+    decided = facts.decided
+    made, base = (facts.numbers[key][decided] for key in (facts.measure, f"baseline_{facts.measure}"))
+    names = [one for one, there in zip(facts.names, decided.tolist(), strict=True) if there]
+    levels = level_sizes(facts)
+    if len(levels) > 1:
+        yield Table(
+            "Sizes by optimisation level",
+            ("level", "modules", "decisions", "baseline", "these decisions", "change"),
+            tuple(
+                (
+                    words.shown(f"-O{level.level}", 20) if level.level else "unknown",
+                    words.count(level.modules),
+                    words.count(level.observations),
+                    words.count(level.base),
+                    words.count(level.made),
+                    words.change(level.change),
+                )
+                for level in levels
+            ),
+        )
     if not (made != base).any():
         total = words.count(float(base.sum()))
         yield Table(
@@ -83,7 +157,7 @@ def size_blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
         )
         return
     yield change_waterfall(f"{name}-waterfall", names, base, made, ("the plain compile", "these decisions"))
-    reward = facts.numbers["reward"][sized]
+    reward = facts.numbers["reward"][decided]
     found = Distribution()
     found.add(reward)
     histogram = found.histogram()

@@ -15,7 +15,13 @@ from mlgo_corpus.view.aggregate import Distribution
 from mlgo_corpus.view.blocks import Block, CallOut, Facts, Features, Figure, Heading, Headline, Section, Table
 from mlgo_corpus.view.dataset.facts import MASK, DatasetFacts
 from mlgo_corpus.view.dataset.features import call_outs, feature_cards
-from mlgo_corpus.view.dataset.outcomes import cost_blocks, failure_blocks, outcome_call_outs, size_blocks
+from mlgo_corpus.view.dataset.outcomes import (
+    cost_blocks,
+    failure_blocks,
+    level_sizes,
+    outcome_call_outs,
+    size_blocks,
+)
 
 _TITLES: Final = {
     INLINING: "inlining decisions",
@@ -59,11 +65,9 @@ def _lead(facts: DatasetFacts) -> str:
 
 def _headlines(facts: DatasetFacts) -> Iterator[Headline]:
     yield Headline("decisions", words.count(facts.observations), f"in {words.counted(len(facts.names), 'module')}")
-    if facts.has_sizes:
-        sized = facts.sized
-        made, base = (float(facts.numbers[name][sized].sum()) for name in (facts.measure, f"baseline_{facts.measure}"))
-        share = made / base - 1 if base else float("nan")
-        yield Headline("size", words.change(share), f"{words.size(made)} against {words.size(base)} by the heuristic")
+    for level in level_sizes(facts):
+        note = f"{words.size(level.made)} against {words.size(level.base)} by the heuristic, in "
+        yield Headline(f"size{level.at}", words.change(level.change), note + words.counted(level.modules, "module"))
     if facts.decision in facts.features:
         found = facts.features[str(facts.decision)]
         value, share = found.most_common()
@@ -86,7 +90,8 @@ def _call_outs(facts: DatasetFacts) -> Iterator[CallOut]:
     if not facts.observations:
         yield CallOut(
             "This dataset has no decisions.",
-            "See the failures below; if there are none, the modules gave the compiler nothing to decide.",
+            "See the failures below; if there are none, the modules gave the compiler nothing to decide, as those of a "
+            "build at -O0 do.",
             grave=True,
         )
         return
@@ -122,9 +127,10 @@ def _roles(facts: DatasetFacts) -> dict[str, str]:
 def _blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
     yield Heading(f"{name}-decisions", "Decisions")
     yield from _decision_figures(facts, name)
-    if facts.has_sizes:
+    if facts.decided.any():
         yield Heading(f"{name}-sizes", "Outcomes", "Each module is compiled twice: with these decisions, and "
-                      "plainly, with LLVM's own heuristic. The plain compile is the baseline.")  # fmt: skip
+                      "plainly, with LLVM's own heuristic. The plain compile is the baseline. Only modules in which "
+                      "the compiler had something to decide are counted here.")  # fmt: skip
         yield from size_blocks(facts, name)
     costs = tuple(cost_blocks(facts, name))
     if costs:
@@ -240,12 +246,20 @@ def _data(facts: DatasetFacts) -> dict[str, Any]:
     """Return the numbers of a dataset as plain values."""
     sizes: dict[str, Any] | None = None
     if facts.has_sizes:
-        sized = facts.sized
+        decided, undecided = facts.decided, facts.sized & ~facts.decided
         sizes = {
             "measure": facts.measure,
-            "modules": int(sized.sum()),
-            "size": int(facts.numbers[facts.measure][sized].sum()),
-            "baseline": int(facts.numbers[f"baseline_{facts.measure}"][sized].sum()),
+            "modules": int(decided.sum()),
+            "size": int(facts.numbers[facts.measure][decided].sum()),
+            "baseline": int(facts.numbers[f"baseline_{facts.measure}"][decided].sum()),
+            "levels": [
+                {"opt_level": level.level or None, "modules": level.modules, "size": level.made, "baseline": level.base}
+                for level in level_sizes(facts)
+            ],
+            "undecided": {
+                "modules": int(undecided.sum()),
+                "size": int(facts.numbers[facts.measure][undecided].sum()),
+            },
         }
     reward = facts.numbers["reward"]
     rewards = Distribution()

@@ -75,7 +75,13 @@ def test_what_a_command_says() -> None:
 
 def test_values_are_not_options() -> None:
     found = facts("-cc1", "-mllvm", "-O1", "-D", "-O0", "-include", "-disable-llvm-passes", "-main-file-name", "a.c")
-    assert found == CommandFacts("a.c", None, None, None, False)
+    assert found == CommandFacts("a.c", None, "0", None, False)
+
+
+def test_a_cc1_command_without_a_level_is_at_0() -> None:
+    assert facts("-cc1", "-emit-obj").opt_level == "0"
+    assert facts("-cc1", "-O0", "-O2").opt_level == "2"
+    assert facts("-frontend", "-c").opt_level is None  # Swift's, whose default is its own
 
 
 def test_the_drivers_own_embedding_is_told_from_a_users_flag() -> None:

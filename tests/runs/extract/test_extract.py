@@ -131,6 +131,20 @@ def test_the_table_says_what_the_objects_say(llvm22: Llvm, build: Path, tmp_path
     assert len(metadata["corpus_digest"]) == 64
 
 
+def test_a_command_without_a_level_is_at_0_and_hinted_at(llvm: Llvm, compile_c: Compile, tmp_path: Path) -> None:
+    for name, flags in {"plain.c": (), "none.c": ("-O0",), "fast.c": ("-O2",)}.items():
+        compile_c(llvm, "int f(void) { return 1; }", *flags, *EMBED, name=f"build/{name}")
+    report = extract_corpus([tmp_path / "build"], tmp_path / "corpus", jobs=1)
+    assert {row["module"]: row["opt_level"] for row in rows(tmp_path / "corpus")} == {
+        "fast.o": "2",
+        "none.o": "0",
+        "plain.o": "0",
+    }
+    assert report.unoptimised == 2
+    (hint,) = report.hints
+    assert hint.startswith("2 of 3 modules are compiled at -O0 (optnone): nothing to decide; build with -DCMAKE_BUILD_")
+
+
 @pytest.mark.parametrize(
     "how", ["archive", "bsd-archive", "thin-archive", "executable", "shared", "relocatable", "lld"]
 )

@@ -28,7 +28,7 @@ from mlgo_corpus.corpus.folder import write_manifest
 from mlgo_corpus.dataset.tracetable import TraceRow, read_trace_rows
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.policies.policy import import_from_here
-from mlgo_corpus.runs.trace.run import TraceReport
+from mlgo_corpus.runs.trace.run import LevelSizes, TraceReport
 from mlgo_corpus.trace import trace_corpus
 from tests.conftest import DATA, EMBED, Llvm, run_checked, unpack
 from tests.runs.extract.test_extract import SOURCES
@@ -170,6 +170,12 @@ def test_llvm_22_does_as_without_us(llvm22: Llvm, lua22: Path, cache: Path, tmp_
     assert text == {name: row.text_size for name, row in found.items()}
     assert text == {name: row.baseline_text_size for name, row in found.items()}
     assert report.text_size == report.baseline_text_size == sum(text.values()) == 194_114
+
+    decided = [row for row in found.values() if row.observations]
+    sizes = sum(row.text_size or 0 for row in decided)
+    assert {row.opt_level for row in found.values()} == {"z"}
+    assert report.levels == (LevelSizes("z", len(decided), 2528, sizes, sizes),)
+    assert (report.undecided, report.undecided_text_size) == (34 - len(decided), 194_114 - sizes)
 
     table = observations(tmp_path / "d")
     assert table.num_rows == report.observations == sum(row.observations for row in found.values()) == 2528
