@@ -157,7 +157,8 @@ def combine_in_place(root: Path | str, *, force: bool = False) -> CombineReport:
     """Write a manifest for all corpora that are sub-folders of ``root``: LLVM's ``combine_training_corpus``.
 
     The manifest equals the one that mlgo-utils writes for the same order of folders, byte for byte. Here the folders
-    are sorted by name, and those whose name begins with a dot are ignored. Keys that this tool does not know are kept.
+    are sorted by name, and those whose name begins with a dot are ignored. Keys that this tool does not know are kept;
+    a ``has_thinlto`` that is missing is written as false, because trainers do not read a manifest without it.
 
     Raises:
         UsageError: there are no corpora, their manifests differ in more than modules, or another manifest exists.

@@ -300,6 +300,8 @@ class Corpus:
 def read_manifest(path: Place) -> dict[str, Any]:
     """Read and check a ``corpus_description.json``; unknown keys are kept.
 
+    One without ``has_thinlto``, which mlgo-utils combines too, is of modules without ThinLTO indexes.
+
     Raises:
         CorpusError: it is missing, not JSON, or a key has the wrong type.
     """
@@ -320,7 +322,7 @@ def read_manifest(path: Place) -> dict[str, Any]:
         raise CorpusError(f"{path}: not JSON: {error}") from error
     if not isinstance(manifest, dict):
         raise CorpusError(f"{path}: expected a JSON object, found {type(manifest).__name__}")
-    if not isinstance(manifest.get("has_thinlto"), bool):
+    if not isinstance(manifest.setdefault("has_thinlto", False), bool):
         raise CorpusError(f"{path}: expected true or false under 'has_thinlto'")
     for key, needed in (("modules", True), ("global_command_override", False)):
         value = manifest.get(key)

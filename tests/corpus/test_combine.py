@@ -335,6 +335,18 @@ def test_a_table_with_holes(tmp_path: Path) -> None:
     assert (report.modules, report.left_out, report.failed) == (1, 1, ())
 
 
+def test_a_manifest_without_thinlto_is_combined_as_one_that_says_false(tmp_path: Path) -> None:
+    one, two = corpus(tmp_path / "in/one", ["a"]), corpus(tmp_path / "in/two", ["b"])
+    (one / "corpus_description.json").write_text('{"modules": ["a"]}')
+    combine_corpora([one, two], tmp_path / "made")
+    combine_in_place(tmp_path / "in")
+    for folder in (tmp_path / "made", tmp_path / "in"):
+        assert manifest(folder) == {"has_thinlto": False, "modules": ["one/a", "two/b"]}
+    corpus(tmp_path / "in/three", ["c"], has_thinlto=True)
+    with pytest.raises(UsageError, match="has_thinlto: one has false, three has true"):
+        combine_corpora([one, tmp_path / "in/three"], tmp_path / "other")
+
+
 CONFLICTS = [
     (
         {"has_thinlto": True},

@@ -175,7 +175,8 @@ def test_a_manifest_cannot_point_outside(tmp_path: Path, name: str) -> None:
         (None, "not a corpus: it has no corpus_description.json"),
         ("{", "not JSON"),
         ("[]", "expected a JSON object, found list"),
-        ("{}", "expected true or false under 'has_thinlto'"),
+        ("{}", "expected a list of strings under 'modules'"),
+        ('{"has_thinlto": null, "modules": []}', "expected true or false under 'has_thinlto'"),
         ('{"has_thinlto": false}', "expected a list of strings under 'modules'"),
         ('{"has_thinlto": false, "modules": [1]}', "expected a list of strings under 'modules'"),
         (
@@ -190,6 +191,13 @@ def test_what_is_no_corpus_says_so(tmp_path: Path, content: str | None, message:
     with pytest.raises(CorpusError, match=message) as caught:
         Corpus.open(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_manifest_that_does_not_speak_of_thinlto(tmp_path: Path) -> None:
+    (tmp_path / "corpus_description.json").write_text('{"modules": ["main.o"]}')
+    corpus = Corpus.open(tmp_path)
+    assert (corpus.names, corpus.has_thinlto) == (("main.o",), False)
+    assert corpus["main.o"].thinlto_index_path is None
 
 
 def test_a_missing_file_names_its_module(tmp_path: Path) -> None:
