@@ -347,7 +347,12 @@ def test_a_policy_s_traceback_is_shown_once(terminal: Terminal) -> None:
     assert done.returncode == 1
     line = line_of('        return 0 * self.weights["cost"]')
     what = f"policy_error: the policy failed: KeyError: 'cost' (noisy.py, line {line})"
-    said = done.stderr.replace("imported\n", "").replace("reset\n", "").splitlines()
+    said = (
+        done.stderr.replace("imported\n", "")
+        .replace("reset\n", "")
+        .removesuffix(f"hint: {FOR_SPEED}\n".replace("2 modules", "1 module"))
+        .splitlines()
+    )
     assert [line for line in said if line.strip(" ^~")] == [  # Python marks what failed
         "Traceback (most recent call last):",
         f'  File "{terminal.folder}/noisy.py", line {line_of("        return self.weight()")}, in advise',
