@@ -200,6 +200,10 @@ def verb_options() -> dict[str, set[str]]:
     return dict(walk(command_line(), ""))
 
 
+# What a slow machine has to show of work that is under way.
+_PROGRESS = re.compile(r"^[a-z]+ing[a-z ]*: \d[\w. ]* of \d[\w. ]*(, [^\n]*)?\n", re.MULTILINE)
+
+
 class Shell:
     """A shell whose commands begin where the last one ended, in a folder prepared for a page."""
 
@@ -260,7 +264,7 @@ class Shell:
         if block.language == "console":
             for command, expected in transcript(block.text):
                 done = self.run(command, strict=False)
-                shown = done.stdout + done.stderr
+                shown = done.stdout + _PROGRESS.sub("", done.stderr)
                 assert fits(shown, "\n".join(expected)), f"{command}\n{shown}"
             return
         if block.language == "pycon":
