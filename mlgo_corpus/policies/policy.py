@@ -179,12 +179,30 @@ def _import_policy(text: str, module: str, attribute: str) -> Policy:
     name, arguments, named = _parse_call(text, attribute)
 
     def find() -> Any:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
+        found = _find(module, name)
         return found if name == attribute and decides(found) else found(*arguments, **named)
 
     return checked_policy(find, text)
+
+
+def _find(module: str, attribute: str) -> Any:
+    found: Any = importlib.import_module(module)
+    for part in attribute.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def named_object(text: str) -> Policy | None:
+    """Return the policy object that ``module:attribute`` names, which is the same in each run; None for anything else.
+
+    Functions are not meant: they hold nothing from one observation to the next.
+    """
+    module, _, attribute = text.partition(":")
+    try:
+        found = _find(module, attribute)
+    except (Exception, SystemExit):  # the run has the same, and a row for it
+        return None
+    return found if isinstance(found, Policy) and not isinstance(found, type) else None
 
 
 def _parse_call(text: str, attribute: str) -> tuple[str, tuple[Any, ...], dict[str, Any]]:

@@ -154,7 +154,7 @@ def calls() -> dict[str, Any]:
         found["released twice"] = told(echo.release)
 
         # Both hosts have one object of the same weight by now. Of a host with calls, however many, none gets another.
-        first = shared.create(Echo)
+        first = shared.create(Echo, {"b": 1})
         waiting = [first.call("wait", "second") for _ in range(9)]
         until(lambda: any((host.running, host.waiting) == (2, 2) for host in shared.hosts()))
         found["busy host"] = first.hosts
@@ -165,9 +165,11 @@ def calls() -> dict[str, Any]:
 
         until(lambda: states() == [(2, 0, 0), (2, 2, 2)])
         found["states"] = states()
+        found["at once"] = first.call_now("get").result(60)  # all slots wait, and so do seven calls
         found["cancelled"] = [call.cancel() for call in waiting]
         found["cancelled again"] = [call.cancel() for call in waiting]
         first.release()
+        found["at once, released"] = told(first.call_now("get").result)
         running = [call for call in waiting if not call.cancelled()]
         found["running when released"] = [call.done() for call in running]
     found["closed"] = [told(lambda call=call: call.result(30))[:2] for call in running]

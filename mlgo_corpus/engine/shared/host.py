@@ -72,7 +72,7 @@ class HostState:
         slots: the number of calls that it runs at a time.
         drivers: the number of attached drivers.
         objects: the number of worker objects.
-        running: the number of running calls.
+        running: the number of running calls, without priority calls, which need no slot.
         waiting: the number of calls that wait for a slot, without those that still wait at their driver.
         up_s: the seconds since it began.
         busy_s: the seconds that its slots were occupied, summed over them.
@@ -212,17 +212,25 @@ class Host:
             if found is None or target is None:
                 return self._unknown(session, object_id)
             found.last = max(found.last, number)
-
-            def run(target: _Object = target) -> Any:
-                method, args, kwargs = pickle.loads(request)  # noqa: S301 - as above
-                return getattr(target.instance, method)(*args, **kwargs)
-
-            call = _Call(session, number, target, target.weight, since, run)
+            call = _Call(session, number, target, target.weight, since, partial(_call_method, target, request))
             self._enqueue(call)
             if number in found.refused:
                 found.refused.remove(number)
                 self._forget(call, CANCELLED, "")
             return call.future
+
+    def call_now(self, session: str, object_id: str, request: bytes) -> Future[Reply]:
+        """Call an object's method as `call` does, but at once: it needs no slot, and cannot be cancelled."""
+        with self._changed:
+            found = self._sessions.get(session)
+            target = None if found is None else found.objects.get(object_id)
+            if found is None or target is None:
+                return self._unknown(session, object_id)
+            target.running += 1
+            found.weight += target.weight
+        call = _Call(session, -1, target, target.weight, 0.0, partial(_call_method, target, request))
+        threading.Thread(target=self._perform, args=(call,), name=f"{self.name}: call now", daemon=True).start()
+        return call.future
 
     def cancel(self, session: str, number: int) -> bool:
         """Cancel a call that waits, or has not arrived yet; return False if it runs or has ended."""
@@ -421,6 +429,11 @@ class Host:
                 self._end()
 
 
+def _call_method(target: _Object, request: bytes) -> Any:
+    method, args, kwargs = pickle.loads(request)  # noqa: S301 - every user of the cluster may run code on it
+    return getattr(target.instance, method)(*args, **kwargs)
+
+
 def _below_ours(frames: TracebackType | None) -> TracebackType | None:
     """Leave out the frames of `Host._run` and the function it calls: the frames of the worker's code are below them."""
     for _ in range(2):
@@ -480,6 +493,10 @@ class HostActor:
     async def call(self, session: str, object_id: str, number: int, request: bytes, since: float) -> Reply:
         """See `Host.call`."""
         return await asyncio.wrap_future(self._host.call(session, object_id, number, request, since))
+
+    async def call_now(self, session: str, object_id: str, request: bytes) -> Reply:
+        """See `Host.call_now`."""
+        return await asyncio.wrap_future(self._host.call_now(session, object_id, request))
 
     async def release(self, session: str, object_id: str) -> Reply:
         """See `Host.release`."""

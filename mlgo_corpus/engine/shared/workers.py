@@ -59,6 +59,8 @@ _RENEWALS_PER_LEASE = 4
 # A worker that would be made more often than this is assumed to kill its hosts.
 _MOST_LIVES = 3
 _ANSWER_S = 30.0
+# Of calls that begin at once, so that none can be cancelled: constructors and priority calls.
+_NO_NUMBER = -1
 
 
 class SharedWorker:
@@ -79,6 +81,14 @@ class SharedWorker:
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Call:
         """Call a method; if the worker is on several hosts, on the one with the least load."""
         return self._shared._call(self._work, (method, args, kwargs))
+
+    def call_now(self, method: str, /, *args: Any, **kwargs: Any) -> Call:
+        """Call a method as `call` does, but at once: it waits neither for a slot nor behind other calls.
+
+        This is a priority call, for methods that are short: to ask an object how far it is, or to stop it. It cannot be
+        cancelled.
+        """
+        return self._shared._call_now(self._work, (method, args, kwargs))
 
     def release(self) -> None:
         """Free the objects on their hosts after their running calls; waiting calls fail.
@@ -308,7 +318,7 @@ class SharedWorkers:
             raise
 
     def _send_create(self, work: Work, host: HostHandle) -> Call:
-        call = Call(-1, work.factory, lambda _: False)
+        call = Call(_NO_NUMBER, work.factory, lambda _: False)
         with self._lock:
             self._send(work, host, call, "create", work.factory, work.weight)
         return call
@@ -331,21 +341,30 @@ class SharedWorkers:
             raise HostDiedError(host.died, host.name)
 
     def _call(self, work: Work, request: tuple[Any, ...]) -> Call:
-        try:
-            data = pickled(request)
-        except Exception as error:  # whatever their __reduce__ does
-            message = f"{work.title}.{request[0]}: its arguments cannot be pickled: {first_line(error)}"
-            raise WorkerError(message) from error
+        data = _pickled_request(work, request)
         with self._lock:
             self._number += 1
             call = Call(self._number, data, self._take_back)
             if work.released:
-                call.fail(UnknownWorkerError(f"{work.title} {work.object_id}: the worker was released"))
+                call.fail(_released(work))
             elif not work.homes and not work.reviving and not self._revive(work):
                 call.fail(death_of(work))
             else:
                 work.waiting.append(call)
                 self._pump(work)
+        return call
+
+    def _call_now(self, work: Work, request: tuple[Any, ...]) -> Call:
+        data = _pickled_request(work, request)
+        with self._lock:
+            call = Call(_NO_NUMBER, data, lambda _: False)
+            if work.released:
+                call.fail(_released(work))
+            elif not work.homes:
+                call.fail(death_of(work))
+            else:
+                host = min(work.homes, key=lambda home: home.load)
+                self._send(work, host, call, "call_now", data)
         return call
 
     def _pump(self, work: Work) -> None:
@@ -360,7 +379,8 @@ class SharedWorkers:
 
     def _turn(self) -> float:
         """Return the time at which our turn began, and begin a new turn if it has ended; the lock is held."""
-        if not self._sent or self._served > _TURN_S * sum(host.slots for host in self._all):
+        waited_for = any(call.number != _NO_NUMBER for call in self._sent)
+        if not waited_for or self._served > _TURN_S * sum(host.slots for host in self._all):
             self._since, self._served = time.time(), 0.0
         return self._since
 
@@ -389,7 +409,7 @@ class SharedWorkers:
             call.fail(died if host.died else WorkerError(f"{host.name}: no result: {first_line(error)}"))
         else:
             host.others = reply.others
-            self._served += reply.seconds
+            self._served += reply.seconds if is_call else 0.0
             settle_call(call, reply, host.name)
         with self._lock:
             works = list(self._works.values()) if is_call else []
@@ -457,7 +477,7 @@ class SharedWorkers:
         return True
 
     def _make_again(self, work: Work) -> None:
-        error: Exception = UnknownWorkerError(f"{work.title} {work.object_id}: the worker was released")
+        error: Exception = _released(work)
         try:
             host = self._least_loaded(work)
             self._made(work, host, self._send_create(work, host))
@@ -499,3 +519,15 @@ class SharedWorkers:
                     host.others = ray.get(ref, timeout=host.lease)
                 except Exception as error:  # a busy host may answer the next request
                     self._perhaps_died(host, error)
+
+
+def _pickled_request(work: Work, request: tuple[Any, ...]) -> bytes:
+    try:
+        return pickled(request)
+    except Exception as error:  # whatever their __reduce__ does
+        message = f"{work.title}.{request[0]}: its arguments cannot be pickled: {first_line(error)}"
+        raise WorkerError(message) from error
+
+
+def _released(work: Work) -> UnknownWorkerError:
+    return UnknownWorkerError(f"{work.title} {work.object_id}: the worker was released")

@@ -8,10 +8,11 @@ well without, and may be used from several threads at once.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -32,7 +33,8 @@ from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
-from mlgo_corpus.policies.policy import Policy, decides, try_policy
+from mlgo_corpus.policies.overtime import Overtime, end_after
+from mlgo_corpus.policies.policy import Policy, decides, named_object, try_policy
 from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceItem, TraceJob, TraceSettings
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ class Traced:
         if self.log is not None:
             return read_log(self.log, module=self.row.module).to_batch()
         if self.row.observations:
-            raise UsageError("has to be true for a module's observations", option="log", value=False)
+            raise UsageError("the observations are in the log, which was not asked for: trace with log=True")
         return None
 
 
@@ -225,7 +227,7 @@ class Tracer:
         except KeyError:
             raise CorpusError("there is no such module in the corpus", module) from None
         number = next(self._numbers)
-        with self._turn_of(one):
+        with self._turn_of(_named_one(settings) if one is None else one):
             traced = TraceJob(settings).run(TraceItem(number, found))
         row = traced.row._replace(project=self._labels.project(module), split=self._labels.side(module))
         if traced.log is None:
@@ -274,6 +276,15 @@ def _read(path: Path) -> bytes:
         while size := source.readinto(memoryview(buffer)):
             data += buffer[:size]
     return bytes(data)
+
+
+def _named_one(settings: TraceSettings) -> object:
+    """Return the policy object that the settings name, if they name one, which each run of this process asks."""
+    if settings.make is not None or ":" not in settings.policy:
+        return None
+    with suppress(Overtime):  # then the run, too, takes too long
+        return end_after(time.monotonic() + settings.limits.timeout, lambda: named_object(settings.policy))
+    return None
 
 
 class _LinkedEvent(threading.Event):

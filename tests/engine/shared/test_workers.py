@@ -234,6 +234,36 @@ def test_who_waits_longest_is_served_first(host: Host) -> None:
     assert LOG == ["a0", "a1", "a2", "b0", "b1", "b2", "b3"]
 
 
+def test_a_priority_call_does_not_wait(host: Host) -> None:
+    create(host)
+    blocked = call(host, "wait", number=1)
+    wait_until(lambda: host.state().running == 1)
+    waiting = call(host, "note", "in its turn", number=2)
+    urgent = host.call_now("a", "x", pickle.dumps(("note", ("at once",), {})))
+    assert urgent.result(LIMIT).kind == RESULT
+    assert (LOG, blocked.done(), waiting.done()) == (["at once"], False, False)
+    assert (host.state().running, host.state().waiting) == (1, 1)
+    reply = host.call_now("a", "x", pickle.dumps(("fail", (ValueError("no"),), {}))).result(LIMIT)
+    assert (reply.kind, "in fail\n    raise error\nValueError: no\n" in reply.text) == (RAISED, True)
+    assert host.call_now("a", "y", b"").result(LIMIT).kind == UNKNOWN
+    GATE.set()
+    assert waiting.result(LIMIT).kind == RESULT
+    assert LOG == ["at once", "in its turn"]
+
+
+def test_an_object_is_freed_after_its_priority_calls(host: Host) -> None:
+    create(host)
+    urgent = host.call_now("a", "x", pickle.dumps(("wait", (), {})))
+    assert host.renew("b") == 1.0  # it weighs as much as any other
+    assert host.release("a", "x").kind == RESULT
+    assert MADE[0]() is not None
+    GATE.set()
+    assert pickle.loads(urgent.result(LIMIT).body) is True
+    wait_until(lambda: MADE[0]() is None)
+    assert LOG == ["close thing"]
+    assert host.renew("b") == 0.0
+
+
 def test_replies_tell_what_the_host_does_for_others(host: Host) -> None:
     create(host, "a")
     create(host, "b", "y")
@@ -327,6 +357,8 @@ def test_calls() -> None:
     assert found["states"] == [[2, 0, 0], [2, 2, 2]]
     assert found["cancelled"] == found["cancelled again"]
     assert sorted(found["cancelled"]) == [False] * 2 + [True] * 7  # Ray promises no order in which two of them began
+    assert found["at once"] == {"b": 1}
+    assert found["at once, released"][:1] == ["UnknownWorkerError"]
     assert found["running when released"] == [False, False]
     assert [kind for kind, _ in found["closed"]] == ["UnknownWorkerError"] * 2
     assert found["create after close"][:2] == ["UsageError", "the shared workers are closed"]

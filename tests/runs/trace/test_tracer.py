@@ -136,7 +136,7 @@ def test_observations_are_a_record_batch(llvm22: Llvm, corpus: Path, cache: Path
     assert ((costs < 10) == batch.column("inlining_decision").to_numpy()).all()
     assert (nothing.row.status, nothing.row.observations) == ("ok", 0)
     assert nothing.observations is None or nothing.observations.num_rows == 0
-    with pytest.raises(UsageError, match="log False: has to be true for a module's observations"):
+    with pytest.raises(UsageError, match="which was not asked for: trace with log=True"):
         _ = without.observations
 
 
@@ -158,6 +158,9 @@ class Alone(Cheap):
         return super().advise(observation)
 
 
+ONE = Alone()
+
+
 def test_a_map_is_in_order_and_in_parallel(llvm22: Llvm, corpus: Path, cache: Path) -> None:
     threads = set()
 
@@ -175,6 +178,9 @@ def test_a_map_is_in_order_and_in_parallel(llvm22: Llvm, corpus: Path, cache: Pa
         one = Alone()
         assert {traced.row.reason for traced in tracer.map(names[:3], one, jobs=3)} == {"ok"}
         assert sorted(one.seen) == sorted(names[:3])
+        by_name = f"{__name__}:ONE"
+        assert {traced.row.reason for traced in tracer.map(names[:3], by_name, jobs=3)} == {"ok"}
+        assert sorted(ONE.seen) == sorted(names[:3])
         with pytest.raises(CorpusError, match=r"^x: "):
             list(tracer.map(["x"]))
         for wrong in ({"policy": 3}, {"jobs": 0}):
