@@ -195,6 +195,7 @@ def test_a_corpus_s_numbers_are_those_of_its_rows(tmp_path: Path) -> None:
     table(made, [*rows, row("gone.o", b"1234", status="skipped", reason="no_bitcode")], corpus_digest="abc")
     outcomes = [RebuildRow(name, "identical", "ok") for name in contents]
     outcomes[0] = RebuildRow("a/0.o", "differs", "ok", "section .text")
+    outcomes[1] = RebuildRow("a/1.o", "no_object", "object_missing")
     write_certificate(made / "rebuild.parquet", outcomes, {"kind": "rebuild"})
     summary, text = report(made, output=tmp_path / "r.html")
     data = summary.sections[0]["data"]
@@ -206,10 +207,19 @@ def test_a_corpus_s_numbers_are_those_of_its_rows(tmp_path: Path) -> None:
     assert data["by"]["opt-level"] == {"z": {"modules": 8, "bitcode_bytes": data["bitcode_bytes"]}}
     assert data["by"]["language"]["C"]["modules"] == 8
     assert {"reason": "no_bitcode", "status": "skipped", "rows": 1} in data["reasons"]
-    assert data["rebuild"] == {"identical": 7, "differs": 1}
+    assert data["rebuild"] == {"identical": 6, "differs": 1, "no_object": 1}
+    assert re.search(
+        r"6 of 7\s*compile to the same code again; 1 more had no object to compare with", Parsed(text).text
+    )
     assert "4 modules (50.0 %) are the same as an earlier one." in told(summary)
     assert "1 module cannot be rebuilt" in told(summary)
     assert "abc" in text
+    (made / "rebuild.parquet").unlink()
+    outcomes = [RebuildRow(name, "no_object", "object_missing") for name in contents]
+    write_certificate(made / "rebuild.parquet", outcomes, {"kind": "rebuild"})
+    summary, _ = report(made, output=tmp_path / "none.html")
+    assert "The rebuild certificate compared nothing" in told(summary)
+    assert "cannot be rebuilt" not in told(summary)
 
 
 def test_a_packed_corpus_and_one_side_of_a_split(tmp_path: Path) -> None:
