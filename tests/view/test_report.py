@@ -263,6 +263,12 @@ def test_rows_that_leak_are_called_out(tmp_path: Path) -> None:
     train = {digest for digest, side in zip(columns["body_digest"], columns["split"], strict=True) if side == "train"}
     assert summary.sections[0]["data"]["leaking"]["rows"] == sum(digest in train for digest, _ in held)
     assert "the same body is in training." in told(summary)
+    assert "split the rows by body_digest" in told(summary)
+    columns["split"][:3] = [None] * 3  # of modules that are on no side
+    by_module = sizes(tmp_path / "m", columns, split_by="module", fractions=None)
+    summary, _ = report(by_module, output=tmp_path / "m.html")
+    assert summary.sections[0]["data"]["leaking"]["held"] == len(held)
+    assert "leave them out by body_digest. The corpus's split lets modules share small bodies." in told(summary)
 
 
 def test_two_datasets_of_a_task_are_compared(tmp_path: Path) -> None:
