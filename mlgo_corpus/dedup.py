@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from mlgo_corpus.builds.objects import Reason
 from mlgo_corpus.compilers.limits import check_count
 from mlgo_corpus.corpus.assemble import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
-from mlgo_corpus.corpus.duplicates import Duplicate, find_equal, find_near
+from mlgo_corpus.corpus.duplicates import Duplicate, find_equal, find_near, find_twins
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.groups import projects_of
 from mlgo_corpus.corpus.modules import STATUS_OK, STATUS_SKIPPED, ModuleRow
@@ -23,6 +26,9 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.runs.functions.run import read_corpus_functions
 from mlgo_corpus.runs.report import Report
+
+# The folder of libtool's objects for shared libraries, in a module's name; those for static ones are beside it.
+_LIBTOOL_SHARED: Final = re.compile(r"(?<![^/])\.libs/(?=[^/]*$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,8 @@ class DedupReport(Report):
         problems: modules that cannot be read, and so were not compared or are not in the output: name and reason.
         unchanged: True if the output existed already.
         seconds: how long it took.
+        libtool: without ``near``, the number of kept modules whose source libtool compiled twice, ``a/.libs/b.o``
+            beside ``a/b.o``; they have other bitcode, but usually the same functions.
     """
 
     corpus: Path | str
@@ -52,6 +60,7 @@ class DedupReport(Report):
     problems: tuple[tuple[str, str], ...]
     unchanged: bool
     seconds: float
+    libtool: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain values; each dropped module is a dictionary."""
@@ -76,9 +85,11 @@ def dedup_corpus(
         corpus: its folder, or the URL of a packed one; it is not changed.
         output: a corpus without them; by default none is made.
         near: also drop modules that have at least this share of their instructions in functions whose bodies a kept
-            module has too (see `mlgo_corpus.formats.bitcode.functions`).
+            module has too (see `mlgo_corpus.formats.bitcode.functions`), and those of one source that have the same
+            functions as an earlier one, such as libtool's.
         ignore_commands: compare modules by their bitcode alone, without their commands.
-        min_instructions: functions with fewer instructions do not count for ``near``: unrelated modules share them.
+        min_instructions: functions with fewer instructions do not count for ``near`` between modules of different
+            sources: unrelated modules share them.
         placing: how files get to ``output``, see `Placing`.
         jobs: processes that read modules; by default the CPUs this process may use.
         force: replace another corpus at ``output``.
@@ -100,17 +111,23 @@ def dedup_corpus(
         raise UsageError(f"{opened.location}: has no modules")
     if output is not None:
         check_inputs(output, [opened], placing)
-    names, sizes, contents = _modules(opened, commands=not ignore_commands)
+    names, sizes, contents, sources = _modules(opened, commands=not ignore_commands)
     found = find_equal(zip(names, contents, strict=True))
     problems: tuple[tuple[str, str], ...] = ()
     if near is not None:
         equal = frozenset(one.module for one in found)
         others = [name for name in opened.names if printable(name) not in equal]
         columns, problems = read_corpus_functions(opened, others, jobs=jobs or available_cpus(), progress=progress)
-        nearly = find_near([printable(name) for name in others], columns, near, min_instructions)
-        gone = {one.module: one.kept for one in nearly}
+        shown = [printable(name) for name in others]
+        source_of = dict(zip(names, sources, strict=True))
+        twins = find_twins(shown, [source_of[name] for name in shown], columns)
+        twin = frozenset(one.module for one in twins)
+        columns = columns.without(np.array([name in twin for name in shown], np.bool_))
+        nearly = find_near(shown, columns, near, min_instructions)
         # A module that equals a dropped one names the module that this one was dropped for.
-        found = [one._replace(kept=gone.get(one.kept, one.kept)) for one in found] + nearly
+        for dropped_for in (twins, nearly):
+            gone = {one.module: one.kept for one in dropped_for}
+            found = [one._replace(kept=gone.get(one.kept, one.kept)) for one in found] + dropped_for
     dropped = frozenset(one.module for one in found)
     unchanged = False
     if output is not None:
@@ -130,23 +147,32 @@ def dedup_corpus(
         problems=problems,
         unchanged=unchanged,
         seconds=time.perf_counter() - started,
+        libtool=0 if near is not None else _made_by_libtool(name for name in names if name not in dropped),
     )
 
 
-def _modules(opened: Corpus, *, commands: bool) -> tuple[list[str], list[int], list[str | None]]:
-    """Return the modules' names, their bytes of bitcode, and keys that are equal if the modules are."""
+def _made_by_libtool(names: Iterable[str]) -> int:
+    """Return the number of objects for a shared library beside which libtool left one for a static library."""
+    there = frozenset(names)
+    return sum(_LIBTOOL_SHARED.search(name) is not None and _LIBTOOL_SHARED.sub("", name) in there for name in there)
+
+
+def _modules(opened: Corpus, *, commands: bool) -> tuple[list[str], list[int], list[str | None], list[str | None]]:
+    """Return the modules' names, their bytes of bitcode, keys that are equal if the modules are, and their sources."""
     names: list[str] = []
     sizes: list[int] = []
     contents: list[str | None] = []
-    for table in iter_tables(opened, ("bitcode_bytes", "bitcode_sha256", "cmd_sha256")):
-        columns = (table[name].to_pylist() for name in ("module", "status", "bitcode_bytes"))
+    sources: list[str | None] = []
+    for table in iter_tables(opened, ("bitcode_bytes", "bitcode_sha256", "cmd_sha256", "main_file_name")):
+        columns = (table[name].to_pylist() for name in ("module", "status", "bitcode_bytes", "main_file_name"))
         digests = (table[name].to_pylist() for name in ("bitcode_sha256", "cmd_sha256"))
-        for name, status, size, bitcode, command in zip(*columns, *digests, strict=True):
+        for name, status, size, source, bitcode, command in zip(*columns, *digests, strict=True):
             if status == STATUS_OK:
                 names.append(name)
                 sizes.append(size or 0)
+                sources.append(source)
                 contents.append(bitcode if bitcode is None or not commands else _both(bitcode, command))
-    return names, sizes, contents
+    return names, sizes, contents, sources
 
 
 def _both(bitcode: str, command: str | None) -> str:

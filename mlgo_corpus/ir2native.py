@@ -13,7 +13,7 @@ from mlgo_corpus.compilers.find import built_toolchains, cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
-from mlgo_corpus.corpus.split.sides import check_fractions
+from mlgo_corpus.corpus.split.rows import RowDivision
 from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths, refuse_difference
 from mlgo_corpus.dataset.sizes.table import SIZES_FOLDER, Columns, read_module_sizes
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
@@ -36,7 +36,7 @@ def ir2native_table(
     vector: bool = False,
     snapshot: str = POST_INLINING,
     verify: bool = True,
-    fractions: tuple[float, float, float] = (0.8, 0.1, 0.1),
+    fractions: tuple[float, float, float] | None = None,
     seed: int = 0,
     compiler: str | None = None,
     add_flags: Sequence[str] = (),
@@ -68,7 +68,8 @@ def ir2native_table(
         vector: add the IR2Native features as one list column, too.
         snapshot: ``post-inlining``: features are taken after the last inlining; or ``pre-inlining``: before any.
         verify: compile each module plainly too, and compare the objects.
-        fractions: of train, validation and test.
+        fractions: of train, validation and test; by default 0.8, 0.1 and 0.1. A corpus that has a split decides itself:
+            a function is on its module's side.
         seed: of the split and of the sample.
         compiler: a clang that has an opt of the same version; by default the best one found on this machine.
         add_flags: options to add to each command; see `mlgo_corpus.formats.commands.edit` for how they are named.
@@ -102,13 +103,13 @@ def ir2native_table(
     columns = Columns.of(features, vector=vector)
     if snapshot not in SNAPSHOTS:
         raise UsageError(f"expected one of {', '.join(SNAPSHOTS)}", option="snapshot", value=snapshot)
-    fractions = check_fractions(fractions, ",".join(map(str, fractions)))
     choice = choice or ModuleChoice(sample, module_filter, modules_file, seed)
     edits = edits or CommandEdits.of(add_flags, delete_flags, replace_flags, trusted=trust_corpus)
     limits = limits or Limits(timeout, memory_limit)
     limits.check()
     edits.check()
     opened = open_corpus(engine.place(corpus))
+    division = RowDivision.of(opened, fractions, seed)
     names = choice.select(opened)
     toolchain = choose_optimiser(
         compiler,
@@ -123,7 +124,7 @@ def ir2native_table(
         "vector": vector,
         "snapshot": snapshot,
         "verify": verify,
-        "fractions": list(fractions),
+        "fractions": division.key,
         "seed": seed,
         "compiler": {"version": toolchain.version, "sha256": compiler_identity(toolchain)},
         **edits.key(),
@@ -142,7 +143,7 @@ def ir2native_table(
         limits=limits,
     )
     job = SizingJob(settings, columns, folder.paths.work.absolute())
-    table = SizesTable(folder, job, toolchain, opened, names, jobs, fractions, seed, engine, progress)
+    table = SizesTable(folder, job, toolchain, opened, names, jobs, division, engine, progress)
     try:
         if folder.is_whole:
             table.read(read_module_sizes(folder.paths.modules))

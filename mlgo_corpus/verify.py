@@ -86,8 +86,8 @@ class VerifyReport(Report):
 
     @property
     def exit_code(self) -> int:
-        """0 if nothing is wrong, else 1."""
-        return 1 if self.failed or (self.rebuild is not None and self.rebuild.bad) else 0
+        """0 if nothing is wrong, and what was asked for was compared, else 1."""
+        return 1 if self.failed or (self.rebuild is not None and self.rebuild.exit_code) else 0
 
 
 def verify_corpus(

@@ -160,7 +160,7 @@ class _DemoSummary:
     def exit_code(self) -> int:
         """1 if a file was not compiled, extracted, rebuilt the same or traced, else 0."""
         untraced = self.trace is not None and self.trace.failed
-        not_again = self.certificate is not None and self.certificate.bad > 0
+        not_again = self.certificate is not None and self.certificate.exit_code
         return 1 if self.build.failed or untraced or not_again else self.extract.exit_code
 
     def as_json(self) -> dict[str, object]:

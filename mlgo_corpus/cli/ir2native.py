@@ -83,8 +83,13 @@ def ir2native(
         bool, typer.Option("--verify/--no-verify", help="Also compile every module plainly, and compare the objects.")
     ] = True,
     fractions: Annotated[
-        str, typer.Option(metavar="A,B,C", help="The shares of train, validation and test.")
-    ] = "0.8,0.1,0.1",
+        str | None,
+        typer.Option(
+            metavar="A,B,C",
+            help="The shares of train, validation and test, for a corpus without a split of its own.",
+            show_default="0.8,0.1,0.1",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed for the split and for --sample.")] = 0,
     compiler: Annotated[
         str | None,
@@ -144,7 +149,7 @@ def ir2native(
             vector=vector,
             snapshot=snapshot.value,
             verify=verify,
-            fractions=parse_fractions(fractions),
+            fractions=None if fractions is None else parse_fractions(fractions),
             seed=seed,
             compiler=compiler,
             edits=CommandEdits.of(add_flag or (), delete_flag or (), replace_flag or (), trusted=trust_corpus),
@@ -190,9 +195,14 @@ def show_report(report: SizesReport) -> None:
         rest = report.code_size - report.explained_size
         console.print(f"code: {report.code_size} bytes, {rest} of them of no function in the table, or padding")
     sides = ", ".join(f"{side} {count}" for side, count in report.split.items())
-    console.print(
-        f"split: {sides}; divided at random, {100 * report.leakage:.1f} % of the test rows would have an equal in train"
-    )
+    random = f"divided at random, {100 * report.leakage:.1f} % of the test rows would have an equal in train"
+    if report.split_by == "module":
+        console.print(
+            f"split of the corpus: {sides}; {100 * report.leaking:.1f} % of the test rows have an equal in train"
+        )
+        console.print(random)
+    else:
+        console.print(f"split: {sides}; {random}")
     for module, reason, detail in report.problems:
         err().print(visible(f"{printable(module)}: {reason}: {printable(in_options(detail))}"), markup=False)
     if report.failed > len(report.problems):

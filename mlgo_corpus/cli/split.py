@@ -160,7 +160,7 @@ def dedup(
     """Find redundant modules, and make a corpus without them.
 
     A module is redundant if an earlier one has the same bitcode and command; with --near, also if it is nearly
-    contained in a larger one.
+    contained in a larger one, or if an earlier one has the same source and functions, as libtool's do.
     """
     from mlgo_corpus.dedup import dedup_corpus
 
@@ -207,6 +207,11 @@ def _show_dedup(report: DedupReport, *, near: bool) -> None:
     else:
         console.print(f"{plain(str(report.output))}: the {counted(report.kept, 'module')} that are left")
     _show_problems(report.problems)
+    if report.libtool:
+        err().print(
+            f"[yellow]hint:[/yellow] libtool compiled the source of {counted(report.libtool, 'module')} twice, for a "
+            "shared and a static library; the bitcode differs, the functions rarely: --near 1 finds such modules"
+        )
 
 
 def _show_problems(problems: tuple[tuple[str, str], ...]) -> None:

@@ -36,6 +36,15 @@ if TYPE_CHECKING:
 # A rate is meaningful only for longer runs.
 _LONG_ENOUGH_S = 0.5
 
+# Modules without an object to compare with: what helps, by reason.
+_NO_OBJECT_HINTS = {
+    "object_missing": "--build-dir DIR names the folder of the build, which the objects' paths are relative to",
+    "object_unreadable": "the build's file is damaged or cannot be read: compile it again",
+    "object_changed": "the build was compiled anew since: extract it again, and verify the new corpus",
+    "linked": "a linked file does not contain its modules' objects: extract those to compare them",
+    "bitcode_only": "an LTO build compiles its modules together: none of them has an object of its own",
+}
+
 
 @verb
 def verify(
@@ -174,16 +183,20 @@ def show_certificate(report: RebuildReport) -> None:
     console.print(rows)
     for vendor, count in report.compilers.items():
         console.print(f"{counted(count, 'module')} by {plain(vendor)}")
-    if report.same_bytes:
-        console.print(f"of {counted(report.same_bytes, 'object')}, every byte came again")
+    if report.compared:
+        console.print(f"every byte came again in {report.same_bytes} of {counted(report.compared, 'compared object')}")
     for module, outcome, detail in (*report.problems, *report.notes):
         err().print(f"{plain(module)}: {outcome}: {plain(in_options(detail))}")
     if report.bad > len(report.problems):
         err().print(f"and {report.bad - len(report.problems)} more; {plain(str(report.output))} has them all")
+    why = {reason: count for reason, count in report.reasons.items() if reason in _NO_OBJECT_HINTS}
+    if why:
+        what = f"{counted(sum(why.values()), 'module')} not compared" if report.compared else "nothing was compared"
+        err().print(f"{what}: {', '.join(f'{reason} ({count})' for reason, count in why.items())}")
     if report.other_version and report.bad:
         err().print(
             f"hint: {counted(report.other_version, 'module')} made by an LLVM that is not here: "
             "--compiler names the clang that made them"
         )
-    if report.reasons.get("object_missing"):
-        err().print("hint: --build-dir DIR names the folder of the build, which the objects' paths are relative to")
+    for reason in why:
+        err().print(f"hint: {reason}: {_NO_OBJECT_HINTS[reason]}")

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from mlgo_corpus.compilers.failures import RunFailure
 from mlgo_corpus.corpus.folder import UNSPECIFIED_OVERRIDE, Module
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.errors import CorpusError, UsageError
-from mlgo_corpus.formats.commands.edit import edit_command
+from mlgo_corpus.formats.commands.edit import edit_command, is_deleted_first
 from mlgo_corpus.formats.commands.replay import refused_options, replay_command, required_files
 
 
@@ -42,10 +43,10 @@ class CommandEdits:
         return cls(tuple(add), tuple(delete), tuple(replace), trusted)
 
     def check(self) -> None:
-        """Check that each edit names an option.
+        """Check that each edit names an option, and that what is to be replaced is not deleted before.
 
         Raises:
-            UsageError: one does not.
+            UsageError: one does not, or is.
         """
         for kind, texts in self._kinds().items():
             for text in texts:
@@ -53,6 +54,10 @@ class CommandEdits:
                     edit_command(("-cc1",), **{kind: (text,)})
                 except UsageError as error:
                     raise UsageError(str(error), option=f"{kind}_flags", value=text) from error
+        for text, deletion in product(self.replace, self.delete):
+            if is_deleted_first(text, deletion):
+                message = f"`delete_flags`={deletion} takes this option out before it is replaced; give one of the two"
+                raise UsageError(message, option="replace_flags", value=text)
 
     def key(self) -> dict[str, Any]:
         """Return the edits' part of a run's key, as JSON holds it."""
@@ -64,15 +69,17 @@ class CommandEdits:
 
     def without_effect(self, modules: Iterable[Module]) -> Iterator[str]:
         """Yield a hint for each deletion and replacement that no module's command answers to."""
-        left = {"delete": self.delete, "replace": self.replace}
+        deletions, replacements = self.delete, self.replace
         for module in modules:
-            if not any(left.values()):  # most are met in the first module
+            if not deletions and not replacements:  # most are met in the first module
                 return
             with suppress(CorpusError, UsageError):  # a row of the module's tells of it
                 command = module.command()
                 command = command if command[:1] == ("-cc1",) else ("-cc1", *command)
-                left = {kind: edit_command(command, **{kind: texts}).unmatched for kind, texts in left.items()}
-        for kind, texts in left.items():
+                deletions = edit_command(command, delete=deletions).unmatched
+                command = edit_command(command, delete=self.delete).options
+                replacements = edit_command(command, replace=replacements).unmatched
+        for kind, texts in (("delete", deletions), ("replace", replacements)):
             yield from (f"`{kind}_flags`={text}: no command has this option, nothing was changed" for text in texts)
 
     def _kinds(self) -> dict[str, tuple[str, ...]]:

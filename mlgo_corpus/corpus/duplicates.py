@@ -1,9 +1,11 @@
-"""Find modules that add nothing: equal ones, and those whose functions are nearly all in another."""
+"""Find modules that add nothing: equal ones, twins, and those whose functions are nearly all in another."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +34,27 @@ def find_equal(contents: Iterable[tuple[str, str | None]]) -> list[Duplicate]:
         if content is not None and (kept := first.setdefault(content, module)) != module:
             found.append(Duplicate(module, kept, 1.0, exact=True))
     return found
+
+
+def find_twins(names: Sequence[str], sources: Sequence[str | None], columns: FunctionColumns) -> list[Duplicate]:
+    """Find modules of one source that have the same functions as an earlier one, in the same order.
+
+    A build may compile a source for a shared and again for a static library, as libtool does: with ``-fPIC -DPIC`` and
+    without, which changes the bitcode but rarely a function. Functions of any size count, as the sources are the same.
+
+    Args:
+        names: the modules' names, by number.
+        sources: the name of each module's main file; None if it is not known.
+        columns: the modules' functions. A module without functions equals no other.
+    """
+    starts = np.searchsorted(columns.modules, np.arange(len(names) + 1)).tolist()
+    keys = (
+        None
+        if source is None or start == stop
+        else f"{blake2b(columns.hashes[start:stop].tobytes(), digest_size=16).hexdigest()}{source}"
+        for source, (start, stop) in zip(sources, pairwise(starts), strict=True)
+    )
+    return [one._replace(exact=False) for one in find_equal(zip(names, keys, strict=True))]
 
 
 def find_near(names: Sequence[str], columns: FunctionColumns, threshold: float, least: int = 0) -> list[Duplicate]:

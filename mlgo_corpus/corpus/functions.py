@@ -75,7 +75,13 @@ class FunctionColumns:
 
     def of_at_least(self, instructions: int) -> FunctionColumns:
         """Return the functions that have at least this number of instructions."""
-        kept = self.instructions >= instructions
+        return self._some(self.instructions >= instructions)
+
+    def without(self, modules: NDArray[np.bool_]) -> FunctionColumns:
+        """Return the functions of other modules than these, which are marked by number."""
+        return self._some(~modules[self.modules])
+
+    def _some(self, kept: NDArray[np.bool_]) -> FunctionColumns:
         return FunctionColumns(self.modules[kept], self.hashes[kept], self.instructions[kept])
 
 

@@ -317,7 +317,7 @@ def test_the_demo_shows_what_came_out(
     assert "d/corpus: 3 modules, " in shown  # mlgo-corpus stats
     assert any(line.split() == ["C++", "1", *line.split()[2:]] for line in lines)
     assert any(line.split() == ["identical", "3"] for line in lines)
-    assert "of 3 objects, every byte came again" in lines
+    assert "every byte came again in 3 of 3 compared objects" in lines
     outcomes = pq.read_table(tmp_path / "d/corpus/rebuild.parquet")["outcome"].to_pylist()
     assert outcomes == ["identical"] * 3
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlgo_corpus.corpus.duplicates import Duplicate, find_equal, find_near
+from mlgo_corpus.corpus.duplicates import Duplicate, find_equal, find_near, find_twins
 from mlgo_corpus.corpus.functions import FunctionColumns
 
 MODULES = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 20)), max_size=6), min_size=1, max_size=9)
@@ -71,3 +71,12 @@ def test_the_first_of_equal_modules_is_kept_and_unknown_content_equals_nothing()
         Duplicate("c", "a", 1.0, exact=True),
         Duplicate("f", "a", 1.0, exact=True),
     ]
+
+
+def test_twins_have_one_source_and_the_same_functions_in_order() -> None:
+    modules = [[(1, 2), (2, 9)], [(1, 2), (2, 9)], [(2, 9), (1, 2)], [(1, 2), (2, 9)], [], [], [(1, 2), (2, 9)]]
+    sources = ["a.c", "b.c", "a.c", "a.c", "c.c", "c.c", None]
+    names = list("stuvwxy")
+    assert find_twins(names, sources, columns(modules)) == [Duplicate("v", "s", 1.0, exact=False)]
+    rest = columns(modules).without(np.array([name == "v" for name in names]))
+    assert sorted(set(rest.modules.tolist())) == [0, 1, 2, 6]

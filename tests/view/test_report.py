@@ -230,6 +230,7 @@ def test_a_corpus_s_numbers_are_those_of_its_rows(tmp_path: Path) -> None:
     table(made, [*rows, row("gone.o", b"1234", status="skipped", reason="no_bitcode")], corpus_digest="abc")
     outcomes = [RebuildRow(name, "identical", "ok") for name in contents]
     outcomes[0] = RebuildRow("a/0.o", "differs", "ok", "section .text")
+    outcomes[1] = RebuildRow("a/1.o", "no_object", "object_missing")
     write_certificate(made / "rebuild.parquet", outcomes, {"kind": "rebuild"})
     summary, text = report(made, output=tmp_path / "r.html")
     data = summary.sections[0]["data"]
@@ -242,10 +243,19 @@ def test_a_corpus_s_numbers_are_those_of_its_rows(tmp_path: Path) -> None:
     assert "1 module of 8 is compiled at -O0: the compiler has nothing to decide there." in told(summary)
     assert data["by"]["language"]["C"]["modules"] == 8
     assert {"reason": "no_bitcode", "status": "skipped", "rows": 1} in data["reasons"]
-    assert data["rebuild"] == {"identical": 7, "differs": 1}
+    assert data["rebuild"] == {"identical": 6, "differs": 1, "no_object": 1}
+    assert re.search(
+        r"6 of 7\s*compile to the same code again; 1 more had no object to compare with", Parsed(text).text
+    )
     assert "4 modules (50.0 %) are the same as an earlier one." in told(summary)
     assert "1 module cannot be rebuilt" in told(summary)
     assert "abc" in text
+    (made / "rebuild.parquet").unlink()
+    outcomes = [RebuildRow(name, "no_object", "object_missing") for name in contents]
+    write_certificate(made / "rebuild.parquet", outcomes, {"kind": "rebuild"})
+    summary, _ = report(made, output=tmp_path / "none.html")
+    assert "The rebuild certificate compared nothing" in told(summary)
+    assert "cannot be rebuilt" not in told(summary)
 
 
 def test_a_packed_corpus_and_one_side_of_a_split(tmp_path: Path) -> None:
@@ -289,6 +299,12 @@ def test_rows_that_leak_are_called_out(tmp_path: Path) -> None:
     train = {digest for digest, side in zip(columns["body_digest"], columns["split"], strict=True) if side == "train"}
     assert summary.sections[0]["data"]["leaking"]["rows"] == sum(digest in train for digest, _ in held)
     assert "the same body is in training." in told(summary)
+    assert "split the rows by body_digest" in told(summary)
+    columns["split"][:3] = [None] * 3  # of modules that are on no side
+    by_module = sizes(tmp_path / "m", columns, split_by="module", fractions=None)
+    summary, _ = report(by_module, output=tmp_path / "m.html")
+    assert summary.sections[0]["data"]["leaking"]["held"] == len(held)
+    assert "leave them out by body_digest. The corpus's split lets modules share small bodies." in told(summary)
 
 
 def test_two_datasets_of_a_task_are_compared(tmp_path: Path) -> None:

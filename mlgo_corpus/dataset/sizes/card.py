@@ -47,7 +47,7 @@ def sizes_card(about: Mapping[str, Any], columns: Columns, properties: Sequence[
         ("corpus", about.get("corpus")),
         ("modules", f"{about.get('modules')}, of which {about.get('failed')} failed"),
         ("functions", f"{about.get('functions')}, of which {about.get('labelled')} have a native size"),
-        ("split", f"{about.get('fractions')} by the functions' bodies, seed {about.get('seed')}"),
+        ("split", _split(about)),
         ("made by", f"mlgo-corpus {about.get('version')}"),
     )
     lines = [
@@ -65,3 +65,9 @@ def sizes_card(about: Mapping[str, Any], columns: Columns, properties: Sequence[
         + ". `reason` says why one failed, `faithful` whether its object equals the plain compile's.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _split(about: Mapping[str, Any]) -> str:
+    if about.get("split_by") == "module":
+        return "that of the corpus, by module"
+    return f"{about.get('fractions')} by the functions' bodies, seed {about.get('seed')}"

@@ -91,7 +91,8 @@ _OUTCOME = {
     "because its code is in another object; no_symbol, if it is there then without a name",
     "fragments": "symbols of parts (cold code, outlined parts) whose bytes are counted in native_size",
     "body_digest": "hex digest of the printed body without names and debug information",
-    SPLIT: "train, validation or test: functions with equal bodies are on one side",
+    SPLIT: "train, validation or test: the module's side if the corpus has a split (null if it is on none); else "
+    "functions with equal bodies are on one side",
 }
 _NAMED = {
     "initial_size": "the sum of the target's code-size costs of all instructions (TTI); the model's first guess",
@@ -223,7 +224,7 @@ def _ir2native_meaning(name: str) -> str:
     return f"how often {OPCODES[second]} comes right after {OPCODES[first]}"
 
 
-def with_split(batch: pa.RecordBatch, sides: Sequence[str]) -> pa.RecordBatch:
+def with_split(batch: pa.RecordBatch, sides: Sequence[str | None]) -> pa.RecordBatch:
     """Add the side of each row, and encode columns of few different texts as dictionaries, as in other tables."""
     import pyarrow as pa
 

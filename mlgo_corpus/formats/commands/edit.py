@@ -77,6 +77,24 @@ def edit_command(
     return _EditedCommand(join_cc1([*parsed, *added]), tuple(unmatched))
 
 
+def is_deleted_first(replace: str, delete: str) -> bool:
+    """Return True if a deletion takes out every option that a replacement names, so that nothing is left to replace.
+
+    Raises:
+        UsageError: one of them is not an option.
+    """
+    pattern = _parse_edit(replace.partition("=")[0])
+    # Options as a command may have them, with a value that no deletion names.
+    if pattern.name == "-mllvm" and pattern.values:
+        samples = [parse_cc1(("-mllvm", f"{pattern.values[0]}=\0"))]
+    else:
+        value = f"{_macro(pattern)}=\0" if pattern.name == "-D" else "\0"
+        samples = [(Cc1Option(name, (value,), ()),) for name in (pattern.name, f"{pattern.name}=")]
+        if not pattern.is_known:
+            samples.append(parse_cc1(("-mllvm", f"{pattern.name}=\0")))
+    return any(_find(sample, delete) for sample in samples)
+
+
 def _parse_edit(text: str) -> Cc1Option:
     try:
         words = shlex.split(text)

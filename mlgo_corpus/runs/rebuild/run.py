@@ -71,12 +71,22 @@ class RebuildReport(Report):
     problems: tuple[tuple[str, str, str], ...] = ()
     notes: tuple[tuple[str, str, str], ...] = ()
     seconds: float = 0.0
-    _properties: ClassVar = ("bad",)
+    _properties: ClassVar = ("bad", "compared")
 
     @property
     def bad(self) -> int:
         """How many modules differ or fail."""
         return sum(self.outcomes.get(outcome, 0) for outcome in BAD)
+
+    @property
+    def compared(self) -> int:
+        """How many modules were compared with their object."""
+        return self.modules - sum(self.outcomes.get(outcome, 0) for outcome in (Outcome.FAILS, Outcome.NO_OBJECT))
+
+    @property
+    def exit_code(self) -> int:
+        """0 if every object that was compared came again, 1 if one did not, or none was compared."""
+        return 1 if self.bad or (self.modules and not self.compared) else 0
 
     def see(self, row: RebuildRow) -> None:
         """Count a row."""

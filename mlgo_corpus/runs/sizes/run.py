@@ -16,7 +16,8 @@ from mlgo_corpus import __version__
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.modules import STATUS_OK
-from mlgo_corpus.corpus.split.sides import SIDES, assign_sides, expected_leakage
+from mlgo_corpus.corpus.split.rows import RowDivision
+from mlgo_corpus.corpus.split.sides import SIDES, expected_leakage
 from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths
 from mlgo_corpus.dataset.sizes.card import sizes_card
 from mlgo_corpus.dataset.sizes.table import SIZES_KIND, ModuleSizes, with_split, write_module_sizes
@@ -52,6 +53,8 @@ class SizesReport(Report):
         faithful: modules whose object equals the plain replay's; None if that was not looked at.
         code_size: bytes of the objects' executable sections; ``explained_size`` of them are the labelled functions'.
         split: rows by side.
+        split_by: ``module`` if the corpus's split decides for each function's module, else ``body``.
+        leaking: the share of test rows that have an equal row in train; 0 if bodies decide.
         leakage: the share of test rows that would have an equal row in train, were rows divided at random.
         cpu_s: processor time of clang and opt; ``replay_cpu_s`` of the plain replays, None where none was done.
         resumed: modules that an earlier, interrupted run had done.
@@ -72,6 +75,8 @@ class SizesReport(Report):
     code_size: int
     explained_size: int
     split: dict[str, int]
+    split_by: str
+    leaking: float
     leakage: float
     cpu_s: float
     replay_cpu_s: float | None
@@ -131,8 +136,7 @@ class SizesTable:
         corpus: Corpus,
         names: Sequence[str],
         jobs: int | None,
-        fractions: tuple[float, float, float],
-        seed: int,
+        division: RowDivision,
         engine: EngineChoice,
         progress: Callable[[int, int, int, int], None] | None,
     ) -> None:
@@ -141,8 +145,7 @@ class SizesTable:
         self.toolchain = toolchain
         self.corpus = corpus
         self.names = names
-        self.fractions = fractions
-        self.seed = seed
+        self.division = division
         self.progress = progress
         self.totals = _Totals()
         self._over = Over(job, self._items, len(names), jobs=jobs, engine=engine, needs=corpus.on_this_machine())
@@ -205,8 +208,9 @@ class SizesTable:
             "compiler_sha256": self.folder.key["compiler"]["sha256"],
             "snapshot": self.job.settings.snapshot,
             "features": list(self.job.columns.groups),
-            "fractions": list(self.fractions),
-            "seed": self.seed,
+            "split_by": self.division.by,
+            "fractions": None if self.division.modules else list(self.division.fractions),
+            "seed": self.division.seed,
             "corpus": self.corpus.path.name,
             "corpus_sha256": self.folder.key["corpus"],
             "modules": totals.modules,
@@ -265,13 +269,16 @@ class SizesTable:
         import pyarrow as pa
 
         [batch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-        sides = assign_sides(_read_digests(batch.column("body_digest")), self.fractions, self.seed)
-        return with_split(batch, [SIDES[side] for side in sides.tolist()])
+        modules, digests = batch.column("module").to_pylist(), _read_digests(batch.column("body_digest"))
+        return with_split(batch, self.division.sides(modules, digests))
 
     def report(self, seconds: float) -> SizesReport:
         """Sum up."""
         totals = self.totals
-        statuses, split, digests = _read_back(self.folder.paths)
+        statuses, sides, digests = _read_back(self.folder.paths)
+        split = {side: int((sides == number).sum()) for number, side in enumerate(SIDES)}
+        train = split["train"] / max(sum(split.values()), 1) if self.division.modules else self.division.fractions[0]
+        test = sides == SIDES.index("test")
         return SizesReport(
             output=self.folder.paths.root,
             compiler=self.toolchain.vendor or "",
@@ -285,7 +292,9 @@ class SizesTable:
             code_size=totals.sums["code_size"],
             explained_size=totals.sums["explained_size"],
             split=split,
-            leakage=expected_leakage(digests, self.fractions),
+            split_by=self.division.by,
+            leaking=float(np.isin(digests[test], digests[sides == 0]).mean()) if test.any() else 0.0,
+            leakage=expected_leakage(digests, (train,)),
             cpu_s=totals.cpu_s,
             replay_cpu_s=totals.replay_cpu_s,
             resumed=self._over.resumed,
@@ -300,15 +309,16 @@ def _read_digests(column: pa.Array) -> NDArray[np.uint64]:
     return np.array([int(text[:16], 16) for text in column.to_pylist()], np.uint64)
 
 
-def _read_back(paths: DatasetPaths) -> tuple[dict[str, int], dict[str, int], NDArray[np.uint64]]:
-    """Count the table's rows by status and by side, and give their digests."""
+def _read_back(paths: DatasetPaths) -> tuple[dict[str, int], NDArray[np.int8], NDArray[np.uint64]]:
+    """Count the table's rows by status; return them and each row's side, by number or -1, and digest."""
     statuses: Counter[str] = Counter()
-    sides: Counter[str] = Counter()
+    numbers = {side: number for number, side in enumerate(SIDES)}
+    sides = [np.zeros(0, np.int8)]
     digests = [np.zeros(0, np.uint64)]
     for path in paths.parts():
         with read_parquet(path) as file:
             for batch in file.iter_batches(columns=["status", "split", "body_digest"]):
                 statuses.update(batch.column("status").to_pylist())
-                sides.update(batch.column("split").to_pylist())
+                sides.append(np.array([numbers.get(side, -1) for side in batch.column("split").to_pylist()], np.int8))
                 digests.append(_read_digests(batch.column("body_digest")))
-    return dict(statuses.most_common()), {side: sides[side] for side in SIDES}, np.concatenate(digests)
+    return dict(statuses.most_common()), np.concatenate(sides), np.concatenate(digests)

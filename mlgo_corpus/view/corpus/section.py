@@ -54,9 +54,12 @@ def _headlines(facts: CorpusFacts) -> Iterator[Headline]:
     yield Headline("left out", words.count(left_out), "objects that did not become modules")
     if facts.certificate is not None:
         outcomes = facts.certificate.outcomes
-        total = sum(outcomes.values())
+        without = outcomes["no_object"]
         good = outcomes["identical"] + outcomes["code_identical"]
-        yield Headline("rebuild", f"{words.count(good)} of {words.count(total)}", "compile to the same code again")
+        note = "compile to the same code again"
+        if without:
+            note += f"; {words.count(without)} more had no object to compare with"
+        yield Headline("rebuild", f"{words.count(good)} of {words.count(sum(outcomes.values()) - without)}", note)
 
 
 def _call_outs(facts: CorpusFacts) -> Iterator[CallOut]:
@@ -87,6 +90,11 @@ def _call_outs(facts: CorpusFacts) -> Iterator[CallOut]:
             f"{words.counted(bad, 'module')} cannot be rebuilt as in the original build.",
             "Traces of such modules differ from what the build did: see the rebuild certificate below.",
             grave=True,
+        )
+    if facts.certificate is not None and set(facts.certificate.outcomes) == {"no_object"}:
+        yield CallOut(
+            "The rebuild certificate compared nothing: no module's object was found in the build.",
+            "Name the build's folder to mlgo-corpus verify; the objects must be those that were extracted.",
         )
     if facts.leakage is not None and facts.leakage.modules > 0:
         yield CallOut(

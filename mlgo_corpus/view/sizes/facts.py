@@ -163,7 +163,7 @@ class _Reader:
             facts.names[first + at] = (modules[at] or "", functions[at] or "")
         if SPLIT in columns and "body_digest" in columns:
             sides = texts_of(columns[SPLIT])
-            self._held.append(np.array([side != _TRAIN for side in sides], np.int8))
+            self._held.append(np.array([-1 if side is None else side != _TRAIN for side in sides], np.int8))
             self._digests.append(digest_keys(columns["body_digest"]))
         self._add_features(columns, labels, known & (labels > 0))
         facts.rows += rows
@@ -198,7 +198,9 @@ class _Reader:
         if len(digests):
             seen = np.isin(digests[held == 1], digests[held == 0])
             facts.leaking = (int(seen.sum()), len(seen))
-            facts.expected = expected_leakage(digests, _fractions(facts.about))
+            by_module = facts.about.get("split_by") == "module"
+            fractions = (float(np.mean(held == 0)),) if by_module else _fractions(facts.about)
+            facts.expected = expected_leakage(digests, fractions)
 
 
 def find_names(facts: SizesFacts, keys: NDArray[np.uint64]) -> dict[int, tuple[str, str]]:

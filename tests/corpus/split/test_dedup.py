@@ -151,3 +151,26 @@ def test_a_dry_run_says_so(corpus: Path) -> None:
     assert "copy.o = other.o" in done.stdout
     assert "part.o 100.0% in whole.o" in done.stdout
     assert "nothing was written: --output CORPUS makes a corpus without them" in done.stdout
+
+
+def test_libtool_s_twins_are_near_and_told_of_otherwise(
+    compile_c: Callable[..., Path], llvm22: Llvm, tmp_path: Path
+) -> None:
+    # Too small to count between modules of different sources.
+    text = "extern int g; int get(void) { return g; }\n"
+    for flags, output in ((("-fPIC", "-DPIC"), "b/lib/.libs/a.o"), ((), "b/lib/a.o"), ((), "b/other/a.o")):
+        source = text if "lib" in output else text.replace("return g", "return g + 1")
+        compile_c(llvm22, source, "-O2", *flags, *EMBED, name="a.c", output=output)
+    compile_c(llvm22, text, "-O2", *EMBED, name="b.c", output="b/lib/b.o")
+    made = tmp_path / "corpus"
+    extract_corpus([tmp_path / "b"], made, jobs=1)
+    assert (made / "lib/a.o.bc").read_bytes() != (made / "lib/.libs/a.o.bc").read_bytes()
+    report = dedup_corpus(made, jobs=1)
+    assert (report.dropped, report.libtool) == ((), 1)
+    report = dedup_corpus(made, tmp_path / "once", near=1, jobs=1)
+    assert report.dropped == (Duplicate("lib/a.o", "lib/.libs/a.o", 1.0, exact=False),)
+    assert (report.kept, report.libtool) == (3, 0)
+    assert Corpus.open(tmp_path / "once").names == ("lib/.libs/a.o", "lib/b.o", "other/a.o")
+    done = mlgo("dedup", made)
+    assert "hint: libtool compiled the source of 1 module twice" in done.stderr
+    assert "--near 1 finds such modules" in done.stderr

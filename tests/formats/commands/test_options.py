@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.commands import llvmtable
 from mlgo_corpus.formats.commands.cc1table import FLAG, JOINED, JOINED_AND_SEPARATE, JOINED_OR_SEPARATE, SEPARATE
-from mlgo_corpus.formats.commands.edit import edit_command
+from mlgo_corpus.formats.commands.edit import edit_command, is_deleted_first
 from mlgo_corpus.formats.commands.options import join_cc1, llvm_options, parse_cc1
 from tests.conftest import Llvm
 from tests.fuzz.cc1_canaries import find_compilers
@@ -231,6 +231,37 @@ def test_replacing_a_value_that_is_a_word_of_its_own() -> None:
 
 def test_a_flag_has_no_value_to_replace() -> None:
     assert edit_command(COMMAND, replace=["-fno-rtti=1", "-baz=1"]).unmatched == ("-fno-rtti=1", "-baz=1")
+
+
+@pytest.mark.parametrize(
+    ("replace", "deletions"),
+    [
+        ("-O=z", ("-O",)),
+        ("-target-cpu=x", ("-target-cpu",)),
+        ("-fthinlto-index=a", ("-fthinlto-index", "-fthinlto-index=")),
+        ("-DA=2", ("-DA", "-D A")),
+        ("-mllvm -foo=7", ("-foo", "--foo", "-mllvm -foo", "-mllvm")),
+        ("-foo=7", ("-foo", "-mllvm -foo", "-mllvm")),
+    ],
+)
+def test_a_deletion_that_leaves_nothing_to_replace(replace: str, deletions: tuple[str, ...]) -> None:
+    for delete in deletions:
+        assert is_deleted_first(replace, delete), delete
+        assert edit_command(COMMAND, delete=[delete], replace=[replace]).unmatched == (replace,)
+
+
+@pytest.mark.parametrize(
+    ("replace", "deletions"),
+    [
+        ("-O=z", ("-O2", "-target-cpu", "-Oz")),  # other levels are left
+        ("-target-cpu=x", ("-target-cpu skylake", "-O")),
+        ("-DA=2", ("-DB", "-DA=2", "-O")),
+        ("-mllvm -foo=7", ("-bar", "-mllvm -foo=2", "-O")),
+        ("-foo=7", ("-bar", "-foo=2")),
+    ],
+)
+def test_a_deletion_that_leaves_something_to_replace(replace: str, deletions: tuple[str, ...]) -> None:
+    assert not [delete for delete in deletions if is_deleted_first(replace, delete)]
 
 
 def test_adding_comes_last_and_keeps_quoted_values() -> None:

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from mlgo_corpus import VerifyReport, extract_corpus, verify_corpus
 from mlgo_corpus.cli.main import app
+from mlgo_corpus.cli.verify import show_certificate
 from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.corpus.certificate import RebuildRow
 from mlgo_corpus.corpus.folder import Module
@@ -323,10 +324,15 @@ def test_the_verb(llvm22: Llvm, compile_c: Compile, tmp_path: Path) -> None:
     asked = ["verify", str(corpus), "--rebuild", "--compiler", llvm22.clang]
     good = runner.invoke(app, [*asked, "--build-dir", str(path.parent)])
     assert good.exit_code == 0, good.output
-    assert "of 1 object, every byte came again" in good.stdout
+    assert "every byte came again in 1 of 1 compared object\n" in good.stdout
+    lost = runner.invoke(app, [*asked, "--force", "--build-dir", str(tmp_path)])
+    assert lost.exit_code == 1
+    assert "every byte" not in lost.stdout
+    assert "nothing was compared: object_missing (1)\nhint: object_missing: --build-dir DIR names" in lost.stderr
     lost = runner.invoke(app, [*asked, "--force", "--json", "--build-dir", str(tmp_path)])
-    assert lost.exit_code == 0
-    assert json.loads(lost.stdout)["rebuild"]["outcomes"] == {"no_object": 1}
+    assert lost.exit_code == 1
+    found = json.loads(lost.stdout)["rebuild"]
+    assert (found["outcomes"], found["bad"], found["compared"]) == ({"no_object": 1}, 0, 0)
     (corpus / "a.o.cmd").write_bytes(b"-cc1\0-fpreserve-vec3-type\0")
     bad = runner.invoke(app, [*asked, "--force", "--build-dir", str(path.parent)])
     assert bad.exit_code == 1
@@ -386,3 +392,27 @@ def test_nothing_is_left_behind(llvm22: Llvm, compile_c: Compile, tmp_path: Path
     rebuilt(corpus, path.parent, llvm22.clang, output=outside / "c.parquet")
     after = sorted(str(one) for one in tmp_path.rglob("*"))
     assert after == sorted([*before, str(outside), str(outside / "c.parquet")])
+
+
+@pytest.mark.usefixtures("plain_terminal")
+def test_what_was_not_compared_counts_as_neither_good_nor_bad(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = RebuildReport(tmp_path / "rebuild.parquet")
+    same = {"object_sha256": "1", "rebuilt_sha256": "1"}
+    for name, outcome, reason, facts in (
+        ("a.o", "identical", "ok", same),
+        ("b.o", "code_identical", "ok", same | {"rebuilt_sha256": "2"}),
+        ("c.o", "no_object", "object_missing", {}),
+        ("d.o", "no_object", "linked", {}),
+        ("e.o", "no_object", "linked", {}),
+    ):
+        report.see(RebuildRow(name, outcome, reason)._replace(**facts))
+    assert (report.bad, report.compared, report.exit_code) == (0, 2, 0)
+    show_certificate(report)
+    shown = capsys.readouterr()
+    assert "every byte came again in 1 of 2 compared objects\n" in shown.out
+    assert "3 modules not compared: object_missing (1), linked (2)\n" in shown.err
+    report.see(RebuildRow("f.o", "fails", "timeout"))
+    assert (report.bad, report.compared, report.exit_code) == (1, 2, 1)
+    assert RebuildReport(tmp_path / "none").exit_code == 0

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mlgo_corpus import Corpus, extract_corpus, ir2native
+from mlgo_corpus import Corpus, extract_corpus, ir2native, split_corpus
 from mlgo_corpus.compilers import choose as choice
 from mlgo_corpus.compilers.choose import choose_optimiser
 from mlgo_corpus.compilers.probe import Toolchain
@@ -263,6 +263,31 @@ def test_a_row_s_side_does_not_depend_on_others(make: Make, tmp_path: Path) -> N
     rows = read(tmp_path / "some").select(["module", "function", "split"]).to_pylist()
     assert len(rows) == 2
     assert all(everything[2][row["module"], row["function"]] == row["split"] for row in rows)
+
+
+def test_a_corpus_that_has_a_split_decides(make: Make, small: Path, tmp_path: Path) -> None:
+    wanted = (0.4, 0.3, 0.3)
+    split_corpus(small, fractions=wanted, seed=1, jobs=1)
+    sides = {row["module"]: row["split"] for row in pq.read_table(small / "modules.parquet").to_pylist()}
+    assert set(sides.values()) == {"train", "validation", "test"}
+    report = make(verify=False, features="context")
+    rows = read(tmp_path / "table").select(["module", "split"]).to_pylist()
+    assert [row["split"] for row in rows] == [sides[row["module"]] for row in rows]
+    assert report.split == {
+        **dict.fromkeys(("train", "validation", "test"), 0),
+        **Counter(row["split"] for row in rows),
+    }
+    assert (report.split_by, report.leaking) == ("module", 0)
+    about = json.loads((tmp_path / "table/dataset.json").read_text())
+    assert (about["split_by"], about["fractions"]) == ("module", None)
+    assert "- split: `that of the corpus, by module`" in (tmp_path / "table/README.md").read_text()
+    with pytest.raises(
+        UsageError, match=r"corpus: has a split, which decides for its tables too; leave `fractions` out"
+    ):
+        make("other", fractions=wanted)
+    split_corpus(small, fractions=(0.3, 0.3, 0.4), seed=2, jobs=1, force=True)
+    with pytest.raises(UsageError, match=r"fractions was 'of the split [0-9a-f]{8}', is 'of the split [0-9a-f]{8}'"):
+        make(verify=False, features="context")
 
 
 def test_before_and_after_inlining_can_be_joined(make: Make, tmp_path: Path) -> None:

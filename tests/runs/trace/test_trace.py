@@ -550,6 +550,10 @@ def test_flags(trace22: Trace, tmp_path: Path) -> None:
     [
         ({"add_flags": ("a.c",)}, "expected one option of clang -cc1, found 'a.c'"),
         ({"replace_flags": ("-O3",)}, "expected NAME=VALUE to replace an option's value, found '-O3'"),
+        (
+            {"delete_flags": ("-O",), "replace_flags": ("-O=z",)},
+            "replace_flags -O=z: `delete_flags`=-O takes this option out before it is replaced; give one of the two",
+        ),
         ({"task": "eviction"}, "task eviction: expected one of inlining, regalloc-eviction, regalloc-priority"),
         ({"via": "log"}, "via log: expected one of auto, training-log, interactive"),
         ({"timeout": 0}, "timeout 0: expected seconds, more than 0"),
