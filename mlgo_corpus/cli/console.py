@@ -138,6 +138,13 @@ def plain(text: str) -> str:
     return escape(visible(text))
 
 
+def show_how_to_read(query: str, place: str) -> None:
+    """Print a query that DuckDB runs as it is, and the call by which pandas and polars read the rows in ``place``."""
+    console = out()
+    console.print(f"DuckDB: {visible(query)}", markup=False)
+    console.print(f"pandas, polars: read_parquet({place!r})", markup=False)
+
+
 class Update(Protocol):
     """The function that `progress_bar` yields: takes the amount done, the total, and a short note."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, out, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import err, out, print_json, progress_bar, show_how_to_read, table, verb
 from mlgo_corpus.cli.options import JsonOutput
 from mlgo_corpus.files.text import human_bytes
 
@@ -289,6 +289,7 @@ def _show_decisions(report: LogsReport) -> None:
     import pyarrow.parquet as pq
 
     from mlgo_corpus.cli.logs import example_query
+    from mlgo_corpus.dataset.folder import rows_place
 
     console = out()
     decisions = pq.read_table(Path(report.output, "observations"))
@@ -301,7 +302,7 @@ def _show_decisions(report: LogsReport) -> None:
     for row in decisions.slice(0, _LOG_ROWS).to_pylist():
         rows.add_row(row["module"], *(str(row[name]) for name in ("observation", *_LOG_COLUMNS)))
     console.print(rows)
-    console.print(f"DuckDB: {example_query(report)}", markup=False)
+    show_how_to_read(example_query(report), rows_place(report.output))
 
 
 def _runnable(name: str, path: Path) -> str:

@@ -15,6 +15,7 @@ from mlgo_corpus.cli.console import (
     out,
     print_json,
     progress_bar,
+    show_how_to_read,
     stdout_is_ours,
     table,
     verb,
@@ -174,6 +175,8 @@ def show_report(report: SizesReport) -> None:
     """Print a table's report, and a query to start with."""
     from rich.markup import escape
 
+    from mlgo_corpus.dataset.folder import rows_place
+    from mlgo_corpus.dataset.sizes.table import SIZES_FOLDER
     from mlgo_corpus.files.text import printable
 
     console = out()
@@ -207,7 +210,7 @@ def show_report(report: SizesReport) -> None:
         err().print(visible(f"{printable(module)}: {reason}: {printable(in_options(detail))}"), markup=False)
     if report.failed > len(report.problems):
         err().print(f"and {report.failed - len(report.problems)} more; modules.parquet has them all")
-    console.print(f"DuckDB: {example_query(report)}", markup=False)
+    show_how_to_read(example_query(report), rows_place(report.output, SIZES_FOLDER))
 
 
 def example_query(report: SizesReport) -> str:

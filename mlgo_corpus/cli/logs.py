@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, out, print_json, progress_bar, stdout_is_ours, table, verb
+from mlgo_corpus.cli.console import (
+    err,
+    out,
+    print_json,
+    progress_bar,
+    show_how_to_read,
+    stdout_is_ours,
+    table,
+    verb,
+)
 from mlgo_corpus.cli.options import (
     Engine,
     EngineKind,
@@ -157,6 +166,7 @@ def _hints(report: LogsReport, *, allow_truncated: bool, context_regex: str | No
 def _show(report: LogsReport, hints: Iterable[str]) -> None:
     from rich.markup import escape
 
+    from mlgo_corpus.dataset.folder import rows_place
     from mlgo_corpus.files.text import printable
 
     console = out()
@@ -186,7 +196,7 @@ def _show(report: LogsReport, hints: Iterable[str]) -> None:
     for hint in hints:
         err().print(f"hint: {printable(hint)}", markup=False)
     for group in report.groups or (report,):
-        console.print(f"DuckDB: {printable(example_query(group))}", markup=False)
+        show_how_to_read(example_query(group), rows_place(group.output))
 
 
 def example_query(report: LogsReport) -> str:

@@ -17,6 +17,7 @@ from mlgo_corpus.cli.console import (
     plain,
     print_json,
     progress_bar,
+    show_how_to_read,
     show_lines,
     stdout_is_ours,
     table,
@@ -201,6 +202,7 @@ def show_report(report: TraceReport) -> None:
     """Print a trace's report, its hints, and a query to start with."""
     from rich.markup import escape
 
+    from mlgo_corpus.dataset.folder import rows_place
     from mlgo_corpus.files.text import printable
 
     console = out()
@@ -233,7 +235,7 @@ def show_report(report: TraceReport) -> None:
         err().print(f"note: {caveat}", markup=False)
     for hint in report.hints:
         err().print(f"hint: {printable(in_options(hint))}", markup=False)
-    console.print(f"DuckDB: {example_query(report)}", markup=False)
+    show_how_to_read(example_query(report), rows_place(report.output))
 
 
 def _sizes(report: TraceReport) -> Iterator[str]:

@@ -76,7 +76,8 @@ def dataset_card(about: Mapping[str, Any], header: LogHeader) -> str:
     sections = [
         _FRONT_MATTER.format(task=_TASKS.get(task or "", "other")),
         "\n".join(_introduction(about, task, is_trace=is_trace)),
-        "## Try it\n\nIn this folder:\n",
+        "## Try it\n\nIn this folder, which is not a table itself: `observations`, `contexts.parquet` and\n"
+        "`modules.parquet` are.\n",
         "\n".join(_queries(header, is_trace=is_trace)),
         "## Observations\n\nOne row of `observations/` is one decision.\n",
         markdown_table(("column", "type", "meaning"), _observation_columns(header, task)),

@@ -129,8 +129,17 @@ class DatasetPaths:
 
 def rows_pattern(output: Path | str, rows: str = _OBSERVATIONS_FOLDER) -> str:
     """Return a pattern of a dataset's files of rows, for a query; the dataset may be behind a URL."""
+    place = rows_place(output, rows)
+    return place if place == str(output) else f"{place}/*{PARQUET_SUFFIX}"
+
+
+def rows_place(output: Path | str, rows: str = _OBSERVATIONS_FOLDER) -> str:
+    """Return what pandas and polars read as one table: the folder of a dataset's rows, or its single file.
+
+    They do not read the dataset's own folder, which has several tables and a card.
+    """
     single = DatasetPaths.of(output).single if isinstance(output, Path) else output.endswith(PARQUET_SUFFIX)
-    return str(output) if single else f"{output}/{rows}/*{PARQUET_SUFFIX}"
+    return str(output) if single else f"{output}/{rows}"
 
 
 class DatasetFolder:

@@ -34,7 +34,7 @@ def test_there_and_back(tmp_path: Path) -> None:
     assert all(row[6:] == [row[6], "kB", "1"] for row in table)
     assert re.fullmatch(r"in \d+\.\d\d s.*", lines[5])
     query = "SELECT module, count(*) FROM 'd/inlining/observations/*.parquet' GROUP BY module ORDER BY 2 DESC"
-    assert lines[6] == f"DuckDB: {query}"
+    assert lines[6:8] == [f"DuckDB: {query}", "pandas, polars: read_parquet('d/inlining/observations')"]
 
     done = mlgo("logs-to-parquet", LOGS, "--output", "d", "--group-by-header", cwd=tmp_path)
     assert done.stdout.splitlines()[5] == "the dataset exists already, made from the same logs; --force makes it again"

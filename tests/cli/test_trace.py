@@ -145,7 +145,7 @@ def test_a_summary(terminal: Terminal, columns: str) -> None:
     sizes = "text: 144 bytes, 144 by the plain compile (+0.00 %) in 2 modules at -O2"
     assert lines[5:7] == [sizes, "2 of 2 objects equal the plain compile's"]
     query = "SELECT module, observations, text_size, reward FROM 'd/modules.parquet' ORDER BY reward DESC"
-    assert lines[7:] == [f"DuckDB: {query}"]
+    assert lines[7:] == [f"DuckDB: {query}", "pandas, polars: read_parquet('d/observations')"]
     again = terminal.trace("--via", "interactive").stdout.splitlines()[0]
     assert again.startswith("d: 8 inlining decisions of 2 modules, made before in the same way in ")
 

@@ -38,6 +38,8 @@ for module in modules:
 SELECT opt_level, count(*), sum(bitcode_bytes) FROM 'data/*.parquet' GROUP BY opt_level;
 ```
 
+In this folder, pandas and polars read the table `data`, by `read_parquet("data")`; the folder itself is not a table.
+
 `mlgo-corpus unpack` makes the corpus's folder of it again, byte for byte; `mlgo-corpus trace` and
 `mlgo-corpus ir2native` take it as it is.
 """

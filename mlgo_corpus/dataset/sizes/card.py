@@ -56,7 +56,7 @@ def sizes_card(about: Mapping[str, Any], columns: Columns, properties: Sequence[
         "One row per function: what it was in LLVM's IR at a point of the pipeline, and how many bytes it has in the "
         "object that the same run made. For supervised models of native size, such as LLVM's IR2Native.\n",
         *(f"- {name}: {markdown_code(str(value))}" for name, value in facts),
-        "\n## Try it\n\nIn this folder:\n",
+        f"\n## Try it\n\nIn this folder, which is not a table itself: `{SIZES_FOLDER}` and `modules.parquet` are.\n",
         _TRY,
         "## Functions\n\n| column | meaning |\n| --- | --- |",
         *(f"| `{name}` | {markdown_text(meaning)} |" for name, meaning in describe_columns(columns, properties)),

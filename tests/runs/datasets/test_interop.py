@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,9 @@ import duckdb
 import numpy as np
 import pandas
 import polars
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 from mlgo_corpus import LogWriter, TensorSpec, convert_logs, read_log
@@ -161,6 +165,35 @@ def test_the_query_that_is_shown(datasets: Path, logs: list[Any]) -> None:
         (query,) = [line.removeprefix("DuckDB: ") for line in done.stdout.splitlines() if line.startswith("DuckDB: ")]
         with duckdb.connect() as connection:
             assert dict(connection.execute(query).fetchall()) == {log.module: len(log) for log in logs if len(log)}
+        (call,) = re.findall(r"^pandas, polars: (read_parquet\(.*\))$", done.stdout, re.MULTILINE)
+        for reader in (pandas, polars):
+            frame = eval(call, {"read_parquet": reader.read_parquet})  # noqa: S307 - as a person would type it
+            assert frame["module"].to_numpy().tolist() == [module for module, _, _ in keys(logs)]
+
+
+def test_the_folder_itself_is_not_taken_for_a_table(datasets: Path) -> None:
+    """It has three tables and a card: every reader refuses it, and none reads a mixture."""
+    folder = str(datasets / "d")
+    with pytest.raises(pa.ArrowInvalid, match=r"Could not read schema from '.*d/README\.md'"):
+        pandas.read_parquet(folder)
+    with pytest.raises(pa.ArrowInvalid, match=r"d/README\.md"):
+        ds.dataset(folder)
+    with pytest.raises(polars.exceptions.InvalidOperationError, match="different file extensions"):
+        polars.read_parquet(folder)
+    with pytest.raises(polars.exceptions.SchemaError):
+        polars.read_parquet(f"{folder}/**/*.parquet")
+    for files in (folder, f"{folder}/**/*.parquet"):
+        with duckdb.connect() as connection, pytest.raises(duckdb.Error, match="schema mismatch in glob"):
+            connection.execute("SELECT * FROM read_parquet(?)", [files]).fetchall()
+
+
+def test_pyarrow(datasets: Path, logs: list[Any]) -> None:
+    for source in (observations(datasets, "d"), observations(datasets, "d.parquet")):
+        table = ds.dataset(source).to_table()
+        for found in (table, pq.read_table(source)):
+            assert found.schema.equals(table.schema)
+            rows = found.select(["module", "context", "observation"]).to_pydict()
+            assert list(zip(*rows.values(), strict=True)) == keys(logs)
 
 
 def test_every_type_is_its_own_everywhere(datasets: Path) -> None:

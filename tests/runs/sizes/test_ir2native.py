@@ -721,6 +721,7 @@ ok               5
 code: N bytes, N of them of no function in the table, or padding
 split: train N, validation N, test N; divided at random, 32.0 % of the test rows would have an equal in train
 DuckDB: SELECT function, native_size FROM 'table/functions/*.parquet' ORDER BY native_size DESC LIMIT 10
+pandas, polars: read_parquet('table/functions')
 """
 
 
@@ -732,7 +733,7 @@ def test_the_command_line(small: Path, llvm22: Llvm, tmp_path: Path) -> None:
     shown = re.sub(r"^by .*", "by COMPILER", shown, flags=re.MULTILINE)
     shown = re.sub(r"(code: |bytes, |train |validation |test )\d+", r"\1N", shown)
     assert shown == TRANSCRIPT
-    query = " ".join(done.stdout.partition("DuckDB: ")[2].split())
+    query = " ".join(done.stdout.partition("DuckDB: ")[2].splitlines()[0].split())
     found = duckdb.sql(query.replace("'table/", f"'{tmp_path}/table/")).fetchall()
     assert len(found) == 5
     done = mlgo(tmp_path, tmp_path / "xdg", *usual, "--json")
