@@ -165,7 +165,7 @@ def trace_corpus(
             trace.run()
     finally:
         folder.close()
-    hints = tuple(edits.without_effect(opened.modules(names)))
+    hints = tuple(edits.without_effect(opened.modules(names), toolchain.cc1))
     return trace.report(hints, time.perf_counter() - started)
 
 

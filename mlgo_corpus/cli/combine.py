@@ -104,7 +104,10 @@ def make(
     ],
     default_args: Annotated[
         str | None,
-        typer.Option(metavar="ARGS", help="One command for all modules, quoted as for a shell: '-cc1 -O2 ...'."),
+        typer.Option(
+            metavar="ARGS",
+            help="One command for all modules, quoted as for a shell: '-cc1 ...', or options of clang's driver.",
+        ),
     ] = None,
     output: Annotated[
         Path | None,

@@ -78,7 +78,11 @@ def extract(
         ),
     ] = None,
     command_override: Annotated[
-        str | None, typer.Option(metavar="ARGS", help="One command for all modules, quoted as for a shell.")
+        str | None,
+        typer.Option(
+            metavar="ARGS",
+            help="One command for all modules, quoted as for a shell: '-cc1 ...', or options of clang's driver.",
+        ),
     ] = None,
     cmd_filter: Annotated[
         list[str] | None,

@@ -13,10 +13,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from mlgo_corpus.compilers.driver import cc1_line
 from mlgo_corpus.compilers.failures import RunFailure
 from mlgo_corpus.corpus.folder import UNSPECIFIED_OVERRIDE, Module
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.formats.commands.driver import is_driver_line
 from mlgo_corpus.formats.commands.edit import edit_command, is_deleted_first
 from mlgo_corpus.formats.commands.replay import refused_options, replay_command, required_files
 
@@ -67,15 +69,14 @@ class CommandEdits:
         """Return a command with the edits."""
         return edit_command(options, add=self.add, delete=self.delete, replace=self.replace).options
 
-    def without_effect(self, modules: Iterable[Module]) -> Iterator[str]:
-        """Yield a hint for each deletion and replacement that no module's command answers to."""
+    def without_effect(self, modules: Iterable[Module], cc1: tuple[str, ...]) -> Iterator[str]:
+        """Yield a hint for each deletion and replacement that no module's command answers to; see `_module_line`."""
         deletions, replacements = self.delete, self.replace
         for module in modules:
             if not deletions and not replacements:  # most are met in the first module
                 return
-            with suppress(CorpusError, UsageError):  # a row of the module's tells of it
-                command = module.command()
-                command = command if command[:1] == ("-cc1",) else ("-cc1", *command)
+            with suppress(RunFailure, UsageError):  # a row of the module's tells of it
+                command = _module_line(module, cc1, trusted=self.trusted)
                 deletions = edit_command(command, delete=deletions).unmatched
                 command = edit_command(command, delete=self.delete).options
                 replacements = edit_command(command, replace=replacements).unmatched
@@ -86,11 +87,16 @@ class CommandEdits:
         return {"add": self.add, "delete": self.delete, "replace": self.replace}
 
 
-def module_options(module: Module, edits: CommandEdits, folder: Path) -> tuple[str, ...]:
-    """Return a module's edited command; ``folder`` is where it will run.
+def _module_line(module: Module, cc1: tuple[str, ...], *, trusted: bool) -> tuple[str, ...]:
+    """Return a module's cc1 line, or the one that a compiler makes of the driver's line that its corpus has for all.
+
+    Args:
+        module: the module.
+        cc1: the words of the compiler that are put before ``-cc1``.
+        trusted: whether the corpus is trusted.
 
     Raises:
-        RunFailure: there is no command, it must not be run, or a file that it reads is not there.
+        RunFailure: there is no command, or no cc1 line is made of it.
     """
     if module.override == UNSPECIFIED_OVERRIDE:
         detail = "the corpus's manifest leaves the command to be filled in: global_command_override"
@@ -101,8 +107,18 @@ def module_options(module: Module, edits: CommandEdits, folder: Path) -> tuple[s
         raise RunFailure(RunReason.NO_COMMAND, error.message) from None
     if not options:
         raise RunFailure(RunReason.NO_COMMAND, "the command is empty")
-    if options[0] != "-cc1" and module.override is not None:
-        options = ("-cc1", *options)
+    if module.override is None or options[0] == "-cc1":
+        return options
+    return cc1_line(options, cc1, trusted=trusted) if is_driver_line(options) else ("-cc1", *options)
+
+
+def module_options(module: Module, cc1: tuple[str, ...], edits: CommandEdits, folder: Path) -> tuple[str, ...]:
+    """Return a module's edited cc1 line (`_module_line`); ``folder`` is where it will run.
+
+    Raises:
+        RunFailure: there is no command, it must not be run, or a file that it reads is not there.
+    """
+    options = _module_line(module, cc1, trusted=edits.trusted)
     edited = edits.apply(options)
     if not edits.trusted and (refused := refused_options(edited)):
         text, why = refused[0]

@@ -165,19 +165,23 @@ class ModuleCompiles:
         if not is_bitcode(head):
             raise RunFailure(RunReason.UNREADABLE_BITCODE, "expected bitcode, found other data")
 
-    def options(self, programs: Sequence[str]) -> tuple[str, ...]:
-        """Return the module's edited command, and confine these programs to what a run of it needs.
+    def options(self, cc1: tuple[str, ...], *others: str) -> tuple[str, ...]:
+        """Return the module's edited cc1 line, and confine programs to what a run of it needs.
+
+        Args:
+            cc1: the words of the compiler that are put before ``-cc1``.
+            others: other programs that the run starts.
 
         Raises:
             RunFailure: there is no command, it must not be run, or a file that it reads is not there.
         """
-        options = module_options(self.module, self.edits, self.folder)
+        options = module_options(self.module, cc1, self.edits, self.folder)
         # The folder around this one, which all modules share, as they share the corpus: so they share their walls.
         work, root = self.folder.absolute().parent, self.module.root.absolute()
         readable = [work] if root.is_relative_to(work) else [work, root]
         readable += [self.folder / path for _, path in required_files(options)]
         self._confinement = confine(
-            programs, readable, memory_limit=self.limits.memory_limit, trusted=self.edits.trusted
+            (cc1[0], *others), readable, memory_limit=self.limits.memory_limit, trusted=self.edits.trusted
         )
         return options
 

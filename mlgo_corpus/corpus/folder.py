@@ -133,7 +133,9 @@ class Module:
         return self._read(self.bitcode_path, MAX_MODULE_BYTES)
 
     def command(self) -> tuple[str, ...]:
-        """Return the cc1 options the module is compiled with: the corpus's override, else its own.
+        """Return the options the module is compiled with: the corpus's override, else its own, which are cc1's.
+
+        The override may be a line for clang's driver, see `mlgo_corpus.formats.commands.driver`.
 
         Options are text in which bytes that are not UTF-8 are kept (`os.fsencode` restores them).
 

@@ -48,6 +48,7 @@ from mlgo_corpus.files.tables import Kind, write_table
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.bitcode.headers import is_bitcode, iter_extents, read_producer
 from mlgo_corpus.formats.buffer import Buffer
+from mlgo_corpus.formats.commands.driver import is_driver_line, refused_driver_options
 from mlgo_corpus.formats.commands.embedded import decode_options, split_options
 from mlgo_corpus.formats.commands.replay import refused_options
 from mlgo_corpus.formats.objects.objfile import describe_head
@@ -293,9 +294,12 @@ def check_options(options: tuple[str, ...]) -> list[_Problem]:
         detail = f"expected -cc1 as the command's first word, found {options[0][:_LONGEST_OPTION]!r}"
         return [(VerifyReason.COMMAND_NOT_CC1, detail)]
     if (refused := _first_refused(_without_names(options))) is not None:
-        text, why = refused
-        return [(VerifyReason.REFUSED_OPTION, f"{text[:_LONGEST_OPTION]}: {why}; `trust_corpus` runs it")]
+        return [_refused_option(*refused)]
     return []
+
+
+def _refused_option(text: str, why: str) -> _Problem:
+    return VerifyReason.REFUSED_OPTION, f"{text[:_LONGEST_OPTION]}: {why}; `trust_corpus` runs it"
 
 
 # Options whose value is a file name that differs in each command of a build, and is never a reason to refuse one.
@@ -475,8 +479,12 @@ def _check_override(override: tuple[str, ...]) -> Iterator[VerifyRow]:
         detail = "global_command_override leaves the modules' command to be filled in"
         yield problem_row(MANIFEST_NAME, VerifyReason.NO_COMMAND, detail)
         return
-    options = override if override[0] == "-cc1" else ("-cc1", *override)
-    for reason, detail in check_options(options):
+    if is_driver_line(override):
+        refused = refused_driver_options(override)[:1]
+        problems = [_refused_option(text, why) for text, why in refused]
+    else:
+        problems = check_options(override if override[0] == "-cc1" else ("-cc1", *override))
+    for reason, detail in problems:
         yield problem_row(MANIFEST_NAME, reason, f"global_command_override: {detail}")
 
 

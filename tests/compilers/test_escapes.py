@@ -114,6 +114,55 @@ def test_commands_that_would_escape(
     assert canary.read_text() == program
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-O2 -fplugin={}",
+        "-O2 -Xclang -load -Xclang {}",
+        "-O2 -Xclang -fpass-plugin={}",
+        "-O2 -mllvm -exec-on-ir-change={}",
+        "-O2 -wrapper {}",
+        "-O2 -B{}",
+        "-O2 -fno-integrated-as -ccc-gcc-name {}",
+        "-O2 --config={}",
+        "-O2 @{}",
+        "-O2 -Xclang @{}",
+        "-O2 -fproc-stat-report={}",
+    ],
+)
+def test_driver_lines_that_would_escape(llvm22: Llvm, cache: Path, tmp_path: Path, line: str) -> None:
+    canary = tmp_path / "cage" / "canary"
+    canary.parent.mkdir()
+    program = f"-O2\n: > {canary}.ran\n"
+    canary.write_text(program)
+    canary.chmod(0o755)
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "a.bc").write_bytes(b"BC\xc0\xde" + bytes(60))
+    override = line.format(canary).split()
+    write_manifest(corpus / "corpus_description.json", ["a"], has_thinlto=False, override=override)
+    options: dict[str, Any] = {"compiler": llvm22.clang, "cache": cache, "jobs": 1}
+    with pytest.raises(MlgoCorpusError, match=r"\(refused_option 1\): a: .*; `trust_corpus` runs it$"):
+        trace_corpus(corpus, tmp_path / "trace", **options)
+    report = verify_corpus(corpus, output=tmp_path / "verified", **options)
+    assert report.counts["refused_option"] == 1
+    assert [path.name for path in canary.parent.iterdir()] == ["canary"]
+    assert canary.read_text() == program
+
+
+def test_a_driver_line_writes_nowhere_else(
+    llvm22: Llvm, cache: Path, compile_c: Callable[..., Path], tmp_path: Path
+) -> None:
+    compile_c(llvm22, "int f(int x) { return x * 3; }", "-Oz", *EMBED, output="build/a.o")
+    extract_corpus([tmp_path / "build"], tmp_path / "corpus")
+    names = ("object", "depend", "database")
+    line = ["-O2", "-o", f"{tmp_path}/object", "-MD", "-MF", f"{tmp_path}/depend", "-MJ", f"{tmp_path}/database", "-c"]
+    manifest = tmp_path / "corpus/corpus_description.json"
+    write_manifest(manifest, ["a.o"], has_thinlto=False, override=line)
+    ir2native_table(tmp_path / "corpus", tmp_path / "sizes", compiler=llvm22.clang, cache=cache, jobs=1)
+    assert [name for name in names if (tmp_path / name).exists()] == []
+
+
 def check_refused(dataset: Path, canary: Path) -> None:
     rows = pq.read_table(dataset / "modules.parquet").to_pylist()
     for row in rows:

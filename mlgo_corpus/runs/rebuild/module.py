@@ -248,7 +248,7 @@ class _Rebuild:
         return compiler
 
     def _compile(self, compiler: RebuildCompiler) -> None:
-        options = self._compiles.options(compiler.cc1[:1])
+        options = self._compiles.options(compiler.cc1)
         argv = (*compiler.cc1, *self._command(options))
         self._known["argv"] = tuple(map(self._compiles.shown, argv))
         self._compiles.run(argv, words=len(compiler.cc1))

@@ -350,7 +350,7 @@ class _Run:
         digest = sha256(data).hexdigest()
         self._known |= {"bitcode_bytes": len(data), "bitcode_sha256": digest}
         check_bitcode(data)
-        options = self.compiles.options(self.settings.cc1[:1])
+        options = self.compiles.options(self.settings.cc1)
         self._known["opt_level"] = optimisation_level(options)
         command = self.compiles.command(options)
         baseline = self.compiles.tried(partial(self._baseline, command, digest))

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mlgo_corpus import Corpus, extract_corpus, read_log, restore_logs
+from mlgo_corpus import Corpus, extract_corpus, ir2native_table, read_log, restore_logs, verify_corpus
 from mlgo_corpus.compilers.session import InteractiveSession
 from mlgo_corpus.corpus.folder import write_manifest
 from mlgo_corpus.dataset.tracetable import TraceRow, read_trace_rows
@@ -702,6 +702,27 @@ def test_one_command_for_all(llvm22: Llvm, by_hand: Hand, trace22: Trace, tmp_pa
         MlgoCorpusError, match=r"\(no_command 1\): a\.o: the corpus's manifest leaves the command to be"
     ):
         trace22("unspecified", corpus=corpus, module_filter=None)
+
+
+def test_one_line_for_the_driver(llvm22: Llvm, by_hand: Hand, trace22: Trace, cache: Path, tmp_path: Path) -> None:
+    """Upstream puts it after clang; the objects are the same."""
+    line = ("-fPIC", "--target=x86_64-unknown-linux-gnu", "-O2", "-DUNUSED", "-c")
+    corpus = by_hand(llvm22, "a.c", flags=("-fPIC", "--target=x86_64-unknown-linux-gnu"))
+    (corpus / "a.o.cmd").unlink()
+    (corpus / "modules.parquet").unlink()
+    write_manifest(corpus / "corpus_description.json", ["a.o"], has_thinlto=False, override=line)
+    run_checked(llvm22.clang, *line, "-x", "ir", corpus / "a.o.bc", "-o", tmp_path / "upstream.o")
+    edits = {"delete_flags": ["-O3", "-fmath-errno"]}  # of the cc1 line that clang makes of it
+    report = trace22(corpus=corpus, module_filter=None, keep_objects=tmp_path / "kept", **edits)
+    assert (report.counts, report.faithful) == ({"ok": 1}, 1)
+    assert report.hints == ("`delete_flags`=-O3: no command has this option, nothing was changed",)
+    assert (tmp_path / "kept/a.o").read_bytes() == (tmp_path / "upstream.o").read_bytes()
+    sizes = ir2native_table(corpus, tmp_path / "sizes", compiler=llvm22.clang, cache=cache, jobs=1)
+    assert sizes.counts == {"ok": 1}
+    rebuilt = verify_corpus(
+        corpus, rebuild=True, build_dirs=[tmp_path / "hand-objects"], compiler=llvm22.clang, jobs=1, cache=cache
+    )
+    assert (rebuilt.counts, rebuilt.rebuild and rebuilt.rebuild.outcomes) == ({"ok": 1}, {"identical": 1})
 
 
 def test_a_module_that_the_manifest_names_twice_is_traced_once(

@@ -1,0 +1,60 @@
+"""The cc1 line that a compiler's driver makes of a driver's line (`mlgo_corpus.formats.commands.driver`)."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from mlgo_corpus.compilers.confinement import confine
+from mlgo_corpus.compilers.failures import RunFailure, classify
+from mlgo_corpus.compilers.process import run_tool
+from mlgo_corpus.dataset.reasons import RunReason
+from mlgo_corpus.errors import ToolError, UsageError
+from mlgo_corpus.formats.commands.driver import driver_words
+
+_TIMEOUT_S: Final = 60.0
+# What to compile to what, before the line's own words: nothing of it can be taken for a value of theirs. The input may
+# be anything of the kind. A machine's configuration, and the folder, would make it another line elsewhere.
+_QUESTION: Final = ("-###", "--no-default-config", "-ffile-compilation-dir=.", "-c", "-o", "module.o", "-x", "ir", "-")
+# Each word of a command that clang prints is in quotes, with a backslash before what would end them.
+_COMMAND = re.compile(r'^ "[^"]*"(?: "(?:[^"\\]|\\.)*")+$', re.MULTILINE | re.DOTALL)
+_WORD = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+
+
+@lru_cache(maxsize=64)
+def cc1_line(line: tuple[str, ...], cc1: tuple[str, ...], *, trusted: bool) -> tuple[str, ...]:
+    """Return the cc1 options that a clang makes of a driver's line. Nothing is compiled.
+
+    Args:
+        line: the driver's options.
+        cc1: the words of the clang that are put before ``-cc1``.
+        trusted: give it any option, without walls.
+
+    Raises:
+        RunFailure: it must not be given an option, does not know one, or would do more than one compile.
+    """
+    try:
+        words = line if trusted else driver_words(line)
+    except UsageError as error:
+        raise RunFailure(RunReason.REFUSED_OPTION, f"{error}; `trust_corpus` runs it") from None
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        limits = confine(cc1[:1], [folder], memory_limit=None, trusted=trusted).keywords()
+        env = {**os.environ, "TMPDIR": name}
+        try:
+            said = run_tool((*cc1, *_QUESTION, *words), cwd=folder, env=env, timeout=_TIMEOUT_S, **limits).stderr
+        except ToolError as error:
+            raise RunFailure(*classify(error, timeout=_TIMEOUT_S)) from None
+    commands = [_split(found[0]) for found in _COMMAND.finditer(said)]
+    if len(commands) != 1 or "-cc1" not in commands[0]:
+        detail = f"expected options that make one object by one compile, found {len(commands)} commands"
+        raise RunFailure(RunReason.REFUSED_OPTION, detail)
+    return commands[0][commands[0].index("-cc1") :]
+
+
+def _split(command: str) -> tuple[str, ...]:
+    return tuple(re.sub(r"\\(.)", r"\1", word, flags=re.DOTALL) for word in _WORD.findall(command))
