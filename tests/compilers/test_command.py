@@ -27,6 +27,6 @@ def test_hints_tell_of_what_the_deletions_left_for_the_replacements(tmp_path: Pa
     told = "`replace_flags`=-O=z: no command has this option, nothing was changed"
     assert list(edits.without_effect([one], ())) == [told]
     assert list(edits.without_effect([one, two], ())) == []
-    assert list(edits.without_effect([two])) == [
+    assert list(edits.without_effect([two], ())) == [
         f"`delete_flags`={text}: no command has this option, nothing was changed" for text in ("-O2", "-w")
     ]
