@@ -23,7 +23,7 @@ export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check lint test fuzz docs bench llvm devmode clean
+.PHONY: help demo check lint test fuzz docs bench wheel llvm devmode clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -62,6 +62,12 @@ bench: $(VENV)/.installed-dev llvm devmode ## compare each stage with the tools 
 	$(BIN)/python benchmarks/export.py
 	$(BIN)/python benchmarks/report.py
 
+wheel: $(VENV)/.installed-release ## build a wheel and an sdist in dist/, and check what a package index would get
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python scripts/check_wheel.py dist
+
 llvm: ## install the LLVM tools for tests, where possible
 	@sh scripts/setup-llvm.sh
 
@@ -84,6 +90,10 @@ $(VENV)/.installed-dev: $(BIN)/python pyproject.toml
 	@echo "installing mlgo-corpus, a compiler and the test tools into $(VENV)"
 	@$(PIP_INSTALL) -e '.[zig,dev]'
 	@touch $(VENV)/.installed $@
+
+$(VENV)/.installed-release: $(BIN)/python pyproject.toml
+	@$(PIP_INSTALL) 'build>=1.2' 'twine>=6.1'
+	@touch $@
 
 $(VENV)/.installed-docs: $(BIN)/python pyproject.toml
 	@$(PIP_INSTALL) -e '.[docs]'

@@ -46,7 +46,12 @@ _OPERATORS = frozenset({"&&", "||", "|", ";", "&", "(", ")", ";;", "|&"})
 
 def pages() -> list[str]:
     """Name the pages, relative to the repository."""
-    return ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in DOCS.glob("*.md"))]
+    return [
+        "README.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        *sorted(path.relative_to(ROOT).as_posix() for path in DOCS.glob("*.md")),
+    ]
 
 
 def page_text(page: str) -> str:
