@@ -19,7 +19,7 @@ from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.corpus.split.sides import SIDES, assign_sides, expected_leakage
 from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths
 from mlgo_corpus.dataset.sizes.card import sizes_card
-from mlgo_corpus.dataset.sizes.table import SIZES_KIND, ModuleSizes, with_split, write_module_sizes
+from mlgo_corpus.dataset.sizes.table import SIZES_KIND, ModuleSizes, describe_columns, with_split, write_module_sizes
 from mlgo_corpus.engine.choice import EngineChoice
 from mlgo_corpus.errors import MlgoCorpusError
 from mlgo_corpus.files.tables import BatchTable, open_parquet, read_parquet
@@ -266,7 +266,8 @@ class SizesTable:
 
         [batch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
         sides = assign_sides(_read_digests(batch.column("body_digest")), self.fractions, self.seed)
-        return with_split(batch, [SIDES[side] for side in sides.tolist()])
+        meanings = dict(describe_columns(self.job.columns, self.totals.properties))
+        return with_split(batch, [SIDES[side] for side in sides.tolist()], meanings)
 
     def report(self, seconds: float) -> SizesReport:
         """Sum up."""
