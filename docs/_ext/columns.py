@@ -141,18 +141,13 @@ def parts() -> Iterator[tuple[str, str]]:
     yield "trace-reasons", words(RunReason, only=TRACE_REASONS)
     yield "sizes-always", sizes("always")
     yield "sizes-context", sizes("context")
+    yield "sizes-llvm", sizes("llvm")
     yield "sizes-status", words(symbols.LabelStatus, "status")
-    yield (
-        "sizes-modules",
-        table(
-            "column",
-            (
-                (f"`{name}`", _TYPES[sizestable.MODULE_KINDS.get(name, Kind.TEXT)])
-                for name in sizestable.ModuleSizes._fields
-            ),
-            "type",
-        ),
+    rows = (
+        (f"`{name}`", _TYPES[sizestable.MODULE_KINDS.get(name, Kind.TEXT)], said(sizestable.MODULE_MEANINGS[name]))
+        for name in sizestable.ModuleSizes._fields
     )
+    yield "sizes-modules", table("column", rows, "type", "meaning")
     yield "sizes-reasons", words(RunReason, only=SIZES_REASONS)
 
 

@@ -37,6 +37,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from mlgo_corpus.files.markdown import plain_columns
 from mlgo_corpus.files.tables import Kind, iter_rows, write_table
 from mlgo_corpus.files.text import storable
 
@@ -105,7 +106,8 @@ _KINDS: Final[Mapping[str, Kind]] = {
 
 def write_certificate(path: Path, rows: Iterable[RebuildRow], about: Mapping[str, Any]) -> None:
     """Write the rows as they come; the file gets its name when it is complete. ``about`` is read after the last row."""
-    write_table(path, RebuildRow._fields, _KINDS, ([storable(value) for value in row] for row in rows), about)
+    stored = ([storable(value) for value in row] for row in rows)
+    write_table(path, RebuildRow._fields, _KINDS, stored, about, meanings=plain_columns(__doc__))
 
 
 def read_certificate(path: Path) -> Iterator[RebuildRow]:

@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.files import arrays
+from mlgo_corpus.files.markdown import plain_columns
 from mlgo_corpus.files.parquet import texts_of
 from mlgo_corpus.files.remote import Place
-from mlgo_corpus.files.tables import METADATA_KEY, BatchTable, open_parquet, read_metadata, unreadable
+from mlgo_corpus.files.tables import METADATA_KEY, BatchTable, open_parquet, read_metadata, unreadable, with_meanings
 from mlgo_corpus.files.text import printable
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ def function_schema(about: dict[str, Any] | None = None) -> pa.Schema:
         ("instructions", pa.int32()),
         ("body_hash", pa.uint64()),
     ]
-    return pa.schema(fields, metadata=None if about is None else {METADATA_KEY: json.dumps(about, sort_keys=True)})
+    said = None if about is None else {METADATA_KEY: json.dumps(about, sort_keys=True)}
+    return with_meanings(pa.schema(fields, metadata=said), plain_columns(__doc__))
 
 
 class FunctionTableWriter:

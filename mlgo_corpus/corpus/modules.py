@@ -29,7 +29,6 @@ A corpus may well have a million rows: they are read as columns, and changed a r
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -38,8 +37,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.files import arrays
 from mlgo_corpus.files.atomic import create_file
+from mlgo_corpus.files.markdown import plain_columns
 from mlgo_corpus.files.remote import Place
-from mlgo_corpus.files.tables import METADATA_KEY, Kind, RowTable, fill, open_parquet, read_metadata, unreadable
+from mlgo_corpus.files.tables import (
+    Kind,
+    RowTable,
+    file_metadata,
+    fill,
+    open_parquet,
+    read_metadata,
+    unreadable,
+    with_meanings,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,7 +90,8 @@ class ModuleTableWriter(RowTable):
     """Writes rows to a Parquet file that gets its name only when it is complete."""
 
     def __init__(self, path: Path, temporary: Path) -> None:
-        super().__init__(path, temporary, ModuleRow._fields, dict.fromkeys(INTEGER_FIELDS, Kind.INTEGER))
+        kinds = dict.fromkeys(INTEGER_FIELDS, Kind.INTEGER)
+        super().__init__(path, temporary, ModuleRow._fields, kinds, plain_columns(__doc__))
 
 
 def read_module_columns(path: Place, columns: Sequence[str] = ModuleRow._fields) -> pa.Table:
@@ -146,7 +156,8 @@ def rewrite_column(
                 writer = pq.ParquetWriter(file, group.schema, compression="zstd", store_schema=False)
             writer.write_table(group)
         if writer is not None:
-            writer.add_key_value_metadata({METADATA_KEY: json.dumps(metadata, sort_keys=True)})
+            schema = with_meanings(group.schema, plain_columns(__doc__))
+            writer.add_key_value_metadata(file_metadata(schema, metadata))
             writer.close()
 
 

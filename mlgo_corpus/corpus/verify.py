@@ -34,6 +34,7 @@ from mlgo_corpus.corpus.folder import UNSPECIFIED_OVERRIDE, Corpus, Module, read
 from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK, ModuleRow, iter_module_rows
 from mlgo_corpus.corpus.packed.place import file_digest
 from mlgo_corpus.errors import CorpusError, FormatError, TruncatedError
+from mlgo_corpus.files.markdown import plain_columns
 from mlgo_corpus.files.names import (
     BITCODE_SUFFIX,
     MANIFEST_NAME,
@@ -510,4 +511,4 @@ def write_verify_rows(
             seen(row)
             yield row
 
-    write_table(path, VerifyRow._fields, _KINDS, told(), metadata)
+    write_table(path, VerifyRow._fields, _KINDS, told(), metadata, meanings=plain_columns(__doc__))

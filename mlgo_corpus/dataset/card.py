@@ -16,7 +16,7 @@ from typing import Any
 
 from mlgo_corpus.dataset import logtable, tracetable
 from mlgo_corpus.dataset.logtable import LogReason, LogRow
-from mlgo_corpus.dataset.observations import column_names
+from mlgo_corpus.dataset.observations import KEY_MEANINGS, column_names
 from mlgo_corpus.dataset.reasons import TRACE_REASONS
 from mlgo_corpus.dataset.tracetable import TRACE_KIND, TraceRow
 from mlgo_corpus.files.markdown import documented_columns, markdown_code, markdown_fenced, markdown_table, markdown_text
@@ -32,11 +32,7 @@ _TASKS = {
     PRIORITY: "register allocation: priority",
 }
 
-_KEY_MEANINGS = (
-    ("module", "string", "the module; the same name as in the table of modules"),
-    ("context", "string", "what was compiled: the function for register allocation; empty for inlining"),
-    ("observation", "int64", "the decision's number in its context"),
-)
+_KEY_TYPES = ("string", "string", "int64")
 
 # The types that the card shows for `Kind`.
 _KIND_NAMES = {Kind.INTEGER: "int64", Kind.FLOAT: "double", Kind.BOOLEAN: "bool", Kind.TEXTS: "list of string"}
@@ -159,7 +155,8 @@ def _decision_column(header: LogHeader) -> str | None:
 
 
 def _observation_columns(header: LogHeader, task: str | None) -> Iterator[tuple[str, str, str]]:
-    yield from ((f"`{name}`", kind, meaning) for name, kind, meaning in _KEY_MEANINGS)
+    keys = zip(KEY_MEANINGS.items(), _KEY_TYPES, strict=True)
+    yield from ((f"`{name}`", kind, meaning) for (name, meaning), kind in keys)
     for name, spec in zip(column_names(header), header.columns, strict=True):
         meaning = describe(task, spec.name) or ""
         yield markdown_code(name, in_table=True), _type_of(spec), markdown_text(meaning)

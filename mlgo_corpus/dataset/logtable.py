@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple
 
 from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK
 from mlgo_corpus.dataset.logs import LOG_SUFFIX
+from mlgo_corpus.files.markdown import plain_columns
 from mlgo_corpus.files.tables import Kind, read_columns, share_equal, write_rows
 
 
@@ -69,7 +70,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 
 def write_log_rows(path: Path, rows: Iterable[LogRow], metadata: Mapping[str, Any]) -> None:
     """Write the table; ``metadata`` goes into its schema as JSON, and must contain the dataset's ``key``."""
-    write_rows(path, LogRow._fields, KINDS, rows, metadata)
+    write_rows(path, LogRow._fields, KINDS, rows, metadata, meanings=plain_columns(__doc__))
 
 
 def read_log_rows(path: Path) -> tuple[LogRow, ...]:

@@ -3,7 +3,8 @@
 The columns are ``module`` and ``context`` (dictionary-encoded text; a null context for observations before the first
 context), ``observation`` (int64, its number in the log), the features in the header's order under LLVM's names, and
 the score. A tensor of one element is a column of its own type; a larger one is a fixed-size list of its elements,
-row-major, with its shape in the field's metadata: ``{"shape": "[1,33]"}``.
+row-major, with its shape in the field's metadata: ``{"shape": "[1,33]"}``. Columns with a known meaning have it there,
+too, under ``meaning``.
 """
 
 from __future__ import annotations
@@ -19,14 +20,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus.files import arrays
+from mlgo_corpus.files.tables import with_meanings
 from mlgo_corpus.formats.logs.blocks import Rows
 from mlgo_corpus.formats.logs.events import LogHeader
+from mlgo_corpus.formats.logs.meanings import describe
+from mlgo_corpus.formats.logs.tasks import task_name
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-KEY_COLUMNS: Final = ("module", "context", "observation")
+KEY_MEANINGS: Final = {
+    "module": "the module; the same name as in the table of modules",
+    "context": "what was compiled: the function for register allocation; empty for inlining",
+    "observation": "the decision's number in its context",
+}
+"""The meanings of the columns that every table of observations begins with."""
+
+KEY_COLUMNS: Final = tuple(KEY_MEANINGS)
 
 # Memory in which observations are gathered row by row before they are transposed: a part of the processor's
 # second-level cache.
@@ -72,7 +83,11 @@ def observation_schema(header: LogHeader, metadata: dict[str, Any] | None = None
     for name, spec in zip(column_names(header), header.columns, strict=True):
         shape = None if spec.is_scalar else {"shape": json.dumps(spec.shape, separators=(",", ":"))}
         fields.append(pa.field(name, spec.arrow_type, nullable=False, metadata=shape))
-    return pa.schema(fields, None if metadata is None else {"mlgo_corpus": json.dumps(metadata)})
+    schema = pa.schema(fields, None if metadata is None else {"mlgo_corpus": json.dumps(metadata)})
+    task = task_name(header)
+    said = ((name, describe(task, spec.name)) for name, spec in zip(column_names(header), header.columns, strict=True))
+    meanings = {name: meaning for name, meaning in said if meaning is not None}
+    return with_meanings(schema, {**KEY_MEANINGS, **meanings})
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ from typing import Any, Final, NamedTuple
 from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.dataset.logtable import LogRow
 from mlgo_corpus.dataset.reasons import RunReason, run_status
+from mlgo_corpus.files.markdown import plain_columns
 from mlgo_corpus.files.tables import Kind, iter_rows, write_rows
 from mlgo_corpus.files.text import storable
 
@@ -207,7 +208,8 @@ def write_trace_rows(path: Path, rows: Iterable[TraceRow], metadata: Mapping[str
 
     Names and commands that are not Unicode are escaped (`printable`).
     """
-    write_rows(path, TraceRow._fields, KINDS, ([storable(value) for value in row] for row in rows), metadata)
+    stored = ([storable(value) for value in row] for row in rows)
+    write_rows(path, TraceRow._fields, KINDS, stored, metadata, meanings=plain_columns(__doc__))
 
 
 def read_trace_rows(path: Path) -> tuple[TraceRow, ...]:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from mlgo_corpus.dataset.observations import Labels, ObservationBuilder, cut_rows
+from mlgo_corpus.dataset.observations import KEY_MEANINGS, Labels, ObservationBuilder, cut_rows
 from mlgo_corpus.errors import MlgoCorpusError
 from mlgo_corpus.files import arrays
-from mlgo_corpus.files.tables import BatchTable
+from mlgo_corpus.files.tables import BatchTable, with_meanings
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logs.blocks import Contexts, Rows
 from mlgo_corpus.formats.logs.events import LogHeader, encode_context
@@ -33,6 +33,12 @@ ROW_GROUP_BYTES: Final = 32 << 20
 _MAX_CONTEXTS = 200_000
 # The most bytes of their names, each of which may be of any length.
 _MAX_CONTEXT_BYTES = 16 << 20
+_CONTEXT_MEANINGS = {
+    **{name: meaning for name, meaning in KEY_MEANINGS.items() if name != "observation"},
+    "first_row": "the number of its first observation, counted over all files in order",
+    "count": "how many observations it has from there on",
+    "line": "the context's line in the log, where it is not as LLVM writes it; else null",
+}
 # The memory that an observation's module, context and number take.
 _KEY_BYTES = 16
 
@@ -46,7 +52,7 @@ def contexts_schema() -> pa.Schema:
     """
     import pyarrow as pa
 
-    return pa.schema(
+    schema = pa.schema(
         [
             pa.field("module", pa.dictionary(pa.int32(), pa.string()), nullable=False),
             pa.field("context", pa.dictionary(pa.int32(), pa.string())),
@@ -55,6 +61,7 @@ def contexts_schema() -> pa.Schema:
             pa.field("line", pa.binary()),
         ]
     )
+    return with_meanings(schema, _CONTEXT_MEANINGS)
 
 
 @dataclass(frozen=True, slots=True)

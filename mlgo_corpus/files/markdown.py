@@ -48,6 +48,11 @@ def _fence(text: str, least: int) -> str:
     return "`" * max(least, longest + 1)
 
 
+def plain_columns(text: str | None) -> dict[str, str]:
+    """Return the same as `documented_columns` without markup."""
+    return {name: meaning.replace("`", "") for name, meaning in documented_columns(text or "").items()}
+
+
 def documented_columns(text: str) -> dict[str, str]:
     """Return the meaning of each column, read from the table in a module's docstring."""
     found: dict[str, str] = {}

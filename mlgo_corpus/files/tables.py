@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mlgo_corpus.errors import CorpusError
@@ -28,6 +29,8 @@ _Value = TypeVar("_Value")
 METADATA_KEY: Final = "mlgo_corpus"
 """The key in a schema's metadata of the JSON that describes what a file is and where it comes from."""
 
+# The key in a column's metadata of the sentence that says what the column means.
+_MEANING_KEY = "meaning"
 # The key under which Arrow's readers look for a schema that says more than Parquet's own.
 _ARROW_SCHEMA_KEY = "ARROW:schema"
 # The most rows that are buffered; at about a kilobyte each, this bounds memory.
@@ -95,6 +98,30 @@ def read_metadata(path: Place) -> dict[str, Any]:
     except Exception as error:
         raise unreadable(path, error) from error
     return said if isinstance(said, dict) else {}
+
+
+def with_meanings(schema: pa.Schema, meanings: Mapping[str, str]) -> pa.Schema:
+    """Return a schema in which each column that has a meaning tells it in its metadata, under ``meaning``."""
+    import pyarrow as pa
+
+    fields = []
+    for field in schema:
+        meaning = meanings.get(field.name)
+        said = {} if meaning is None else {_MEANING_KEY: meaning}
+        fields.append(field.with_metadata({**(field.metadata or {}), **said}) if said else field)
+    return pa.schema(fields, schema.metadata)
+
+
+def file_metadata(schema: pa.Schema, metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Return the entries of a Parquet file's metadata that are written last: a description, and Arrow's schema.
+
+    Args:
+        schema: the columns as readers see them, with their meanings.
+        metadata: goes in under `METADATA_KEY`, as JSON.
+    """
+    said = {METADATA_KEY: json.dumps(metadata, sort_keys=True)}
+    stored = schema.with_metadata(said).serialize().to_pybytes()
+    return {**said, _ARROW_SCHEMA_KEY: base64.b64encode(stored).decode()}
 
 
 class BatchTable:
@@ -193,12 +220,21 @@ class RowTable:
         temporary: its name until then.
         columns: the columns' names.
         kinds: the kinds of the columns that do not hold text.
+        meanings: what the columns mean, which goes into their metadata.
     """
 
-    def __init__(self, path: Path, temporary: Path, columns: Sequence[str], kinds: Mapping[str, Kind]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        temporary: Path,
+        columns: Sequence[str],
+        kinds: Mapping[str, Kind],
+        meanings: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._path = path
         self._temporary = temporary
         self._kinds = [(name, kinds.get(name, Kind.TEXT)) for name in columns]
+        self._meanings = meanings
         self._rows: list[Sequence[Any]] = []
         self._writer: Any = None
         self._file: Any = None
@@ -214,12 +250,8 @@ class RowTable:
         import pyarrow as pa
 
         self._flush()
-        said = {METADATA_KEY: json.dumps(metadata, sort_keys=True)}
-        if any(kind is Kind.LABEL for _, kind in self._kinds):
-            fields = [(name, kind.arrow_type) for name, kind in self._kinds]
-            stored = pa.schema(fields, metadata=said).serialize().to_pybytes()
-            said = {**said, _ARROW_SCHEMA_KEY: base64.b64encode(stored).decode()}
-        self._writer.add_key_value_metadata(said)
+        schema = pa.schema([(name, kind.arrow_type) for name, kind in self._kinds])
+        self._writer.add_key_value_metadata(file_metadata(with_meanings(schema, self._meanings), metadata))
         self._writer.close()
         self._file.close()
         self._temporary.replace(self._path)
@@ -263,9 +295,11 @@ def write_rows(
     kinds: Mapping[str, Kind],
     rows: Iterable[Sequence[Any]],
     metadata: Mapping[str, Any],
+    *,
+    meanings: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Write a `RowTable` of ``rows``; the file appears when it is complete, and leaves nothing behind on failure."""
-    fill(RowTable(path, path.with_name(f".{path.name}.tmp"), columns, kinds), rows, metadata)
+    fill(RowTable(path, path.with_name(f".{path.name}.tmp"), columns, kinds, meanings), rows, metadata)
 
 
 def write_table(
@@ -274,11 +308,13 @@ def write_table(
     kinds: Mapping[str, Kind],
     rows: Iterable[Sequence[Any]],
     metadata: Mapping[str, Any],
+    *,
+    meanings: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Write rows as they come to a file anywhere, see `whole_files`; ``metadata`` is read last."""
     with whole_files(path) as files:
         made = files.make(path)
-        fill(RowTable(made, made, columns, kinds), rows, metadata)
+        fill(RowTable(made, made, columns, kinds, meanings), rows, metadata)
 
 
 def fill(table: RowTable, rows: Iterable[Sequence[Any]], metadata: Mapping[str, Any]) -> None:

@@ -12,12 +12,13 @@ import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from mlgo_corpus import extract_corpus
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.compilers.probe import probe_compiler
-from mlgo_corpus.dataset.tracetable import read_trace_rows
+from mlgo_corpus.dataset.tracetable import TraceRow, read_trace_rows
 from tests.conftest import PACKAGE_ROOT, Llvm, unpack
 from tests.forked import run_cli
 from tests.handmade import row, table
@@ -235,6 +236,17 @@ def test_rows_say_where_a_module_is_from(terminal: Terminal) -> None:
     table(terminal.folder / "corpus", [row(name, split="train") for name in sides], corpora=["lua"])
     hint = "the corpus was split after this dataset was made: --force makes it again, with the new sides"
     assert terminal.trace().stderr == f"hint: {hint}\n"
+
+
+def test_every_column_tells_what_it_means(terminal: Terminal) -> None:
+    assert terminal.trace().returncode == 0
+    schemas = [pq.read_schema(path) for path in sorted((terminal.folder / "d").rglob("*.parquet"))]
+    assert [len(schema) for schema in schemas] == [5, len(TraceRow._fields), 3 + 4]
+    fields = {
+        field.name: (field.metadata or {}).get(b"meaning", b"").decode() for schema in schemas for field in schema
+    }
+    assert [name for name, meaning in fields.items() if not meaning or "`" in meaning] == []
+    assert fields["inlining_decision"] == "the decision: 1 to inline the callee here, 0 not to"
 
 
 def test_failures_are_shown_with_what_helps(terminal: Terminal) -> None:

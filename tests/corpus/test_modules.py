@@ -18,6 +18,7 @@ from mlgo_corpus.corpus.modules import (
     iter_module_rows,
     read_module_columns,
     read_module_metadata,
+    rewrite_column,
     write_module_rows,
 )
 from mlgo_corpus.errors import CorpusError
@@ -52,6 +53,20 @@ def test_rows_come_back(tmp_path_factory: pytest.TempPathFactory, given_rows: li
     assert read_module_columns(path, some).to_pylist() == [{name: one[name] for name in some} for one in rows(folder)]
     assert read_module_metadata(path) == {"tool": "x"}
     assert os.listdir(folder) == ["modules.parquet"]
+
+
+def meanings(path: Path) -> dict[str, str]:
+    return {field.name: (field.metadata or {}).get(b"meaning", b"").decode() for field in pq.read_schema(path)}
+
+
+def test_columns_tell_what_they_mean_also_when_one_is_rewritten(tmp_path: Path) -> None:
+    path, split = tmp_path / "modules.parquet", tmp_path / "split.parquet"
+    write_module_rows(path, tmp_path / "tmp", [first()], {"tool": "x"})
+    assert list(meanings(path)) == list(FIELDS)
+    assert all(meanings(path).values())
+    assert meanings(path)["split"] == "train, validation or test; null until mlgo-corpus split says so"
+    rewrite_column(path, split, "split", lambda group: ["train"] * len(group), {"tool": "y"})
+    assert (meanings(split), read_module_metadata(split)) == (meanings(path), {"tool": "y"})
 
 
 def test_many_rows_are_several_groups(tmp_path: Path) -> None:

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mlgo_corpus.corpus import modules as moduletable
 from mlgo_corpus.corpus.folder import Module
 from mlgo_corpus.corpus.links import open_inside
 from mlgo_corpus.corpus.modules import INTEGER_FIELDS, STATUS_OK
+from mlgo_corpus.corpus.packed import corpus as packed
 from mlgo_corpus.corpus.packed.corpus import command_files
 from mlgo_corpus.corpus.packed.rows import (
     MAX_FILE_BYTES,
@@ -37,10 +39,11 @@ from mlgo_corpus.corpus.scan import scan_module
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.files import arrays
 from mlgo_corpus.files.atomic import create_file
+from mlgo_corpus.files.markdown import plain_columns
 from mlgo_corpus.files.names import MODULES_NAME, checked_name
 from mlgo_corpus.files.regular import as_regular
 from mlgo_corpus.files.remote import Place, RemotePath
-from mlgo_corpus.files.tables import open_parquet, unreadable
+from mlgo_corpus.files.tables import open_parquet, unreadable, with_meanings
 from mlgo_corpus.files.text import os_reason, printable
 
 if TYPE_CHECKING:
@@ -105,7 +108,8 @@ def write_part(task: PartTask) -> _WrittenPart:
         OSError: the file cannot be written.
     """
     rows = _Rows(task)
-    writer = _PartWriter(task.path, packed_schema(stamped=task.stamped))
+    meanings = plain_columns(moduletable.__doc__) | plain_columns(packed.__doc__)
+    writer = _PartWriter(task.path, with_meanings(packed_schema(stamped=task.stamped), meanings))
     try:
         for group in rows.groups():
             writer.write(group)

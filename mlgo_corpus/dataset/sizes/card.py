@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mlgo_corpus.dataset.sizes.table import SIZES_FOLDER, Columns, ModuleSizes, describe_columns
+from mlgo_corpus.dataset.sizes.table import MODULE_MEANINGS, SIZES_FOLDER, Columns, describe_columns
 from mlgo_corpus.files.markdown import markdown_code, markdown_text
 
 _FRONT_MATTER = f"""\
@@ -60,9 +60,9 @@ def sizes_card(about: Mapping[str, Any], columns: Columns, properties: Sequence[
         _TRY,
         "## Functions\n\n| column | meaning |\n| --- | --- |",
         *(f"| `{name}` | {markdown_text(meaning)} |" for name, meaning in describe_columns(columns, properties)),
-        "\n## Modules\n\n`modules.parquet` has one row per module, also of those that failed: "
-        + ", ".join(f"`{name}`" for name in ModuleSizes._fields)
-        + ". `reason` says why one failed, `faithful` whether its object equals the plain compile's.",
+        "\n## Modules\n\n`modules.parquet` has one row per module, also of those that failed.\n\n"
+        "| column | meaning |\n| --- | --- |",
+        *(f"| `{name}` | {markdown_text(meaning)} |" for name, meaning in MODULE_MEANINGS.items()),
     ]
     return "\n".join(lines) + "\n"
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files import arrays
-from mlgo_corpus.files.tables import Kind, iter_rows, write_rows
+from mlgo_corpus.files.tables import Kind, iter_rows, with_meanings, write_rows
 from mlgo_corpus.files.text import storable
 from mlgo_corpus.formats.ir.features import IR2NATIVE_NAMES, NAMED, OPCODES, PAIRS
 
@@ -39,31 +39,82 @@ GROUPS: Final = ("llvm", "ir2native", "context")
 VECTOR: Final = "ir2native_vector"
 SPLIT: Final = "split"
 
-ATTRIBUTES: Final = (
-    "optsize", "minsize", "optnone", "noinline", "alwaysinline", "inlinehint", "cold", "hot", "naked", "noreturn",
-    "nounwind", "noredzone", "ssp", "sspstrong", "sspreq", "uwtable",
-)  # fmt: skip
+_ATTRIBUTES = {
+    "optsize": "LLVM is to keep it small unless that costs much speed (-Os)",
+    "minsize": "LLVM is to make it as small as it can (-Oz)",
+    "optnone": "it is not optimised at all, as all functions of -O0",
+    "noinline": "it may not be inlined",
+    "alwaysinline": "it has to be inlined wherever that is possible",
+    "inlinehint": "the source asks to inline it (inline in C++)",
+    "cold": "it is seldom called, so that size matters more than speed",
+    "hot": "it is often called",
+    "naked": "it has neither prologue nor epilogue: its body is all there is",
+    "noreturn": "it does not return, so that its callers need no code after the call",
+    "nounwind": "it throws no exception, so that its callers need no landing pad",
+    "noredzone": "it may not use the memory below the stack pointer, and so moves that pointer",
+    "ssp": "its stack is protected if it has an array of characters; the check takes code",
+    "sspstrong": "its stack is protected if it has any array, or the address of a variable is taken",
+    "sspreq": "its stack is protected in any case",
+    "uwtable": "it needs an entry in the unwind tables, which are beside its code",
+}
+ATTRIBUTES: Final = tuple(_ATTRIBUTES)
 """The attributes that matter for size; each is a column of its name."""
 
-PROPERTIES: Final = (
-    "basic_block_count", "blocks_reached_from_conditional_instruction", "uses",
-    "direct_calls_to_defined_functions", "load_inst_count", "store_inst_count", "max_loop_depth",
-    "top_level_loop_count", "total_instruction_count", "basic_blocks_with_single_successor",
-    "basic_blocks_with_two_successors", "basic_blocks_with_more_than_two_successors",
-    "basic_blocks_with_single_predecessor", "basic_blocks_with_two_predecessors",
-    "basic_blocks_with_more_than_two_predecessors", "big_basic_blocks", "medium_basic_blocks",
-    "small_basic_blocks", "cast_instruction_count", "floating_point_instruction_count",
-    "integer_instruction_count", "constant_int_operand_count", "constant_fp_operand_count",
-    "constant_operand_count", "instruction_operand_count", "basic_block_operand_count",
-    "global_value_operand_count", "inline_asm_operand_count", "argument_operand_count",
-    "unknown_operand_count", "critical_edge_count", "control_flow_edge_count",
-    "unconditional_branch_count", "conditional_branch_count", "branch_instruction_count",
-    "branch_successor_count", "switch_instruction_count", "switch_successor_count",
-    "intrinsic_count", "direct_call_count", "indirect_call_count", "call_returns_integer_count",
-    "call_returns_float_count", "call_returns_pointer_count", "call_returns_vector_int_count",
-    "call_returns_vector_float_count", "call_returns_vector_pointer_count",
-    "call_with_many_arguments_count", "call_with_pointer_argument_count",
-)  # fmt: skip
+# As FunctionPropertiesAnalysis.cpp counts, checked with LLVM 19 and 22: of reachable blocks, without debug information.
+_PROPERTIES = {
+    "basic_block_count": "basic blocks that can be reached from the entry; only these count in the columns below, too",
+    "blocks_reached_from_conditional_instruction": "targets of conditional branches and switches, a block as often as "
+    "it is one; a switch's default is one, too",
+    "uses": "uses of the function in the module, and 1 more if it is visible outside",
+    "direct_calls_to_defined_functions": "calls and invokes, by name, of functions that the module defines",
+    "load_inst_count": "load instructions",
+    "store_inst_count": "store instructions",
+    "max_loop_depth": "how deeply loops are nested: 1 for a loop in none; 0 without loops",
+    "top_level_loop_count": "loops that are in no other loop",
+    "total_instruction_count": "instructions of these blocks, without debug information",
+    "basic_blocks_with_single_successor": "basic blocks that end with a jump to one place",
+    "basic_blocks_with_two_successors": "basic blocks that lead to two places, such as those with a conditional branch",
+    "basic_blocks_with_more_than_two_successors": "basic blocks that lead to more places, such as those with a switch",
+    "basic_blocks_with_single_predecessor": "basic blocks that are reached from one place only",
+    "basic_blocks_with_two_predecessors": "basic blocks that are reached from two places",
+    "basic_blocks_with_more_than_two_predecessors": "basic blocks that are reached from more places",
+    "big_basic_blocks": "basic blocks that end after the function's 500th instruction: LLVM compares the count so far, "
+    "not the block's own",
+    "medium_basic_blocks": "basic blocks that end after the function's 15th and up to its 500th instruction",
+    "small_basic_blocks": "basic blocks that end within the function's first 15 instructions",
+    "cast_instruction_count": "conversions of a value to another type: trunc, zext, sext, fptoui, bitcast and so on",
+    "floating_point_instruction_count": "instructions whose value is a float of 32 bits; those of double do not count",
+    "integer_instruction_count": "instructions whose value is an integer of any width, comparisons and loads included",
+    "constant_int_operand_count": "operands that are integer constants; in LLVM 19 also switches' cases, in 22 not",
+    "constant_fp_operand_count": "operands that are floating-point constants",
+    "constant_operand_count": "operands that are other constants: null, undef, aggregates, expressions",
+    "instruction_operand_count": "operands that are the values of other instructions",
+    "basic_block_operand_count": "operands that are basic blocks: the targets of branches and switches",
+    "global_value_operand_count": "operands that are functions, also called ones, or global variables",
+    "inline_asm_operand_count": "calls of inline assembly",
+    "argument_operand_count": "operands that are the function's own arguments",
+    "unknown_operand_count": "operands of no other kind, such as metadata",
+    "critical_edge_count": "ways from a block with several ways out to a block with several ways in",
+    "control_flow_edge_count": "ways from a block to the next; two cases of a switch that lead to one block are two",
+    "unconditional_branch_count": "branches to one place",
+    "conditional_branch_count": "branches to one of two places",
+    "branch_instruction_count": "branches of either kind",
+    "branch_successor_count": "targets of all branches: 1 or 2 each",
+    "switch_instruction_count": "switch instructions",
+    "switch_successor_count": "targets of all switches: their cases, and 1 each for the default",
+    "intrinsic_count": "calls of LLVM's intrinsics (llvm.memcpy and so on), which need not become calls",
+    "direct_call_count": "call instructions with a known target, intrinsics and inline assembly included; no invokes",
+    "indirect_call_count": "call instructions through a function pointer",
+    "call_returns_integer_count": "call instructions that return an integer",
+    "call_returns_float_count": "call instructions that return a floating-point number of any width",
+    "call_returns_pointer_count": "call instructions that return a pointer",
+    "call_returns_vector_int_count": "call instructions that return a vector of integers",
+    "call_returns_vector_float_count": "call instructions that return a vector of floating-point numbers",
+    "call_returns_vector_pointer_count": "call instructions that return a vector of pointers",
+    "call_with_many_arguments_count": "call instructions with more than 4 arguments",
+    "call_with_pointer_argument_count": "call instructions of which at least one argument is a pointer",
+}
+PROPERTIES: Final = tuple(_PROPERTIES)
 """LLVM's own properties, as of LLVM 22 (`FunctionPropertiesAnalysis.cpp`); older versions have some of them."""
 
 IR2NATIVE_COLUMNS: Final = tuple(f"ir2native_{name}" if name in PROPERTIES else name for name in IR2NATIVE_NAMES)
@@ -76,10 +127,11 @@ _KEY = {
     "function": "the function's name in the module, mangled as it is there",
 }
 _CONTEXT = {
-    "linkage": "how the function is linked: external, internal, linkonce_odr, ...",
+    "linkage": "how the function is linked: external (visible to all), internal (to its module), linkonce_odr (one of "
+    "equal ones in several modules, which goes where nobody needs it) and so on",
     "comdat": "the group of which the linker keeps one; null for none",
     "section": "the section that the source names for it; null for none",
-    **{name: f"whether the function has LLVM's attribute {name}" for name in ATTRIBUTES},
+    **{name: f"whether the function has this attribute: {meaning}" for name, meaning in _ATTRIBUTES.items()},
     "target_triple": "the module's target",
     "target_cpu": "the processor that code is generated for; null where the target's default is",
     "opt_level": "the command's optimisation level: 0 to 3, s or z",
@@ -107,22 +159,26 @@ _NAMED = {
 }
 
 
-class ModuleSizes(NamedTuple):
-    """One row of ``modules.parquet``: the outcome of one module.
+MODULE_MEANINGS: Final = {
+    "module": "the module's name in its corpus",
+    "status": "ok (its functions are in the table) or failed",
+    "reason": "ok, or why it failed, in a word",
+    "detail": "one line for a person: what went wrong; empty if nothing did",
+    "functions": "functions with a body after inlining",
+    "labelled": "those of them that have a native size",
+    "faithful": "whether the object equals the plain compile's, byte for byte; null if they were not compared",
+    "text_size": "bytes of the object's code and read-only data: text as llvm-size prints it",
+    "code_size": "bytes of the object's executable sections",
+    "explained_size": "those of them that are the labelled functions'; the rest is padding or other code",
+    "object_sha256": "hex digest of the object",
+    "cpu_s": "seconds of processor time that clang and opt took",
+    "replay_cpu_s": "seconds of processor time of the plain compile; null if there was none",
+}
+"""The meanings of the columns of ``modules.parquet``."""
 
-    Attributes:
-        module: the module's name in the corpus.
-        status: ``ok`` or ``failed``.
-        reason: a word of `mlgo_corpus.dataset.reasons.RunReason`.
-        detail: one line for a person.
-        functions: functions with a body after inlining; of them ``labelled`` have a size.
-        faithful: whether the object equals the plain replay's; null if they were not compared.
-        text_size: Berkeley text of the object.
-        code_size: bytes of its executable sections; ``explained_size`` of them are the labelled functions'.
-        object_sha256: hex digest of the object.
-        cpu_s: seconds of processor time that clang and opt took.
-        replay_cpu_s: seconds of processor time of the plain replay; null if there was none.
-    """
+
+class ModuleSizes(NamedTuple):
+    """One row of ``modules.parquet``: the outcome of one module. `MODULE_MEANINGS` describes the fields."""
 
     module: str
     status: str
@@ -154,7 +210,7 @@ def write_module_sizes(path: Path, rows: Iterable[ModuleSizes], metadata: Mappin
     Text that is not Unicode is escaped (`storable`).
     """
     stored = ([storable(value) for value in row] for row in rows)
-    write_rows(path, ModuleSizes._fields, MODULE_KINDS, stored, metadata)
+    write_rows(path, ModuleSizes._fields, MODULE_KINDS, stored, metadata, meanings=MODULE_MEANINGS)
 
 
 def read_module_sizes(path: Path) -> Iterator[ModuleSizes]:
@@ -205,7 +261,7 @@ def describe_columns(columns: Columns, properties: Sequence[str] = ()) -> Iterat
         yield from _CONTEXT.items()
     if "llvm" in columns.groups:
         for name in properties or PROPERTIES:
-            yield name, f"LLVM's {name.replace('_', ' ')}, of reachable blocks (print<func-properties>)"
+            yield name, _PROPERTIES.get(name, f"LLVM's {name.replace('_', ' ')} (print<func-properties>)")
     if columns.wants_vectors:
         for column, name in zip(IR2NATIVE_COLUMNS, IR2NATIVE_NAMES, strict=True):
             yield column, _ir2native_meaning(name)
@@ -224,8 +280,8 @@ def _ir2native_meaning(name: str) -> str:
     return f"how often {OPCODES[second]} comes right after {OPCODES[first]}"
 
 
-def with_split(batch: pa.RecordBatch, sides: Sequence[str | None]) -> pa.RecordBatch:
-    """Add the side of each row, and encode columns of few different texts as dictionaries, as in other tables."""
+def with_split(batch: pa.RecordBatch, sides: Sequence[str | None], meanings: Mapping[str, str]) -> pa.RecordBatch:
+    """Add the side of each row and the columns' meanings, and encode columns of few different texts as dictionaries."""
     import pyarrow as pa
 
     names = [*batch.schema.names, SPLIT]
@@ -233,4 +289,5 @@ def with_split(batch: pa.RecordBatch, sides: Sequence[str | None]) -> pa.RecordB
     encoded = [
         column.dictionary_encode() if name in _LABELS else column for name, column in zip(names, columns, strict=True)
     ]
-    return pa.RecordBatch.from_arrays(encoded, names=names)
+    made = pa.RecordBatch.from_arrays(encoded, names=names)
+    return pa.RecordBatch.from_arrays(encoded, schema=with_meanings(made.schema, meanings))

@@ -20,7 +20,7 @@ from mlgo_corpus.corpus.split.rows import RowDivision
 from mlgo_corpus.corpus.split.sides import SIDES, expected_leakage
 from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths
 from mlgo_corpus.dataset.sizes.card import sizes_card
-from mlgo_corpus.dataset.sizes.table import SIZES_KIND, ModuleSizes, with_split, write_module_sizes
+from mlgo_corpus.dataset.sizes.table import SIZES_KIND, ModuleSizes, describe_columns, with_split, write_module_sizes
 from mlgo_corpus.engine.choice import EngineChoice
 from mlgo_corpus.errors import MlgoCorpusError
 from mlgo_corpus.files.tables import BatchTable, open_parquet, read_parquet
@@ -270,7 +270,8 @@ class SizesTable:
 
         [batch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
         modules, digests = batch.column("module").to_pylist(), _read_digests(batch.column("body_digest"))
-        return with_split(batch, self.division.sides(modules, digests))
+        meanings = dict(describe_columns(self.job.columns, self.totals.properties))
+        return with_split(batch, self.division.sides(modules, digests), meanings)
 
     def report(self, seconds: float) -> SizesReport:
         """Sum up."""

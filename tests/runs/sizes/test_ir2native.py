@@ -31,6 +31,7 @@ from mlgo_corpus.compilers.choose import choose_optimiser
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.dataset.sizes.table import (
     IR2NATIVE_COLUMNS,
+    MODULE_MEANINGS,
     PROPERTIES,
     VECTOR,
     Columns,
@@ -41,6 +42,8 @@ from mlgo_corpus.dataset.sizes.table import (
 )
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.formats.commands.replay import neutralise, replay_command
+from mlgo_corpus.formats.ir.costs import OPT_OPTIONS
+from mlgo_corpus.formats.ir.features import parse_properties
 from mlgo_corpus.ir2native import SizesReport, ir2native_table
 from mlgo_corpus.logs import convert_logs
 from mlgo_corpus.runs import over
@@ -314,6 +317,10 @@ def test_columns_are_as_described(make: Make, tmp_path: Path, features: str, vec
     described = dict(describe_columns(Columns.of(features, vector=vector)))
     assert names == list(described)
     assert all(described.values())
+    schema = pq.read_schema(next((tmp_path / "table/functions").iterdir()))
+    assert {field.name: field.metadata[b"meaning"].decode() for field in schema} == described
+    schema = pq.read_schema(tmp_path / "table/modules.parquet")
+    assert {field.name: field.metadata[b"meaning"].decode() for field in schema} == MODULE_MEANINGS
     card = (tmp_path / "table/README.md").read_text()
     for name, meaning in described.items():
         assert f"| `{name}` | " in card, (name, meaning)
@@ -325,6 +332,85 @@ def test_older_compilers_tell_some_of_the_properties(table19: Path) -> None:
     assert [name for name in described if name in names] == names
     assert set(described) - set(names) <= set(PROPERTIES)
     assert len(set(names)) == len(names)
+
+
+COUNTED = """
+@g = global i32 0
+declare float @llvm.sqrt.f32(float)
+declare void @many(i32, i32, i32, i32, i32)
+declare void @four(ptr, i32, i32, i32)
+define internal void @inner() {
+  ret void
+}
+define i32 @f(i32 %x, float %a, double %d, ptr %pointer) {
+entry:
+  call void @inner()
+  %s = fadd float %a, 1.0
+  %sd = fadd double %d, 2.0
+  %z = zext i32 %x to i64
+  %i = call i32 %pointer(i32 %x)
+  call void asm sideeffect "nop", ""()
+  %q = call float @llvm.sqrt.f32(float %s)
+  call void @many(i32 1, i32 2, i32 3, i32 4, i32 5)
+  call void @four(ptr null, i32 %x, i32 undef, i32 %x)
+  %c = icmp eq i32 %x, 3
+  br i1 %c, label %loop, label %choice
+loop:
+  %k = phi i32 [0, %entry], [%n, %loop]
+  %n = add i32 %k, 1
+  %again = icmp slt i32 %n, 10
+  br i1 %again, label %loop, label %choice
+choice:
+  switch i32 %x, label %out [i32 1, label %one
+    i32 2, label %one]
+one:
+  br label %out
+out:
+  ret i32 %x
+dead:
+  %l = load i32, ptr @g
+  ret i32 %l
+}
+"""
+
+
+def test_the_meanings_of_properties_are_what_llvm_counts(llvm: Llvm, tmp_path: Path) -> None:
+    (tmp_path / "m.ll").write_text(COUNTED)
+    words = (llvm.tool("opt"), "-passes=print<func-properties>", *OPT_OPTIONS, "m.ll")
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    found = parse_properties(done.stderr)
+    inner, f = (dict(zip(found.names, row, strict=True)) for row in found.values.tolist())
+    assert (inner["uses"], f["uses"]) == (1, 1)  # a call, and that it can be seen from outside
+    expected = {
+        "basic_block_count": 5,  # without the one that is not reached
+        "total_instruction_count": 18,
+        "load_inst_count": 0,
+        "direct_calls_to_defined_functions": 1,
+        "blocks_reached_from_conditional_instruction": 2 + 2 + 3,
+        "max_loop_depth": 1,
+        "small_basic_blocks": 2,  # entry has 11 instructions, and loop ends with the 15th
+        "medium_basic_blocks": 3,  # each has one instruction, and ends with the 16th to the 18th
+        "floating_point_instruction_count": 2,  # not that of double
+        "integer_instruction_count": 6,
+        "cast_instruction_count": 1,
+        "constant_fp_operand_count": 2,
+        "constant_operand_count": 2,
+        "inline_asm_operand_count": 1,
+        "intrinsic_count": 1,
+        "direct_call_count": 5,
+        "indirect_call_count": 1,
+        "call_returns_integer_count": 1,
+        "call_returns_float_count": 1,
+        "call_with_many_arguments_count": 1,
+        "call_with_pointer_argument_count": 1,
+        "unconditional_branch_count": 1,
+        "critical_edge_count": 4 + 3,
+        "control_flow_edge_count": 2 + 2 + 3 + 1,
+        "constant_int_operand_count": 5 + 1 + 1 + 1 + 1 + (2 if llvm.version == 19 else 0),
+    }
+    if llvm.version == 22:
+        expected |= {"conditional_branch_count": 2, "branch_successor_count": 5, "switch_successor_count": 3}
+    assert {name: f[name] for name in expected} == expected
 
 
 def test_what_llvm_and_its_model_call_by_one_name_is_told_apart(table19: Path) -> None:
@@ -770,4 +856,4 @@ def test_describe(tmp_path: Path) -> None:
     done = mlgo(tmp_path, tmp_path, "--describe", "--json", "--vector")
     assert json.loads(done.stdout) == dict(describe_columns(Columns.of("all", vector=True)))
     done = mlgo(tmp_path, tmp_path, "--describe", "--features", "llvm")
-    assert "basic_block_count: LLVM's basic block count" in done.stdout
+    assert "total_instruction_count: instructions of these blocks, without debug information" in done.stdout
