@@ -1,4 +1,7 @@
-"""The build stage: run a build with compilers that embed bitcode and record compiles, then extract the result."""
+"""The build stage: compile with a clang that embeds bitcode, then extract the result.
+
+Either a build runs, with compilers that record what they compile, or the commands of a compilation database.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from mlgo_corpus import __version__
-from mlgo_corpus.builds.compiles import COMPILE_COMMANDS_NAME, Compile, CompileCounts, CompileStore
+from mlgo_corpus.builds.compiles import CompileCounts, CompileStore
+from mlgo_corpus.builds.configured import Advice, advise
 from mlgo_corpus.builds.inputs import BuildObject
 from mlgo_corpus.builds.leftovers import find_leftovers
 from mlgo_corpus.builds.objects import Reason
@@ -20,14 +24,27 @@ from mlgo_corpus.compilers.limits import check_count
 from mlgo_corpus.corpus.groups import unoptimised_hint
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
-from mlgo_corpus.files.text import option_key, os_reason
-from mlgo_corpus.runs.builds.shims import build_environment, compiler_in, drivers_of, make_shims, run_build
+from mlgo_corpus.files.text import counted, option_key, os_reason
+from mlgo_corpus.formats.commands.buildfiles import CompileCommand
+from mlgo_corpus.runs.builds.database import compile_entries, read_database
+from mlgo_corpus.runs.builds.shims import (
+    Drivers,
+    build_environment,
+    compiler_in,
+    drivers_of,
+    make_shims,
+    run_build,
+    shims_folder,
+)
 from mlgo_corpus.runs.extract.journal import open_journal
 from mlgo_corpus.runs.extract.module import Settings
 from mlgo_corpus.runs.extract.run import ExtractionRun, ExtractReport, digest_of
 from mlgo_corpus.runs.report import Report
 
 __all__ = ["BuildReport", "build_corpus"]
+
+# How many options to show in a hint.
+_SHOWN = 8
 
 
 @dataclass(slots=True)
@@ -36,16 +53,19 @@ class BuildReport(Report):
 
     Attributes:
         output: the corpus.
-        command: the build's command.
+        command: the build's command; empty if a compilation database was compiled.
         compiler: the words of the command that runs the clang of the build.
         vendor: the version line of that clang.
         build_exit_code: the exit code of the build; 128 plus the signal's number if a signal ended it.
         build_seconds: wall time of the build.
         counts: the compiles of this build.
+        left_out: options that clang lacks, and without which commands of a database were compiled.
+        problem: the first error of a database's commands; empty without errors.
         leftovers: objects and libraries that this build links or archives, and that an earlier one left: neither this
             build nor one before it of this corpus compiled them.
         compile_commands: the compilation database of this build and the earlier ones; None if nothing was compiled.
         extract: the report of the extraction; None if there are no objects.
+        advice: why a build compiled nothing that was seen, and the command that helps; None if nothing is known.
         hints: advice for the user, most important first.
     """
 
@@ -58,9 +78,12 @@ class BuildReport(Report):
     build_exit_code: int = 0
     build_seconds: float = 0.0
     counts: CompileCounts = field(default_factory=CompileCounts)
+    left_out: tuple[str, ...] = ()
+    problem: str = ""
     leftovers: tuple[str, ...] = ()
     compile_commands: Path | None = None
     extract: ExtractReport | None = None
+    advice: Advice | None = None
     hints: tuple[str, ...] = ()
 
     @property
@@ -90,6 +113,7 @@ def build_corpus(
     command: Sequence[str],
     output: Path | str,
     *,
+    database: Path | str | None = None,
     compiler: str | None = None,
     build_dir: Path | str | None = None,
     keep_checks: bool = False,
@@ -97,95 +121,145 @@ def build_corpus(
     force: bool = False,
     stdout: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    compiling: Callable[[int, int], None] | None = None,
 ) -> BuildReport:
     """Run a build with a clang that embeds bitcode, record its compiles, and extract a corpus from its objects.
 
     The build runs in the current folder, with our stdin and stderr. If it fails, what it compiled until then is
     extracted. Another call after a partial rebuild brings the corpus up to date.
 
+    With a compilation database no build runs: each of its commands is compiled, whichever compiler it names, and the
+    tree that it is from stays as it is. Another call compiles all of them again.
+
     Args:
-        command: the build's command, such as ``("make", "-j8")``; it is not passed through a shell.
+        command: the build's command, such as ``("make", "-j8")``; it is not passed through a shell. Empty with
+            ``database``.
         output: the corpus.
+        database: a ``compile_commands.json``, or the folder that has one.
         compiler: a clang, perhaps with options; by default that of ``MLGO_CORPUS_COMPILER``, of CC, or the best found.
         build_dir: the folder that module names are relative to; the current folder by default.
         keep_checks: also extract what configure, CMake and similar tools compile to probe the compiler.
-        jobs: worker processes of the extraction; by default the CPUs this process may use.
+        jobs: worker processes of the extraction, and compilers of a database to run at once; by default the CPUs
+            this process may use.
         force: replace the content of ``output``.
         stdout: a descriptor for the build's stdout instead of ours.
         progress: called with (objects extracted, objects in all).
+        compiling: called with (commands of the database compiled, commands in all).
 
     Raises:
-        UsageError: the build cannot be run, or the corpus cannot be written; nothing was run.
+        UsageError: the build cannot be run, the database cannot be read, or the corpus cannot be written; nothing was
+            run.
         MlgoCorpusError: the corpus cannot be written.
         KeyboardInterrupt: interrupted; the build has ended, and the next call uses what was compiled.
     """
-    if not command:
-        raise UsageError("expected a build's command behind --, such as -- make -j8")
-    if shutil.which(command[0]) is None:
+    if bool(command) == (database is not None):
+        what = "a build's command behind --, such as -- make -j8, or a compilation database with `database`"
+        raise UsageError(f"expected {what}, got {'both' if command else 'neither'}")
+    if command and shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]}: no such program; name the build's command behind --")
     check_count("jobs", jobs)
     output = Path(output)
     folder = os.path.realpath("." if build_dir is None else build_dir)
     if not os.path.isdir(folder):
         raise UsageError(f"{build_dir}: expected the folder that modules' names are relative to, found none")
+    entries = None if database is None else read_database(database)
     chosen = choose_for_build(compiler, _named_by_environment())
+    inputs = ("build", folder) if database is None else ("database", folder, os.path.realpath(database))
     header = {
         "version": __version__,
         "options": {option_key("keep_checks"): keep_checks},
-        "inputs": digest_of(("build", folder)),
+        "inputs": digest_of(inputs),
     }
     journal = open_journal(output, header, force=force)  # also locks the corpus while the build runs
     report = BuildReport(output, tuple(command), chosen.driver, chosen.vendor)
+    store = None
     try:
         store = CompileStore(output, force=force)
-        drivers = drivers_of(chosen)
-        make_shims(store.shims, store.run, drivers, keep_checks=keep_checks)
-        _run_build(report, store, stdout)
-        compiles, links, report.counts = store.update(
-            lambda driver: drivers.cxx if driver == "c++" else drivers.c, keep_checks=keep_checks
-        )
-        known = [(one.path, one.digest) for one in compiles if one.digest is not None]
-        report.leftovers = find_leftovers(links, known, folder, store.began_ns)
-        if compiles:
-            report.compile_commands = store.write_compile_commands(compiles)
+        drivers, workers = drivers_of(chosen), jobs or available_cpus()
+        if entries is None:
+            objects = _run_build(report, store, drivers, folder, keep_checks=keep_checks, stdout=stdout)
         else:
-            (output / COMPILE_COMMANDS_NAME).unlink(missing_ok=True)
-        if any(one.digest is not None for one in compiles):
+            objects = _compile(report, store, drivers, folder, entries, workers, compiling)
+        if objects:
             # A linked program repeats the modules of its objects: dedup keeps one of each.
-            run = ExtractionRun(output, journal, Settings(), dedup=True, jobs=jobs or available_cpus())
-            _extract(run, header, store.iter_objects(compiles, folder), compiles, progress)
+            run = ExtractionRun(output, journal, Settings(), dedup=True, jobs=workers)
+            _extract(run, header, objects, progress)
             report.extract = run.report
     except OSError as error:
         what = f"cannot write {error.filename or output}: {os_reason(error)}"
         raise MlgoCorpusError(f"{what}; what is whole is kept, and the same command goes on") from error
     finally:
+        if store is not None:
+            shutil.rmtree(store.compiled, ignore_errors=True)
         journal.close()
     report.hints = tuple(_hints(report))
     return report
 
 
-def _run_build(report: BuildReport, store: CompileStore, stdout: int | None) -> None:
+def _run_build(
+    report: BuildReport, store: CompileStore, drivers: Drivers, folder: str, *, keep_checks: bool, stdout: int | None
+) -> list[BuildObject]:
+    """Run the build; return all objects that it and earlier ones compiled."""
+    shims = shims_folder(report.output)
+    try:
+        make_shims(shims, store.run, drivers, keep_checks=keep_checks)
+    except OSError:  # there is no cache to write to
+        shims = store.shims
+        make_shims(shims, store.run, drivers, keep_checks=keep_checks)
     begin = time.perf_counter()
     store.open_run()
     try:
-        environment = build_environment(store.shims, store.run, os.environ)
+        environment = build_environment(shims, store.run, os.environ)
         report.build_exit_code = run_build(report.command, environment, stdout=stdout)
     finally:
         store.close_run()
         report.build_seconds = time.perf_counter() - begin
+    compiles, links, report.counts = store.update(
+        lambda driver: drivers.cxx if driver == "c++" else drivers.c, keep_checks=keep_checks
+    )
+    report.compile_commands = store.write_compile_commands(compiles)
+    if not report.build_exit_code and not report.counts.compiles:
+        report.advice = advise(report.command, os.fspath(report.output), str(shims))
+    known = [(one.path, one.digest) for one in compiles if one.digest is not None]
+    report.leftovers = find_leftovers(links, known, folder, store.began_ns)
+    return list(store.iter_objects(compiles, folder))
+
+
+def _compile(
+    report: BuildReport,
+    store: CompileStore,
+    drivers: Drivers,
+    folder: str,
+    entries: Sequence[CompileCommand],
+    jobs: int,
+    progress: Callable[[int, int], None] | None,
+) -> list[BuildObject]:
+    """Compile the entries of a database; return the object of each, or why there is none."""
+    begin = time.perf_counter()
+    shutil.rmtree(store.compiled, ignore_errors=True)  # left by a run that was killed
+    store.compiled.mkdir(parents=True)
+    made = compile_entries(entries, store.compiled, drivers, folder, jobs=jobs, progress=progress)
+    report.build_seconds = time.perf_counter() - begin
+    failed = [one.item for one in made if one.item.problem == Reason.COMPILE_FAILED]
+    report.counts.failed = len(failed)
+    report.problem = failed[0].detail if failed else ""
+    compiled = [one.compile for one in made if one.compile is not None]
+    report.counts.compiles = len(compiled) + report.counts.failed
+    report.left_out = tuple(dict.fromkeys(word for one in made for word in one.left_out))
+    report.compile_commands = store.write_compile_commands(compiled)
+    return [one.item for one in made]
 
 
 def _extract(
     run: ExtractionRun,
     header: dict[str, Any],
-    objects: Iterator[BuildObject],
-    compiles: Sequence[Compile],
+    objects: Sequence[BuildObject],
     progress: Callable[[int, int], None] | None,
 ) -> None:
     begin = time.perf_counter()
-    total = sum(one.digest is not None for one in compiles)
+    total = len(objects)
     try:
-        run.extract(objects, (lambda done: progress(done, total)) if progress is not None else lambda _: None)
+        run.extract(iter(objects), (lambda done: progress(done, total)) if progress is not None else lambda _: None)
         run.finish(header, lambda _: None)
     finally:
         run.close()
@@ -202,18 +276,39 @@ def _named_by_environment() -> str | None:
     return word if os.path.basename(word).startswith("clang") and shutil.which(word) else None
 
 
+def _database_hints(report: BuildReport) -> Iterator[str]:
+    counts = report.counts
+    if counts.failed:
+        yield (
+            f"{counts.failed} of {counted(counts.compiles, 'command')} failed, such as {report.problem}; if a file is "
+            "missing that a build makes, build first"
+        )
+    elif not counts.compiles:
+        yield "the database has no command that compiles C or C++"
+    if report.left_out:
+        more = " ..." if len(report.left_out) > _SHOWN else ""
+        shown = " ".join(report.left_out[:_SHOWN])
+        yield f"left out of the commands, because clang lacks them or they are for LTO: {shown}{more}"
+
+
 def _hints(report: BuildReport) -> Iterator[str]:
     counts = report.counts
     extract = report.extract
     if report.build_exit_code:
         kept = "; what it compiled until then is in the corpus, and the same command goes on" if extract else ""
         yield f"the build failed (exit code {report.build_exit_code}){kept}"
+    elif not report.command:
+        yield from _database_hints(report)
     elif counts.compiles == 0:
         was = "the build compiled nothing that could be seen" if not counts.checks else "only checks were compiled"
-        yield (
-            f"{was}: was it up to date (clean it first), or does it call a compiler by its path? Name none, or the "
-            "plain name: make CC=cc CXX=c++; for CMake and Meson, configure a fresh build folder under this command"
-        )
+        if report.advice is not None:
+            yield f"{was}: {report.advice.why}; this compiles it: {report.advice.command}"
+        else:
+            yield (
+                f"{was}: was it up to date (clean it first), or does it call a compiler by its path? With a "
+                f"compile_commands.json of it, this needs no build: mlgo-corpus build {option_key('from')} "
+                f"compile_commands.json {option_key('output')} {report.output}"
+            )
     if left := len(report.leftovers):
         were = "object was" if left == 1 else "objects were"
         such = os.path.relpath(report.leftovers[0])

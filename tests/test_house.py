@@ -295,6 +295,7 @@ OTHERS = {
     "compilers.devmode.probe": {"--version"},
     "compilers.probe": {"--version"},
     "formats.commands.buildfiles": {"--output"},
+    "formats.commands.driverline": {"--output"},
     "formats.commands.linkline": {"--output"},
     "formats.commands.replay": {"--version", "--output"},
 }

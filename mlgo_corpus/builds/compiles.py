@@ -3,12 +3,13 @@
 ::
 
     CORPUS/.mlgo-corpus/build/
-      shims/            the programs that stand in for compilers (`mlgo_corpus.runs.builds.shims`)
+      shims/            the programs that stand in for compilers (`mlgo_corpus.runs.builds.shims`), if not in the cache
       run/              while a build runs: a record of each compile, with a copy of its object beside it, and of each
                         link and archive
       left-N/           the same of a build that has ended; the next `CompileStore.update` reads and removes it
       objects/ab/abcd…  objects that were deleted or changed after their compile, under the SHA-256 of their content
       began             its time is that at which the first of these builds began
+      compiled/         while the commands of a compilation database are compiled and extracted: their objects
       compiles.jsonl    all compiles whose objects exist, of this build and of earlier ones
 
 A compile replaces those that earlier builds made under the same path. Within one build, compiles of one path are all
@@ -23,7 +24,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -39,7 +40,7 @@ from mlgo_corpus.files.regular import MAX_LIST_BYTES, MAX_NOTE_BYTES, read_file,
 from mlgo_corpus.formats.commands.buildfiles import parse_response_file
 from mlgo_corpus.formats.commands.shimrecord import CompileRecord, parse_compile_record
 
-COMPILE_COMMANDS_NAME = "compile_commands.json"
+_COMPILE_COMMANDS_NAME = "compile_commands.json"
 
 _STATE = "compiles.jsonl"
 _RUN = "run"
@@ -152,6 +153,11 @@ class CompileStore:
             numbers = [int(path.name.removeprefix(_LEFT)) for path in self._left()]
             self.run.rename(self.folder / f"{_LEFT}{max(numbers, default=0) + 1}")
 
+    @property
+    def compiled(self) -> Path:
+        """The folder for the objects of a compilation database's commands."""
+        return self.folder / "compiled"
+
     def holds_objects(self) -> bool:
         """Return True if an earlier build left objects, or records that no `update` has read."""
         records = (path.name for folder in (self.run, *self._left()) for path in folder.glob("*"))
@@ -194,8 +200,12 @@ class CompileStore:
         self._sweep({one.digest for one in compiles if one.kept})
         return compiles, tuple(links), counts
 
-    def write_compile_commands(self, compiles: Iterable[Compile]) -> Path:
-        """Write the compilation database beside the manifest."""
+    def write_compile_commands(self, compiles: Sequence[Compile]) -> Path | None:
+        """Write the compilation database beside the manifest; remove it and return None if nothing was compiled."""
+        path = self._corpus / _COMPILE_COMMANDS_NAME
+        if not compiles:
+            path.unlink(missing_ok=True)
+            return None
         made = {one.path for one in compiles if one.digest is not None}
         entries = [
             {"directory": one.directory, "arguments": one.arguments, "file": source, "output": one.output}
@@ -203,7 +213,6 @@ class CompileStore:
             if one.digest is not None or one.path not in made
             for source in one.sources
         ]
-        path = self._corpus / COMPILE_COMMANDS_NAME
         write_atomically(path, json.dumps(entries, indent=1).encode() + b"\n")
         return path
 

@@ -56,8 +56,10 @@ class BuildObject:
         name: the object's name as the build writes it, from which its module's name is made.
         directory: the folder that relative paths in its command are relative to.
         source: its path relative to the build, if ``name`` is relative to something else.
-        problem: None, or why it cannot be read: ``no_output``, ``malformed``, ``unreadable``, ``missing``.
+        problem: None, or why it cannot be read: ``no_output``, ``malformed``, ``unreadable``, ``missing``, or the
+            reason why it was not compiled.
         detail: the problem in one line.
+        note: what was different when it was compiled, in one line; empty for a build's own objects.
     """
 
     path: str
@@ -66,6 +68,7 @@ class BuildObject:
     problem: str | None = None
     detail: str = ""
     source: str | None = None
+    note: str = ""
 
 
 _Identity = tuple[int, int]  # device and inode

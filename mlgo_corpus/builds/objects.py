@@ -52,6 +52,7 @@ class Reason(StrEnum):
     POST_OPT_IR = "post_opt_ir"
     RAW_LTO = "raw_lto"
     NO_COMMAND = "no_command"
+    DROPPED_OPTIONS = "dropped_options"
     # It was left out (status ``skipped``).
     NO_BITCODE = "no_bitcode"
     FILTERED = "filtered"
@@ -64,6 +65,7 @@ class Reason(StrEnum):
     MALFORMED = "malformed"
     UNSUPPORTED_FORMAT = "unsupported_format"
     UNPAIRED_COMMAND = "unpaired_command"
+    COMPILE_FAILED = "compile_failed"
     MISSING_THINLTO_INDEX = "missing_thinlto_index"
     WORKER_DIED = "worker_died"
     TIMEOUT = "timeout"

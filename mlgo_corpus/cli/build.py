@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mlgo_corpus.cli.console import err, in_options, out, print_json, progress_bar, verb
-from mlgo_corpus.cli.options import compiler_option
+from mlgo_corpus.cli.options import compiler_option, jobs_option
 from mlgo_corpus.files.text import human_bytes
 
 if TYPE_CHECKING:
@@ -19,10 +20,19 @@ if TYPE_CHECKING:
 
 @verb
 def build(
-    command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND...", help="The build's command, after --: -- make -j8.")
-    ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to write.")],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="COMMAND...", help="The build's command, after --: -- make -j8.", show_default=False),
+    ] = None,
+    database: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="Instead of running a build, compile every command of this compile_commands.json, also one of gcc's.",
+        ),
+    ] = None,
     compiler: Annotated[
         str | None,
         compiler_option(
@@ -44,7 +54,7 @@ def build(
     ] = False,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", "-j", min=1, help="How many processes extract at once.", show_default="all CPUs"),
+        jobs_option("How many processes extract, or compile the commands of --from, at once."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what is in the corpus folder.")] = False,
     json_output: Annotated[
@@ -55,28 +65,34 @@ def build(
 
     mlgo-corpus build --output corpus -- make -j8
 
+    With --from, no build runs: every command of a compilation database is compiled, in any tree, and changes nothing
+    there.
+
     The exit code is the build's own if it fails; else 1 if an object could not be extracted or no module was found.
     """
     from mlgo_corpus.build import build_corpus
 
-    update: Update | None = None
+    bars: dict[str, Update] = {}
     with ExitStack() as shown:
 
-        def progress(done: int, total: int) -> None:  # no bar while the build uses the terminal
-            nonlocal update
-            update = update or shown.enter_context(progress_bar("extracting"))
-            update(done, total)
+        def show(what: str, done: int, total: int) -> None:  # no bar while the build uses the terminal
+            if what not in bars:
+                shown.close()
+                bars[what] = shown.enter_context(progress_bar(what))
+            bars[what](done, total)
 
         report = build_corpus(
-            command,
+            command or (),
             output,
+            database=database,
             compiler=compiler,
             build_dir=build_dir,
             keep_checks=keep_checks,
             jobs=jobs,
             force=force,
             stdout=2 if json_output else None,
-            progress=progress,
+            progress=partial(show, "extracting"),
+            compiling=partial(show, "compiling"),
         )
     if json_output:
         print_json({**report.as_json(), "hints": list(map(in_options, report.hints))})

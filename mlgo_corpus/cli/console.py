@@ -295,7 +295,9 @@ def _options_of(command: Callable[..., None]) -> dict[str, str]:
     for name, hint in get_type_hints(command, include_extras=True).items():
         declared = [item for item in getattr(hint, "__metadata__", ()) if isinstance(item, OptionInfo)]
         for option in declared:
-            flags = [flag for flag in option.param_decls or () if flag.startswith("--")]
+            # In an annotation, typer takes the first flag for the default.
+            declared_flags = (option.default, *(option.param_decls or ()))
+            flags = [flag for flag in declared_flags if isinstance(flag, str) and flag.startswith("--")]
             flag = (flags or [f"--{name.replace('_', '-')}"])[0].partition("/")[0]
             known = flag.removeprefix("--").replace("-", "_")
             found |= {name: flag, known: flag, f"{known}s": flag}

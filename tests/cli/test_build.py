@@ -73,6 +73,11 @@ def write(folder: Path, sources: dict[str, str]) -> None:
         (folder / name).write_text(text)
 
 
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLGO_CORPUS_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
     folder = tmp_path / "work"
@@ -355,8 +360,11 @@ def test_configure_and_libtool(llvm22: Llvm, tmp_path: Path) -> None:
         assert plain[0] == plain[1], name
 
     # Makefiles remember the shims; outside of a build those are the compiler, and in the next one they record again.
+    # They are not in the corpus: it may move.
     (project / "src" / "main.o").unlink()
+    (tmp_path / "corpus").rename(tmp_path / "moved")
     run_checked("make", cwd=project)
+    (tmp_path / "moved").rename(tmp_path / "corpus")
     assert "llvmbc" not in run_checked(llvm22.readelf, "-S", project / "src" / "main.o")
     (project / "src" / "main.o").unlink()
     again = build_json(project, llvm22, "--", "make")
@@ -421,15 +429,126 @@ def test_cmake(llvm22: Llvm, work: Path, tmp_path: Path, generator: str) -> None
 
     idle = build(work, llvm22, "--", cmake, "--build", "b")
     assert idle.returncode == 0
-    assert "hint: the build compiled nothing that could be seen: was it up to date (clean it first)" in idle.stderr
+    again = "mlgo-corpus build --output ../corpus -- cmake --build b --clean-first"
+    nothing = "hint: the build compiled nothing that could be seen"
+    assert idle.stderr == f"{nothing}: it was up to date; this compiles it: {again}\n"
     assert contents(tmp_path / "corpus") == found
+    # What was configured under us does not need the corpus.
+    (tmp_path / "corpus").rename(tmp_path / "moved")
+    run_checked(cmake, "--build", "b", "--clean-first", cwd=work)
+
+
+def test_a_cmake_tree_that_was_configured_before(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    cmake = find_tool("cmake")
+    write(work, CMAKE_SOURCES)
+    run_checked(cmake, "-B", "b", f"-DCMAKE_MAKE_PROGRAM={find_tool('make')}", "-DCMAKE_BUILD_TYPE=Release", cwd=work)
+    done = build(work, llvm22, "--", cmake, "--build", "b")
+    assert (done.returncode, (work / "b" / "shapes").exists()) == (1, True)
+    said = re.fullmatch(
+        r"hint: .*: b/CMakeCache.txt names /\S+, which is called by its path; this compiles it: (.*)\n", done.stderr
+    )
+    assert said is not None
+    configure, ours = said[1].split(" && ")
+    assert ours == "mlgo-corpus build --output ../corpus --from b/compile_commands.json"
+    run_checked(*shlex.split(configure), cwd=work)
+    before = {path: path.read_bytes() for path in work.rglob("*") if path.is_file()}
+    report = build_json(work, llvm22, "--from", "b/compile_commands.json")
+    assert (report["compiles"], report["failed_compiles"], report["extract"]["counts"]) == (3, 0, {"ok": 3})
+    parts = "b/CMakeFiles/parts.dir/lib"
+    found = contents(tmp_path / "corpus")
+    assert sorted(found) == [f"{parts}/circle.cc.o", f"{parts}/the_square.c.o", "b/CMakeFiles/shapes.dir/main.c.o"]
+    assert "-O3" in found["b/CMakeFiles/shapes.dir/main.c.o"][1]
+    assert {path: path.read_bytes() for path in work.rglob("*") if path.is_file()} == before
+    assert not (tmp_path / "corpus" / ".mlgo-corpus" / "build" / "compiled").exists()
+
+
+def test_a_database_of_gcc(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(
+        work,
+        {
+            "a.c": "static int twice(int x) { return 2 * x; }\nint a(int x) { return twice(x) + NUMBER; }\n",
+            "more/b.cc": 'extern "C" int b(int x) { return x + 2; }\n',
+            "loose.c": "int loose(int x) { int unused; return undeclared(x); }\n",
+            "bad.c": '#include "generated.h"\n',
+            "words": "-DNUMBER=3 -fno-gcse -O2\n",
+            "t.S": "nothing:\n",
+        },
+    )
+    commands = {
+        "a.o": "ccache gcc @words -fipa-pta -mpreferred-stack-boundary=4 -MD -MF a.d -c a.c -o a.o",
+        "more/b.o": "g++ -Os -flto=auto -c more/b.cc -o more/b.o",
+        "loose.o": "gcc -O1 -Wall -Werror -c loose.c -o loose.o",
+        "bad.o": "gcc -c bad.c -o bad.o",
+        "t.o": "gcc -c t.S -o t.o",
+        "prog": "gcc a.c loose.c -DNUMBER=4 -o prog -lm",
+        "arm.o": "aarch64-linux-gnu-gcc -O2 -c a.c -DNUMBER=5 -o arm.o",
+        "a.i": "gcc -E a.c -o a.i",
+    }
+    entries = [
+        {
+            "directory": ".",
+            "file": next(word for word in text.split() if word.endswith((".c", ".cc", ".S"))),
+            "command": text,
+        }
+        for text in commands.values()
+    ]
+    write(work, {"compile_commands.json": json.dumps(entries)})
+    before = sorted(work.rglob("*"))
+    done = build(work, llvm22, "--from", ".", "--jobs", "2")
+    assert done.returncode == 1
+    assert "6 compiles by " in done.stdout
+    assert done.stderr == (
+        "hint: 1 of 6 commands failed, such as bad.c:1:10: fatal error: 'generated.h' file not found; if a file is "
+        "missing that a build makes, build first\n"
+        "hint: left out of the commands, because clang lacks them or they are for LTO: -fipa-pta "
+        "-mpreferred-stack-boundary=4 -fno-gcse -flto=auto\n"
+    )
+    corpus = tmp_path / "corpus"
+    assert {row["source"]: (row["status"], row["reason"], row["detail"]) for row in rows(corpus)} == {
+        "a.o": ("ok", "dropped_options", "compiled without -fipa-pta -mpreferred-stack-boundary=4 -fno-gcse"),
+        "more/b.o": ("ok", "dropped_options", "compiled without -flto=auto"),
+        "loose.o": ("ok", "ok", ""),
+        "bad.o": ("failed", "compile_failed", "bad.c:1:10: fatal error: 'generated.h' file not found"),
+        "t.o": ("skipped", "no_bitcode", "assembly: not compiled"),
+        "prog": ("ok", "ok", ""),
+        "arm.o": ("ok", "ok", ""),
+        "a.c": ("skipped", "no_output", "the command has -E, which makes no object"),
+    }
+    assert sorted(work.rglob("*")) == before
+    triples = {row["source"]: row["target_triple"] for row in rows(corpus) if row["status"] == "ok"}
+    assert triples["arm.o"] == "aarch64-unknown-linux-gnu"
+    found = contents(corpus)
+    by_hand = ("-DNUMBER=3", "-O2", "-c", "a.c", "-o", tmp_path / "by-hand.o")
+    run_checked(llvm22.clang, *EMBED, *by_hand, cwd=work)
+    assert embedded(llvm22, tmp_path / "by-hand.o", tmp_path) == found["a.o"][0]
+    again = {entry["output"]: entry for entry in json.loads((corpus / "compile_commands.json").read_text())}
+    assert set(again) == {"a.o", "more/b.o", "loose.o", "prog", "arm.o"}
+    assert again["more/b.o"] == {
+        "directory": str(work),
+        "arguments": [llvm22.clangxx, "-Os", "more/b.cc", "-c", "-o", "more/b.o"],
+        "file": "more/b.cc",
+        "output": "more/b.o",
+    }
+
+    write(work, {"generated.h": "int bad(void) { return 1; }\n", "compile_commands.json": json.dumps(entries[3:4])})
+    report = build_json(work, llvm22, "--from", ".")
+    assert (report["extract"]["modules"], Corpus.open(corpus).names) == (1, ("bad.o",))
+
+
+def test_a_cache_that_cannot_be_written(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    write(work, {"a.c": "int a(void) { return 1; }\n"})
+    assert build_json(work, llvm22, "--", "cc", "-c", "a.c")["extract"]["modules"] == 1
+    assert (tmp_path / "corpus" / ".mlgo-corpus" / "build" / "shims" / "cc").exists()
 
 
 def test_a_compiler_called_by_its_path_is_hinted_at(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
     write(work, {"a.c": "int a;\n"})
     done = build(work, llvm22, "--", llvm22.clang, "-c", "a.c")
     assert done.returncode == 1
-    assert "does it call a compiler by its path?" in done.stderr
+    assert (
+        "does it call a compiler by its path? With a compile_commands.json of it, this needs no build:" in done.stderr
+    )
     assert not (tmp_path / "corpus" / "corpus_description.json").exists()
 
 
@@ -471,6 +590,13 @@ def test_what_a_program_holds_once_more_is_left_out(llvm22: Llvm, work: Path, tm
         (("--compiler", "/no/clang", "--", "true"), "--compiler /no/clang: /no/clang: no such program"),
         (("--compiler", "/bin/true", "--", "true"), "not a clang"),
         (("--build-dir", "missing", "--", "true"), "missing: expected the folder"),
+        (
+            (),
+            "a build's command behind --, such as -- make -j8, or a compilation database with --from, got neither",
+        ),
+        (("--from", "x.json", "--", "true"), "or a compilation database with --from, got both"),
+        (("--from", "x.json"), "x.json: No such file or directory"),
+        (("--from", "."), "compile_commands.json: No such file or directory"),
     ],
 )
 def test_what_cannot_be_used_is_said_before_anything_runs(work: Path, words: tuple[str, ...], message: str) -> None:

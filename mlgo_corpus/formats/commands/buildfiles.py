@@ -54,7 +54,10 @@ class InputType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CompileCommand:
-    """One entry of a compilation database; `problem`: None, ``no_output`` or ``malformed``; `detail`: why."""
+    """One entry of a compilation database; `problem`: None, ``no_output`` or ``malformed``; `detail`: why.
+
+    ``arguments`` is its command; empty if there is a problem, or the entry has none.
+    """
 
     index: int
     directory: str | None
@@ -62,6 +65,7 @@ class CompileCommand:
     output: str | None
     problem: str | None = None
     detail: str = ""
+    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +212,13 @@ def _parse_entry(entry: object, index: int) -> CompileCommand:
         value if isinstance(value := entry.get(key), str) else None for key in ("directory", "file", "output")
     )
     try:
-        return CompileCommand(index, directory, file, _read_entry(entry))
+        arguments = _read_arguments(entry)
+        return CompileCommand(index, directory, file, _read_output(entry, arguments), arguments=arguments)
     except _NoObjectError as error:
         return CompileCommand(index, directory, file, output, error.problem, str(error))
 
 
-def _read_entry(entry: Mapping[str, Any]) -> str:
+def _read_arguments(entry: Mapping[str, Any]) -> tuple[str, ...]:
     for key in ("directory", "file", "command", "output"):
         if not isinstance(entry.get(key), (str, type(None))):
             raise _NoObjectError(f"expected a string as {key!r}, found {_found(entry[key])}", "malformed")
@@ -222,11 +227,15 @@ def _read_entry(entry: Mapping[str, Any]) -> str:
     arguments = entry.get("arguments")
     if arguments is None:
         try:
-            arguments = split_command(entry.get("command") or "")
+            return split_command(entry.get("command") or "")
         except ValueError as error:
             raise _NoObjectError(f"'command' cannot be split: {error}", "malformed") from None
-    elif not isinstance(arguments, list) or not all(isinstance(word, str) for word in arguments):
+    if not isinstance(arguments, list) or not all(isinstance(word, str) for word in arguments):
         raise _NoObjectError("expected a list of strings as 'arguments'", "malformed")
+    return tuple(arguments)
+
+
+def _read_output(entry: Mapping[str, Any], arguments: Sequence[str]) -> str:
     output: str | None = entry.get("output")
     if arguments:
         return _find_output(arguments, entry.get("file"), output)
@@ -248,22 +257,30 @@ class _NoObjectError(Exception):
         self.problem = problem
 
 
-def _is_cl(arguments: Sequence[str]) -> bool:
+def is_cl(arguments: Sequence[str]) -> bool:
     """Return True if the driver has cl's options: its name, after a launcher such as ccache, ends in ``cl``."""
     if "--driver-mode=cl" in arguments:
         return True
-    for argument in arguments:
-        name = re.split(r"[/\\]", argument)[-1].lower().removesuffix(".exe")
-        if name not in _LAUNCHERS and "=" not in argument and not argument.startswith("-"):
-            return _CL_DRIVER.fullmatch(name) is not None
-    return False
+    return _CL_DRIVER.fullmatch(_program_name(arguments[program_index(arguments)])) is not None
+
+
+def program_index(arguments: Sequence[str]) -> int:
+    """Return the index of the compiler in a command, behind launchers such as ccache and the variables of ``env``."""
+    for index, argument in enumerate(arguments):
+        if _program_name(argument) not in _LAUNCHERS and "=" not in argument and not argument.startswith("-"):
+            return index
+    return 0
+
+
+def _program_name(word: str) -> str:
+    return re.split(r"[/\\]", word)[-1].lower().removesuffix(".exe")
 
 
 def _find_output(arguments: Sequence[str], file: str | None, recorded: str | None) -> str:
     """Return the object that a command makes, by the rules of this module's docstring."""
     if "-c" not in arguments and not _SHELL_JOINTS.isdisjoint(arguments):
         raise _NoObjectError("the command is a script of several, such as a link step")  # as ninja -t compdb lists
-    cl_style = _is_cl(arguments)
+    cl_style = is_cl(arguments)
     output, compiles, suffix = (_read_cl_options if cl_style else _read_gnu_options)(arguments)
     name = recorded if output is None else output
     if name in ("-", "/dev/null"):

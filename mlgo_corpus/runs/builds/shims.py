@@ -2,7 +2,8 @@
 
 A folder of small shell scripts comes first on PATH, under every name by which a build may call its C or C++ compiler,
 and CC and CXX name two of them. Each runs the one clang that was chosen (see ``shim.sh``). Outside of such a run they
-only run that clang, so that paths that a build remembered, for example in a CMakeCache.txt, stay valid.
+only run that clang, so that paths that a build remembered, for example in a CMakeCache.txt, stay valid, also when the
+corpus has moved.
 
 Static libraries get llvm-ar, llvm-ranlib and llvm-nm. If LLVM's plugin for GNU's tools is installed, these mistake an
 object with embedded bitcode for one of an LTO build and find no symbols in it, so that the link fails.
@@ -21,9 +22,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
-from mlgo_corpus.compilers.find import Compiler
+from mlgo_corpus.compilers.find import Compiler, cache_folder
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.engine.signals import signal_of, signals_as_interrupts
 from mlgo_corpus.errors import ToolError, UsageError
@@ -99,6 +101,14 @@ def compiler_in(command: str) -> tuple[list[str], int] | None:
             if _COMPILER.fullmatch(os.path.basename(word)):
                 return words, index
     return None
+
+
+def shims_folder(corpus: Path) -> Path:
+    """Return the folder for the shims of a corpus's builds: outside of the corpus, because configured trees name it.
+
+    It is in the cache, and depends on the corpus's path only, so that it is found again by the next build.
+    """
+    return cache_folder() / "shims" / sha256(os.fsencode(os.path.realpath(corpus))).hexdigest()[:16]
 
 
 def make_shims(folder: Path, run_folder: Path, drivers: Drivers, *, keep_checks: bool) -> None:

@@ -43,6 +43,7 @@ _STATUS = {
     Reason.POST_OPT_IR: STATUS_OK,
     Reason.RAW_LTO: STATUS_OK,
     Reason.NO_COMMAND: STATUS_OK,
+    Reason.DROPPED_OPTIONS: STATUS_OK,
     Reason.NO_BITCODE: STATUS_SKIPPED,
     Reason.FILTERED: STATUS_SKIPPED,
     Reason.DUPLICATE: STATUS_SKIPPED,
@@ -87,6 +88,7 @@ class ObjectTask(NamedTuple):
         directory: the folder that paths in its command are relative to.
         identity: a digest that is the same for the same object in another run, see `Entry`.
         known: modules that the corpus holds already: name, digests of bitcode and command (None for no command).
+        note: what was different when it was compiled, for the detail of its modules.
     """
 
     path: str
@@ -96,6 +98,7 @@ class ObjectTask(NamedTuple):
     directory: str
     identity: str = ""
     known: tuple[tuple[str, str | None, str | None], ...] = ()
+    note: str = ""
 
 
 def extract_object(corpus: str, scratch: str, settings: Settings, task: ObjectTask) -> Entry:
@@ -191,6 +194,9 @@ class _Job:
         reason, detail = item.reason, item.detail
         if reason is Reason.OK and (task.renamed or (item.member and not name.endswith("/" + item.member))):
             reason, detail = Reason.RENAMED, "the name it asked for was taken, or is not one for a file"
+        if task.note and reason in (Reason.OK, Reason.RENAMED):
+            reason = Reason.DROPPED_OPTIONS if reason is Reason.OK else reason
+            detail = "; ".join(filter(None, (detail, task.note)))
         row = ModuleRow(
             module=name,
             source=printable(task.source),

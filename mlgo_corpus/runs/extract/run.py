@@ -187,8 +187,15 @@ class ExtractionRun:
         for item in objects:
             wanted = safe_module_name(item.name)
             name = registry.claim(wanted)
-            identity = digest_of((__version__, os.path.abspath(item.path), os.path.abspath(item.directory)))[:16]
-            task = ObjectTask(item.path, name, item.source or item.name, name != wanted, item.directory, identity)
+            what = (
+                __version__,
+                os.path.abspath(item.path),
+                os.path.abspath(item.directory),
+                *filter(None, [item.note]),
+            )
+            identity, renamed = digest_of(what)[:16], name != wanted
+            source = item.source or item.name
+            task = ObjectTask(item.path, name, source, renamed, item.directory, identity, note=item.note)
             before = self._journal.get(name)
             if item.problem is not None:
                 self._pending.append(_Pending(task, lost_entry(task, Reason(item.problem), item.detail), before))

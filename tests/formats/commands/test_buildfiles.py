@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,19 @@ def entry(*arguments: str, file: str | None = "/src/a.c", **others: object) -> d
 
 
 def read_one(value: object) -> CompileCommand:
+    """Return the entry without its command, of which `test_an_entry_has_its_command` says more."""
     (command,) = parse_compile_commands(database(value))
-    return command
+    return replace(command, arguments=())
+
+
+def test_an_entry_has_its_command() -> None:
+    entries = [
+        {"directory": "/b", "file": "a.c", "command": "cc -c 'a b.c' -o x.o"},
+        {"directory": "/b", "file": "a.c", "arguments": ["cc", "-c", "a b.c"]},
+        {"directory": "/b", "file": "a.c", "command": "cc -E a.c"},
+    ]
+    found = [command.arguments for command in parse_compile_commands(json.dumps(entries).encode())]
+    assert found == [("cc", "-c", "a b.c", "-o", "x.o"), ("cc", "-c", "a b.c"), ()]
 
 
 # --- compilation databases

@@ -1,0 +1,187 @@
+"""A driver's command for one source, as another compiler of its family can run it: gcc's by clang.
+
+A compilation database has the command that made an object. `read_compile` takes it apart: what is written elsewhere
+(dependencies, diagnostics, intermediate files), what is linked, and other sources are left out, so that the rest can be
+given to a compiler with another ``-o``. Options of LTO are left out, too: with them the object is bitcode, and nothing
+is embedded in it.
+
+Compilers of one family differ in their options. `refused_words` reads from clang's messages which words of a command
+made it fail; without these it compiles.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mlgo_corpus.formats.commands.buildfiles import program_index
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Options whose value is the next word, however that looks; the same are in runs/builds/shim.sh.
+TAKES_NEXT = _words(
+    """
+    -I -D -U -L -l -F -T -u -z -e -A -B -G -include -include-pch -imacros -isystem -isystem-after -cxx-isystem -iquote
+    -idirafter -iprefix -iwithprefix -iwithprefixbefore -isysroot -iframework -ivfsoverlay -MF -MT -MQ -MJ -Xlinker
+    -Xassembler -Xpreprocessor -Xanalyzer -mllvm -mmlir -target -arch -framework -aux-info -dumpbase -dumpdir -rpath
+    -install_name -current_version -compatibility_version -undefined -bundle_loader -working-directory -resource-dir
+    --param --sysroot --include --define-macro --undefine-macro --include-directory --library-directory
+    --serialize-diagnostics -serialize-diagnostics --config -o --output -x --language -Xclang
+    """
+)
+_TAKES_NEXT_BEGINNINGS = ("-Xopenmp-target", "-Xarch_")
+
+# Words that write something other than the object, say how it is embedded, or end the command before it is written.
+_WRITES = re.compile(
+    r"-c|--compile|-M[DMPGV]?|-MMD|-M[FTQJ].*|-o.*|--output(?:=.*)?|-Wp,-M.*|-save-temps(?:=.*)?|--save-temps(?:=.*)?"
+    r"|--?serialize-diagnostics|-ftime-trace(?:=.*)?|-fembed-bitcode.*|-emit-llvm|-pipe|-###|-v|-fdump-.*|-aux-info"
+)
+_NOT_OUTPUTS = re.compile(r"-(?:object|objcmt).*")
+_LTO = re.compile(r"-flto(?:[=-].*)?|-ffat-lto-objects|-fuse-linker-plugin|-fwhole-program-vtables")
+
+_CODE = re.compile(r"\.(?:[cCiMm]|cc|cp|cxx|cpp|c\+\+|C\+\+|CPP|CXX|ii|mm|mi|mii)\Z")
+_ASSEMBLY = re.compile(r"\.(?:[sS]|sx|asm)\Z")
+_CODE_LANGUAGES = re.compile(r"(?:objective-)?c(?:\+\+)?(?:-cpp-output)?|cpp-output")
+
+_COMPILER = re.compile(r"(?:(?P<triple>\w+-[\w.]+(?:-[\w.]+)*)-)?(?:cc|c\+\+|gcc|g\+\+|clang|clang\+\+)(?:-[\d.]+)?")
+
+
+class Language(StrEnum):
+    """What a source is written in."""
+
+    CODE = "C, C++ or Objective-C"
+    ASSEMBLY = "assembly"
+    OTHER = "another language"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCompile:
+    """The compile of one source.
+
+    Attributes:
+        is_cxx: whether the program is a C++ compiler.
+        triple: the target in the program's name, such as ``aarch64-linux-gnu``; None if there is none.
+        language: what the source is written in.
+        words: the options and the source, without an output.
+        left_out: options of LTO that are not among the words.
+    """
+
+    is_cxx: bool
+    triple: str | None
+    language: Language
+    words: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def read_compile(arguments: Sequence[str], source: str, directory: str) -> SourceCompile:
+    """Take apart the command that compiles ``source``.
+
+    Args:
+        arguments: the command; a launcher (ccache) may come before the compiler, and more commands may follow it.
+        source: the source to compile, if the command has several.
+        directory: the folder that the command runs in.
+    """
+    index = program_index(arguments)
+    program = os.path.basename(arguments[index])
+    named = _COMPILER.fullmatch(program)
+    wanted = os.path.normpath(os.path.join(directory, source))
+    words: list[str] = []
+    left_out: list[str] = []
+    language: str | None = None
+    found: str | None = None
+    for option, value in _whole_options(arguments[index + 1 :]):
+        if not option.startswith("-") or option == "-":
+            if found is None and os.path.normpath(os.path.join(directory, option)) == wanted:
+                found = language or ""
+                words.append(option)
+        elif option.startswith(("-x", "--language")):
+            language = value or re.sub(r"-x|--language=?", "", option)
+            if found is None:
+                words += [f"-x{language}"]
+        elif _LTO.fullmatch(option):
+            left_out.append(option)
+        elif option == "-Xclang" and (value or "").startswith(("-fembed-bitcode", "-emit-")):
+            continue
+        elif not _WRITES.fullmatch(option) or _NOT_OUTPUTS.fullmatch(option):
+            words += [option] if value is None else [option, value]
+    if found is None:
+        words.append(source)
+    return SourceCompile(
+        is_cxx=re.sub(r"[-.\d]+\Z", "", program).endswith("++") or program == "CC",
+        triple=None if named is None else named["triple"],
+        language=_language(source, found or ""),
+        words=tuple(words),
+        left_out=tuple(dict.fromkeys(left_out)),
+    )
+
+
+def _whole_options(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Yield each option with its value if that is the next word, and each other word; end where a command ends."""
+    words = iter(arguments)
+    for word in words:
+        if word in ("&&", "||", ";", "|"):
+            return
+        if word == "--":
+            yield from ((rest, None) for rest in words)
+        else:
+            takes_next = word in TAKES_NEXT or word.startswith(_TAKES_NEXT_BEGINNINGS)
+            yield word, next(words, None) if takes_next else None
+
+
+def _language(source: str, named: str) -> Language:
+    if named not in ("", "none"):
+        if named.startswith("assembler"):
+            return Language.ASSEMBLY
+        return Language.CODE if _CODE_LANGUAGES.fullmatch(named) else Language.OTHER
+    if _ASSEMBLY.search(source):
+        return Language.ASSEMBLY
+    return Language.CODE if _CODE.search(source) else Language.OTHER
+
+
+# --- clang's messages
+
+_UNKNOWN = re.compile(r"error: unknown argument:? '([^']+)'|error: unsupported option '([^']+)'")
+_ONLY_WITH = re.compile(r"error: invalid argument '([^']+)' (?:only allowed|not allowed) with '")
+_UNSUPPORTED = re.compile(r"error: unsupported argument '([^']*)' to option '([^']+)'")
+_INVALID = re.compile(r"error: invalid (?:integral )?value '([^']*)' in '([^']+)'")
+_CPU = re.compile(r"error: unknown target CPU '([^']*)'")
+_PLUGIN = re.compile(r"error: unable to load plugin ")
+_WARNING = re.compile(r"(?:error|fatal error): .*\[(?:-Werror,)?-W([\w+=-]+)\]$", re.MULTILINE)
+_IGNORED = re.compile(r"(?:warning|error): optimization flag '([^']+)' is not supported")
+
+
+def refused_words(stderr: str, words: Sequence[str]) -> tuple[str, ...]:
+    """Return those of a command's words without which clang would not have failed with these messages."""
+    tests = [*_refusals(stderr)]
+    return tuple(word for word in words if any(test.fullmatch(word) for test in tests))
+
+
+def _refusals(stderr: str) -> Iterator[re.Pattern[str]]:
+    """Yield what matches the words that messages are about: clang does not always spell an option as it was given."""
+    for match in (*_UNKNOWN.finditer(stderr), *_ONLY_WITH.finditer(stderr)):
+        word = next(filter(None, match.groups()))
+        yield re.compile(re.escape(word) + (".*" if word.endswith("=") else ""))
+    for value, option in _UNSUPPORTED.findall(stderr):
+        yield re.compile(f"{re.escape(option)}.*{re.escape(value)}.*")
+    for value, option in _INVALID.findall(stderr):
+        yield re.compile(f"{re.escape(option.removesuffix(value).rstrip('= '))}[= ]?{re.escape(value)}")
+    for value in _CPU.findall(stderr):
+        yield re.compile(f"-m(?:arch|cpu|tune)={re.escape(value)}")
+    if _PLUGIN.search(stderr):
+        yield re.compile("-fplugin.*")
+
+
+def refused_warnings(stderr: str) -> tuple[str, ...]:
+    """Return the warnings that were errors, because of ``-Werror`` or by themselves: gcc accepts more than clang."""
+    return tuple(dict.fromkeys(_WARNING.findall(stderr)))
+
+
+def ignored_words(stderr: str) -> tuple[str, ...]:
+    """Return the options that clang says it ignores, although they are for code generation."""
+    return tuple(dict.fromkeys(_IGNORED.findall(stderr)))

@@ -1,0 +1,200 @@
+"""The commands of a compilation database, each compiled by a clang that embeds bitcode.
+
+The tree of the build stays as it is. Each command is run in its own folder, with the object in a folder of ours and
+without what else it would write (`mlgo_corpus.formats.commands.driverline`). If clang refuses options, the command runs
+again without them, and the object's row says which they were: gcc has some that clang lacks. Warnings are never errors
+here, not even those that are errors to clang by default.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+from mlgo_corpus.builds.compiles import Compile
+from mlgo_corpus.builds.inputs import BuildObject
+from mlgo_corpus.builds.objects import Reason
+from mlgo_corpus.compilers.process import run_tool
+from mlgo_corpus.errors import FormatError, ToolError, UsageError
+from mlgo_corpus.files.regular import MAX_LIST_BYTES, MAX_NOTE_BYTES, read_file, read_regular
+from mlgo_corpus.files.text import os_reason, visible
+from mlgo_corpus.formats.commands.buildfiles import (
+    CompileCommand,
+    is_cl,
+    parse_compile_commands,
+    parse_response_file,
+)
+from mlgo_corpus.formats.commands.driverline import (
+    Language,
+    SourceCompile,
+    ignored_words,
+    read_compile,
+    refused_warnings,
+    refused_words,
+)
+from mlgo_corpus.runs.builds.shims import Drivers
+
+# Only a hanging compiler, or a dead network file system, reaches it.
+_COMPILE_TIMEOUT_S = 3600.0
+_EMBED = ("-Xclang", "-fembed-bitcode=all")
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What became of one entry of a database.
+
+    Attributes:
+        item: the object, or why there is none.
+        compile: how it was compiled, with the output that the entry names; None if there is no object.
+        left_out: options without which it was compiled.
+    """
+
+    item: BuildObject
+    compile: Compile | None = None
+    left_out: tuple[str, ...] = ()
+
+
+def read_database(path: Path | str) -> tuple[CompileCommand, ...]:
+    """Read a compilation database; relative folders in it are relative to its own.
+
+    Args:
+        path: the file, or the folder that has a ``compile_commands.json``.
+
+    Raises:
+        UsageError: it does not exist, cannot be read, or is not a compilation database.
+    """
+    file = Path(path, "compile_commands.json") if os.path.isdir(path) else Path(path)
+    try:
+        commands = tuple(parse_compile_commands(read_regular(file, MAX_LIST_BYTES)))
+    except FormatError as error:
+        raise UsageError(f"{file}: {error.message}") from None
+    except OSError as error:
+        raise UsageError(f"{file}: {os_reason(error)}") from None
+    base = os.path.realpath(file.parent)
+    return tuple(replace(one, directory=os.path.realpath(os.path.join(base, one.directory or ""))) for one in commands)
+
+
+def compile_entries(
+    commands: Sequence[CompileCommand],
+    folder: Path,
+    drivers: Drivers,
+    build_dir: str,
+    *,
+    jobs: int,
+    progress: Callable[[int, int], None] | None,
+) -> list[Compiled]:
+    """Compile all entries of a database; return what became of each, in the database's order.
+
+    Args:
+        commands: the entries.
+        folder: an existing folder for the objects.
+        drivers: the compiler.
+        build_dir: the folder that objects' names are relative to.
+        jobs: how many compilers to run at once.
+        progress: called with (entries done, entries in all).
+    """
+    stop = threading.Event()
+    found: dict[int, Compiled] = {}
+    with ThreadPoolExecutor(jobs, thread_name_prefix="compile") as pool:
+        running = {
+            pool.submit(_Entry(command, build_dir).compiled, str(folder / f"{index}.o"), drivers, stop): index
+            for index, command in enumerate(commands)
+        }
+        try:
+            for future in as_completed(running):
+                found[running[future]] = future.result()
+                if progress is not None:
+                    progress(len(found), len(commands))
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+    return [found[index] for index in sorted(found)]
+
+
+class _Entry:
+    """One entry of a database."""
+
+    def __init__(self, command: CompileCommand, build_dir: str) -> None:
+        self.command = command
+        self.directory = command.directory or "/"
+        named = command.output or command.file or f"entry {command.index}"
+        self.path = os.path.normpath(os.path.join(self.directory, named))
+        self.name = self.path.removeprefix(build_dir.rstrip("/") + "/")
+
+    def compiled(self, output: str, drivers: Drivers, stop: threading.Event) -> Compiled:
+        """Compile it to ``output``."""
+        command = self.command
+        if command.problem is not None:
+            return self._without_object(Reason(command.problem), command.detail)
+        if not command.arguments or command.file is None or command.output is None:
+            return self._without_object(Reason.NO_OUTPUT, "the entry has no command, or no file")
+        if is_cl(command.arguments):
+            return self._without_object(Reason.COMPILE_FAILED, "a command with the options of cl.exe")
+        wanted = read_compile(tuple(self._expanded()), command.file, self.directory)
+        if wanted.language is not Language.CODE:
+            return self._without_object(Reason.NO_BITCODE, f"{wanted.language}: not compiled")
+        driver = drivers.cxx if wanted.is_cxx else drivers.c
+        try:
+            words, left_out = self._run((*driver, *_target(wanted)), wanted, output, stop)
+        except ToolError as error:
+            return self._without_object(Reason.COMPILE_FAILED, _first_error(error))
+        note = f"compiled without {' '.join(left_out)}" if left_out else ""
+        arguments = (*words, "-c", "-o", command.output)
+        digest = sha256(read_file(output)).hexdigest()
+        made = Compile(self.directory, arguments, (command.file,), command.output, links=False, order=0, digest=digest)
+        return Compiled(BuildObject(output, self.name, self.directory, note=note), made, left_out)
+
+    def _expanded(self) -> Iterator[str]:
+        """Yield the words of the command, with those of its parameter files."""
+        for word in self.command.arguments:
+            try:
+                data = read_regular(Path(self.directory, word[1:]), MAX_NOTE_BYTES) if word.startswith("@") else None
+            except OSError:
+                data = None
+            yield from (word,) if data is None else parse_response_file(data)
+
+    def _run(
+        self, driver: Sequence[str], wanted: SourceCompile, output: str, stop: threading.Event
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Run the compiler until it refuses nothing; return its command without the output, and what was left out.
+
+        Raises:
+            ToolError: it fails for another reason.
+        """
+        words, left_out = wanted.words, wanted.left_out
+        while True:
+            try:
+                argv = (*driver, *_EMBED, *words, "-c", "-o", output)
+                done = run_tool(argv, cwd=Path(self.directory), timeout=_COMPILE_TIMEOUT_S, stop=stop)
+            except ToolError as error:
+                refused = refused_words(error.stderr, words)
+                warnings = [f"-Wno-error={name}" for name in refused_warnings(error.stderr)]
+                accepted = [word for word in warnings if word not in words]
+                if stop.is_set() or not (refused or accepted):
+                    raise
+                words = (*(word for word in words if word not in refused), *accepted)
+                left_out = (*left_out, *refused)
+            else:
+                return (*driver, *words), tuple(dict.fromkeys((*left_out, *ignored_words(done.stderr))))
+
+    def _without_object(self, reason: Reason, detail: str) -> Compiled:
+        return Compiled(BuildObject(self.path, self.name, self.directory, str(reason), visible(detail)))
+
+
+def _first_error(error: ToolError) -> str:
+    lines = [line.strip() for line in error.stderr.splitlines()]
+    return next((line for line in lines if "error:" in line), error.outcome)
+
+
+def _target(wanted: SourceCompile) -> tuple[str, ...]:
+    """Return the option for the target that the compiler's name has, if that is not this machine."""
+    named = any(word.startswith(("--target", "-target")) for word in wanted.words)
+    if wanted.triple is None or named or wanted.triple.startswith(f"{platform.machine()}-"):
+        return ()
+    return (f"--target={wanted.triple}",)
