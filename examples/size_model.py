@@ -6,7 +6,8 @@
 
 IR2Native was a neural network; gradient-boosted trees need no tuning and only a few seconds. They are compared with two
 simple models: a fixed number of bytes per IR instruction, and per unit of LLVM's own code-size cost. All three learn
-from the rows of ``split`` train and are measured on those of test. Equal functions are never in both.
+from the rows of ``split`` train and are measured on those of test. Equal functions are never in both, or no function of
+one module if the table is of a corpus that has a split.
 """
 
 from __future__ import annotations

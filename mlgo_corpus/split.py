@@ -36,7 +36,7 @@ from mlgo_corpus.corpus.split.components import (
     measure_leakage,
 )
 from mlgo_corpus.corpus.split.files import side_manifest
-from mlgo_corpus.corpus.split.sides import SIDES, check_fractions
+from mlgo_corpus.corpus.split.sides import SIDES, WEIGHTS, FarSide, check_fractions, far_sides
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.files.folder import whole_files
@@ -49,9 +49,6 @@ from mlgo_corpus.runs.report import Report
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# The largest difference between a side's share and its fraction that is not reported.
-_WORTH_A_WORD = 0.05
-
 
 @dataclass(frozen=True, slots=True)
 class SplitReport(Report):
@@ -60,11 +57,14 @@ class SplitReport(Report):
     Attributes:
         corpus: the corpus that was divided.
         output: the folder of the three corpora, or None if the split is in the corpus's own table and manifests.
+        weigh: what the sides were to get their fractions of: ``functions``, ``bitcode`` or ``modules``.
         modules: number of modules on each side: ``train``, ``validation``, ``test``.
+        functions: number of functions on each side.
         bitcode_bytes: bytes of bitcode on each side.
         fractions: the requested fractions.
         groups: number of groups of modules that belong together; most groups have a single module.
         largest_group: number of modules in the largest group.
+        heaviest: the share of what is weighed that is in the group that has most of it.
         bodies: number of distinct bodies with at least ``min_instructions`` instructions.
         shared_bodies: number of these bodies that several modules have.
         limit: bodies that more modules than this have were ignored; None if none were.
@@ -79,11 +79,14 @@ class SplitReport(Report):
 
     corpus: Path | str
     output: Path | None
+    weigh: str
     modules: dict[str, int]
+    functions: dict[str, int]
     bitcode_bytes: dict[str, int]
     fractions: tuple[float, float, float]
     groups: int
     largest_group: int
+    heaviest: float
     bodies: int
     shared_bodies: int
     limit: int | None
@@ -96,19 +99,36 @@ class SplitReport(Report):
     seconds: float
 
     @property
+    def amounts(self) -> dict[str, dict[str, int]]:
+        """What each side has, by what can be weighed."""
+        return {"functions": self.functions, "bitcode": self.bitcode_bytes, "modules": self.modules}
+
+    @property
+    def far(self) -> tuple[FarSide, ...]:
+        """The sides that are far from the requested fractions of what was weighed."""
+        return far_sides([*self.amounts[self.weigh].values()], self.fractions)
+
+    @property
     def off(self) -> bool:
         """True if the sides are far from the requested fractions."""
-        total = sum(self.modules.values())
-        return any(
-            abs(count / total - wanted) > _WORTH_A_WORD
-            for count, wanted in zip(self.modules.values(), self.fractions, strict=True)
-        )
+        return bool(self.far)
+
+    @property
+    def hardly(self) -> dict[str, tuple[FarSide, ...]]:
+        """The sides that have next to nothing of something else that can be weighed, by what it is."""
+        found = {
+            name: far_sides([*sides.values()], self.fractions, hardly=True)
+            for name, sides in self.amounts.items()
+            if name != self.weigh
+        }
+        return {name: sides for name, sides in found.items() if sides}
 
 
 def split_corpus(
     corpus: Path | str,
     *,
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
+    weigh: str = "functions",
     seed: int = 0,
     max_component: float | None = None,
     min_instructions: int = MIN_INSTRUCTIONS,
@@ -128,8 +148,9 @@ def split_corpus(
 
     Args:
         corpus: its folder; with ``output`` also the URL of a packed one.
-        fractions: the fractions of modules on each side.
-        seed: seed for the order in which groups of equal size are assigned.
+        fractions: what each side is to get.
+        weigh: of what: ``functions``, of which decisions are made; ``bitcode``, in bytes; or ``modules``.
+        seed: seed for the order in which groups of about equal weight are assigned, and for the side of the light ones.
         max_component: the largest share of the modules that a group may have; if one is larger, ignore the bodies that
             most modules have, as few of them as possible.
         min_instructions: ignore bodies with fewer instructions.
@@ -148,6 +169,8 @@ def split_corpus(
     output = None if output is None else local_output(output)
     placing = Placing(placing)
     wanted = check_fractions(fractions, ",".join(map(str, fractions)))
+    if weigh not in WEIGHTS:
+        raise UsageError(f"expected one of {', '.join(WEIGHTS)}", option="weigh", value=weigh)
     if max_component is not None and not 0 < max_component <= 1:
         raise UsageError("expected more than 0, and at most 1", option="max_component", value=f"{max_component:g}")
     check_count("min_instructions", min_instructions, least=0)
@@ -165,6 +188,7 @@ def split_corpus(
     elif Path(corpus).name.startswith(MANIFEST_STEM):
         raise UsageError(f"{corpus}: is one side of a split; name the corpus's folder, or `output` for a split of it")
     columns, problems = read_corpus_functions(opened, opened.names, jobs=jobs or available_cpus(), progress=progress)
+    defined = np.bincount(columns.modules, minlength=len(opened))
     columns = columns.of_at_least(min_instructions)
     unreadable = frozenset(name for name, _ in problems)
     readable = np.array([printable(name) not in unreadable for name in opened.names], np.bool_)
@@ -176,24 +200,32 @@ def split_corpus(
     sharing = find_sharing(functions, columns.hashes)
     limit = None if max_component is None else find_limit(count, sharing, max_component)
     labels = connected_components(count, *sharing.edges(limit))
-    sides = divide(labels, wanted, seed)
-    at_random = divide(np.arange(count), wanted, seed)
+    names = [name for name, there in zip(opened.names, readable.tolist(), strict=True) if there]
+    defined = defined[readable]
+    weights = defined if weigh == "functions" else np.ones(count)
+    if weigh == "bitcode":
+        found = opened.sizes(names)
+        weights = np.array([found[name] for name in names], np.float64)
+    sides = divide(labels, wanted, seed, weights)
+    at_random = divide(np.arange(count), wanted, seed, weights)
     sizes = np.bincount(labels)
     counts = np.bincount(functions, minlength=count)
-    names = [name for name, there in zip(opened.names, readable.tolist(), strict=True) if there]
     split = dict(zip(map(printable, names), sides.tolist(), strict=True))
-    options = {"fractions": list(wanted), "seed": seed, "max_component": max_component}
+    options = {"fractions": list(wanted), "weigh": weigh, "seed": seed, "max_component": max_component}
     options["min_instructions"] = min_instructions
     write = _Split(opened, names, sides, split, options)
     written = write.in_place(force=force) if output is None else write.as_corpora(output, placing, force=force)
     return SplitReport(
         corpus=opened.shown,
         output=output,
+        weigh=weigh,
         modules={name: int((sides == side).sum()) for side, name in enumerate(SIDES)},
+        functions={name: int(defined[sides == side].sum()) for side, name in enumerate(SIDES)},
         bitcode_bytes=written.bitcode_bytes,
         fractions=wanted,
         groups=int((sizes > 0).sum()),
         largest_group=int(sizes.max()),
+        heaviest=float(np.bincount(labels, weights).max() / max(weights.sum(), 1)),
         bodies=sharing.bodies,
         shared_bodies=len(sharing.spread),
         limit=limit,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,12 +20,24 @@ if TYPE_CHECKING:
 _SHOWN = 5
 
 
+class _Weigh(StrEnum):
+    """What can be weighed, as the option takes it; importing it from the library would make the help slow."""
+
+    FUNCTIONS = "functions"
+    BITCODE = "bitcode"
+    MODULES = "modules"
+
+
 @verb
 def split(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="The corpus: a folder, a packed corpus, or its URL.")],
     fractions: Annotated[
-        str, typer.Option(metavar="TRAIN,VALIDATION,TEST", help="The shares of the modules on the three sides.")
+        str, typer.Option(metavar="TRAIN,VALIDATION,TEST", help="The shares of the three sides.")
     ] = "0.8,0.1,0.1",
+    weigh: Annotated[
+        _Weigh,
+        typer.Option(help="What the sides get their shares of; functions are closest to decisions."),
+    ] = _Weigh.FUNCTIONS,
     seed: Annotated[int, typer.Option(min=0, help="Seed for the division.")] = 0,
     max_component: Annotated[
         float | None,
@@ -64,6 +77,7 @@ def split(
         report = split_corpus(
             corpus,
             fractions=parse_fractions(fractions),
+            weigh=weigh.value,
             seed=seed,
             max_component=max_component,
             min_instructions=min_instructions,
@@ -89,10 +103,12 @@ def _show_split(report: SplitReport) -> None:
         f"[bold]{plain(str(report.corpus))}[/bold]: {counted(total, 'module')} in {counted(report.groups, 'group')} "
         f"that have no function in common, in {report.seconds:.2f} s{there}"
     )
-    rows = table("side", "modules", "share", "wanted", "bitcode")
-    for (side, modules), wanted in zip(report.modules.items(), report.fractions, strict=True):
+    rows = table("side", "modules", "bitcode", "functions", f"of all {report.weigh}", "wanted")
+    weighed = report.amounts[report.weigh]
+    for (side, weight), wanted in zip(weighed.items(), report.fractions, strict=True):
         size = human_bytes(report.bitcode_bytes[side])
-        rows.add_row(side, str(modules), f"{modules / total:.1%}", f"{wanted:.1%}", size)
+        share = f"{weight / (sum(weighed.values()) or 1):.1%}"
+        rows.add_row(side, str(report.modules[side]), size, str(report.functions[side]), share, f"{wanted:.1%}")
     console.print(rows)
     bodies = f"{report.bodies} bodies of at least {counted(report.min_instructions, 'instruction')}"
     console.print(
@@ -115,12 +131,15 @@ def _show_split(report: SplitReport) -> None:
         console.print(f"each side is a corpus: {plain(str(report.output / 'train'))}")
     _show_problems(report.problems)
     if report.off:
-        share = report.largest_group / total
-        why = f"one group has {share:.0%} of the modules: " if share > max(report.fractions) else ""
-        err().print(
-            f"[yellow]hint:[/yellow] the shares are not as requested; {why}--max-component 0.1 ignores the most common "
-            "bodies, --min-instructions small ones"
-        )
+        least = min(wanted for wanted in report.fractions if wanted)
+        why = f"one group has {report.heaviest:.0%} of the {report.weigh}: " if report.heaviest > least else ""
+        remedy = "--max-component 0.1 ignores the most common bodies, --min-instructions small ones"
+        if report.largest_group == 1:
+            remedy = "no module shares a body with another, so only a larger corpus can be divided better"
+        err().print(f"[yellow]hint:[/yellow] the shares are not as requested; {why}{remedy}")
+    for name, sides in report.hardly.items() if not report.off else ():
+        found = ", ".join(f"{one.side} has {one.share:.1%} of the {name}, not {one.wanted:.1%}" for one in sides)
+        err().print(f"[yellow]hint:[/yellow] {found}: --weigh {name} divides by {name} instead of {report.weigh}")
 
 
 @verb

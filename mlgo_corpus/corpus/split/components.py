@@ -120,42 +120,56 @@ def find_limit(count: int, sharing: _Sharing, most: float) -> int | None:
     return int(spreads[low - 1]) if low else 1
 
 
-def divide(labels: _Integers, fractions: Sequence[float], seed: int) -> NDArray[np.int8]:
+# A group with more than this share of what its side is to get goes where most is lacking, which is seldom a small side.
+_MOST_OF_A_SIDE = 0.25
+
+
+def divide(
+    labels: _Integers, fractions: Sequence[float], seed: int, weights: NDArray[np.number] | None = None
+) -> NDArray[np.int8]:
     """Return the side of each node, such that a component is on one side and the sides get their fractions.
 
-    The largest components come first, each to the side that lacks the most. The seed decides the order of components
-    of equal size, and so the sides of the smallest.
+    Components come by weight, the heaviest first. A component that is a small part of a side with room for it goes to
+    such a side by chance, so that each side gets components of all weights; any other goes to the side that lacks the
+    most. The seed decides the order of components of about equal weight, and the chances.
+
+    Args:
+        labels: each node's component.
+        fractions: the fraction of the weights that each side gets.
+        seed: another seed divides in another way.
+        weights: each node's weight; by default all are equal.
     """
     count = len(labels)
-    sizes = np.bincount(labels, minlength=count)
-    roots = np.flatnonzero(sizes)
+    if weights is None or not weights.any():
+        weights = np.ones(count)
+    sizes = np.bincount(labels, weights, minlength=count)
+    roots = np.flatnonzero(np.bincount(labels, minlength=count))
     sizes = sizes[roots]
     generator = np.random.default_rng(seed)
-    order = np.lexsort((generator.random(len(roots)), -sizes))
-    lacking = np.asarray(fractions, np.float64) / float(sum(fractions)) * count
+    order = np.lexsort((generator.random(len(roots)), -np.frexp(sizes)[1]))
+    shares = np.asarray(fractions, np.float64) / float(sum(fractions)) * float(sizes.sum())
+    lacking = shares.tolist()
+    small = (_MOST_OF_A_SIDE * shares).tolist()
+    wanted = [side for side, share in enumerate(lacking) if share > 0]
     sides = np.zeros(len(roots), np.int8)
-    several = int((sizes > 1).sum())
-    for place in order[:several].tolist():
-        side = int(np.argmax(lacking))
+    chances = generator.random(len(roots)).tolist()
+    for place, size, chance in zip(order.tolist(), sizes[order].tolist(), chances, strict=True):
+        room = [side for side in wanted if size <= lacking[side] and size <= small[side]]
+        if room:
+            left = chance * sum(lacking[side] for side in room)
+            side = room[-1]  # should rounding leave something of the sum
+            for candidate in room[:-1]:
+                left -= lacking[candidate]
+                if left < 0:
+                    side = candidate
+                    break
+        else:
+            side = max(wanted, key=lacking.__getitem__)
         sides[place] = side
-        lacking[side] -= sizes[place]
-    singles = order[several:]
-    quotas = _quotas(lacking, len(singles))
-    sides[singles] = np.repeat(np.arange(len(quotas), dtype=np.int8), quotas)
+        lacking[side] -= size
     side_of = np.zeros(count, np.int8)
     side_of[roots] = sides
     return np.asarray(side_of[labels], np.int8)
-
-
-def _quotas(lacking: NDArray[np.float64], count: int) -> _Integers:
-    """Divide ``count`` single nodes so that every side gets what it lacks, as nearly as whole numbers can."""
-    wanted = np.maximum(lacking, 0)
-    total = wanted.sum()
-    shares = wanted * (count / total) if total > 0 else np.full(len(lacking), count / len(lacking))
-    quotas = np.floor(shares).astype(np.int64)
-    rest = count - int(quotas.sum())
-    quotas[np.argsort(quotas - shares, kind="stable")[:rest]] += 1
-    return np.asarray(quotas, np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ change when rows are added or removed, and takes no memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,36 @@ SIDES: Final = ("train", "validation", "test")
 _FIRST = np.uint64(0xFF51AFD7ED558CCD)
 _SECOND = np.uint64(0xC4CEB9FE1A85EC53)
 _SHIFT = np.uint64(33)
+
+
+WEIGHTS: Final = ("functions", "bitcode", "modules")
+"""What a corpus's sides can get their fractions of. Of these, functions are closest to decisions: modules vary in size,
+and bitcode has debug information."""
+
+
+class FarSide(NamedTuple):
+    """A side that has another share than it was to get."""
+
+    side: str
+    share: float
+    wanted: float
+
+
+def far_sides(amounts: Sequence[float], fractions: Sequence[float], *, hardly: bool = False) -> tuple[FarSide, ...]:
+    """Return the sides whose share is more than five points off, or less than half of what was wanted.
+
+    Args:
+        amounts: what each side has.
+        fractions: what each was to get of it.
+        hardly: only sides that have less than a quarter of what was wanted.
+    """
+    total = sum(amounts) or 1
+    found = (
+        FarSide(side, amount / total, wanted) for side, amount, wanted in zip(SIDES, amounts, fractions, strict=True)
+    )
+    if hardly:
+        return tuple(one for one in found if one.share < one.wanted / 4)
+    return tuple(one for one in found if abs(one.share - one.wanted) > 0.05 or one.share < one.wanted / 2)
 
 
 def parse_fractions(text: str) -> tuple[float, float, float]:

@@ -18,8 +18,10 @@ from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.scan import iter_tables
 from mlgo_corpus.corpus.split.components import Leakage, find_sharing, measure_leakage
-from mlgo_corpus.corpus.split.sides import SIDES
-from mlgo_corpus.files.names import CERTIFICATE_NAME, FUNCTIONS_NAME
+from mlgo_corpus.corpus.split.files import names_a_side
+from mlgo_corpus.corpus.split.sides import SIDES, FarSide, check_fractions, far_sides
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.names import CERTIFICATE_NAME, FUNCTIONS_NAME, MANIFEST_STEM
 from mlgo_corpus.files.tables import read_metadata
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.view.aggregate import Distribution
@@ -81,6 +83,9 @@ class CorpusFacts:
         groups: for each of `GROUPED`, modules by label.
         folders: modules by folder.
         splits: modules by side.
+        functions_by_side: functions by side, as far as they are known.
+        far: the sides that are far from what was asked for, by what is counted: what the split weighed, or what a side
+            has next to nothing of. Of a corpus that was divided, not of one of its sides.
         leakage: the sides' leakage; None without sides or without a table of functions.
         certificate: the results of rebuilding, or None.
         has_thinlto: whether modules have ThinLTO indexes.
@@ -100,6 +105,8 @@ class CorpusFacts:
     groups: dict[str, dict[str, Group]] = field(default_factory=lambda: {by: defaultdict(Group) for by in GROUPED})
     folders: dict[str, Group] = field(default_factory=lambda: defaultdict(Group))
     splits: dict[str, Group] = field(default_factory=lambda: defaultdict(Group))
+    functions_by_side: Counter[str] = field(default_factory=Counter)
+    far: dict[str, tuple[FarSide, ...]] = field(default_factory=dict)
     leakage: Leakage | None = None
     certificate: _Certificate | None = None
 
@@ -131,6 +138,8 @@ def read_corpus_facts(place: str | Path) -> CorpusFacts:
         _add_rows(facts, table, sizes, keys, sides)
     facts.sizes, facts.keys = np.concatenate(sizes), np.concatenate(keys)
     facts.leakage = _leakage(corpus, sides)
+    if not names_a_side(place):
+        facts.far = _far(corpus, facts)
     facts.certificate = _certificate(corpus)
     return facts
 
@@ -164,11 +173,14 @@ def _add_rows(
         _add_groups(facts.groups[by], group_labels(modules, by, 1), own)
     _add_groups(facts.folders, group_labels(modules, "folder", _FOLDER_DEPTH), own)
     split = modules["split"].to_pylist()
-    for name, side, size in zip(names, split, own.tolist(), strict=True):
+    for name, side, size, functions in zip(
+        names, split, own.tolist(), integers(modules["functions"], 0).tolist(), strict=True
+    ):
         if side is not None:
             sides[name] = side
             facts.splits[side].modules += 1
             facts.splits[side].size += size
+            facts.functions_by_side[side] += functions
 
 
 def _add_groups(groups: dict[str, Group], labels: Any, sizes: NDArray[np.int64]) -> None:
@@ -196,6 +208,25 @@ def _leakage(corpus: Corpus, sides: dict[str, str]) -> Leakage | None:
     )
     counts = np.bincount(columns.modules, minlength=len(corpus.names))
     return measure_leakage(find_sharing(columns.modules, columns.hashes), counts, side_of)
+
+
+def _far(corpus: Corpus, facts: CorpusFacts) -> dict[str, tuple[FarSide, ...]]:
+    """Return the sides of a divided corpus that are far from what was asked for, by what is counted."""
+    options = _split_options(corpus) or {}
+    try:
+        fractions = check_fractions(options["fractions"], "")
+    except (KeyError, TypeError, UsageError):
+        return {}
+    if not all((corpus.place / f"{MANIFEST_STEM}{side}.json").is_file() for side in SIDES):
+        return {}  # it is one of three corpora that a split made
+    amounts = {
+        "functions": [facts.functions_by_side[side] for side in SIDES],
+        "bitcode": [facts.splits[side].size if side in facts.splits else 0 for side in SIDES],
+        "modules": [facts.splits[side].modules if side in facts.splits else 0 for side in SIDES],
+    }
+    weighed = options.get("weigh", "modules")
+    found = {name: far_sides(sides, fractions, hardly=name != weighed) for name, sides in amounts.items() if any(sides)}
+    return {name: sides for name, sides in found.items() if sides}
 
 
 def _split_options(corpus: Corpus) -> dict[str, Any] | None:

@@ -104,6 +104,17 @@ def _call_outs(facts: CorpusFacts) -> Iterator[CallOut]:
             "larger one.",
             grave=True,
         )
+    for what, sides in facts.far.items():
+        found = ", ".join(
+            f"{one.side} has {words.percent(one.share)} of the {what}, not {words.percent(one.wanted)}" for one in sides
+        )
+        yield CallOut(
+            f"The split is far from what was asked for: {found}.",
+            f"Results on a side with little in it vary by chance: mlgo-corpus split can weigh {what}, and a larger "
+            "corpus divides better.",
+            grave=True,
+        )
+        break  # the other counts say the same
     if not facts.splits:
         yield CallOut(
             "The corpus is not split into train, validation and test.",

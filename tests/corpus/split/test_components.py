@@ -110,6 +110,31 @@ def test_seeds_divide_otherwise() -> None:
     assert len(drawn) == 10
 
 
+WEIGHTS = st.lists(st.integers(0, 40), min_size=1, max_size=80)
+
+
+@given(WEIGHTS, FRACTIONS, st.integers(0, 3))
+def test_no_side_is_further_off_than_the_heaviest_node(
+    weights: list[int], fractions: tuple[float, ...], seed: int
+) -> None:
+    sides = divide(np.arange(len(weights)), fractions, seed, np.array(weights))
+    own = np.bincount(sides, weights, minlength=3)
+    for found, wanted in zip(own.tolist(), fractions, strict=True):
+        assert found <= wanted * sum(weights) + max(weights) + 1e-9
+        assert wanted or not found
+    assert np.array_equal(sides, divide(np.arange(len(weights)), fractions, seed, np.array(weights)))
+
+
+def test_weights_decide_and_light_nodes_are_on_every_side() -> None:
+    weights = np.random.default_rng(1).lognormal(2.5, 1.3, 400)
+    sides = divide(np.arange(400), (0.8, 0.1, 0.1), 0, weights)
+    shares = np.bincount(sides, weights) / weights.sum()
+    assert shares == pytest.approx([0.8, 0.1, 0.1], abs=0.002)
+    for side in (1, 2):
+        assert weights[sides == side].max() < 0.25 * 0.1 * weights.sum()
+        assert np.median(weights[sides == side]) == pytest.approx(np.median(weights), rel=0.6)
+
+
 def test_large_groups_go_where_most_is_lacking() -> None:
     labels = np.array([0] * 70 + [70] * 9 + [79] * 9 + list(range(88, 100)))
     sides = divide(labels, (0.8, 0.1, 0.1), 0)

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlgo_corpus.corpus.split.sides import SIDES, assign_sides, check_fractions, expected_leakage, parse_fractions
+from mlgo_corpus.corpus.split.sides import (
+    SIDES,
+    FarSide,
+    assign_sides,
+    check_fractions,
+    expected_leakage,
+    far_sides,
+    parse_fractions,
+)
 from mlgo_corpus.errors import UsageError
 
 DIGESTS = st.lists(st.integers(0, 2**64 - 1), max_size=60).map(lambda numbers: np.array(numbers, np.uint64))
@@ -120,3 +128,19 @@ def test_leakage_of_few() -> None:
     assert assign_sides(none, (0.8, 0.1, 0.1), 0).tolist() == []
     assert expected_leakage(np.arange(5, dtype=np.uint64), (0.8, 0.1, 0.1)) == 0.0
     assert expected_leakage(np.array([1, 1], np.uint64), (0.8, 0.1, 0.1)) == pytest.approx(0.8)
+
+
+def test_sides_that_are_far_from_what_was_asked_for() -> None:
+    wanted = (0.8, 0.1, 0.1)
+    assert far_sides([80, 10, 10], wanted) == ()
+    assert far_sides([84, 6, 10], wanted) == ()
+    assert far_sides([996, 3, 1], wanted) == (
+        FarSide("train", 0.996, 0.8),
+        FarSide("validation", 0.003, 0.1),
+        FarSide("test", 0.001, 0.1),
+    )
+    assert far_sides([96, 2, 2], (0.92, 0.04, 0.04)) == ()
+    assert [one.side for one in far_sides([97, 1, 2], (0.92, 0.04, 0.04))] == ["validation"]
+    assert [one.side for one in far_sides([93, 2, 5], wanted, hardly=True)] == ["validation"]
+    assert [one.side for one in far_sides([0, 0, 0], wanted)] == ["train", "validation", "test"]
+    assert far_sides([5, 0, 0], (1, 0, 0)) == ()

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from mlgo_corpus import Corpus, combine_corpora, extract_corpus, split_corpus
+from mlgo_corpus import Corpus, combine_corpora, extract_corpus, report_page, split_corpus
 from mlgo_corpus.corpus.split.components import MIN_INSTRUCTIONS
 from mlgo_corpus.corpus.split.sides import SIDES
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
@@ -148,6 +148,44 @@ def test_the_rest_of_the_table_stays_as_it_was(corpus: Path) -> None:
     assert said == was
 
 
+@pytest.mark.parametrize("weigh", ["functions", "bitcode", "modules"])
+def test_the_sides_get_their_shares_of_what_is_weighed(corpus: Path, weigh: str) -> None:
+    report = split_corpus(corpus, weigh=weigh, seed=1, jobs=1)
+    weighed = report.amounts[weigh]
+    total = sum(weighed.values())
+    for side, wanted in zip(SIDES, (0.8, 0.1, 0.1), strict=True):
+        assert weighed[side] / total == pytest.approx(wanted, abs=0.03)
+    assert (report.weigh, report.far, report.off) == (weigh, (), False)
+    said = json.loads(pq.read_schema(corpus / "modules.parquet").metadata[b"mlgo_corpus"])["split"]
+    assert said["weigh"] == weigh
+    table = pq.read_table(corpus / "functions.parquet", columns=["module"])["module"].to_pylist()
+    side_of = sides_of(corpus)
+    assert report.functions == {side: sum(side_of[name] == side for name in table) for side in SIDES}
+
+
+def test_a_side_with_next_to_nothing_is_told(compile_c: Callable[..., Path], llvm22: Llvm, tmp_path: Path) -> None:
+    many = "".join(f"int f{n}(int x) {{ return x + {n}; }}\n" for n in range(200))
+    sources = {"many.c": many, "one.c": "int one;int o(void) { return one; }", "two.c": "int two;"}
+    objects = [compile_c(llvm22, text, "-O1", *EMBED, name=f"o/{name}") for name, text in sources.items()]
+    made = tmp_path / "corpus"
+    extract_corpus(objects, made, jobs=1)
+    report = split_corpus(made, fractions=(0.34, 0.33, 0.33), weigh="modules", jobs=1)
+    assert not report.off
+    assert "functions" in report.hardly
+    done = mlgo("split", made, "--fractions", "0.34,0.33,0.33", "--weigh", "modules")
+    assert "% of the functions, not 33.0%" in done.stderr
+    assert "--weigh functions divides by functions instead of modules" in done.stderr
+    report = split_corpus(made, fractions=(0.34, 0.33, 0.33), force=True, jobs=1)
+    assert [one.side for one in report.far] == ["train", "validation", "test"]
+    assert report.heaviest == pytest.approx(200 / 201)
+    done = mlgo("split", made, "--fractions", "0.34,0.33,0.33")
+    assert "hint: the shares are not as requested; one group has 100% of the functions: no module shares" in done.stderr
+    assert "only a larger corpus can be divided better" in done.stderr
+    page = report_page([made], tmp_path / "page.html")
+    (told,) = [one for one in page.sections[0]["call_outs"] if "The split is far" in one["text"]]
+    assert "train has 99.5 % of the functions, not 34.0 %" in told["text"].replace("\N{NARROW NO-BREAK SPACE}", " ")
+
+
 def test_a_shared_function_ties_its_modules_whatever_it_is_called(small: Path) -> None:
     for seed in range(6):
         report = split_corpus(small, fractions=(0.5, 0.25, 0.25), seed=seed, force=True)
@@ -266,6 +304,7 @@ def test_a_split_stays_until_an_extraction_changes_the_corpus(
     [
         (("--fractions", "0.8,0.1"), "--fractions 0.8,0.1: expected three numbers whose sum is 1"),
         (("--fractions", "a,b,c"), "--fractions a,b,c: expected three numbers"),
+        (("--weigh", "decisions"), "'decisions' is not one of"),
         (("--max-component", "0"), "--max-component 0: expected more than 0, and at most 1"),
         (("--max-component", "nan"), "--max-component nan: expected more than 0, and at most 1"),
         (("--link", "--copy", "--output", "x"), "--link and --copy: expected one of them"),
