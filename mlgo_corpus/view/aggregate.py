@@ -294,6 +294,30 @@ def numbers_of(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[Any], int] |
     return values.astype(np.float32) if values.dtype == np.float16 else values, nulls
 
 
+class Correlation:
+    """Pearson's correlation of two columns in one pass, each as asinh(x): linear around 0, a logarithm further out."""
+
+    def __init__(self) -> None:
+        self._sums = np.zeros(6)
+
+    def add(self, first: NDArray[Any], second: NDArray[Any]) -> None:
+        """Add rows; those with a number that is not finite are left out."""
+        x, y = (np.arcsinh(column.astype(np.float64)) for column in (first, second))
+        finite = np.isfinite(x) & np.isfinite(y)
+        x, y = x[finite], y[finite]
+        self._sums += (len(x), x.sum(), y.sum(), (x * x).sum(), (y * y).sum(), (x * y).sum())
+
+    @property
+    def value(self) -> float:
+        """The correlation, from -1 to 1; NaN without rows, or if a column is constant."""
+        if not self._sums[0]:
+            return math.nan
+        x, y, xx, yy, xy = self._sums[1:] / self._sums[0]
+        spread = (xx - x * x) * (yy - y * y)
+        known = min(xx - x * x, yy - y * y) > 1e-12
+        return float(np.clip((xy - x * y) / math.sqrt(spread), -1.0, 1.0)) if known else math.nan
+
+
 class LogCorrelations:
     """Pearson's correlation of log(1 + x) of many columns with the logarithm of a label, in one pass.
 

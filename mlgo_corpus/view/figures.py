@@ -32,8 +32,10 @@ _TICKS = 6
 # Formats of an axis's numbers: 50k, or in full.
 _SHORT = "format(datum.value, '~s')"
 _PLAIN = "format(datum.value, '~g')"
-# A logarithmic axis that spans fewer powers of ten than this is also marked at 2 and 5 times them.
+# A logarithmic axis that spans fewer powers of ten than this is also marked at 2 and 5 times them, and a short one at
+# more multiples.
 _DECADES = 3
+_FACTORS = ((1,), (1, 2, 5), range(1, 10), [tenths / 10 for tenths in range(10, 100)])
 # Counts have no fractional marks: '~s' would write 0.5 as 500m.
 _WHOLE = f"datum.value % 1 ? '' : {_SHORT}"
 
@@ -161,7 +163,7 @@ def waterfall(steps: Sequence[tuple[str, str, float, float, str]], alt: str, *, 
         "x": {
             "field": "from",
             "type": "quantitative",
-            "scale": {"zero": False},
+            "scale": {"zero": True},
             **_titled(x, {"labelExpr": _WHOLE, "tickCount": 5}),
         },
         "x2": {"field": "to"},
@@ -204,7 +206,7 @@ def scatter(
     colours = sorted({point[3] for point in points})
 
     def axis(name: str, title: str, *, is_log: bool) -> Spec:
-        scale: Spec = {"type": "log", "nice": False} if is_log else {"nice": True}
+        scale: Spec = {"type": "log", "nice": False} if is_log else {"nice": True, "zero": True}
         values = [point[0] if name == "x" else point[1] for point in points]
         ticks: Spec = {"values": _round_numbers(values)} if is_log else {"tickCount": 5}
         return {
@@ -227,7 +229,7 @@ def scatter(
 
 
 def _round_numbers(values: Sequence[float]) -> list[float]:
-    """Return the marks of a logarithmic axis: powers of ten, and 2 and 5 times them if there are few.
+    """Return the marks of a logarithmic axis: powers of ten, and as many of their multiples as it takes to see some.
 
     By default, Vega marks 8 and 20 and leaves out 10.
     """
@@ -235,8 +237,13 @@ def _round_numbers(values: Sequence[float]) -> list[float]:
     if not there:
         return []
     low, high = math.log10(min(there)), math.log10(max(there))
-    factors = (1, 2, 5) if high - low < _DECADES else (1,)
-    return [float(f"{factor}e{power}") for power in range(math.floor(low), math.ceil(high) + 1) for factor in factors]
+    powers = range(math.floor(low), math.ceil(high) + 1)
+    marks: list[float] = []
+    for factors in _FACTORS[high - low < _DECADES :]:
+        marks = [float(f"{factor}e{power}") for power in powers for factor in factors]
+        if sum(min(there) <= mark <= max(there) for mark in marks) > 1:
+            return marks
+    return [float(f"{end:.3g}") for end in (min(there), max(there))]
 
 
 def pairs(groups: Sequence[str], bars: Sequence[tuple[str, Sequence[float]]], alt: str, *, x: str, y: str) -> Spec:

@@ -7,8 +7,8 @@ from typing import Final
 
 _SPACE: Final = "\N{NARROW NO-BREAK SPACE}"
 _MINUS: Final = "\N{MINUS SIGN}"
-# The most characters of a name in a table; the middle is left out, because the end says more.
-_LONGEST: Final = 120
+# The most characters of a name in a table, where it wraps; of longer ones the middle is left out.
+_LONGEST: Final = 300
 
 
 def shown(text: object, longest: int = _LONGEST) -> str:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as stn
 from numpy.typing import NDArray
 
-from mlgo_corpus.view.aggregate import MANTISSA_BITS, Distribution, LogCorrelations, numbers_of
+from mlgo_corpus.view.aggregate import MANTISSA_BITS, Correlation, Distribution, LogCorrelations, numbers_of
 
 ERROR = 2.0**-MANTISSA_BITS
 
@@ -175,6 +175,22 @@ def test_correlations_are_those_of_numpy() -> None:
     assert found.result()[:2].tolist() == pytest.approx(exact)
     assert np.isnan(found.result()[2:]).all()  # one is constant, the other less than 0 everywhere
     assert np.isnan(LogCorrelations(1).result()).all()
+
+
+def test_a_correlation_of_any_numbers_is_that_of_numpy() -> None:
+    random = np.random.default_rng(4)
+    feature = random.normal(0, 1000, 500)
+    decision = (feature + random.normal(0, 500, 500) < 0).astype(np.int64)
+    found = Correlation()
+    for part in (slice(0, 100), slice(100, 500)):
+        found.add(feature[part], decision[part])
+    found.add(np.array([math.nan, math.inf, 3.0]), np.array([1, 0, math.nan]))  # rows that do not count
+    assert found.value == pytest.approx(np.corrcoef(np.arcsinh(feature), decision)[0, 1])
+    assert found.value < -0.5
+    constant = Correlation()
+    constant.add(np.full(5, 1e9), np.arange(5))
+    assert math.isnan(constant.value)
+    assert math.isnan(Correlation().value)
 
 
 def test_numbers_of_columns_of_all_kinds() -> None:

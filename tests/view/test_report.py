@@ -78,7 +78,9 @@ class Parsed(HTMLParser):
 
 def test_a_dataset_s_numbers_are_those_of_pandas(tmp_path: Path) -> None:
     dataset = plain_trace(tmp_path / "d", MODULES)
-    summary, _ = report(dataset, output=tmp_path / "r.html")
+    summary, text = report(dataset, output=tmp_path / "r.html")
+    assert "The features that go most with inlining_decision" in Parsed(text).text
+    assert "line-clamp" not in text.partition("</style>")[0]  # a meaning is shown in full
     data = summary.sections[0]["data"]
     frame = pd.read_parquet(dataset / "observations")
     modules = pd.read_parquet(dataset / "modules.parquet")
@@ -99,6 +101,9 @@ def test_a_dataset_s_numbers_are_those_of_pandas(tmp_path: Path) -> None:
         assert found["zeros"] == (frame[name] == 0).sum()
         assert found["mean"] == pytest.approx(frame[name].mean())
         assert found["p50"] == frame[name].quantile(0.5, interpolation="lower")  # whole numbers below 512 are exact
+        exact = np.corrcoef(np.arcsinh(frame[name]), np.arcsinh(frame.inlining_decision))[0, 1]
+        assert data["relations"].get(name, 1.0) == pytest.approx(exact)
+    assert "inlining_decision" not in data["relations"]
     same = int((frame.inlining_default == frame.inlining_decision).sum())
     assert data["agreement"] == {"same": same, "known": len(frame)}
     assert data["reward"]["min"] == pytest.approx(modules.reward.min())
@@ -121,6 +126,7 @@ def test_logs_that_were_converted_are_a_dataset_too(tmp_path: Path) -> None:
     assert data["features"]["liverange_size"]["count"] == len(weights)
     assert data["features"]["liverange_size"]["max"] == pytest.approx(weights.max())
     assert data["features"]["progress"]["count"] == len(frame)
+    assert data["relations"] == {}  # the number of a register is no quantity
     assert "Outcomes" not in text
 
 

@@ -21,8 +21,8 @@ from mlgo_corpus.files.parquet import is_readable
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.tables import read_metadata
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
-from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, TASKS, task_name
-from mlgo_corpus.view.aggregate import Distribution, numbers_of
+from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, TASKS, task_name
+from mlgo_corpus.view.aggregate import Correlation, Distribution, numbers_of
 from mlgo_corpus.view.columns import blamed, floats_of, iter_ahead, iter_columns, readable, texts_of
 
 NUMBERS: Final = (
@@ -39,6 +39,8 @@ _EXAMPLES = 4
 # Numbers read at a time, at least one row: tensors have hundreds per row. More take memory and are no faster.
 _NUMBERS_AT_A_TIME = 1 << 22
 _DEFAULT = f"{INLINING}_default"
+# The tasks whose decisions are numbers that have an order: an eviction's is the place of a register.
+_ORDERED = (INLINING, PRIORITY)
 
 Progress = Callable[[int, int], None]
 
@@ -67,6 +69,7 @@ class DatasetFacts:
         failures: the failed modules by reason.
         observations: the number of rows of observations.
         features: the distribution of each column of numbers, in order; for a tensor, of all its elements.
+        relations: the correlation of each feature with the decision, where decisions are numbers that have an order.
         widths: the number of elements of each column.
         masked: columns in which only the elements that an eviction may choose are counted.
         skipped: columns without numbers.
@@ -86,6 +89,7 @@ class DatasetFacts:
     failures: dict[str, Failure] = field(default_factory=lambda: defaultdict(Failure))
     observations: int = 0
     features: dict[str, Distribution] = field(default_factory=dict)
+    relations: dict[str, Correlation] = field(default_factory=lambda: defaultdict(Correlation))
     widths: dict[str, int] = field(default_factory=dict)
     masked: set[str] = field(default_factory=set)
     skipped: list[str] = field(default_factory=list)
@@ -225,6 +229,8 @@ def _read_observations(path: Path, facts: DatasetFacts, progress: Progress | Non
         for rows, columns in _iter_numbers(file, names, facts):
             if rows and joint:
                 _add_agreement(facts, columns, joint)
+            if facts.task in _ORDERED:
+                _add_relations(facts, columns, rows)
             done += rows
             if progress is not None:
                 progress(number * 1000 + 1000 * done // max(total, 1), files * 1000)
@@ -265,6 +271,13 @@ def _places(facts: DatasetFacts, mask: Any, width: int) -> NDArray[np.intp] | No
         return None
     found = numbers_of(mask)
     return None if found is None or found[1] else np.flatnonzero(found[0])
+
+
+def _add_relations(facts: DatasetFacts, columns: dict[str, Any], rows: int) -> None:
+    decision, nulls = columns.get(facts.decision or "", (None, 1))
+    for name, (values, missing) in columns.items() if not nulls else ():
+        if name not in (facts.decision, facts.score) and not missing and len(values) == rows:
+            facts.relations[name].add(values, decision)
 
 
 def _add_agreement(facts: DatasetFacts, columns: dict[str, Any], joint: Sequence[str | None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator
 from typing import Any, Final
@@ -34,6 +35,7 @@ _MEANINGS = {
     PRIORITY: "In which order should values get their registers? The highest priority comes first.",
 }
 _BUSIEST = 8
+_RELATED = 15
 # The most characters of a command on the page: its beginning is enough for reading.
 _ARGV_CHARACTERS = 6000
 
@@ -139,6 +141,7 @@ def _blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
     if facts.features:
         yield Heading(f"{name}-features", "Features")
         special = _roles(facts)
+        yield from _relations(facts)
         masked = f", except those that {MASK} rules out, which are 0" if facts.masked else ""
         yield Features(
             "What the compiler saw",
@@ -150,6 +153,23 @@ def _blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
     if failures:
         yield Heading(f"{name}-failures", "Failures")
         yield from failures
+
+
+def _relations(facts: DatasetFacts) -> Iterator[Block]:
+    """Show which features go with the decision."""
+    known = {name: value for name, found in facts.relations.items() if math.isfinite(value := found.value)}
+    if known:
+        ordered = sorted(known.items(), key=lambda item: (-abs(item[1]), item[0]))[:_RELATED]
+        yield Table(
+            f"The features that go most with {words.shown(facts.decision)}: Pearson's correlation, of asinh of both",
+            ("feature", "meaning", "correlation"),
+            tuple(
+                (words.shown(name), describe(facts.task, name) or "", f"{value:+.3f}".replace("-", "−"))
+                for name, value in ordered
+            ),
+            left=2,
+            shares=tuple(abs(value) for _, value in ordered),
+        )
 
 
 def _decision_figures(facts: DatasetFacts, name: str) -> Iterator[Block]:
@@ -281,5 +301,8 @@ def _data(facts: DatasetFacts) -> dict[str, Any]:
         "sizes": sizes,
         "reward": rewards.as_json() if rewards.count else None,
         "faithful": int(np.nansum(faithful)) if np.isfinite(faithful).any() else None,
+        "relations": {
+            name: value if math.isfinite(value := found.value) else None for name, found in facts.relations.items()
+        },
         "features": {name: found.as_json() for name, found in facts.features.items()},
     }
