@@ -120,7 +120,7 @@ def dedup_corpus(
         columns, problems = read_corpus_functions(opened, others, jobs=jobs or available_cpus(), progress=progress)
         shown = [printable(name) for name in others]
         source_of = dict(zip(names, sources, strict=True))
-        twins = find_twins(shown, [source_of[name] for name in shown], columns)
+        twins = find_twins(shown, [source_of.get(name) for name in shown], columns)
         twin = frozenset(one.module for one in twins)
         columns = columns.without(np.array([name in twin for name in shown], np.bool_))
         nearly = find_near(shown, columns, near, min_instructions)

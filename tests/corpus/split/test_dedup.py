@@ -174,3 +174,11 @@ def test_libtool_s_twins_are_near_and_told_of_otherwise(
     done = mlgo("dedup", made)
     assert "hint: libtool compiled the source of 1 module twice" in done.stderr
     assert "--near 1 finds such modules" in done.stderr
+
+
+def test_a_module_that_cannot_be_read_has_no_source_to_compare(corpus: Path) -> None:
+    (corpus / "modules.parquet").unlink()
+    (corpus / "part.o.bc").write_bytes(b"no bitcode")
+    report = dedup_corpus(corpus, near=0.95)
+    assert [name for name, _ in report.problems] == ["part.o"]
+    assert [one.module for one in report.dropped] == ["copy.o", "flags.o"]
