@@ -67,6 +67,9 @@ NOT_RUN: dict[tuple[str, str], str] = {
         "docs/recipes.md",
         "mlgo-corpus build --output corpus -- pip wheel --no-binary pyyaml --no-cache-dir pyyaml",
     ): "pip fetches a package",
+    ("docs/coming-from.md", "mlgo-corpus trace corpus --output embedded --compiler clang-22 \\"): (
+        "wants a vocabulary of IR2Vec; trace/test_embeddings.py makes one"
+    ),
     (
         "docs/recipes.md",
         "bazel build -c opt --copt=-Oz --copt=-Xclang --copt=-fembed-bitcode=all //...",
@@ -89,6 +92,7 @@ OTHERS_OPTIONS = {
     "--input": "extract_ir's; those with an underscore are other tools', too",
     "--verbosity": "extract_ir's",
     "--parallelism": "generate_vocab's",
+    "--quiet": "generate_default_trace's",
     "--no-binary": "pip's",
     "--no-cache-dir": "pip's",
 }
@@ -184,6 +188,30 @@ def table_rows(page: str, heading: str) -> dict[str, list[str]]:
                 assert word not in found, f"{page}: {heading}: {word} is there twice"
                 found[word] = cells
     return found
+
+
+# What ml-compiler-opt has, by the heading of "Coming from" that says what to use here. Facts of August 2026.
+UPSTREAM = {
+    "generate_default_trace": "--keys_file --policy_path --key_filter --compilation_timeout launcher_path "
+    "ir2vec_vocab_path clang_path llvm_size_path",
+    "tools and benchmark": "bc_hyperparam_tuning combine_tfa_policies combine_training_corpus compile_corpus_trace "
+    "extract_ir feature_importance feature_importance_graphs generate_default_trace generate_test_model "
+    "generate_tfrecord generate_vocab make_corpus merge_best_trajectory profgen regalloc_trace/compile_corpus "
+    "regalloc_trace/extract_functions regalloc_trace/group_functions sparse_bucket_generator strip_tfa_tflite "
+    "tflite_to_cpp benchmark_chromium benchmark_llvm_test_suite benchmark_report benchmark_report_converter "
+    "filter_tests list_gtests",
+    "rl and env": "env.MLGOEnvironmentBase MLGOTask.get_cmdline clang_session compute_relative_rewards "
+    "compilation_runner corpus.Corpus log_reader train_bc train_locally best_trajectory local_worker_manager",
+    "imitation_learning": "generate_bc_trajectories weighted_bc_trainer --persistent_objects_path",
+    "es": "es_trainer blackbox_learner blackbox_evaluator inlining_worker regalloc_trace_worker policy_utils",
+}
+
+
+@pytest.mark.parametrize("heading", UPSTREAM)
+def test_each_tool_of_upstream_has_its_row(heading: str) -> None:
+    rows = table_rows("docs/coming-from.md", heading)
+    assert set(UPSTREAM[heading].split()) - set(rows) == set()
+    assert all(any(cell.strip() for cell in cells[1:]) for cells in rows.values())
 
 
 FORMATS = "docs/formats.md"

@@ -282,7 +282,7 @@ def test_inputs_that_cannot_be_used_raise_before_the_first_object() -> None:
         iter_build_objects([Path("a.o"), Path("lost.o")])
     with pytest.raises(UsageError, match=r"^a.o/b: cannot be read: Not a directory$"):
         iter_build_objects([Path("a.o/b")])
-    with pytest.raises(UsageError, match=r"^x\0y: cannot be read: embedded null byte$"):
+    with pytest.raises(UsageError, match=r"^x\0y: cannot be read: .*embedded null "):  # as each Python words it
         iter_build_objects([Path("x\0y")])
     os.mkfifo("fifo")
     with pytest.raises(UsageError, match=r"^fifo: expected a file or a folder, found a FIFO; save it as a file first$"):

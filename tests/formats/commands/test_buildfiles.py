@@ -186,7 +186,7 @@ def test_a_malformed_entry_is_its_own_problem(value: object, detail: str) -> Non
     ("data", "found"),
     [
         (b"", "found invalid JSON: line 1, column 1: Expecting value"),
-        (b'[\n {"file": "a.c",}]', "found invalid JSON: line 2, column 17: "),
+        (b'[\n {"file": "a.c" "b"}]', "found invalid JSON: line 2, column 17: "),
         (b'{"a": 1, "b": 2}', 'found an object with "a", "b"'),
         (b'"text"', "found a string"),
         (b"null", "found null"),
