@@ -270,7 +270,7 @@ def test_what_is_deleted_between_builds_leaves_the_corpus(llvm22: Llvm, work: Pa
 
 
 def test_a_tree_that_is_partly_up_to_date(llvm22: Llvm, work: Path, gcc: str) -> None:
-    makefile = "OBJECTS = one.o two.o three.o\nprog: main.o libparts.a ; cc -o $@ main.o -L. -lparts\n"
+    makefile = "CFLAGS = -Oz\nOBJECTS = one.o two.o three.o\nprog: main.o libparts.a ; cc -o $@ main.o -L. -lparts\n"
     write(work, {"Makefile": makefile + "libparts.a: $(OBJECTS) ; ar rcs $@ $?\n"})
     for name in ("one", "two", "three"):
         write(work, {f"{name}.c": f"int {name}(void) {{ return 1; }}\n"})
