@@ -34,6 +34,10 @@ column                        meaning
 ``dropped_bytes``             what was left out after the log's last whole event; else 0
 ``header``                    the log's first line, verbatim; null if there is no log of the module in the dataset
 ``separator``                 what stands between an event's key and its value in the log: ``:`` or ``: ``
+``unfaithful_because``        why an object of the default policy is not the baseline's: ``recursion`` (the heuristic
+                              inlined a function's call of itself, about which LLVM never asks), ``not_asked`` (it
+                              inlined a call about which LLVM did not ask: one in code that cannot be reached) or
+                              ``unknown``; null if it is the baseline's, or another policy decided
 ============================  =========================================================================
 
 Rows that have a header are in the order of their observations; the others may be anywhere among them. Unknown values
@@ -97,6 +101,7 @@ class TraceRow(NamedTuple):
     dropped_bytes: int | None = None
     header: str | None = None
     separator: str | None = None
+    unfaithful_because: str | None = None
 
     def with_log(self, log: LogRow) -> TraceRow:
         """Return the row with the outcome of converting its log; a log that is not in the dataset makes it a failure.
@@ -132,6 +137,7 @@ class TraceRow(NamedTuple):
             observations=0,
             reward=None,
             faithful=None,
+            unfaithful_because=None,
         )
 
 
