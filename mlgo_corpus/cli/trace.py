@@ -263,7 +263,7 @@ def example_query(report: TraceReport) -> str:
 
 def _unfaithful(report: TraceReport) -> str:
     differ = f"{report.traced - report.faithful} of {counted(report.traced, 'object')} differ from the plain compile's"
-    return f"{differ}: LLVM's own heuristic did not decide there; in modules.parquet, their faithful is false"
+    return f"{differ}: LLVM's own heuristic did not decide there; in modules.parquet, unfaithful_because says why"
 
 
 def _equal(number: int) -> str:

@@ -40,6 +40,10 @@ column                        meaning
                               it was not combined
 ``split``                     the module's side in the corpus's split: ``train``, ``validation`` or ``test``; null if
                               the corpus is not split
+``unfaithful_because``        why an object of the default policy is not the baseline's: ``recursion`` (the heuristic
+                              inlined a function's call of itself, about which LLVM never asks), ``not_asked`` (it
+                              inlined a call about which LLVM did not ask: one in code that cannot be reached) or
+                              ``unknown``; null if it is the baseline's, or another policy decided
 ============================  =========================================================================
 
 Rows that have a header are in the order of their observations; the others may be anywhere among them. Unknown values
@@ -111,6 +115,7 @@ class TraceRow(NamedTuple):
     opt_level: str | None = None
     project: str | None = None
     split: str | None = None
+    unfaithful_because: str | None = None
 
     def with_log(self, log: LogRow) -> TraceRow:
         """Return the row with the outcome of converting its log; a log that is not in the dataset makes it a failure.
@@ -146,6 +151,7 @@ class TraceRow(NamedTuple):
             observations=0,
             reward=None,
             faithful=None,
+            unfaithful_because=None,
         )
 
 

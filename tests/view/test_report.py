@@ -213,6 +213,25 @@ def test_sizes_are_of_modules_in_which_something_was_decided_by_level(tmp_path: 
     assert compared.sections[2]["data"]["sizes"]["before"] == 3300
 
 
+@pytest.mark.parametrize(
+    ("because", "expected", "grave"),
+    [
+        ("recursion", "m1 (recursion). LLVM asks no policy about a function's call of itself", 0),
+        ("not_asked", "m1 (not_asked). LLVM asks no policy", 0),
+        ("unknown", "m1 (unknown). Recording changed what the compiler did there: do not train on", 1),
+        (None, "m1. Recording changed what the compiler did there: do not train on", 1),
+    ],
+)
+def test_why_objects_of_the_default_policy_differ(
+    tmp_path: Path, because: str | None, expected: str, grave: int
+) -> None:
+    made = [trace_row("m0", 1000), trace_row("m1", 900)._replace(unfaithful_because=because)]
+    given = {"inlining_decision": [0, 1]}
+    summary, _ = report(trace(tmp_path / "d", given, made, policy="default"), output=tmp_path / "r.html")
+    assert f"1 object of the default policy is different from the baseline's: {expected}" in told(summary)
+    assert summary.grave == grave
+
+
 def test_failures_are_told_with_what_the_compiler_said(tmp_path: Path) -> None:
     rows = [trace_row("good", 900), trace_row("bad", None, status="failed", reason="signal", detail="signal 11")]
     rows[1] = rows[1]._replace(stderr_tail="PLEASE submit a bug <report>\nStack dump:\n\tat \x07 0x1", signal=11)

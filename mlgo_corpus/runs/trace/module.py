@@ -42,6 +42,7 @@ from mlgo_corpus.formats.commands.replay import required_files
 from mlgo_corpus.formats.ir.pipeline import optimisation_level
 from mlgo_corpus.formats.logs.blocks import BlockReader, Rows
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
+from mlgo_corpus.formats.logs.remarks import REMARK_OPTIONS, UnfaithfulBecause, iter_calls, why_unfaithful
 from mlgo_corpus.formats.logs.tasks import INLINING, Task, find_task, for_clang, task_name
 from mlgo_corpus.policies.blame import traceback_of
 from mlgo_corpus.policies.conversation import converse, repair_of
@@ -157,9 +158,9 @@ class TraceJob:
 
     @property
     def limit_s(self) -> float:
-        """Seconds that the compiles of one module may take together."""
+        """Seconds that the compiles of one module may take together; two of them are for `_why_unfaithful`."""
         limits = self.settings.limits
-        return 2 * limits.timeout * (limits.retries + 1)
+        return 2 * limits.timeout * (limits.retries + 2)
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -365,6 +366,8 @@ class _Run:
             "faithful": compiled.sha256 == baseline[0].sha256,
         }
         self.has_log = decided.has_log
+        if not self._known["faithful"] and self.settings.policy == "default":
+            self._known["unfaithful_because"] = self._why_unfaithful(options).value
 
     def _baseline(self, command: tuple[str, ...], digest: str) -> tuple[Compiled, Usage]:
         """Compile without a policy, or remember what came of it."""
@@ -461,12 +464,7 @@ class _Run:
         extra = for_clang((*settings.the_task.channel_options(_CHANNEL_NAME), *self._without_a_limit(options)))
         self._known["argv"] = argv = (*settings.cc1, *self.compiles.command(options, *extra))
         self.compiles.empty()
-        session = InteractiveSession(
-            argv,
-            self.folder / _CHANNEL_NAME,
-            **self.compiles.keywords(),
-            repair=partial(repair_of, settings.the_task, settings.major),
-        )
+        session = self._session(argv, _CHANNEL_NAME)
         words = len(settings.cc1)
         with (self.folder / _LOG_NAME).open("wb", buffering=1 << 18) as log:
             try:
@@ -477,6 +475,47 @@ class _Run:
         done = session.result
         self.compiles.succeed(done, argv, words=words)
         return _Decided(count, done.usage, has_log=session.header is not None)
+
+    def _why_unfaithful(self, options: tuple[str, ...]) -> UnfaithfulBecause:
+        """Compile twice more, with remarks about what was inlined; what the run left, and its numbers, stay."""
+        if self.settings.task != INLINING:
+            return UnfaithfulBecause.UNKNOWN
+        ended = self.compiles.ended
+        try:
+            self.compiles.run(self._argv_with_remarks(options, "plain"), words=len(self.settings.cc1))
+            self._decide_again(options)
+            with (
+                (self.folder / "plain.yaml").open(encoding="utf-8", errors="replace") as plain,
+                (self.folder / "again.yaml").open(encoding="utf-8", errors="replace") as again,
+            ):
+                return why_unfaithful(iter_calls(plain), iter_calls(again))
+        except (RunFailure, ToolError, ProtocolError, OSError):
+            return UnfaithfulBecause.UNKNOWN
+        finally:
+            self.compiles.ended = ended
+
+    def _decide_again(self, options: tuple[str, ...]) -> None:
+        settings, limit = self.settings, self._without_a_limit(options)
+        if settings.via == TRAINING_LOG:
+            extra = for_clang((*settings.the_task.log_options("again.log"), *limit))
+            self.compiles.run(self._argv_with_remarks(options, "again", *extra), words=len(settings.cc1))
+            return
+        extra = for_clang((*settings.the_task.channel_options("again"), *limit))
+        session = self._session(self._argv_with_remarks(options, "again", *extra), "again")
+        with open(os.devnull, "wb") as log, session:
+            self._converse(session, log)
+
+    def _argv_with_remarks(self, options: tuple[str, ...], name: str, *extra: str) -> tuple[str, ...]:
+        remarks = (*REMARK_OPTIONS, f"{name}.yaml")
+        return (*self.settings.cc1, *self.compiles.command(options, *extra, *remarks, output=f"{name}.o"))
+
+    def _session(self, argv: tuple[str, ...], channel: str) -> InteractiveSession:
+        return InteractiveSession(
+            argv,
+            self.folder / channel,
+            **self.compiles.keywords(),
+            repair=partial(repair_of, self.settings.the_task, self.settings.major),
+        )
 
     def _policy(self) -> Policy:
         settings = self.settings

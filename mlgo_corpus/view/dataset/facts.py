@@ -34,7 +34,8 @@ NUMBERS: Final = (
 MASK: Final = "mask"
 """The feature of evictions that says which places may be chosen."""
 
-_TEXTS = ("module", "status", "reason", "detail", "stderr_tail", "header", "opt_level")
+_UNFAITHFUL = "unfaithful_because"
+_TEXTS = ("module", "status", "reason", "detail", "stderr_tail", "header", "opt_level", _UNFAITHFUL)
 _EXAMPLES = 4
 # Numbers read at a time, at least one row: tensors have hundreds per row. More take memory and are no faster.
 _NUMBERS_AT_A_TIME = 1 << 22
@@ -64,6 +65,7 @@ class DatasetFacts:
         task: LLVM's name of the task, or None.
         names: the modules' names.
         levels: the optimisation levels of the modules' commands; empty text where it is unknown.
+        unfaithful: by module, why an object of the default policy is not the baseline's, where that is recorded.
         reasons: the number of modules by (reason, status).
         numbers: `NUMBERS`, each of shape (modules,).
         failures: the failed modules by reason.
@@ -84,6 +86,7 @@ class DatasetFacts:
     task: str | None = None
     names: list[str] = field(default_factory=list)
     levels: list[str] = field(default_factory=list)
+    unfaithful: dict[str, str] = field(default_factory=dict)
     reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
     numbers: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     failures: dict[str, Failure] = field(default_factory=lambda: defaultdict(Failure))
@@ -180,6 +183,9 @@ def _read_modules(path: Path, facts: DatasetFacts) -> None:
         facts.reasons.update(zip((one or "" for one in reason), (one or "" for one in status), strict=True))
         for row in (number for number, word in enumerate(status) if word != STATUS_OK):
             _add_failure(facts.failures[reason[row] or ""], names[row], columns, row)
+        if _UNFAITHFUL in columns:
+            why = zip(names, texts_of(columns[_UNFAITHFUL]), strict=True)
+            facts.unfaithful.update((name, because) for name, because in why if because)
         if facts.header is None and "header" in columns:
             facts.header = _first_header(columns["header"])
     facts.numbers = {name: np.concatenate(values) for name, values in parts.items()}

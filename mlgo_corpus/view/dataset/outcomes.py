@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from mlgo_corpus.corpus.groups import REMEDY
 from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.dataset.tracetable import SPEED_LEVELS
+from mlgo_corpus.formats.logs.remarks import UnfaithfulBecause
 from mlgo_corpus.formats.logs.tasks import INLINING
 from mlgo_corpus.view import figures, words
 from mlgo_corpus.view.aggregate import Distribution
@@ -34,6 +35,12 @@ _NAMED = 6
 # A module is called out if it takes this multiple of the median module's time, and at least this number of seconds.
 _SLOW_FACTOR = 20.0
 _SLOW_SECONDS = 5.0
+_UNKNOWN_WHY = "Recording changed what the compiler did there: do not train on these modules before you know why."
+_NOT_ASKED = (
+    "LLVM asks no policy about a function's call of itself (recursion) or a call in code that cannot be reached "
+    "(not_asked), and inlines neither; its heuristic does. The recorded decisions are the heuristic's, but not all of "
+    "them, and rewards of these modules have another baseline than any policy can reach."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +117,18 @@ def outcome_call_outs(facts: DatasetFacts) -> Iterator[CallOut]:
     if facts.about.get("policy") == "default" and known.any() and not faithful[known].all():
         places = np.flatnonzero(known & (faithful == 0))
         different = len(places)
-        listed = ", ".join(words.shown(facts.names[place]) for place in places[:_NAMED])
+        because = {name: facts.unfaithful.get(name) for name in (facts.names[place] for place in places)}
+        listed = ", ".join(
+            words.shown(name) + (f" ({words.shown(why)})" if why else "")
+            for name, why in list(because.items())[:_NAMED]
+        )
         more = f" and {words.count(different - _NAMED)} more" if different > _NAMED else ""
+        known_why = set(because.values()) <= {UnfaithfulBecause.RECURSION.value, UnfaithfulBecause.NOT_ASKED.value}
         yield CallOut(
             f"{words.counted(different, 'object')} of the default policy {words.be(different)} different from the "
             f"baseline's: {listed}{more}.",
-            "Recording changed what the compiler did there: do not train on these modules before you know why.",
-            grave=True,
+            _NOT_ASKED if known_why else _UNKNOWN_WHY,
+            grave=not known_why,
         )
     slow = facts.numbers["cpu_s"]
     slow = slow[np.isfinite(slow)]

@@ -725,6 +725,37 @@ def test_one_line_for_the_driver(llvm22: Llvm, by_hand: Hand, trace22: Trace, ca
     assert (rebuilt.counts, rebuilt.rebuild and rebuilt.rebuild.outcomes) == ({"ok": 1}, {"identical": 1})
 
 
+RECURSIVE = """
+unsigned long first(unsigned *, const char *, unsigned long);
+unsigned long self(unsigned *to, const char *from, unsigned long size) {
+    unsigned wide;
+    if (!from) return self(0, "", 1);
+    unsigned long used = first(&wide, from, size);
+    if (used <= 4 && to) *to = wide;
+    return used;
+}
+"""
+
+
+@pytest.mark.parametrize("way", ["interactive", "log"])
+def test_an_object_that_no_policy_can_have(
+    request: pytest.FixtureRequest, compile_c: Compile, cache: Path, tmp_path: Path, way: str
+) -> None:
+    """The heuristic inlines a function into itself, about which LLVM asks nobody."""
+    llvm: Llvm = request.getfixturevalue("llvm22" if way == "interactive" else "llvm19")
+    compiler = llvm.clang if way == "interactive" else str(request.getfixturevalue("devmode"))
+    compile_c(llvm, RECURSIVE, "-Os", *EMBED, name="objects/self.c")
+    compile_c(llvm, BODY, "-O2", *EMBED, name="objects/usual.c")
+    extract_corpus([tmp_path / "objects"], tmp_path / "corpus", jobs=1)
+    report = tracer(compiler, tmp_path / "corpus", cache, tmp_path)(keep_logs=tmp_path / "logs")
+    assert (report.counts, report.faithful) == ({"ok": 2}, 1)
+    found = rows(tmp_path / "dataset")
+    assert (found["self.o"].faithful, found["self.o"].unfaithful_because) == (False, "recursion")
+    assert (found["usual.o"].faithful, found["usual.o"].unfaithful_because) == (True, None)
+    assert (found["self.o"].exit_code, found["self.o"].argv and found["self.o"].argv[-1]) == (0, "module.o")
+    assert (tmp_path / "logs/self.o.log").is_file()
+
+
 def test_a_module_that_the_manifest_names_twice_is_traced_once(
     llvm22: Llvm, by_hand: Hand, trace22: Trace, tmp_path: Path
 ) -> None:
