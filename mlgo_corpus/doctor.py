@@ -147,7 +147,7 @@ def _machine(cache: Path) -> tuple[Finding, ...]:
     system = f"{platform.system()} {platform.machine()}, {cpus}{_memory()}"
     found = [
         Finding(Group.MACHINE, "Python", State.READY, f"{platform.python_version()} ({sys.executable})"),
-        Finding(Group.MACHINE, "system", State.READY, system),
+        _tested(system),
         _folder("temporary files", Path(tempfile.gettempdir()), "TMPDIR", needs_fifo=True),
         _folder("cache", cache, "MLGO_CORPUS_CACHE"),
     ]
@@ -156,6 +156,14 @@ def _machine(cache: Path) -> tuple[Finding, ...]:
         remedy = f"ulimit -n {2 * _FEW_FILES}, or fewer {option_key('jobs')}"
         found.append(Finding(Group.MACHINE, "open files", State.LIMITED, f"at most {limit}", remedy))
     return tuple(found)
+
+
+def _tested(system: str) -> Finding:
+    """Return what the machine is; on another system than Linux, that nothing was ever run there."""
+    if platform.system() == "Linux":
+        return Finding(Group.MACHINE, "system", State.READY, system)
+    remedy = "expect surprises, or use Linux, also in a container or a virtual machine"
+    return Finding(Group.MACHINE, "system", State.LIMITED, f"{system}; tested on Linux only", remedy)
 
 
 def _walls() -> Finding:

@@ -9,6 +9,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from importlib.util import find_spec
@@ -344,6 +345,18 @@ def test_what_is_wrong_in_a_page_is_noticed(llvm22: Llvm, tmp_path: Path) -> Non
     for wrong in ("```console\n$ echo a\nb\n```", "```sh\nfalse\ntrue\n```", "```pycon\n>>> x\n'a'\n```"):
         with pytest.raises(AssertionError):
             shell.run_block(next(iter_blocks(wrong)))
+
+
+def test_the_pythons_that_are_named_are_those_of_the_metadata() -> None:
+    project = tomllib.loads(page_text("pyproject.toml"))["project"]
+    classified = {name.rpartition(" ")[2] for name in project["classifiers"] if ":: Python :: 3." in name}
+    (row,) = [line for line in page_text("docs/install.md").splitlines() if line.startswith("| Python |")]
+    tested, others = row.split("|")[2:4]
+    assert set(re.findall(r"\b3\.\d+", tested)) == classified == {"3.11", "3.12", "3.13"}
+    assert re.findall(r"\b3\.\d+", others) == ["3.14"]
+    assert "Operating System :: POSIX :: Linux" in project["classifiers"]
+    for page in ("README.md", "docs/install.md"):
+        assert "nothing was ever run" in page_text(page)
 
 
 # -- the built pages -----------------------------------------------------------------------------------------------

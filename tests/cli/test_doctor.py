@@ -48,6 +48,17 @@ def named(diagnosis: Diagnosis) -> dict[str, Finding]:
     return {finding.name: finding for finding in diagnosis.findings}
 
 
+def test_a_system_that_was_never_tested(nothing_found: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = named(diagnose())["system"]
+    assert (ready.state, ready.remedy) == (State.READY, "")
+    assert ready.found.startswith("Linux ")
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    found = named(diagnose())["system"]
+    assert (found.state, found.found[:7]) == (State.LIMITED, "Darwin ")
+    assert found.found.endswith("; tested on Linux only")
+    assert "use Linux" in found.remedy
+
+
 def test_this_machine(llvm22: Llvm) -> None:
     done = mlgo("doctor", "--json", "--compiler", llvm22.clang)
     assert (done.returncode, done.stderr) == (0, "")
