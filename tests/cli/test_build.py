@@ -408,7 +408,7 @@ def test_cmake(llvm22: Llvm, work: Path, tmp_path: Path, generator: str) -> None
     cmake = find_tool("cmake")
     program = find_tool("ninja" if generator == "Ninja" else "make")
     write(work, CMAKE_SOURCES)
-    options = f"-DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DCMAKE_MAKE_PROGRAM='{program}'"
+    options = f"-DCMAKE_BUILD_TYPE=MinSizeRel -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DCMAKE_MAKE_PROGRAM='{program}'"
     configure = f"'{cmake}' -G '{generator}' -B b {options} . && '{cmake}' --build b -j 2"
     done = build(work, llvm22, "--", "sh", "-c", f"{configure} && b/shapes")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -480,7 +480,7 @@ def test_a_database_of_gcc(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
         "loose.o": "gcc -O1 -Wall -Werror -c loose.c -o loose.o",
         "bad.o": "gcc -c bad.c -o bad.o",
         "t.o": "gcc -c t.S -o t.o",
-        "prog": "gcc a.c loose.c -DNUMBER=4 -o prog -lm",
+        "prog": "gcc -O1 a.c loose.c -DNUMBER=4 -o prog -lm",
         "arm.o": "aarch64-linux-gnu-gcc -O2 -c a.c -DNUMBER=5 -o arm.o",
         "a.i": "gcc -E a.c -o a.i",
     }
