@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from mlgo_corpus.compilers.choose import choose_optimiser, compiler_identity
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import built_toolchains, cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
+from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
 from mlgo_corpus.corpus.split.rows import RowDivision
@@ -136,6 +138,7 @@ def ir2native_table(
     settings = SnapshotSettings(
         cc1=toolchain.cc1,
         opt=(str(toolchain.opt),),
+        cxxfilt=_cxxfilt(toolchain),
         snapshot=snapshot,
         ir2native=columns.wants_vectors,
         verify=verify,
@@ -152,3 +155,11 @@ def ir2native_table(
     finally:
         folder.close()
     return table.report(time.perf_counter() - started)
+
+
+def _cxxfilt(toolchain: Toolchain) -> tuple[str, ...] | None:
+    """Return the words that run the llvm-cxxfilt beside a toolchain's opt; None if there is none."""
+    if toolchain.opt is None:
+        return None
+    program = toolchain.opt.with_name(toolchain.opt.name.replace("opt", "llvm-cxxfilt", 1))
+    return (str(program),) if os.access(program, os.X_OK) else None

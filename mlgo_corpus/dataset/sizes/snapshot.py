@@ -40,6 +40,7 @@ class Functions:
 
     Attributes:
         names: the names in the IR.
+        demangled: the same as the source has them; None for names that are not mangled.
         properties: LLVM's function properties; None without opt.
         ir2native: the IR2Native vectors, int32; None without opt, or if they were not requested.
         context: linkage, attributes and so on.
@@ -48,6 +49,7 @@ class Functions:
     """
 
     names: tuple[str, ...]
+    demangled: tuple[str | None, ...]
     properties: Properties | None
     ir2native: NDArray[np.int32] | None
     context: Context

@@ -5,7 +5,7 @@ The columns are in groups, which ``features`` selects:
 =============  ====================================================================================================
 group          columns
 =============  ====================================================================================================
-always         ``module`` and ``function``, the key; the labels; ``body_digest`` and ``split``
+always         ``module`` and ``function``, the key; ``demangled``; the labels; ``body_digest`` and ``split``
 ``context``    linkage, comdat, section, attributes that matter for size, target, optimisation level
 ``llvm``       LLVM's own function properties (FunctionPropertiesAnalysis), in snake_case
 ``ir2native``  the input of LLVM's IR2Native model, number by number, under names that do not change between versions
@@ -125,6 +125,8 @@ _LABELS = frozenset({"module", "linkage", "target_triple", "target_cpu", "opt_le
 _KEY = {
     "module": "the module's name in its corpus",
     "function": "the function's name in the module, mangled as it is there",
+    "demangled": "the same as the source of C++ or Rust has it; null for names that are not mangled, and where opt has "
+    "no llvm-cxxfilt beside it",
 }
 _CONTEXT = {
     "linkage": "how the function is linked: external (visible to all), internal (to its module), linkonce_odr (one of "

@@ -8,6 +8,7 @@ compile   ``clang -cc1 COMMAND -x ir M.bc -mllvm -print-before=PASS``           
                                                                                                      the object
 analyse   ``opt -passes=function(instnamer,print<func-properties>,print<cost-model>)`` over the      properties, costs
           snapshot without metadata; of a large module in several parts
+names     ``llvm-cxxfilt @NAMES``, where names are mangled                                            ``demangled``
 replay    ``clang -cc1 COMMAND -x ir M.bc``, only to verify                                          ``faithful``
 ========  =========================================================================================  ================
 
@@ -19,7 +20,9 @@ read in small pieces.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -58,6 +61,10 @@ _PRINTED: Final = "printed.txt"
 _MODULE: Final = "module.ll"
 _ANALYSED: Final = "analysed.txt"
 _REPLAYED: Final = "replay.o"
+_NAMES: Final = "names.txt"
+
+# The mangled names of C++ and Rust; longer ones nobody reads. None has a character that a file of options would escape.
+_MANGLED = re.compile(r"_[RZ][\w.$]{1,4000}", re.ASCII)
 
 
 def _words(text: str) -> frozenset[str]:
@@ -82,6 +89,7 @@ class SnapshotSettings:
         cc1: the words of the compiler to put before ``-cc1``.
         opt: the words that run opt of the same LLVM; None leaves out what only opt tells: LLVM's properties and the
             IR2Native vector.
+        cxxfilt: the words that run llvm-cxxfilt; None leaves names mangled.
         snapshot: `POST_INLINING` or `PRE_INLINING`.
         ir2native: whether to make the IR2Native vector, which needs the target's costs.
         verify: whether to compile the module plainly too, and to compare.
@@ -91,6 +99,7 @@ class SnapshotSettings:
 
     cc1: tuple[str, ...]
     opt: tuple[str, ...] | None
+    cxxfilt: tuple[str, ...] | None = None
     snapshot: str = POST_INLINING
     ir2native: bool = True
     verify: bool = True
@@ -100,7 +109,7 @@ class SnapshotSettings:
     @property
     def programs(self) -> tuple[str, ...]:
         """The programs that a run starts."""
-        return (self.cc1[0], *(self.opt or ())[:1])
+        return (self.cc1[0], *(self.opt or ())[:1], *(self.cxxfilt or ())[:1])
 
 
 def snapshot_module(settings: SnapshotSettings, module: Module, *, work: Path | None = None) -> ModuleSnapshot:
@@ -225,7 +234,19 @@ class _Run:
         )
         labels = label_functions(names, linkages, symbols, ir.data_layout)
         digests = tuple(body_digest(function) for function in ir.functions)
-        return Functions(names, properties, vectors, context, labels, digests)
+        return Functions(names, self._demangled(names), properties, vectors, context, labels, digests)
+
+    def _demangled(self, names: tuple[str, ...]) -> tuple[str | None, ...]:
+        """Ask llvm-cxxfilt for the names as the source has them; None for one that is not mangled, or makes it fail."""
+        mangled = [name for name in names if _MANGLED.fullmatch(name)]
+        said: list[str] = []
+        if mangled and self.settings.cxxfilt is not None:
+            (self.folder / _NAMES).write_text("\n".join(mangled), ENCODING)
+            with suppress(RunFailure):  # a hostile name may stand for one of gigabytes
+                done = self.compiles.run((*self.settings.cxxfilt, f"@{_NAMES}"))
+                said = done.stdout.decode("utf-8", "replace").splitlines()
+        known = dict(zip(mangled, said, strict=True)) if len(said) == len(mangled) else {}
+        return tuple(None if known.get(name) == name else known.get(name) for name in names)
 
     def _analyse(self, ir: IrModule) -> tuple[Properties | None, NDArray[np.int32] | None]:
         """Ask opt for the functions' properties and the target's costs of them."""

@@ -25,8 +25,8 @@ from mlgo_corpus.runs.sizes.module import SnapshotSettings, snapshot_module
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# A module takes five programs at most, and costs may be asked for in sixteen.
-_PROGRAMS = 21
+# A module takes six programs at most, and costs may be asked for in sixteen.
+_PROGRAMS = 22
 
 
 class SizingItem(NamedTuple):
@@ -153,6 +153,7 @@ def _function_batch(module: str, functions: Functions, columns: Columns) -> pa.R
     made: dict[str, pa.Array] = {
         "module": arrays.texts(pa.string(), [printable(module)] * count),
         "function": arrays.texts(pa.string(), [printable(name) for name in functions.names]),
+        "demangled": arrays.texts(pa.string(), [name and printable(name) for name in functions.demangled]),
     }
     if "context" in columns.groups:
         made |= _context(functions)

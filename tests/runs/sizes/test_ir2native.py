@@ -326,6 +326,36 @@ def test_columns_are_as_described(make: Make, tmp_path: Path, features: str, vec
         assert f"| `{name}` | " in card, (name, meaning)
 
 
+TEMPLATES = """
+#include <stddef.h>
+namespace shapes { struct Box { int side; int area() const; }; }
+template <class T> __attribute__((noinline)) static T twice(T x) { return x + x; }
+int shapes::Box::area() const { return twice(side) * twice<long>(side); }
+extern "C" int plain(int x) { return x; }
+"""
+
+
+def test_names_of_cxx_are_demangled(
+    llvm22: Llvm, compile_c: Callable[..., Path], cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_c(llvm22, TEMPLATES, "-O1", *EMBED, name="build/box.cc")
+    extract_corpus([tmp_path / "build"], tmp_path / "corpus", jobs=1)
+
+    def names(output: str) -> dict[str, str | None]:
+        ir2native_table(tmp_path / "corpus", tmp_path / output, compiler=llvm22.clang, cache=cache, verify=False)
+        table = read(tmp_path / output)
+        return dict(zip(table["function"].to_pylist(), table["demangled"].to_pylist(), strict=True))
+
+    assert names("table") == {
+        "_ZNK6shapes3Box4areaEv": "shapes::Box::area() const",
+        "_ZL5twiceIiET_S0_": "int twice<int>(int)",
+        "_ZL5twiceIlET_S0_": "long twice<long>(long)",
+        "plain": None,
+    }
+    monkeypatch.setattr(ir2native, "_cxxfilt", lambda _: ("/bin/false",))  # it may fail, and the table is there
+    assert set(names("without").values()) == {None}
+
+
 def test_older_compilers_tell_some_of_the_properties(table19: Path) -> None:
     names = read(table19).column_names
     described = [name for name, _ in describe_columns(Columns.of("all", vector=True))]
