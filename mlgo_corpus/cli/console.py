@@ -215,7 +215,8 @@ def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
             unusable = isinstance(error, UsageError | CorpusError)
             raise typer.Exit(_EXIT_USAGE if unusable else EXIT_FAILED) from None
         except KeyboardInterrupt as error:
-            _complain("interrupted; finished work is kept, and the same command continues from there")
+            usual = "finished work is kept, and the same command continues from there"
+            _complain(f"interrupted; {'; '.join(getattr(error, '__notes__', ())) or usual}")
             raise typer.Exit(_EXIT_SIGNALLED + signal_of(error)) from None
         except BrokenPipeError:  # the reader of our output closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
