@@ -150,11 +150,14 @@ def build_corpus(
         UsageError: the build cannot be run, the database cannot be read, or the corpus cannot be written; nothing was
             run.
         MlgoCorpusError: the corpus cannot be written.
-        KeyboardInterrupt: interrupted; the build has ended, and the next call uses what was compiled.
+        KeyboardInterrupt: interrupted; the build has ended, and the next call uses what was compiled (not of a
+            database).
     """
     if bool(command) == (database is not None):
         what = "a build's command behind --, such as -- make -j8, or a compilation database with `database`"
         raise UsageError(f"expected {what}, got {'both' if command else 'neither'}")
+    if keep_checks and database is not None:
+        raise UsageError("only a build that runs has checks, not a database", option="keep_checks")
     if command and shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]}: no such program; name the build's command behind --")
     check_count("jobs", jobs)
@@ -185,6 +188,10 @@ def build_corpus(
             run = ExtractionRun(output, journal, Settings(), dedup=True, jobs=workers)
             _extract(run, header, objects, progress)
             report.extract = run.report
+    except KeyboardInterrupt as error:
+        if entries is not None:
+            error.add_note("the same command compiles everything again")
+        raise
     except OSError as error:
         what = f"cannot write {error.filename or output}: {os_reason(error)}"
         raise MlgoCorpusError(f"{what}; what is whole is kept, and the same command goes on") from error

@@ -248,7 +248,8 @@ def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
             unusable = isinstance(error, UsageError | CorpusError)
             raise typer.Exit(_EXIT_USAGE if unusable else EXIT_FAILED) from None
         except KeyboardInterrupt as error:
-            show_lines("mlgo-corpus: interrupted; finished work is kept, and the same command continues from there")
+            usual = "finished work is kept, and the same command continues from there"
+            show_lines(f"mlgo-corpus: interrupted; {'; '.join(getattr(error, '__notes__', ())) or usual}")
             raise typer.Exit(_EXIT_SIGNALLED + signal_of(error)) from None
         except (BrokenPipeError, SystemExit) as error:
             if not reader_left(error):

@@ -535,6 +535,21 @@ def test_a_database_of_gcc(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
     assert (report["extract"]["modules"], Corpus.open(corpus).names) == (1, ("bad.o",))
 
 
+def test_an_interrupted_compile_of_a_database(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    os.mkfifo(work / "endless.h")
+    write(work, {"a.c": '#include "endless.h"\n', "db.json": '[{"directory":".","file":"a.c","command":"cc -c a.c"}]'})
+    argv = command("-o", "../corpus", "--compiler", llvm22.clang, "--from", "db.json")
+    with (
+        subprocess.Popen(argv, cwd=work, env=environment(), stderr=subprocess.PIPE, text=True) as process,
+        (work / "endless.h").open("w"),  # the compiler has opened it
+    ):
+        process.terminate()
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert said == "mlgo-corpus: interrupted; the same command compiles everything again\n"
+    assert not (tmp_path / "corpus" / ".mlgo-corpus" / "build" / "compiled").exists()
+
+
 def test_a_cache_that_cannot_be_written(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     write(work, {"a.c": "int a(void) { return 1; }\n"})
@@ -595,6 +610,7 @@ def test_what_a_program_holds_once_more_is_left_out(llvm22: Llvm, work: Path, tm
             "a build's command behind --, such as -- make -j8, or a compilation database with --from, got neither",
         ),
         (("--from", "x.json", "--", "true"), "or a compilation database with --from, got both"),
+        (("--from", "x.json", "--keep-checks"), "--keep-checks: only a build that runs has checks, not a database"),
         (("--from", "x.json"), "x.json: No such file or directory"),
         (("--from", "."), "compile_commands.json: No such file or directory"),
     ],

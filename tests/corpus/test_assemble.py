@@ -268,7 +268,7 @@ def dies_at(call: int, where: Any, name: str, work: Callable[[], object]) -> int
         (NewCorpus, "finish", [1]),
         (newcorpus, "write_manifest", [1]),
         (wholefolder, "_publish", [1]),
-        (wholefolder, "_remove", range(1, 7)),
+        (wholefolder, "remove", range(1, 7)),
         (Path, "rename", range(1, 4)),
         (Path, "replace", range(1, 6)),
     ],

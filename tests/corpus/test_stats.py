@@ -235,7 +235,7 @@ def test_what_may_not_be_asked(tmp_path: Path) -> None:
         (None, "not a corpus: it has no corpus_description.json"),
         ("{", "corpus_description.json: not JSON: "),
         ("[]", "expected a JSON object, found list"),
-        ('{"modules": []}', "expected true or false under 'has_thinlto'"),
+        ('{"has_thinlto": 0, "modules": []}', "expected true or false under 'has_thinlto'"),
         ('{"has_thinlto": false, "modules": [1]}', "expected a list of strings under 'modules'"),
     ],
 )

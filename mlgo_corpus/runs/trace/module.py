@@ -158,9 +158,10 @@ class TraceJob:
 
     @property
     def limit_s(self) -> float:
-        """Seconds that the compiles of one module may take together; two of them are for `_why_unfaithful`."""
+        """Seconds that the compiles of one module may take together."""
         limits = self.settings.limits
-        return 2 * limits.timeout * (limits.retries + 2)
+        explained = self.settings.policy == "default"  # by two compiles more
+        return 2 * limits.timeout * (limits.retries + 1 + explained)
 
     @property
     def programs(self) -> tuple[str, ...]:
