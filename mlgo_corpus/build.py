@@ -6,6 +6,7 @@ Either a build runs, with compilers that record what they compile, or the comman
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -216,7 +217,7 @@ def _run_build(
     begin = time.perf_counter()
     store.open_run()
     try:
-        environment = build_environment(shims, store.run, os.environ)
+        environment = build_environment(shims, os.environ)
         report.build_exit_code = run_build(report.command, environment, stdout=stdout)
     finally:
         store.close_run()
@@ -310,6 +311,9 @@ def _hints(report: BuildReport) -> Iterator[str]:
         was = "the build compiled nothing that could be seen" if not counts.checks else "only checks were compiled"
         if report.advice is not None:
             yield f"{was}: {report.advice.why}; this compiles it: {report.advice.command}"
+        elif counts.checks and extract is None:
+            both = shlex.join(("sh", "-c", f"{shlex.join(report.command)} && make"))
+            yield f"{was}: if this only configures, put the build behind it, such as: mlgo-corpus build ... -- {both}"
         else:
             yield (
                 f"{was}: was it up to date (clean it first), or does it call a compiler by its path? With a "

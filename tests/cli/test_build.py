@@ -303,6 +303,16 @@ def test_a_build_in_a_folder_that_is_deleted_afterwards(llvm22: Llvm, work: Path
     assert Corpus.open(tmp_path / "corpus").names == ("temporary/one.o", "temporary/two.o")
 
 
+def test_a_command_that_only_configures(llvm22: Llvm, work: Path) -> None:
+    write(work, {"configure": "echo 'int main(void) { return 0; }' >conftest.c; cc -c conftest.c; rm conftest.*\n"})
+    done = build(work, llvm22, "--", "sh", "./configure")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "hint: only checks were compiled: if this only configures, put the build behind it, such as: "
+        "mlgo-corpus build ... -- sh -c 'sh ./configure && make'\n"
+    )
+
+
 def test_what_a_hand_made_configure_tries_is_left_out(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
     script = (
         "echo 'int main(void) { return 0; }' >ztest1.c; cc -c ztest1.c; cc ztest1.c -o ztest1; rm ztest1*; cc -c real.c"
@@ -436,6 +446,15 @@ def test_cmake(llvm22: Llvm, work: Path, tmp_path: Path, generator: str) -> None
     # What was configured under us does not need the corpus.
     (tmp_path / "corpus").rename(tmp_path / "moved")
     run_checked(cmake, "--build", "b", "--clean-first", cwd=work)
+    # Its compiler is that of the build that runs, not the one that it was configured with.
+    program = tmp_path / "clang-of-ours"
+    program.write_text(f'#!/bin/sh\nexec {llvm22.clang} "$@" -O1\n')
+    program.chmod(0o755)
+    argv = ("--output", "../other", "--compiler", program, "--", cmake, "--build", "b", "--clean-first")
+    assert run_cli("build", *argv, cwd=work, env=environment(), timeout=240).returncode == 0
+    commands = [command for _, command, *_ in contents(tmp_path / "other").values()]
+    assert len(commands) == 3
+    assert all("-O1" in command for command in commands)
 
 
 def test_a_cmake_tree_that_was_configured_before(llvm22: Llvm, work: Path, tmp_path: Path) -> None:

@@ -32,8 +32,11 @@ from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import os_reason
 
-# Names the folder for records to the shims of any corpus: a build tree may be configured with those of another corpus.
-_RUN_VARIABLE = "MLGO_CORPUS_RUN"
+# Names the shims of the build that runs. A tree may be configured with those of another corpus, which then turn into
+# these: else another compiler would run, or the compile would be recorded there.
+_SHIMS_VARIABLE = "MLGO_CORPUS_SHIMS"
+# The program in a folder of shims that does what each kind of shim does.
+_USUAL_NAMES = {"c": "clang", "c++": "clang++", "ar": "ar"}
 # Time for a build, after Ctrl-C, to wait for its compilers and to remove unfinished files.
 _INTERRUPT_GRACE_S = 10.0
 
@@ -130,13 +133,14 @@ def make_shims(folder: Path, run_folder: Path, drivers: Drivers, *, keep_checks:
 
     def recording(name: str, driver: str, command: Sequence[str]) -> None:
         words = shlex.join(command)
+        usual = f'"${_SHIMS_VARIABLE}/{_USUAL_NAMES[driver]}"'
         settings = (
+            f"_mlgo_shims={shlex.quote(str(folder))}",
+            f'[ "${{{_SHIMS_VARIABLE}-$_mlgo_shims}}" = "$_mlgo_shims" ] || [ ! -x {usual} ] || exec {usual} "$@"',
             f'_mlgo_compile() {{ {words} "$@"; }}',
             f'_mlgo_become() {{ exec {words} "$@"; }}',
             f"_mlgo_driver={driver}",
-            f"_mlgo_shims={shlex.quote(str(folder))}",
             f"_mlgo_run={shlex.quote(str(run_folder))}",
-            f'[ -z "${{{_RUN_VARIABLE}-}}" ] || _mlgo_run=${_RUN_VARIABLE}',
             f"_mlgo_copy={shlex.quote(copy)}",
             f"_mlgo_keep_checks={'1' if keep_checks else ''}",
         )
@@ -157,13 +161,13 @@ def make_shims(folder: Path, run_folder: Path, drivers: Drivers, *, keep_checks:
                     program(name, f'exec {shlex.join(archiver)} "$@"\n')
 
 
-def build_environment(folder: Path, run_folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+def build_environment(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment in which a build finds the shims.
 
     Options and launchers in CC and CXX are kept. If the folder's path cannot be a single word in a makefile, they
     name the shim without a path, so that it is found on PATH.
     """
-    made = {**environment, **_NO_LAUNCHERS, _RUN_VARIABLE: str(run_folder)}
+    made = {**environment, **_NO_LAUNCHERS, _SHIMS_VARIABLE: str(folder)}
     made["PATH"] = os.pathsep.join((str(folder), environment.get("PATH") or os.defpath))
     for variable, name in (("CC", "clang"), ("CXX", "clang++")):
         shim = str(folder / name) if _PLAIN_PATH.fullmatch(str(folder)) else name

@@ -286,12 +286,25 @@ def test_outside_of_a_build_a_shim_is_the_compiler(bench: Bench) -> None:
     assert not bench.run.exists()
 
 
-def test_a_shim_of_another_corpus_records_where_the_build_says(bench: Bench, tmp_path: Path) -> None:
-    other = tmp_path / "other run"
-    other.mkdir()
-    env = {**bench.env, "MLGO_CORPUS_RUN": str(other)}
-    subprocess.run([bench.shims / "cc", "-c", "a.c"], cwd=bench.folder, env=env, check=True)
-    assert len(list(other.iterdir())) == 1
+@pytest.mark.parametrize(("name", "added"), [("cc", []), ("g++", ["++"])])
+def test_a_shim_of_another_corpus_is_that_of_the_build_that_runs(
+    bench: Bench, tmp_path: Path, name: str, added: list[str]
+) -> None:
+    (tmp_path / "other").mkdir()
+    ours = Bench(tmp_path / "other")
+    ours.run.mkdir()
+    env = {**bench.env, "MLGO_CORPUS_SHIMS": str(ours.shims), "SEEN": str(ours.seen)}
+    subprocess.run([bench.shims / name, "-c", "a.c"], cwd=bench.folder, env=env, check=True)
+    record = ours.record()
+    assert record is not None
+    assert record.driver == ("c++" if added else "c")
+    assert ours.given() == [*(word.encode() for word in added), *ADDED, b"-c", b"a.c"]
+    assert not bench.run.exists()
+    # Where that build has no such shims any more, the other is what it was.
+    bench.run.mkdir()
+    env["MLGO_CORPUS_SHIMS"] = str(tmp_path / "nothing")
+    subprocess.run([bench.shims / name, "-c", "a.c"], cwd=bench.folder, env=env, check=True)
+    assert bench.record() is not None
 
 
 def test_the_environment_of_the_compiler_is_not_changed(bench: Bench, tmp_path: Path) -> None:
@@ -377,9 +390,9 @@ def test_a_compiler_is_found_in_cc(text: str, found: tuple[list[str], int] | Non
 
 
 def test_cc_keeps_launchers_and_options() -> None:
-    made = build_environment(Path("/s"), Path("/r"), {"CC": "ccache gcc -m32", "CXX": "icpc", "PATH": "/usr/bin"})
+    made = build_environment(Path("/s"), {"CC": "ccache gcc -m32", "CXX": "icpc", "PATH": "/usr/bin"})
     assert (made["CC"], made["CXX"], made["PATH"]) == ("ccache /s/clang -m32", "/s/clang++", "/s:/usr/bin")
-    made = build_environment(Path("/a b"), Path("/r"), {"PATH": "/usr/bin"})
+    made = build_environment(Path("/a b"), {"PATH": "/usr/bin"})
     assert (made["CC"], made["CXX"], made["PATH"]) == ("clang", "clang++", "/a b:/usr/bin")
 
 
