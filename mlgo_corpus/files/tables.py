@@ -33,8 +33,8 @@ METADATA_KEY: Final = "mlgo_corpus"
 _MEANING_KEY = "meaning"
 # The key under which Arrow's readers look for a schema that says more than Parquet's own.
 _ARROW_SCHEMA_KEY = "ARROW:schema"
-# The most rows that are buffered; at about a kilobyte each, this bounds memory.
-_ROWS_PER_GROUP = 4096
+# The most rows that are buffered; with a command of a hundred words a row takes some ten kilobytes.
+_ROWS_PER_GROUP = 2048
 # The values that the encoder takes at a time; its default of 1024 costs a few percent.
 _VALUES_AT_A_TIME = 1 << 16
 # An encoder in its own thread that writes to a Python file waits for the interpreter at each write.

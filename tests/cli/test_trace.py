@@ -230,7 +230,8 @@ def test_rows_say_where_a_module_is_from(terminal: Terminal) -> None:
     sides = {"lua/a.o": "train", "own.o": "test"}
     table(terminal.folder / "corpus", [row(name, split=side) for name, side in sides.items()], corpora=["lua"])
     assert terminal.trace().returncode == 0
-    found = [one[-3:] for one in read_trace_rows(terminal.folder / "d/modules.parquet")]
+    rows = read_trace_rows(terminal.folder / "d/modules.parquet")
+    found = [(one.opt_level, one.project, one.split) for one in rows]
     assert found == [("2", "lua", "train"), ("z", None, "test")]
     assert terminal.trace().stderr == ""
     table(terminal.folder / "corpus", [row(name, split="train") for name in sides], corpora=["lua"])

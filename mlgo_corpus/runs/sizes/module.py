@@ -144,7 +144,7 @@ class _Run:
 
     def snapshot(self) -> ModuleSnapshot:
         self.compiles.check_bitcode()
-        options = neutralise(self.compiles.options(self.settings.cc1, *(self.settings.opt or ())[:1]))
+        options = neutralise(self.compiles.options(self.settings.cc1, *self.settings.programs[1:]))
         level = optimisation_level(options)
         point = self._point(options)
         text = self._compile(options, point)
