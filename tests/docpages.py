@@ -276,7 +276,7 @@ class Shell:
             self._run_session(block.text)
             return
         if block.language == "sh":
-            if shutil.which(block.about.get("needs", "sh")) is None:
+            if shutil.which(block.about.get("needs", "sh"), path=self._env["PATH"]) is None:
                 return
             text = block.text
             if project := block.about.get("in"):
