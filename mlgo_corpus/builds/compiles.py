@@ -37,10 +37,8 @@ from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.files.atomic import FileStamp, write_atomically
 from mlgo_corpus.files.names import STATE_FOLDER
 from mlgo_corpus.files.regular import MAX_LIST_BYTES, MAX_NOTE_BYTES, read_file, read_regular
-from mlgo_corpus.formats.commands.buildfiles import parse_response_file
+from mlgo_corpus.formats.commands.buildfiles import COMPILE_COMMANDS_NAME, parse_response_file
 from mlgo_corpus.formats.commands.shimrecord import CompileRecord, parse_compile_record
-
-_COMPILE_COMMANDS_NAME = "compile_commands.json"
 
 _STATE = "compiles.jsonl"
 _RUN = "run"
@@ -202,7 +200,7 @@ class CompileStore:
 
     def write_compile_commands(self, compiles: Sequence[Compile]) -> Path | None:
         """Write the compilation database beside the manifest; remove it and return None if nothing was compiled."""
-        path = self._corpus / _COMPILE_COMMANDS_NAME
+        path = self._corpus / COMPILE_COMMANDS_NAME
         if not compiles:
             path.unlink(missing_ok=True)
             return None

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.text import option_key
+from mlgo_corpus.formats.commands.buildfiles import COMPILE_COMMANDS_NAME
 
-_DATABASE = "compile_commands.json"
 _MAKES = ("make", "gmake")
 _CMAKE_COMPILER = re.compile(r"^CMAKE_(?:CXX|C)_COMPILER:\w+=(/.*)$", re.MULTILINE)
 _CONFIGURED = re.compile(r'^S\["(CC|CXX)"\]="([^"]*)"$', re.MULTILINE)
@@ -65,13 +65,13 @@ def advise(build: Sequence[str], output: str, shims: str) -> Advice | None:
                 commands = f"ninja -C {quoted} -t clean && ninja -C {quoted}"
                 return Advice("it was up to date", f"{again} sh -c {shlex.quote(commands)}")
             why = f"{place('build.ninja')} was up to date, or calls its compiler by a path"
-            write = f"ninja -C {quoted} -t compdb > {shlex.quote(place(_DATABASE))} && "
+            write = f"ninja -C {quoted} -t compdb > {shlex.quote(place(COMPILE_COMMANDS_NAME))} && "
         elif status is not None and _is_make(build):
             return _advise_make(build, again, dict(_CONFIGURED.findall(status)), shims)
         else:
             continue
-        write = "" if os.path.exists(place(_DATABASE)) else write
-        return Advice(why, f"{write}{from_database} {shlex.quote(place(_DATABASE))}")
+        write = "" if os.path.exists(place(COMPILE_COMMANDS_NAME)) else write
+        return Advice(why, f"{write}{from_database} {shlex.quote(place(COMPILE_COMMANDS_NAME))}")
     return _advise_make(build, again, {"CC": "/cc", "CXX": "/c++"}, shims) if _is_make(build) else None
 
 

@@ -30,6 +30,7 @@ from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.files.names import IMPORTED_SUFFIX, STATE_FOLDER
 from mlgo_corpus.files.text import escaped
 from mlgo_corpus.formats.commands.buildfiles import (
+    COMPILE_COMMANDS_NAME,
     HEAD_BYTES,
     CompileCommand,
     InputType,
@@ -199,7 +200,7 @@ def _open_input(
     base = None if build_dir is None else os.fspath(build_dir)
     if os.path.isdir(path):
         if input_type is InputType.COMPILE_COMMANDS:
-            path = os.path.join(path, "compile_commands.json")
+            path = os.path.join(path, COMPILE_COMMANDS_NAME)
         elif input_type in (None, InputType.FOLDER):
             if exclude is not None and exclude.exists() and os.path.samefile(path, exclude):
                 raise UsageError(f"{path}: expected a build, found the corpus that is to be written")

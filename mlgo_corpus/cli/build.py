@@ -11,7 +11,7 @@ import typer
 
 from mlgo_corpus.cli.console import err, in_options, out, print_json, progress_bar, verb
 from mlgo_corpus.cli.options import compiler_option, jobs_option
-from mlgo_corpus.files.text import human_bytes
+from mlgo_corpus.files.text import counted, human_bytes
 
 if TYPE_CHECKING:
     from mlgo_corpus.build import BuildReport
@@ -106,13 +106,13 @@ def show_report(report: BuildReport) -> None:
     from mlgo_corpus.cli.extract import show_report as show_extraction
 
     counts = report.counts
-    said = [f"{_count(counts.compiles, 'compile')} by {report.vendor}"]
+    said = [f"{counted(counts.compiles, 'compile')} by {report.vendor}"]
     if counts.failed:
         said.append(f"{counts.failed} of them failed")
     if counts.checks:
-        said.append(f"{_count(counts.checks, 'check')} of the compiler left out (--keep-checks)")
+        said.append(f"{counted(counts.checks, 'check')} of the compiler left out (--keep-checks)")
     if counts.kept:
-        kept = _count(counts.kept, "object")
+        kept = counted(counts.kept, "object")
         verb_ = "is" if counts.kept == 1 else "are"
         said.append(f"{kept} that the build deleted or changed {verb_} kept ({human_bytes(counts.kept_bytes)})")
     console = out()
@@ -123,7 +123,3 @@ def show_report(report: BuildReport) -> None:
         show_extraction(report.extract)
     for hint in report.hints:
         err().print("hint:", in_options(hint), markup=False)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

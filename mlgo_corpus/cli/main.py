@@ -29,7 +29,7 @@ from mlgo_corpus.cli.trace import trace
 from mlgo_corpus.cli.verify import verify
 from mlgo_corpus.cli.vocab import vocab
 
-# What typer says before the reason of a bad value.
+# The beginning of typer's message about a bad value; the reason follows.
 _BAD_VALUE = re.compile(r"^Invalid value for '?([^':]+)'?(?: / '[^']*')*: (?:Value error, )?")
 
 

@@ -17,7 +17,7 @@ from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.formats.commands.driver import driver_words
 
 _TIMEOUT_S: Final = 60.0
-# What to compile to what, before the line's own words: nothing of it can be taken for a value of theirs. The input may
+# Input and output come before the line's own words, so that none of these takes one as its value. The input may
 # be anything of the kind. A machine's configuration, and the folder, would make it another line elsewhere.
 _QUESTION: Final = ("-###", "--no-default-config", "-ffile-compilation-dir=.", "-c", "-o", "module.o", "-x", "ir", "-")
 # Each word of a command that clang prints is in quotes, with a backslash before what would end them.

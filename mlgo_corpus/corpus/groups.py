@@ -160,11 +160,16 @@ class ModuleLabels:
     def of(cls, corpus: Corpus) -> ModuleLabels:
         """Read a corpus's labels; there are none without a table, or if it is damaged."""
         with suppress(CorpusError):
-            return cls._read(corpus)
+            return cls.read(corpus)
         return cls()
 
     @classmethod
-    def _read(cls, corpus: Corpus) -> ModuleLabels:
+    def read(cls, corpus: Corpus) -> ModuleLabels:
+        """Read a corpus's labels; there are none without a table.
+
+        Raises:
+            CorpusError: the table is damaged.
+        """
         path = corpus.place / MODULES_NAME
         if not path.is_file():
             return cls()

@@ -123,7 +123,7 @@ class ObservationsWriter:
         self._parts: list[_OpenPart] = []
         self._open: _OpenPart | None = None
         self._flushed = 0  # rows that have left the builder
-        # What committed logs have: rows in the builder, contexts not written yet, and parts.
+        # State after the last committed log: rows in the builder, contexts not written yet, and parts.
         self._safe_rows = self._safe_contexts = self._safe_parts = 0
         self._log_rows = self._log_contexts = 0
         self._keeping = True

@@ -265,7 +265,7 @@ def checked_policy(make: Callable[[], Any], text: str) -> Policy:
 
 
 def begin_session(policy: Policy, header: LogHeader, module: str) -> None:
-    """Tell a policy that a session begins, if it wants to know."""
+    """Call the policy's ``reset``, if it has one, at the beginning of a session."""
     reset = getattr(policy, "reset", None)
     if reset is not None:
         reset(header, module)

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus.corpus.folder import Corpus
-from mlgo_corpus.corpus.modules import read_module_columns
+from mlgo_corpus.corpus.groups import ModuleLabels
 from mlgo_corpus.corpus.split.sides import SIDES, assign_sides, check_fractions
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.files.names import MODULES_NAME
 
 _DEFAULT_FRACTIONS = (0.8, 0.1, 0.1)
 
@@ -44,7 +43,8 @@ class RowDivision:
         wanted = _DEFAULT_FRACTIONS
         if fractions is not None:
             wanted = check_fractions(fractions, ",".join(map(str, fractions)))
-        modules = _sides_of(corpus)
+        labelled = ModuleLabels.read(corpus).sides
+        modules = {name: side for name, side in labelled.items() if side in SIDES} or None
         if modules is not None and fractions is not None:
             raise UsageError(
                 f"{corpus.location}: has a split, which decides for its tables too; leave `fractions` out, or divide "
@@ -69,12 +69,3 @@ class RowDivision:
         if self.modules is not None:
             return [self.modules.get(name) for name in modules]
         return [SIDES[side] for side in assign_sides(digests, self.fractions, self.seed).tolist()]
-
-
-def _sides_of(corpus: Corpus) -> dict[str, str] | None:
-    """Return the sides in a corpus's table; None if it has no table, or no side in it."""
-    path = corpus.place / MODULES_NAME
-    if not path.is_file():
-        return None
-    names, sides = (column.to_pylist() for column in read_module_columns(path, ("module", "split")).columns)
-    return {name: side for name, side in zip(names, sides, strict=True) if side in SIDES} or None

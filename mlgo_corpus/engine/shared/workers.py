@@ -59,7 +59,7 @@ _RENEWALS_PER_LEASE = 4
 # A worker that would be made more often than this is assumed to kill its hosts.
 _MOST_LIVES = 3
 _ANSWER_S = 30.0
-# Of calls that begin at once, so that none can be cancelled: constructors and priority calls.
+# The number of calls that begin at once and cannot be cancelled: constructors and priority calls.
 _NO_NUMBER = -1
 
 

@@ -37,9 +37,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from mlgo_corpus.errors import FormatError
+
+COMPILE_COMMANDS_NAME: Final = "compile_commands.json"
+"""The name of a compilation database in its folder."""
 
 
 class InputType(StrEnum):

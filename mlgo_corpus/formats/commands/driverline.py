@@ -113,12 +113,17 @@ def read_compile(arguments: Sequence[str], source: str, directory: str) -> Sourc
     if found is None:
         words.append(source)
     return SourceCompile(
-        is_cxx=re.sub(r"[-.\d]+\Z", "", program).endswith("++") or program == "CC",
+        is_cxx=is_cxx_compiler(program),
         triple=None if named is None else named["triple"],
         language=_language(source, found or ""),
         words=tuple(words),
         left_out=tuple(dict.fromkeys(left_out)),
     )
+
+
+def is_cxx_compiler(name: str) -> bool:
+    """Return True if this is the name of a C++ compiler, such as ``aarch64-linux-gnu-g++-12``."""
+    return name.rstrip("-.0123456789").endswith("++") or name == "CC"
 
 
 def _whole_options(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:

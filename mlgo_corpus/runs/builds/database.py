@@ -25,6 +25,7 @@ from mlgo_corpus.errors import FormatError, ToolError, UsageError
 from mlgo_corpus.files.regular import MAX_LIST_BYTES, MAX_NOTE_BYTES, read_file, read_regular
 from mlgo_corpus.files.text import os_reason, visible
 from mlgo_corpus.formats.commands.buildfiles import (
+    COMPILE_COMMANDS_NAME,
     CompileCommand,
     is_cl,
     parse_compile_commands,
@@ -69,7 +70,7 @@ def read_database(path: Path | str) -> tuple[CompileCommand, ...]:
     Raises:
         UsageError: it does not exist, cannot be read, or is not a compilation database.
     """
-    file = Path(path, "compile_commands.json") if os.path.isdir(path) else Path(path)
+    file = Path(path, COMPILE_COMMANDS_NAME) if os.path.isdir(path) else Path(path)
     try:
         commands = tuple(parse_compile_commands(read_regular(file, MAX_LIST_BYTES)))
     except FormatError as error:

@@ -31,6 +31,7 @@ from mlgo_corpus.engine.signals import signal_of, signals_as_interrupts
 from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.formats.commands.driverline import is_cxx_compiler
 
 # Names the shims of the build that runs. A tree may be configured with those of another corpus, which then turn into
 # these: else another compiler would run, or the compile would be recorded there.
@@ -147,7 +148,7 @@ def make_shims(folder: Path, run_folder: Path, drivers: Drivers, *, keep_checks:
         program(name, "\n".join((*settings, script)))
 
     for name in _compiler_names():
-        is_cxx = name.rstrip("-.0123456789").endswith("++") or name == "CC"
+        is_cxx = is_cxx_compiler(name)
         recording(name, "c++" if is_cxx else "c", drivers.cxx if is_cxx else drivers.c)
     if sys.platform != "darwin":  # its ar has no plugins
         for kind, names in _ARCHIVERS.items():

@@ -437,7 +437,7 @@ class Trace:
             yield f"{have} no copy where copies are to be kept: the dataset was there already; `force` makes it again"
         for reason in _REMEDIES:
             if count := self.totals.reasons[reason]:
-                yield f"{reason} of {count} module{'' if count == 1 else 's'}: {self._remedy(reason)}"
+                yield f"{reason} of {counted(count, 'module')}: {self._remedy(reason)}"
 
     def _remedy(self, reason: RunReason) -> str:
         """Return what helps; a newer compiler is no help where only a development-mode one writes training logs."""
