@@ -43,6 +43,7 @@ def trace_corpus(
     timeout: float = 60.0,
     memory_limit: int | None = None,
     retries: int = 0,
+    names: bool = True,
     sample: str | None = None,
     module_filter: str | None = None,
     modules_file: Path | None = None,
@@ -77,6 +78,7 @@ def trace_corpus(
         memory_limit: bytes of address space that one compile may have; by default the machine's memory, shared among
             its CPUs, at least 4 GiB.
         retries: how often a compile is tried again that crashed or took too long.
+        names: record which call each decision of inlining was about: `mlgo_corpus.dataset.calls`.
         sample: trace only so many modules, or this fraction of them, of all sizes.
         module_filter: trace only modules in whose names this regular expression is found.
         modules_file: trace only the modules whose names are in this file.
@@ -112,13 +114,13 @@ def trace_corpus(
         try_policy(policy, the_task, seed=seed, timeout=limits.timeout)
     edits.check()
     opened = open_corpus(engine.place(corpus))
-    names = choice.select(opened)
+    chosen = choice.select(opened)
     toolchain, way = choose_compiler(
         compiler,
         the_task,
         policy,
         via,
-        producer=newest_producer(opened, names),
+        producer=newest_producer(opened, chosen),
         built=built_toolchains(cache),
         cache=cache,
         jobs=jobs or available_cpus(),
@@ -132,8 +134,9 @@ def trace_corpus(
         "policy_code": policy_digest(policy),
         "seed": seed if policy.partition(":")[0] == "random" else None,
         "compiler": {"version": toolchain.version, "sha256": identity},
+        "names": names,
         **edits.key(),
-        **choice_key(opened, names),
+        **choice_key(opened, chosen),
     }
     if DatasetPaths.of(output).single:
         raise UsageError(f"{output}: a trace is a folder: name one without .parquet")
@@ -153,11 +156,12 @@ def trace_corpus(
         baselines=(cache / BASELINES_FOLDER).absolute(),
         edits=edits,
         limits=limits,
+        names=names,
         keep_logs=None if keep_logs is None else keep_logs.absolute(),
         keep_objects=None if keep_objects is None else keep_objects.absolute(),
         copy_names=clashing_copies(opened.names) if keep_logs or keep_objects else {},
     )
-    trace = Trace(folder, settings, toolchain, opened, names, jobs, engine, progress)
+    trace = Trace(folder, settings, toolchain, opened, chosen, jobs, engine, progress)
     try:
         if folder.is_whole:
             trace.read(iter_trace_rows(folder.paths.modules))
@@ -165,7 +169,7 @@ def trace_corpus(
             trace.run()
     finally:
         folder.close()
-    hints = tuple(edits.without_effect(opened.modules(names), toolchain.cc1))
+    hints = tuple(edits.without_effect(opened.modules(chosen), toolchain.cc1))
     return trace.report(hints, time.perf_counter() - started)
 
 

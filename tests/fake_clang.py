@@ -4,7 +4,8 @@ It needs nothing but Python's standard library, and is run with ``-I -S``. It an
 compiles anything to a real small object, writes a training log for ``-training-log=``, and asks for advice for
 ``-inliner-interactive-channel-base=``; other tasks' options it does not know. A module is the magic of bitcode and then
 JSON: what to do in the ``plain`` compile and in the ``traced`` one, by the names of the functions below and their
-arguments, and how many ``decisions`` there are. The folder FAKE_CLANG_STATE gets a line for each compile.
+arguments, how the ``remarks`` name the decisions, and how many ``decisions`` there are. The folder FAKE_CLANG_STATE
+gets a line for each compile.
 """
 
 # ruff: noqa: T201 - a program of its own, which prints
@@ -74,6 +75,8 @@ class Compile:
         options = dict(word.partition("=")[::2] for word in words if word.startswith("-"))
         self.base = options.get("-inliner-interactive-channel-base")
         self.log = options.get("-training-log")
+        self.remarks = words[words.index("-opt-record-file") + 1] if "-opt-record-file" in words else None
+        self.decided: list[bool] = []
         self.stage = "plain" if self.base is None and self.log is None else "traced"
         self.decisions = told.get("decisions", 3)
         self.text = 64
@@ -93,11 +96,14 @@ class Compile:
         tasks = dict(self.tasks)
         tasks.pop("only_first", None)
         object_made = tasks.pop("object", "elf")
+        remarks = tasks.pop("remarks", "right")
         last = {name: tasks.pop(name) for name in ("exit", "signal") if name in tasks}
         for name, argument in tasks.items():
             globals()[name](self, argument)
         if not {"live", "write_log", "never_open", "no_log", "daemon"} & tasks.keys():
             self.decide()
+        if self.remarks is not None and self.stage == "traced":
+            self.write_remarks(remarks)
         if object_made == "elf":
             self.write_object(elf(self.text))
         elif object_made != "none":
@@ -109,12 +115,26 @@ class Compile:
         with open(self.output, "wb") as file:
             file.write(data)
 
+    def write_remarks(self, how: str) -> None:
+        """Name the call of each decision: as LLVM does, or so that it cannot be right."""
+        decided = {"fewer": self.decided[1:], "wrong": [not one for one in self.decided]}.get(how, self.decided)
+        documents = [
+            f"--- !{'Passed' if inlined else 'Missed'}\nPass:            inline-ml\nName:            InliningSuccess\n"
+            f"Function:        f{number % 2}\nArgs:\n  - Callee:          g{number}\n"
+            f"  - ShouldInline:    '{str(inlined).lower()}'\n...\n"
+            for number, inlined in enumerate(decided)
+        ]
+        if how != "none":
+            with open(self.remarks, "w") as file:
+                file.write("".join(documents)[: -5 if how == "cut" else None])
+
     def decide(self) -> None:
         if self.log is not None:
             with open(self.log, "wb") as file:
                 file.write(LOGGED)
                 for number in range(self.decisions):
                     file.write(observation(number, *values(number), number % 2))
+                    self.decided.append(bool(number % 2))
         if self.base is not None:
             self.open()
             self.put(LIVE)
@@ -133,6 +153,7 @@ class Compile:
         advice = b""
         while len(advice) < 8:
             advice += os.read(self.channel[0], 8 - len(advice))
+        self.decided.append(struct.unpack("=q", advice)[0] != 0)
         # What was not decided as expected makes the object larger.
         if struct.unpack("=q", advice)[0] != (others or values(number))[-1]:
             self.text += 16
@@ -218,6 +239,7 @@ def write_log(job: Compile, how: str) -> None:
         "eviction": header([spec("mask"), spec("index_to_evict")], None) + observation(0, 1, 0),
         "cut": (LOGGED + rows[0] + rows[1])[:-9],
     }
+    job.decided = [True] if how == "other" else []
     with open(job.log, "wb") as file:
         file.write(logs[how] if how in logs else bytes.fromhex(how))
 

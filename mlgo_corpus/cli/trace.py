@@ -118,6 +118,12 @@ def trace(
     sample: Annotated[str | None, sample_option("Trace")] = None,
     module_filter: Annotated[str | None, module_filter_option("Trace")] = None,
     modules_file: Annotated[Path | None, modules_file_option("Trace")] = None,
+    names: Annotated[
+        bool,
+        typer.Option(
+            "--names/--no-names", help="Record the caller, callee, line and column of each call decided about."
+        ),
+    ] = True,
     verify_default: Annotated[
         bool,
         typer.Option("--verify-default", help="Exit with 1 unless every object equals that of the plain compile."),
@@ -170,6 +176,7 @@ def trace(
             seed=seed,
             edits=CommandEdits.of(add_flag or (), delete_flag or (), replace_flag or (), trusted=trust_corpus),
             limits=limits,
+            names=names,
             choice=choice,
             keep_logs=keep_logs,
             keep_objects=keep_objects,

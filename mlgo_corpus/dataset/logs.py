@@ -54,12 +54,14 @@ class LogFile:
         source: the path below the inputs' common folder.
         module: the log's module: ``source`` without ``.log`` and a compression's suffix.
         size: the bytes on disk; None for a pipe, which can be read only once.
+        calls: the path of a file with the calls that its decisions are about, see `mlgo_corpus.dataset.calls`.
     """
 
     path: str
     source: str
     module: str
     size: int | None
+    calls: str | None = None
 
 
 def find_logs(inputs: Sequence[str | Path], *, exclude: Path | None = None) -> tuple[LogFile, ...]:

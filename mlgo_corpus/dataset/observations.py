@@ -4,7 +4,7 @@ The columns are ``module`` and ``context`` (dictionary-encoded text; a null cont
 context), ``observation`` (int64, its number in the log), the features in the header's order under LLVM's names, and
 the score. A tensor of one element is a column of its own type; a larger one is a fixed-size list of its elements,
 row-major, with its shape in the field's metadata: ``{"shape": "[1,33]"}``. Columns with a known meaning have it there,
-too, under ``meaning``.
+too, under ``meaning``. Of inlining, the columns of `mlgo_corpus.dataset.calls` may follow.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from mlgo_corpus.dataset.calls import CALL_COLUMNS, Calls, call_fields, call_meanings
 from mlgo_corpus.files import arrays
 from mlgo_corpus.files.tables import with_meanings
 from mlgo_corpus.formats.logs.blocks import Rows
@@ -54,10 +55,10 @@ Array = NDArray[Any]
 def column_names(header: LogHeader) -> tuple[str, ...]:
     """Return the names of the columns of a header's features and score.
 
-    They are LLVM's names. A name that is taken, by an earlier column or by one of `KEY_COLUMNS`, gets a number:
-    ``observation_2``.
+    They are LLVM's names. A name that is taken, by an earlier column or by one of `KEY_COLUMNS` or `CALL_COLUMNS`,
+    gets a number: ``observation_2``.
     """
-    taken = set(KEY_COLUMNS)
+    taken = {*KEY_COLUMNS, *CALL_COLUMNS}
     numbers: dict[str, int] = {}  # the last number that each name got: many features may have one name
     names = []
     for spec in header.columns:
@@ -70,8 +71,16 @@ def column_names(header: LogHeader) -> tuple[str, ...]:
     return tuple(names)
 
 
-def observation_schema(header: LogHeader, metadata: dict[str, Any] | None = None) -> pa.Schema:
-    """Return the table's schema; ``metadata`` goes into it as JSON under ``mlgo_corpus``."""
+def observation_schema(
+    header: LogHeader, metadata: dict[str, Any] | None = None, *, with_calls: bool = False
+) -> pa.Schema:
+    """Return the table's schema.
+
+    Args:
+        header: of the logs.
+        metadata: goes into it as JSON under ``mlgo_corpus``.
+        with_calls: whether it has the columns of `mlgo_corpus.dataset.calls`.
+    """
     import pyarrow as pa
 
     text = pa.dictionary(pa.int32(), pa.string())
@@ -83,11 +92,18 @@ def observation_schema(header: LogHeader, metadata: dict[str, Any] | None = None
     for name, spec in zip(column_names(header), header.columns, strict=True):
         shape = None if spec.is_scalar else {"shape": json.dumps(spec.shape, separators=(",", ":"))}
         fields.append(pa.field(name, spec.arrow_type, nullable=False, metadata=shape))
+    fields += call_fields() if with_calls else ()
     schema = pa.schema(fields, None if metadata is None else {"mlgo_corpus": json.dumps(metadata)})
     task = task_name(header)
     said = ((name, describe(task, spec.name)) for name, spec in zip(column_names(header), header.columns, strict=True))
     meanings = {name: meaning for name, meaning in said if meaning is not None}
-    return with_meanings(schema, {**KEY_MEANINGS, **meanings})
+    return with_meanings(schema, {**KEY_MEANINGS, **meanings, **(call_meanings() if with_calls else {})})
+
+
+def is_observation_schema(schema: pa.Schema, header: LogHeader) -> bool:
+    """Return True if a table has a header's columns, with or without those of calls."""
+    with_calls = tuple(schema.names[-len(CALL_COLUMNS) :]) == CALL_COLUMNS
+    return bool(schema.equals(observation_schema(header, with_calls=with_calls)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +185,7 @@ class ObservationBuilder:
         self._staged = 0
         self._modules = Labels()
         self._contexts = Labels()
+        self._calls = Calls() if self.schema.names[-1] == CALL_COLUMNS[-1] else None
 
     @cached_property
     def _stage(self) -> Array:
@@ -183,10 +200,12 @@ class ObservationBuilder:
         """The number of rows that still fit."""
         return self.capacity - self.rows
 
-    def begin_module(self, name: str) -> None:
-        """Set the module of the next rows; they have no context yet."""
+    def begin_module(self, name: str, calls: pa.RecordBatch | None = None) -> None:
+        """Set the module of the next rows, which have no context yet, and the columns of their calls."""
         self._modules.begin(name, self.rows)
         self._contexts.begin(None, self.rows)
+        if self._calls is not None and calls is not None:
+            self._calls.begin(calls, self.rows)
 
     def begin_context(self, name: str) -> None:
         """Set the context of the next rows."""
@@ -226,6 +245,8 @@ class ObservationBuilder:
         self.rows = rows
         self._modules.drop_after(rows)
         self._contexts.drop_after(rows)
+        if self._calls is not None:
+            self._calls.drop_after(rows)
 
     def take(self, rows: int | None = None) -> pa.RecordBatch:
         """Return the first ``rows`` rows, by default all, as a record batch; the others stay."""
@@ -242,6 +263,8 @@ class ObservationBuilder:
         for group, column in zip(self._groups, columns, strict=True):
             for values in column if group.width else (column,):
                 arrays.append(_array(next(fields).type, values[:rows], rows))
+        if self._calls is not None:
+            arrays += self._calls.arrays(rows, self.rows)
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         self._keep_from(rows)
         return batch
@@ -257,6 +280,8 @@ class ObservationBuilder:
                 column[..., :kept] = source[..., first : self.rows]
         self._modules.keep_from(first)
         self._contexts.keep_from(first)
+        if self._calls is not None:
+            self._calls.keep_from(first)
         self.rows = kept
 
     def _make_columns(self) -> tuple[Array, ...]:
@@ -346,7 +371,7 @@ def _plain_array(kind: pa.DataType, values: Array, length: int) -> pa.Array:
 def rows_of_batch(header: LogHeader, batch: pa.RecordBatch) -> tuple[Array, Array | None]:
     """Turn a batch's columns back into observations: records of raw bytes, and the scores' records or None.
 
-    The batch has the columns of `observation_schema`; the inverse of `ObservationBuilder`.
+    The batch has the columns of `observation_schema`, without those of calls; the inverse of `ObservationBuilder`.
     """
     rows = batch.num_rows
     parts = [("tensors", header.tensor_bytes), ("score", header.score_bytes)]

@@ -38,6 +38,7 @@ class RunReason(StrEnum):
         NO_LOG: the compiler did well but wrote no log although it was to.
         OTHER_HEADER: the log has other features than those of the other modules: another compiler's.
         UNREADABLE_LOG: the log cannot be read; ``detail`` says at which byte it breaks its format.
+        NO_NAMES: the compiler's remarks do not name one call for each decision; without names the module can be had.
         DISK_FULL: what the run writes did not fit.
         WORKER_DIED: the process that looked after the run died.
     """
@@ -63,6 +64,7 @@ class RunReason(StrEnum):
     NO_LOG = "no_log"
     OTHER_HEADER = "other_header"
     UNREADABLE_LOG = "unreadable_log"
+    NO_NAMES = "no_names"
     DISK_FULL = "disk_full"
     WORKER_DIED = "worker_died"
 
@@ -89,6 +91,7 @@ TRACE_REASONS = _and(
     RunReason.NO_LOG,
     RunReason.OTHER_HEADER,
     RunReason.UNREADABLE_LOG,
+    RunReason.NO_NAMES,
 )
 """The reasons in ``modules.parquet`` of a trace."""
 

@@ -11,7 +11,7 @@ import numpy as np
 from mlgo_corpus.dataset.folder import DatasetPaths
 from mlgo_corpus.dataset.logs import LogWriter
 from mlgo_corpus.dataset.logtable import LogRow
-from mlgo_corpus.dataset.observations import Array, iter_runs, observation_schema, rows_of_batch
+from mlgo_corpus.dataset.observations import Array, is_observation_schema, iter_runs, observation_schema, rows_of_batch
 from mlgo_corpus.dataset.writer import ROW_GROUP_BYTES, contexts_schema
 from mlgo_corpus.errors import CorpusError, FormatError
 from mlgo_corpus.files.tables import read_parquet, unreadable
@@ -161,12 +161,12 @@ class _Observations:
 
     def _iter_batches(self) -> Iterator[Any]:
         size = max(1, ROW_GROUP_BYTES // max(1, self.header.tensor_bytes + self.header.score_bytes))
-        expected = observation_schema(self.header)
+        wanted = observation_schema(self.header).names
         for path in self.paths.parts():
             with read_parquet(path) as file:
-                if not file.schema_arrow.equals(expected):
+                if not is_observation_schema(file.schema_arrow, self.header):
                     raise CorpusError(f"{path}: its columns are not those of the header in modules.parquet")
-                yield from file.iter_batches(batch_size=size)
+                yield from file.iter_batches(batch_size=size, columns=wanted)
 
 
 def _iter_contexts(paths: DatasetPaths) -> Iterator[_ContextRow]:

@@ -16,7 +16,7 @@ from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.corpus.select import read_names
 from mlgo_corpus.dataset.folder import DatasetPaths, open_dataset, read_key
 from mlgo_corpus.dataset.logtable import read_log_rows
-from mlgo_corpus.dataset.observations import KEY_COLUMNS, column_names, observation_schema
+from mlgo_corpus.dataset.observations import KEY_COLUMNS, column_names, is_observation_schema
 from mlgo_corpus.dataset.tracetable import read_trace_rows
 from mlgo_corpus.errors import CorpusError, FormatError, UsageError
 from mlgo_corpus.files.tables import read_parquet, unreadable
@@ -200,10 +200,9 @@ def _open_rows(paths: DatasetPaths) -> DatasetRows:
     if len(headers) > 1:
         raise made.contradiction("its modules have different headers")
     parts = []
-    expected = observation_schema(made.header)
     for path in paths.parts():
         with read_parquet(path) as file:
-            if not file.schema_arrow.equals(expected):
+            if not is_observation_schema(file.schema_arrow, made.header):
                 raise CorpusError(f"{path}: its columns are not those of the header in modules.parquet")
             parts.append(_PartRows(path, file.metadata.num_rows))
     found = sum(part.rows for part in parts)

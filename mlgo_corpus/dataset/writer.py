@@ -129,9 +129,9 @@ class ObservationsWriter:
         self._keeping = True
         self._context_is_known = False
 
-    def begin_log(self, module: str) -> None:
-        """Begin the log of a module."""
-        self._builder.begin_module(module)
+    def begin_log(self, module: str, calls: pa.RecordBatch | None = None) -> None:
+        """Begin the log of a module; ``calls`` are the columns of its decisions' calls, where the schema has them."""
+        self._builder.begin_module(module, calls)
         self._contexts.begin_module(module)
         self._log_rows = self._log_contexts = 0
         self._context_is_known = False

@@ -242,7 +242,7 @@ def test_rows_say_where_a_module_is_from(terminal: Terminal) -> None:
 def test_every_column_tells_what_it_means(terminal: Terminal) -> None:
     assert terminal.trace().returncode == 0
     schemas = [pq.read_schema(path) for path in sorted((terminal.folder / "d").rglob("*.parquet"))]
-    assert [len(schema) for schema in schemas] == [5, len(TraceRow._fields), 3 + 4]
+    assert [len(schema) for schema in schemas] == [5, len(TraceRow._fields), 3 + 4 + 4]
     fields = {
         field.name: (field.metadata or {}).get(b"meaning", b"").decode() for schema in schemas for field in schema
     }

@@ -1,4 +1,4 @@
-"""LLVM's remarks about inlining, and why two compiles of one module differ that should decide alike.
+r"""LLVM's remarks about inlining: which call each decision was about, and why two compiles differ that should not.
 
 ``-opt-record-file FILE -opt-record-passes inline`` writes a YAML document for each call that was considered, in order::
 
@@ -10,7 +10,10 @@
       - Callee:          callee
 
 The kind is ``Passed`` if the call was inlined. The heuristic's pass is ``inline``; of a compile that asks, the calls
-asked about have ``inline-ml``. Only these lines are read here, as text: names that YAML quotes are equal in both.
+asked about have ``inline-ml``: exactly one for each decision, in the order of the decisions (clang 17 to 22). Its
+arguments end with the advice, ``ShouldInline: 'true'``, and where there is debug information a line
+``DebugLoc: { File: ..., Line: 7, Column: 3 }``, which may be folded, comes before the caller. LLVM quotes names as YAML
+does (llvm/lib/Support/YAMLTraits.cpp); none of them holds a newline.
 
 Measured on LLVM 19 and 22 (llvm/lib/Analysis/MLInlineAdvisor.cpp): ``MLInlineAdvisor`` never asks about a function's
 call of itself, nor about a call in code that cannot be reached, and inlines neither. The heuristic considers both.
@@ -18,12 +21,26 @@ call of itself, nor about a call in code that cannot be reached, and inlines nei
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from mlgo_corpus.errors import FormatError
+
 REMARK_OPTIONS: Final = ("-opt-record-passes", "inline", "-opt-record-file")
-"""The cc1 options that record these remarks; the file follows."""
+"""The cc1 options that record the remarks of both inliners; the file follows."""
+
+DECISION_OPTIONS: Final = ("-opt-record-passes", "inline-ml", "-opt-record-file")
+"""The cc1 options that record the decisions of LLVM's ML advisor alone; the file follows."""
+
+_BEGIN, _END = b"--- !", b"\n...\n"
+# Each call is passed by, without a decision, once a module has grown too much.
+_STOPPED = b"--- !Missed\nPass:            inline-ml\nName:            ForceStop\n"
+_PLACE = re.compile(rb"Line:\s+(\d+),\s+Column:\s+(\d+)\s*\}\s*\Z")
+_ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)", re.DOTALL)
+_ESCAPED = {"0": "\0", "a": "\a", "b": "\b", "t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "e": "\x1b"}
+_ESCAPED |= {"N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029"}
 
 
 class UnfaithfulBecause(StrEnum):
@@ -39,6 +56,71 @@ class UnfaithfulBecause(StrEnum):
     RECURSION = "recursion"
     NOT_ASKED = "not_asked"
     UNKNOWN = "unknown"
+
+
+class DecidedCall(NamedTuple):
+    """The call that a decision of the ML advisor was about.
+
+    Attributes:
+        caller: the function that it is in.
+        callee: the function that it calls.
+        line: of the call in its source; None without debug information.
+        column: likewise.
+        inlined: the advice.
+    """
+
+    caller: str
+    callee: str
+    line: int | None
+    column: int | None
+    inlined: bool
+
+
+def iter_decided_calls(data: bytes) -> Iterator[DecidedCall]:
+    """Yield the call of each decision in a file of remarks that was recorded with `DECISION_OPTIONS`.
+
+    Raises:
+        FormatError: it is not such a file, or is cut off.
+    """
+    find, at, size = data.find, 0, len(data)
+    while at < size:
+        end = find(_END, at)
+        if end < 0 or data[at : at + len(_BEGIN)] != _BEGIN:
+            raise FormatError("expected a remark of the inliner's", offset=at)
+        if data.startswith(_STOPPED, at):
+            at = end + len(_END)
+            continue
+        function = find(b"\nFunction:", at, end)
+        callee = find(b"\n  - Callee:", function, end) if function >= 0 else -1
+        advice = find(b"\n  - ShouldInline:", callee, end) if callee >= 0 else -1
+        if advice < 0:
+            raise FormatError("expected a remark about a decision", offset=at)
+        place = find(b"\nDebugLoc:", at, function)
+        found = None if place < 0 else _PLACE.search(data[place:function])
+        yield DecidedCall(
+            _scalar(data[function + 10 : find(b"\n", function + 1)]),
+            _scalar(data[callee + 12 : find(b"\n", callee + 1)]),
+            None if found is None else int(found[1]),
+            None if found is None else int(found[2]),
+            _scalar(data[advice + 18 : end].partition(b"\n")[0]) == "true",
+        )
+        at = end + len(_END)
+
+
+def _scalar(data: bytes) -> str:
+    """Return a plain or quoted value of YAML."""
+    text = data.decode("utf-8", "surrogateescape").strip(" ")
+    if text.startswith("'"):
+        return text[1:-1].replace("''", "'")
+    if text.startswith('"'):
+        return _ESCAPE.sub(lambda match: _unescaped(match[1]), text[1:-1])
+    return text
+
+
+def _unescaped(escape: str) -> str:
+    if len(escape) > 1:
+        return chr(min(int(escape[1:], 16), 0x10FFFF))
+    return _ESCAPED.get(escape, escape)
 
 
 class Call(NamedTuple):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from mlgo_corpus import __version__
 from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK
+from mlgo_corpus.dataset.calls import read_calls
 from mlgo_corpus.dataset.card import dataset_card
 from mlgo_corpus.dataset.folder import DatasetFolder, keep_result
 from mlgo_corpus.dataset.logs import LogFile, open_log
@@ -58,7 +59,7 @@ _TASK_SECONDS = 24 * 3600.0
 class LogTask:
     """Some logs of one header, for one worker; ``header`` is None for a pipe, which is alone.
 
-    ``name`` is the task's own in the work folder.
+    ``name`` is the task's own in the work folder; ``with_calls``: each log has the calls of its decisions.
     """
 
     name: str
@@ -67,6 +68,7 @@ class LogTask:
     header: bytes | None
     options: WriteOptions
     allow_truncated: bool
+    with_calls: bool = False
 
 
 class TaskResult(NamedTuple):
@@ -122,9 +124,9 @@ def convert_task(task: LogTask, progress: Callable[[int], None] | None = None) -
             excluded[again.log.source] = again.row
 
 
-def _schema(header: LogHeader) -> pa.Schema:
+def _schema(header: LogHeader, *, with_calls: bool) -> pa.Schema:
     metadata = {"tool": "mlgo-corpus", "version": __version__, "kind": "observations", "header": header.line.decode()}
-    return observation_schema(header, metadata)
+    return observation_schema(header, metadata, with_calls=with_calls)
 
 
 class _StartOver(Exception):  # noqa: N818 - it is no error
@@ -137,7 +139,8 @@ class _StartOver(Exception):  # noqa: N818 - it is no error
 
 
 def _convert(task: LogTask, header: LogHeader, convert_log: Callable[[LogFile, ObservationsWriter], LogRow]) -> None:
-    writer = ObservationsWriter(task.work, f"{task.name}-", header, _schema(header), task.options)
+    schema = _schema(header, with_calls=task.with_calls)
+    writer = ObservationsWriter(task.work, f"{task.name}-", header, schema, task.options)
     try:
         rows = tuple(convert_log(log, writer) for log in task.logs)
         result = TaskResult(writer.close(), rows)
@@ -170,7 +173,7 @@ def _read(
     log: LogFile, reader: BlockReader, counted: _CountedSource, writer: ObservationsWriter, task: LogTask
 ) -> LogRow:
     """Write a log's blocks; of a damaged log all of them or none."""
-    writer.begin_log(log.module)
+    writer.begin_log(log.module, None if log.calls is None else read_calls(Path(log.calls)))
     reason, detail = LogReason.OK, ""
     separator = None  # a second header makes the reader forget it
     try:
@@ -269,6 +272,7 @@ class LogConversion:
         jobs: the number of workers; None for one on each CPU.
         progress: is told how many bytes were read.
         engine: whose processes they are.
+        with_calls: whether each log has the calls of its decisions, which become columns.
     """
 
     def __init__(
@@ -281,9 +285,11 @@ class LogConversion:
         jobs: int | None,
         progress: Callable[[int], None] = lambda _: None,
         engine: EngineChoice = HERE,
+        with_calls: bool = False,
     ) -> None:
         self.folder = folder
         self.header = header
+        self._with_calls = with_calls
         self._options = options
         self._allow_truncated = allow_truncated
         self._jobs = jobs
@@ -343,7 +349,7 @@ class LogConversion:
             work, line = self._engine.place(self.folder.paths.work), None if self.header is None else self.header.line
             for number, share in enumerate(_make_tasks(logs(), together=options.single)):
                 name = f"task-{self.folder.token}-{number:05d}"
-                yield LogTask(name, share, work, line, options, self._allow_truncated)
+                yield LogTask(name, share, work, line, options, self._allow_truncated, self._with_calls)
 
         def is_done(task: LogTask) -> bool:
             if task.name not in done:  # once decided it stays so: a worker may make it in the meantime
@@ -404,7 +410,8 @@ class LogConversion:
         if not parts:  # a table without rows still tells of its columns
             parts = [Part("empty.parquet", 0, None)]
             compression = self._options.compression
-            BatchTable(paths.work / "empty.parquet", _schema(header), compression=compression).commit()
+            schema = _schema(header, with_calls=self._with_calls)
+            BatchTable(paths.work / "empty.parquet", schema, compression=compression).commit()
         moves = [
             (paths.work / str(part.observations), paths.part(number, len(parts))) for number, part in enumerate(parts)
         ]

@@ -20,7 +20,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mlgo_corpus.compilers.choose import TRAINING_LOG
 from mlgo_corpus.compilers.command import CommandEdits
@@ -30,6 +33,7 @@ from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.compilers.session import InteractiveSession
 from mlgo_corpus.corpus.folder import Module
 from mlgo_corpus.corpus.modules import STATUS_OK
+from mlgo_corpus.dataset.calls import call_batch, write_calls
 from mlgo_corpus.dataset.logs import LOG_SUFFIX, HeaderReader, open_log
 from mlgo_corpus.dataset.reasons import RunReason, run_status
 from mlgo_corpus.dataset.tracetable import TraceRow, reward
@@ -42,7 +46,14 @@ from mlgo_corpus.formats.commands.replay import required_files
 from mlgo_corpus.formats.ir.pipeline import optimisation_level
 from mlgo_corpus.formats.logs.blocks import BlockReader, Rows
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
-from mlgo_corpus.formats.logs.remarks import REMARK_OPTIONS, UnfaithfulBecause, iter_calls, why_unfaithful
+from mlgo_corpus.formats.logs.remarks import (
+    DECISION_OPTIONS,
+    REMARK_OPTIONS,
+    UnfaithfulBecause,
+    iter_calls,
+    iter_decided_calls,
+    why_unfaithful,
+)
 from mlgo_corpus.formats.logs.tasks import INLINING, Task, find_task, for_clang, task_name
 from mlgo_corpus.policies.blame import traceback_of
 from mlgo_corpus.policies.conversation import converse, repair_of
@@ -50,9 +61,14 @@ from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.policy import Policy, checked_policy, make_policy
 from mlgo_corpus.runs.over import lost_reason
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _GROWTH_LIMIT: Final = "-ml-advisor-size-increase-threshold"
 _LOG_NAME: Final = "training.log"
 _CHANNEL_NAME: Final = "channel"
+_REMARKS_NAME: Final = "remarks.yaml"
+_CALLS_NAME: Final = "calls.arrow"
 
 # A compiler that is too slow is to be told from a policy that is: the session notices the former by itself.
 _POLICY_GRACE_S = 0.5
@@ -86,6 +102,7 @@ class TraceSettings:
         seed: of a random policy.
         edits: how each command is changed, and whether it may be any command.
         limits: what each compile may take.
+        names: whether it is recorded which call each decision of inlining was about.
         work: the folder for runs under way and for their logs and rows.
         baselines: the folder of what is known of plain compiles.
         keep_logs, keep_objects: folders for copies, named after the modules.
@@ -103,6 +120,7 @@ class TraceSettings:
     baselines: Path
     edits: CommandEdits = field(default_factory=CommandEdits)
     limits: Limits = field(default_factory=Limits)
+    names: bool = True
     keep_logs: Path | None = None
     keep_objects: Path | None = None
     copy_names: Mapping[str, _CopyNames] = field(default_factory=dict)
@@ -113,6 +131,11 @@ class TraceSettings:
     def the_task(self) -> Task:
         """The task itself."""
         return find_task(self.task)
+
+    @property
+    def with_calls(self) -> bool:
+        """Whether the dataset has the columns of `mlgo_corpus.dataset.calls`."""
+        return self.names and self.task == INLINING
 
 
 class TraceItem(NamedTuple):
@@ -126,7 +149,8 @@ class TracedModule(NamedTuple):
     """The outcome of one run.
 
     ``log`` is the name of its log in the work folder, of ``log_size`` bytes, None where it has none; ``header`` names
-    the log's header, see `header_of`; ``traceback`` is the policy's, where it has failed.
+    the log's header, see `header_of`; ``traceback`` is the policy's, where it has failed. The calls of its decisions
+    are beside the log, see `calls_of`.
     """
 
     row: TraceRow
@@ -191,7 +215,11 @@ class TraceJob:
             if not run.has_log:
                 return TracedModule(row, decisions=run.decisions)
             header = _keep_header(settings.work, HeaderReader().read(str(folder / _LOG_NAME)))
-            log = _keep_log(folder / _LOG_NAME, settings.work / f"run-{item.number:07d}.log")
+            place = settings.work / f"run-{item.number:07d}.log"
+            if run.calls is not None:
+                write_calls(folder / _CALLS_NAME, run.calls)
+                (folder / _CALLS_NAME).replace(calls_of(settings.work, place.name))
+            log = _keep_log(folder / _LOG_NAME, place)
             return TracedModule(row, log, run.decisions, (settings.work / log).stat().st_size, header)
 
     def lost(self, item: TraceItem, lost: Lost) -> TracedModule:
@@ -215,6 +243,8 @@ class TraceJob:
             return False
         if log is not None and (self.work / log).stat().st_size != outcome.log_size:
             return False
+        if log is not None and self.settings.with_calls and not calls_of(self.work, log).is_file():
+            return False
         return all(place.is_file() for place in _copies(self.settings, row.module, has_log=log is not None).values())
 
 
@@ -234,6 +264,11 @@ def header_of(work: Path, name: str) -> LogHeader:
         FormatError: it is none.
     """
     return parse_header(read_regular(work / name, MAX_NOTE_BYTES))
+
+
+def calls_of(work: Path, log: str) -> Path:
+    """Return the place of the calls of a run's decisions, which is beside its log."""
+    return work / f"{log.partition('.')[0]}.calls"
 
 
 def has_copies(settings: TraceSettings, row: TraceRow) -> bool:
@@ -298,6 +333,13 @@ def _keep_log(log: Path, place: Path) -> str:
     return place.name
 
 
+def _decisions(header: LogHeader, rows: Rows) -> NDArray[np.bool_]:
+    """Return the decisions of some observations of inlining: the last feature, which is one number."""
+    decision = header.features[-1]
+    values = rows.tensors.getfield(decision.dtype, header.tensor_bytes - decision.nbytes)
+    return np.asarray(values != 0, np.bool_)
+
+
 class _Run:
     """One module's run, in a folder of its own."""
 
@@ -307,6 +349,7 @@ class _Run:
         self.folder = folder
         self.compiles = ModuleCompiles(module, folder, settings.edits, settings.limits, stop=settings.stop)
         self.has_log = False
+        self.calls: pa.RecordBatch | None = None
         self.decisions = 0
         self.traceback = ""
         self._known: dict[str, Any] = {}
@@ -367,8 +410,35 @@ class _Run:
             "faithful": compiled.sha256 == baseline[0].sha256,
         }
         self.has_log = decided.has_log
+        if self.has_log and self.settings.with_calls:
+            self.calls = self._decided_calls()
         if not self._known["faithful"] and self.settings.policy == "default":
             self._known["unfaithful_because"] = self._why_unfaithful(options).value
+
+    def _decided_calls(self) -> pa.RecordBatch:
+        """Return the calls that the decisions were about.
+
+        Raises:
+            RunFailure: there is not one for each, or another decision than the log's.
+        """
+        with open_log(self.folder / _LOG_NAME) as source:
+            reader = BlockReader(source)
+            decided = [_decisions(reader.header, block) for block in reader if isinstance(block, Rows)]
+        decisions = np.concatenate([np.empty(0, np.bool_), *decided])
+        try:
+            calls = list(iter_decided_calls(read_regular(self.folder / _REMARKS_NAME, MAX_MODULE_BYTES)))
+        except OSError as error:
+            raise RunFailure(RunReason.NO_NAMES, f"the compiler left no remarks: {os_reason(error)}") from None
+        except FormatError as error:
+            raise RunFailure(RunReason.NO_NAMES, f"the compiler's remarks: {error}") from None
+        if len(calls) != len(decisions):
+            detail = f"the compiler named the calls of {len(calls)} decisions, the log has {len(decisions)}"
+            raise RunFailure(RunReason.NO_NAMES, detail)
+        others = np.flatnonzero(decisions != np.array([call.inlined for call in calls], np.bool_))
+        if len(others):
+            detail = f"the compiler named another decision than the log has, at observation {others[0]}"
+            raise RunFailure(RunReason.NO_NAMES, detail)
+        return call_batch(calls)
 
     def _baseline(self, command: tuple[str, ...], digest: str) -> tuple[Compiled, Usage]:
         """Compile without a policy, or remember what came of it."""
@@ -440,8 +510,12 @@ class _Run:
             return ()
         return (f"{_GROWTH_LIMIT}=1e9",)
 
+    def _remark_options(self) -> tuple[str, ...]:
+        return (*DECISION_OPTIONS, _REMARKS_NAME) if self.settings.with_calls else ()
+
     def _decide_by_log(self, options: tuple[str, ...]) -> _Decided:
         extra = for_clang((*self.settings.the_task.log_options(_LOG_NAME), *self._without_a_limit(options)))
+        extra = (*extra, *self._remark_options())
         self._known["argv"] = argv = (*self.settings.cc1, *self.compiles.command(options, *extra))
         usage = self._run(argv)
         log = self.folder / _LOG_NAME
@@ -463,6 +537,7 @@ class _Run:
     def _decide_live(self, options: tuple[str, ...]) -> _Decided:
         settings = self.settings
         extra = for_clang((*settings.the_task.channel_options(_CHANNEL_NAME), *self._without_a_limit(options)))
+        extra = (*extra, *self._remark_options())
         self._known["argv"] = argv = (*settings.cc1, *self.compiles.command(options, *extra))
         self.compiles.empty()
         session = self._session(argv, _CHANNEL_NAME)

@@ -32,7 +32,15 @@ from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT
 from mlgo_corpus.runs.datasets.convert import LogConversion
 from mlgo_corpus.runs.over import Over
 from mlgo_corpus.runs.report import Report
-from mlgo_corpus.runs.trace.module import TracedModule, TraceItem, TraceJob, TraceSettings, has_copies, header_of
+from mlgo_corpus.runs.trace.module import (
+    TracedModule,
+    TraceItem,
+    TraceJob,
+    TraceSettings,
+    calls_of,
+    has_copies,
+    header_of,
+)
 
 _SLOWEST = 5
 # A policy that has failed in so many modules, and decided in none, would fail in all of them.
@@ -303,6 +311,7 @@ class Trace:
             allow_truncated=False,
             jobs=self.jobs,
             engine=self.engine,
+            with_calls=self.settings.with_calls,
         )
         rows = map(self.totals.see, map(self._labelled, self._rows(usual, conversion)))
         try:
@@ -325,7 +334,8 @@ class Trace:
 
     def _log_file(self, run: TracedModule) -> LogFile:
         path = self.settings.work / str(run.log)
-        return LogFile(str(path), log_name(run.row.module), printable(run.row.module), run.log_size)
+        calls = str(calls_of(self.settings.work, path.name)) if self.settings.with_calls else None
+        return LogFile(str(path), log_name(run.row.module), printable(run.row.module), run.log_size, calls)
 
     def _cannot_write(self, error: OSError) -> MlgoCorpusError:
         return MlgoCorpusError(f"cannot write {error.filename or self.settings.work}: {os_reason(error)}")

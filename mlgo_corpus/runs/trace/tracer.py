@@ -26,6 +26,7 @@ from mlgo_corpus.compilers.walls import close_launchers
 from mlgo_corpus.corpus.groups import ModuleLabels
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import newest_producer
+from mlgo_corpus.dataset.calls import read_calls, with_calls
 from mlgo_corpus.dataset.loaded import read_log
 from mlgo_corpus.dataset.logs import open_log
 from mlgo_corpus.dataset.tracetable import TraceRow
@@ -35,7 +36,7 @@ from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.policy import Policy, decides, named_object, try_policy
-from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceItem, TraceJob, TraceSettings
+from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceItem, TraceJob, TraceSettings, calls_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,11 +53,14 @@ class Traced:
         row: as in ``modules.parquet`` of a dataset; also of a module that failed.
         log: the training log, if it was asked for and there is one.
         traceback: of the policy, if it raised an exception; else empty.
+        calls: the calls that the decisions of inlining are about, if the log was asked for: the columns of
+            `mlgo_corpus.dataset.calls`, which ``observations`` has too.
     """
 
     row: TraceRow
     log: bytes | None = None
     traceback: str = ""
+    calls: pa.RecordBatch | None = None
 
     @property
     def observations(self) -> pa.RecordBatch | None:
@@ -66,7 +70,8 @@ class Traced:
             UsageError: there are some, and the log was not asked for.
         """
         if self.log is not None:
-            return read_log(self.log, module=self.row.module).to_batch()
+            batch = read_log(self.log, module=self.row.module).to_batch()
+            return batch if self.calls is None else with_calls(batch, self.calls)
         if self.row.observations:
             raise UsageError("the observations are in the log, which was not asked for: trace with log=True")
         return None
@@ -228,15 +233,17 @@ class Tracer:
             raise CorpusError("there is no such module in the corpus", module) from None
         number = next(self._numbers)
         with self._turn_of(_named_one(settings) if one is None else one):
-            traced = TraceJob(settings).run(TraceItem(number, found))
+            traced = TraceJob(replace(settings, names=log)).run(TraceItem(number, found))
         row = traced.row._replace(project=self._labels.project(module), split=self._labels.side(module))
         if traced.log is None:
             return Traced(row, traceback=traced.traceback)
         path = self._work / traced.log
+        calls = calls_of(self._work, traced.log)
         try:
-            return Traced(row, _read(path) if log else None)
+            return Traced(row, _read(path) if log else None, calls=read_calls(calls) if calls.exists() else None)
         finally:
             path.unlink(missing_ok=True)
+            calls.unlink(missing_ok=True)
 
     def _turn_of(self, one: object) -> AbstractContextManager[None]:
         """Wait until no other run asks a policy object; without one there is nothing to wait for."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mlgo_corpus.formats.logs.remarks import Call, iter_calls, why_unfaithful
+from mlgo_corpus.errors import FormatError
+from mlgo_corpus.formats.logs.remarks import Call, DecidedCall, iter_calls, iter_decided_calls, why_unfaithful
 
 REMARKS = """--- !Missed
 Pass:            inline
@@ -58,3 +59,61 @@ def calls(text: str) -> list[Call]:
 )
 def test_the_first_difference(plain: str, asked: str, why: str) -> None:
     assert why_unfaithful(calls(plain), calls(asked)) == why
+
+
+# As clang writes them: a place that is folded, a file whose name looks like one, names that YAML has to quote.
+DECISIONS = rb"""--- !Passed
+Pass:            inline-ml
+Name:            InliningSuccess
+DebugLoc:        { File: '/usr/lib/gcc/x86_64-linux-gnu/12/../../../../include/c++/12/bits/allocator.h', 
+                   Line: 156, Column: 7 }
+Function:        _ZNSaIcEC2Ev
+Args:
+  - Callee:          'it''s.1'
+  - cost_estimate:   '-35'
+  - ShouldInline:    'true'
+...
+--- !Missed
+Pass:            inline-ml
+Name:            ForceStop
+Function:        f
+Args:
+  - String:          'Won''t attempt inlining because module size grew too much.'
+...
+--- !Missed
+Pass:            inline-ml
+Name:            InliningNotAttempted
+DebugLoc:        { File: 'Line: 1, Column: 2 }', Line: 30, Column: 4 }
+Function:        "a\\b\x01\"\u00e9"
+Args:
+  - Callee:          "  - ShouldInline:    'true'"
+  - cost_estimate:   '12'
+  - ShouldInline:    'false'
+...
+--- !Missed
+Pass:            inline-ml
+Name:            InliningNotAttempted
+Function:        f
+Args:
+  - Callee:          g
+  - ShouldInline:    'false'
+...
+"""  # noqa: W291 - a blank at the end of a line, as LLVM has it
+
+
+def test_the_call_of_each_decision() -> None:
+    expected = [
+        DecidedCall("_ZNSaIcEC2Ev", "it's.1", 156, 7, inlined=True),
+        DecidedCall('a\\b\x01"\xe9', "  - ShouldInline:    'true'", 30, 4, inlined=False),
+        DecidedCall("f", "g", None, None, inlined=False),
+    ]
+    assert list(iter_decided_calls(DECISIONS)) == expected
+    ends = {0}
+    while (end := DECISIONS.find(b"\n...\n", max(ends))) >= 0:
+        ends.add(end + 5)
+    for size in range(len(DECISIONS)):
+        if size in ends:
+            assert list(iter_decided_calls(DECISIONS[:size])) == expected[: DECISIONS[:size].count(b"\n  - Should")]
+        else:
+            with pytest.raises(FormatError):
+                list(iter_decided_calls(DECISIONS[:size]))

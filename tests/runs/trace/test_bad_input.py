@@ -249,6 +249,15 @@ FINE_LOGS: dict[str, tuple[Told, int]] = {
     "last": ({}, 3),
 }
 
+NAMES = {
+    "no-remarks": (traced(remarks="none"), "no_names", 0, None, "left no remarks: No such file", ""),
+    "fewer-remarks": (traced(remarks="fewer"), "no_names", 0, None, "the calls of 2 decisions, the log has 3$", ""),
+    "other-remarks": (traced(remarks="wrong"), "no_names", 0, None, "another decision .* at observation 0$", ""),
+    "cut-remarks": (traced(remarks="cut"), "no_names", 0, None, r"remarks: byte \d+: expected a remark", ""),
+}
+LIVE |= NAMES
+LOGS |= NAMES
+
 
 @pytest.mark.parametrize("via", ["interactive", "training-log"])
 def test_each_misbehaviour_is_a_row(tmp_path: Path, fake: Path, via: str) -> None:
@@ -716,6 +725,7 @@ def test_a_full_disk(tmp_path: Path, fake: Path, small_disk: Path) -> None:
         "via": "interactive",
         "cache": cache_of(tmp_path, fake),
         "jobs": 2,
+        "names": False,
     }
     with pytest.raises(MlgoCorpusError) as error:
         trace_corpus(tmp_path / "corpus", small_disk / "out", **options)

@@ -472,7 +472,8 @@ def test_the_command_of_a_row_can_be_run_by_hand(trace22: Trace, tmp_path: Path)
             for _ in session:
                 session.advise(1)
         assert digest(folder / "module.o") == row.object_sha256
-        plain = [word for word in row.argv if not re.match(r"-enable-ml-inliner|-inliner-interactive", word)]
+        added = re.compile(r"-enable-ml-inliner|-inliner-interactive|-opt-record-|inline-ml\Z|remarks\.yaml\Z")
+        plain = [word for word in row.argv if not added.match(word)]
         plain = [
             word
             for at, word in enumerate(plain)
@@ -490,6 +491,52 @@ def test_the_command_that_writes_a_log_can_be_run_by_hand(trace19: Trace, tmp_pa
     run_checked(*(row.argv or ()), cwd=folder)
     assert digest(folder / "module.o") == row.object_sha256
     assert (folder / "training.log").read_bytes() == (tmp_path / "logs/lua/ltable.o.log").read_bytes()
+
+
+def test_decisions_are_named_as_the_compiler_names_them(
+    llvm22: Llvm, devmode: Path, lua22: Path, lua19: Path, cache: Path, tmp_path: Path
+) -> None:
+    """The remarks tell all features: each row has those of the call that it names, and the source's line."""
+    for number, (compiler, corpus, policy) in enumerate(
+        ((llvm22.clang, lua22, "always"), (str(devmode), lua19, "default"), (str(devmode), lua19, "random:0.5"))
+    ):
+        trace = tracer(compiler, corpus, cache, tmp_path, module_filter=ONE, policy=policy)
+        trace(output=f"d{number}", add_flags=["-debug-info-kind=line-tables-only"])
+        (row,) = rows(tmp_path / f"d{number}").values()
+        table = observations(tmp_path / f"d{number}")
+        folder = tmp_path / f"by-hand-{number}"
+        folder.mkdir()
+        if policy == "default":
+            run_checked(*(row.argv or ()), cwd=folder)
+        else:
+            with InteractiveSession(row.argv or (), folder / "channel", timeout=60, cwd=folder) as session:
+                for decision in table["inlining_decision"].to_pylist():
+                    next(session)
+                    session.advise(decision)
+                assert next(session, None) is None
+        documents = (folder / "remarks.yaml").read_text().split("--- !")[1:]
+        found = []
+        for document in documents:
+            if "Name:            ForceStop" not in document:
+                told = dict(re.findall(r"^(?:  - )?(\w+): +'?(.*?)'?$", document, re.MULTILINE))
+                found.append({"caller": told["Function"], "callee": told["Callee"], **told})
+        names = [name for name in table.schema.names[3:-5] if name in found[0]]
+        assert len(names) > 30
+        moved = {"callee_basic_block_count", "inlining_default"} if compiler != llvm22.clang else set()
+        for name in ("caller", "callee", *(set(names) - moved)):
+            assert [str(value) for value in table[name].to_pylist()] == [told[name] for told in found]
+        decided = ["true" if value else "false" for value in table["inlining_decision"].to_pylist()]
+        assert decided == [told["ShouldInline"] for told in found]
+        assert table.num_rows == row.observations > 20
+
+
+def test_no_names(trace22: Trace, tmp_path: Path) -> None:
+    trace22(module_filter=ONE, names=False)
+    assert not {"caller", "line"} & set(observations(tmp_path / "dataset").schema.names)
+    (row,) = rows(tmp_path / "dataset").values()
+    assert "-opt-record-file" not in (row.argv or ())
+    with pytest.raises(UsageError, match="names"):
+        trace22(module_filter=ONE)
 
 
 def test_what_a_row_tells(trace22: Trace, tmp_path: Path) -> None:

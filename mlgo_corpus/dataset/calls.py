@@ -1,0 +1,160 @@
+"""The columns of a dataset of inlining decisions that tell which call each decision was about.
+
+==========  ==========================================================================================
+column      meaning
+==========  ==========================================================================================
+``caller``  the function that the call is in: its name in the module's IR
+``callee``  the function that is called: its name in the IR; with the module it is a key of
+            functions.parquet and of the table of native sizes
+``line``    the call's line in its source; null without debug information
+``column``  the call's column there; null without debug information
+==========  ==========================================================================================
+
+They follow the features and the score. A dataset has all four or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from mlgo_corpus.files import arrays
+from mlgo_corpus.files.markdown import plain_columns
+from mlgo_corpus.files.text import printable
+from mlgo_corpus.formats.logs.remarks import DecidedCall
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CALL_COLUMNS: Final = ("caller", "callee", "line", "column")
+"""The columns' names, in their order."""
+
+
+def call_fields() -> list[pa.Field]:
+    """Return the columns' fields, without their meanings."""
+    import pyarrow as pa
+
+    text = pa.dictionary(pa.int32(), pa.string())
+    kinds = (text, text, pa.int32(), pa.int32())
+    return [
+        pa.field(name, kind, nullable=name in ("line", "column"))
+        for name, kind in zip(CALL_COLUMNS, kinds, strict=True)
+    ]
+
+
+def call_meanings() -> dict[str, str]:
+    """Return the columns' meanings."""
+    return plain_columns(__doc__)
+
+
+def call_batch(calls: Iterable[DecidedCall]) -> pa.RecordBatch:
+    """Return the columns of some decisions; names that are not Unicode are escaped."""
+    import pyarrow as pa
+
+    callers, callees, lines, columns = _Names(), _Names(), list[int](), list[int]()
+    for call in calls:
+        callers.add(call.caller)
+        callees.add(call.callee)
+        lines.append(-1 if call.line is None else call.line)
+        columns.append(-1 if call.column is None else call.column)
+    numbers = (np.array(values, np.int64).astype(np.int32) for values in (lines, columns))
+    return pa.RecordBatch.from_arrays(
+        [callers.array(), callees.array(), *(arrays.numbers(pa.int32(), each, each >= 0) for each in numbers)],
+        schema=pa.schema(call_fields()),
+    )
+
+
+class _Names:
+    """A column of names, dictionary-encoded in the order of their first occurrence."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+        self._indices: list[int] = []
+
+    def add(self, name: str) -> None:
+        self._indices.append(self._codes.setdefault(name, len(self._codes)))
+
+    def array(self) -> pa.DictionaryArray:
+        import pyarrow as pa
+
+        return pa.DictionaryArray.from_arrays(
+            arrays.numbers(pa.int32(), np.array(self._indices, np.int32)),
+            arrays.texts(pa.string(), list(map(printable, self._codes))),
+        )
+
+
+def write_calls(path: Path, batch: pa.RecordBatch) -> None:
+    """Write the columns of one module's decisions to a file, for another process."""
+    import pyarrow as pa
+
+    with pa.OSFile(str(path), "wb") as file:
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.ipc.new_file(file, batch.schema, options=options) as writer:
+            writer.write_batch(batch)
+
+
+def read_calls(path: Path) -> pa.RecordBatch:
+    """Read what `write_calls` wrote."""
+    import pyarrow as pa
+
+    with pa.OSFile(str(path), "rb") as file:
+        return pa.ipc.open_file(file).get_batch(0)
+
+
+def with_calls(batch: pa.RecordBatch, calls: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch of observations with the columns of their calls."""
+    import pyarrow as pa
+
+    fields = [field.with_metadata({"meaning": call_meanings()[field.name]}) for field in calls.schema]
+    schema = pa.schema([*batch.schema, *fields], batch.schema.metadata)
+    return pa.RecordBatch.from_arrays([*batch.columns, *calls.columns], schema=schema)
+
+
+class Calls:
+    """The columns of consecutive rows, from one batch for each module's log; as `Labels` is for one column."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._batches: list[pa.RecordBatch] = []
+        self._used: list[int] = []
+
+    def begin(self, batch: pa.RecordBatch, row: int) -> None:
+        """Take the columns of the rows from ``row`` on from the beginning of a batch."""
+        self.drop_after(row)
+        self._starts.append(row)
+        self._batches.append(batch)
+        self._used.append(0)
+
+    def drop_after(self, row: int) -> None:
+        """Discard all but the first ``row`` rows."""
+        while self._starts and self._starts[-1] >= row:
+            for values in (self._starts, self._batches, self._used):
+                values.pop()
+
+    def keep_from(self, row: int) -> None:
+        """Discard the rows before ``row``; the batch of that row is kept."""
+        last = 0
+        while last + 1 < len(self._starts) and self._starts[last + 1] <= row:
+            last += 1
+        if self._starts:
+            self._used[last] += max(0, row - self._starts[last])
+        self._starts = [max(0, start - row) for start in self._starts[last:]]
+        self._batches, self._used = self._batches[last:], self._used[last:]
+
+    def arrays(self, rows: int, there: int) -> list[pa.Array]:
+        """Return the columns' first ``rows`` rows of ``there`` rows."""
+        import pyarrow as pa
+
+        pieces = []
+        for start, end, batch, used in zip(
+            self._starts, [*self._starts[1:], there], self._batches, self._used, strict=False
+        ):
+            if (count := min(end, rows) - start) > 0:
+                pieces.append(batch.slice(used, count))
+        if not pieces:
+            pieces = [call_batch(())]
+        table = pa.Table.from_batches(pieces).unify_dictionaries().combine_chunks()
+        return [column.chunk(0) for column in table.columns]
