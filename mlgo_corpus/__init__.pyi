@@ -45,10 +45,12 @@ from mlgo_corpus.pack import pack_corpus as pack_corpus
 from mlgo_corpus.pack import unpack_corpus as unpack_corpus
 from mlgo_corpus.report import ReportSummary as ReportSummary
 from mlgo_corpus.report import report_page as report_page
+from mlgo_corpus.runs.search.run import SearchReport as SearchReport
 from mlgo_corpus.runs.sizes.run import SizesReport as SizesReport
 from mlgo_corpus.runs.trace.run import TraceReport as TraceReport
 from mlgo_corpus.runs.trace.tracer import Traced as Traced
 from mlgo_corpus.runs.trace.tracer import Tracer as Tracer
+from mlgo_corpus.search import search_corpus as search_corpus
 from mlgo_corpus.split import SplitReport as SplitReport
 from mlgo_corpus.split import split_corpus as split_corpus
 from mlgo_corpus.stats import CorpusStats as CorpusStats

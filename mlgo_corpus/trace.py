@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mlgo_corpus import __version__
@@ -11,18 +11,18 @@ from mlgo_corpus.compilers.choose import WAYS, choose_compiler, compiler_identit
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import built_toolchains, cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
-from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
 from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths, refuse_difference
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
+from mlgo_corpus.policies.keyed import find_dataset, may_grow
 from mlgo_corpus.policies.policy import policy_digest, try_policy
 from mlgo_corpus.runs.datasets.publish import to_urls
 from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceSettings, clashing_copies
+from mlgo_corpus.runs.trace.places import make_places
 from mlgo_corpus.runs.trace.run import Trace, TraceReport
 
 
@@ -110,6 +110,8 @@ def trace_corpus(
     limits = limits or Limits(timeout, memory_limit, retries)
     limits.check()
     check_count("jobs", jobs)
+    if (dataset := find_dataset(policy)) is not None:  # workers may run in other folders
+        policy = str(dataset)
     if policy != "default":  # which is every task's own, where a training log shows it
         try_policy(policy, the_task, seed=seed, timeout=limits.timeout)
     edits.check()
@@ -130,7 +132,7 @@ def trace_corpus(
         "version": __version__,
         "task": task,
         "via": way,
-        "policy": policy,
+        "policy": policy if dataset is None else dataset.name,
         "policy_code": policy_digest(policy),
         "seed": seed if policy.partition(":")[0] == "random" else None,
         "compiler": {"version": toolchain.version, "sha256": identity},
@@ -143,7 +145,7 @@ def trace_corpus(
     if not force:
         refuse_difference(DatasetPaths.of(output), key)
     folder = DatasetFolder(output, key, force=force)
-    _make_places({"keep_logs": keep_logs, "keep_objects": keep_objects}, output, opened, make=not folder.is_whole)
+    make_places({"keep_logs": keep_logs, "keep_objects": keep_objects}, output, opened, make=not folder.is_whole)
     settings = TraceSettings(
         cc1=toolchain.cc1,
         compiler_id=identity,
@@ -157,6 +159,7 @@ def trace_corpus(
         edits=edits,
         limits=limits,
         names=names,
+        may_grow=policy == "default" or (dataset is not None and may_grow(dataset)),
         keep_logs=None if keep_logs is None else keep_logs.absolute(),
         keep_objects=None if keep_objects is None else keep_objects.absolute(),
         copy_names=clashing_copies(opened.names) if keep_logs or keep_objects else {},
@@ -171,22 +174,3 @@ def trace_corpus(
         folder.close()
     hints = tuple(edits.without_effect(opened.modules(chosen), toolchain.cc1))
     return trace.report(hints, time.perf_counter() - started)
-
-
-def _make_places(places: Mapping[str, Path | None], output: Path, corpus: Corpus, *, make: bool) -> None:
-    """Check the folders for copies, all of them, and then make them."""
-    wanted = {option: place for option, place in places.items() if place is not None}
-    for option, place in wanted.items():
-        try:
-            for whose, folder in (("dataset's", output), ("corpus's", corpus.path)):
-                if place.resolve().is_relative_to(folder.resolve()):
-                    raise UsageError(f"is in the {whose} folder; name another one", option=option, value=place)
-            if place.exists() and not place.is_dir():
-                raise UsageError("expected a folder, found a file", option=option, value=place)
-        except OSError as error:
-            raise UsageError(os_reason(error), option=option, value=place) from error
-    for option, place in wanted.items() if make else ():
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(os_reason(error), option=option, value=place) from error

@@ -22,6 +22,7 @@ from mlgo_corpus.cli.ir2native import ir2native
 from mlgo_corpus.cli.logs import logs_to_parquet, parquet_to_logs
 from mlgo_corpus.cli.pack import pack, unpack
 from mlgo_corpus.cli.report import report
+from mlgo_corpus.cli.search import search
 from mlgo_corpus.cli.split import dedup, split
 from mlgo_corpus.cli.stats import stats
 from mlgo_corpus.cli.toolchain import toolchain_app
@@ -143,6 +144,7 @@ app.command(rich_help_panel=_CHANGE, short_help="Restore the folder of a packed 
 
 _RUN = "Run a compiler on a corpus"
 app.command(rich_help_panel=_RUN, short_help="Record a compiler's decisions and their native sizes.")(trace)
+app.command(rich_help_panel=_RUN, short_help="Find better inlining decisions than the compiler's.")(search)
 app.command(rich_help_panel=_RUN, short_help="Make a table of functions: features, native sizes.")(ir2native)
 
 _LEARN = "Prepare for training"

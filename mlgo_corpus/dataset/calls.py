@@ -86,8 +86,8 @@ class _Names:
         )
 
 
-def write_calls(path: Path, batch: pa.RecordBatch) -> None:
-    """Write the columns of one module's decisions to a file, for another process."""
+def write_batch(path: Path, batch: pa.RecordBatch) -> None:
+    """Write what is known of one module to a file, for another process."""
     import pyarrow as pa
 
     with pa.OSFile(str(path), "wb") as file:
@@ -96,8 +96,8 @@ def write_calls(path: Path, batch: pa.RecordBatch) -> None:
             writer.write_batch(batch)
 
 
-def read_calls(path: Path) -> pa.RecordBatch:
-    """Read what `write_calls` wrote."""
+def read_batch(path: Path) -> pa.RecordBatch:
+    """Read what `write_batch` wrote."""
     import pyarrow as pa
 
     with pa.OSFile(str(path), "rb") as file:

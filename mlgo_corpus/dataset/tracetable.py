@@ -44,10 +44,13 @@ column                        meaning
                               inlined a function's call of itself, about which LLVM never asks), ``not_asked`` (it
                               inlined a call about which LLVM did not ask: one in code that cannot be reached) or
                               ``unknown``; null if it is the baseline's, or another policy decided
+``unmet``                     where the policy is a dataset, or what a search found: decisions that it does not have,
+                              which LLVM's heuristic made; ``detail`` names the first of them; null with any other
+                              policy
 ============================  =========================================================================
 
 Rows that have a header are in the order of their observations; the others may be anywhere among them. Unknown values
-are null, except ``contexts`` and ``observations``, which are 0 then. An older table may lack the last three columns:
+are null, except ``contexts`` and ``observations``, which are 0 then. An older table may lack the last four columns:
 a reader takes them as null.
 """
 
@@ -116,6 +119,7 @@ class TraceRow(NamedTuple):
     project: str | None = None
     split: str | None = None
     unfaithful_because: str | None = None
+    unmet: int | None = None
 
     def with_log(self, log: LogRow) -> TraceRow:
         """Return the row with the outcome of converting its log; a log that is not in the dataset makes it a failure.
@@ -152,6 +156,7 @@ class TraceRow(NamedTuple):
             reward=None,
             faithful=None,
             unfaithful_because=None,
+            unmet=None,
         )
 
 
@@ -160,7 +165,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         (
             "exit_code", "signal", "max_rss_bytes", "contexts", "observations", "text_size", "code_size",
             "baseline_text_size", "baseline_code_size", "baseline_max_rss_bytes", "bitcode_bytes", "log_bytes",
-            "dropped_bytes",
+            "dropped_bytes", "unmet",
         ),
         Kind.INTEGER,
     ),
@@ -172,7 +177,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 """The columns that are not text."""
 
 _REQUIRED = frozenset({"module", "status", "reason", "detail", "contexts", "observations"})
-_LATER = frozenset({"opt_level", "project", "split"})
+_LATER = frozenset({"opt_level", "project", "split", "unmet"})
 
 
 def reward(size: int | None, baseline: int | None, *, epsilon: float = REWARD_EPSILON) -> float | None:

@@ -42,6 +42,7 @@ from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, Task
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.blame import failure_of
+from mlgo_corpus.policies.keyed import DatasetPolicy, dataset_digest, find_dataset
 from mlgo_corpus.policies.overtime import Overtime, end_after
 
 
@@ -133,6 +134,7 @@ NAMES: Final = {
 def make_policy(text: str, task: Task, *, seed: int = 0) -> Policy:
     """Make the policy that ``text`` names: ``default``, ``random:0.3``, ``package.module:Attribute(3)``, ...
 
+    A folder of a dataset means the decisions in it, see `mlgo_corpus.policies.keyed`.
     A module's attribute is a policy, or a class or function that makes one: with the arguments in the name, which are
     Python literals, or without any.
 
@@ -140,6 +142,8 @@ def make_policy(text: str, task: Task, *, seed: int = 0) -> Policy:
         UsageError: the name is not one of a policy for this task; the message lists those names.
     """
     name, colon, rest = text.partition(":")
+    if task.name == INLINING and (dataset := find_dataset(text)) is not None:
+        return DatasetPolicy(dataset, DefaultPolicy())
     if text == "default" and task.name == INLINING:
         return DefaultPolicy()
     if text in ("never", "always") and task.name == INLINING:
@@ -154,7 +158,8 @@ def make_policy(text: str, task: Task, *, seed: int = 0) -> Policy:
         return _RandomPolicy(task.name, probability, seed, features)
     if colon and name != "random":
         return _import_policy(text, name, rest)
-    names = ", ".join((*NAMES[task.name], "module:attribute"))
+    also = ("a dataset's folder",) if task.name == INLINING else ()
+    names = ", ".join((*NAMES[task.name], "module:attribute", *also))
     why = "the compiler does not send its heuristic's decision; " if text == "default" else ""
     message = f"not a policy for {task.name}: {why}expected one of {names}"
     raise UsageError(message, option="policy", value=text)
@@ -285,7 +290,9 @@ def try_policy(text: str, task: Task, *, seed: int, timeout: float) -> None:
 
 
 def policy_digest(text: str) -> str | None:
-    """Return the digest of the file of a policy ``module:attribute``, to detect edits; None for a built-in policy."""
+    """Return the digest of a dataset's or of the file of a policy ``module:attribute``; None for a built-in policy."""
+    if (dataset := find_dataset(text)) is not None:
+        return dataset_digest(dataset)
     module = sys.modules.get(text.partition(":")[0]) if ":" in text and not text.startswith("random:") else None
     path = getattr(module, "__file__", None)
     try:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlgo_corpus.dataset.calls import CALL_COLUMNS, call_batch, read_calls, write_calls
+from mlgo_corpus.dataset.calls import CALL_COLUMNS, call_batch, read_batch, write_batch
 from mlgo_corpus.dataset.observations import ObservationBuilder, is_observation_schema, observation_schema
 from mlgo_corpus.formats.logs.blocks import Rows
 from mlgo_corpus.formats.logs.events import parse_header
@@ -75,5 +75,5 @@ def test_a_table_with_calls_is_one_of_observations(tmp_path: Path) -> None:
     assert is_observation_schema(observation_schema(HEADER, with_calls=True), HEADER)
     assert not is_observation_schema(observation_schema(HEADER, with_calls=True).remove(4), HEADER)
     batch = call_batch([DecidedCall("f", "g", 3, None, inlined=True)])
-    write_calls(tmp_path / "calls", batch)
-    assert read_calls(tmp_path / "calls").equals(batch)
+    write_batch(tmp_path / "calls", batch)
+    assert read_batch(tmp_path / "calls").equals(batch)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mlgo_corpus import __version__
 from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK
-from mlgo_corpus.dataset.calls import read_calls
+from mlgo_corpus.dataset.calls import read_batch
 from mlgo_corpus.dataset.card import dataset_card
 from mlgo_corpus.dataset.folder import DatasetFolder, keep_result
 from mlgo_corpus.dataset.logs import LogFile, open_log
@@ -173,7 +173,7 @@ def _read(
     log: LogFile, reader: BlockReader, counted: _CountedSource, writer: ObservationsWriter, task: LogTask
 ) -> LogRow:
     """Write a log's blocks; of a damaged log all of them or none."""
-    writer.begin_log(log.module, None if log.calls is None else read_calls(Path(log.calls)))
+    writer.begin_log(log.module, None if log.calls is None else read_batch(Path(log.calls)))
     reason, detail = LogReason.OK, ""
     separator = None  # a second header makes the reader forget it
     try:
@@ -384,13 +384,19 @@ class LogConversion:
                 self._progress(sum(log.size or 0 for log in task.logs))
             yield _with_headers(result, task)
 
-    def finish(self, more: Mapping[str, Any] | None = None, card: _WriteCard = dataset_card) -> None:
+    def finish(
+        self,
+        more: Mapping[str, Any] | None = None,
+        card: _WriteCard = dataset_card,
+        tables: Sequence[tuple[Path, Path]] = (),
+    ) -> None:
         """Put the tasks' files and the table of modules together into the dataset.
 
         Args:
             more: what ``dataset.json`` says besides, or instead of what it says of logs, but for its ``files``; it is
                 told to the card, too.
             card: makes the text of ``README.md`` of ``dataset.json``'s content and the logs' header.
+            tables: further files, each with its place.
 
         A dataset that is a single file has neither ``dataset.json`` nor a card.
 
@@ -398,11 +404,11 @@ class LogConversion:
             MlgoCorpusError: a file cannot be written.
         """
         try:
-            self._finish(more or {}, card)
+            self._finish(more or {}, card, tables)
         except OSError as error:
             raise _cannot_write(self.folder, error) from error
 
-    def _finish(self, more: Mapping[str, Any], card: _WriteCard) -> None:
+    def _finish(self, more: Mapping[str, Any], card: _WriteCard, tables: Sequence[tuple[Path, Path]]) -> None:
         paths, header = self.folder.paths, self.header
         if header is None:
             raise AssertionError("a log that was converted has a header")
@@ -429,9 +435,8 @@ class LogConversion:
         about |= {name: value for name, value in more.items() if name != "files"}
         contexts = paths.work / "contexts.parquet"
         _merge_contexts(paths.work, self._parts, contexts)
-        publish_dataset(
-            self.folder, moves, [(contexts, paths.contexts), (self.modules, paths.modules)], about, card(about, header)
-        )
+        tables = [(contexts, paths.contexts), (self.modules, paths.modules), *tables]
+        publish_dataset(self.folder, moves, tables, about, card(about, header))
 
 
 def publish_dataset(

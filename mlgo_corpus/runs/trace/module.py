@@ -33,7 +33,7 @@ from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.compilers.session import InteractiveSession
 from mlgo_corpus.corpus.folder import Module
 from mlgo_corpus.corpus.modules import STATUS_OK
-from mlgo_corpus.dataset.calls import call_batch, write_calls
+from mlgo_corpus.dataset.calls import call_batch, write_batch
 from mlgo_corpus.dataset.logs import LOG_SUFFIX, HeaderReader, open_log
 from mlgo_corpus.dataset.reasons import RunReason, run_status
 from mlgo_corpus.dataset.tracetable import TraceRow, reward
@@ -41,7 +41,7 @@ from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.errors import FormatError, ProtocolError, ToolError, Usage, UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.regular import MAX_MODULE_BYTES, MAX_NOTE_BYTES, read_regular
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.files.text import counted, os_reason
 from mlgo_corpus.formats.commands.replay import required_files
 from mlgo_corpus.formats.ir.pipeline import optimisation_level
 from mlgo_corpus.formats.logs.blocks import BlockReader, Rows
@@ -57,6 +57,7 @@ from mlgo_corpus.formats.logs.remarks import (
 from mlgo_corpus.formats.logs.tasks import INLINING, Task, find_task, for_clang, task_name
 from mlgo_corpus.policies.blame import traceback_of
 from mlgo_corpus.policies.conversation import converse, repair_of
+from mlgo_corpus.policies.keyed import GROWTH_LIMIT, KeyedPolicy
 from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.policy import Policy, checked_policy, make_policy
 from mlgo_corpus.runs.over import lost_reason
@@ -64,7 +65,6 @@ from mlgo_corpus.runs.over import lost_reason
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_GROWTH_LIMIT: Final = "-ml-advisor-size-increase-threshold"
 _LOG_NAME: Final = "training.log"
 _CHANNEL_NAME: Final = "channel"
 _REMARKS_NAME: Final = "remarks.yaml"
@@ -103,6 +103,7 @@ class TraceSettings:
         edits: how each command is changed, and whether it may be any command.
         limits: what each compile may take.
         names: whether it is recorded which call each decision of inlining was about.
+        may_grow: whether a module may grow by inlining as far as its policy decides.
         work: the folder for runs under way and for their logs and rows.
         baselines: the folder of what is known of plain compiles.
         keep_logs, keep_objects: folders for copies, named after the modules.
@@ -121,6 +122,7 @@ class TraceSettings:
     edits: CommandEdits = field(default_factory=CommandEdits)
     limits: Limits = field(default_factory=Limits)
     names: bool = True
+    may_grow: bool = False
     keep_logs: Path | None = None
     keep_objects: Path | None = None
     copy_names: Mapping[str, _CopyNames] = field(default_factory=dict)
@@ -150,7 +152,7 @@ class TracedModule(NamedTuple):
 
     ``log`` is the name of its log in the work folder, of ``log_size`` bytes, None where it has none; ``header`` names
     the log's header, see `header_of`; ``traceback`` is the policy's, where it has failed. The calls of its decisions
-    are beside the log, see `calls_of`.
+    are beside the log, see `calls_of`. ``more`` is what a stage that traces adds.
     """
 
     row: TraceRow
@@ -159,6 +161,7 @@ class TracedModule(NamedTuple):
     log_size: int = 0
     header: str | None = None
     traceback: str = ""
+    more: Any = None
 
 
 class _Decided(NamedTuple):
@@ -217,7 +220,7 @@ class TraceJob:
             header = _keep_header(settings.work, HeaderReader().read(str(folder / _LOG_NAME)))
             place = settings.work / f"run-{item.number:07d}.log"
             if run.calls is not None:
-                write_calls(folder / _CALLS_NAME, run.calls)
+                write_batch(folder / _CALLS_NAME, run.calls)
                 (folder / _CALLS_NAME).replace(calls_of(settings.work, place.name))
             log = _keep_log(folder / _LOG_NAME, place)
             return TracedModule(row, log, run.decisions, (settings.work / log).stat().st_size, header)
@@ -352,6 +355,7 @@ class _Run:
         self.calls: pa.RecordBatch | None = None
         self.decisions = 0
         self.traceback = ""
+        self._unmet: list[int] | None = None
         self._known: dict[str, Any] = {}
 
     def row(self) -> TraceRow:
@@ -359,7 +363,7 @@ class _Run:
         try:
             self.compiles.place()
             self._trace()
-            return self._row(RunReason.OK, "")
+            return self._row(RunReason.OK, self._unmet_detail())
         except RunFailure as failure:
             return self._row(failure.reason, failure.detail)
         except OSError as error:
@@ -367,6 +371,16 @@ class _Run:
             if reason is RunReason.DISK_FULL:  # for the other modules, too
                 raise
             return self._row(reason, detail)
+
+    def _unmet_detail(self) -> str:
+        """Name the first decision that a policy that is a dataset does not have."""
+        if not self._unmet:
+            return ""
+        first = f"observation {self._unmet[0]}"
+        if self.calls is not None:
+            caller, callee = (self.calls.column(name)[self._unmet[0]].as_py() for name in ("caller", "callee"))
+            first = f"the call of {callee} in {caller}"
+        return f"{counted(len(self._unmet), 'decision')} not in the policy's dataset, first {first}"
 
     def keep_copies(self) -> None:
         """Copy the log and the object to where the user wants them."""
@@ -409,6 +423,7 @@ class _Run:
             "reward": reward(compiled.text_size, baseline[0].text_size),
             "faithful": compiled.sha256 == baseline[0].sha256,
         }
+        self._known["unmet"] = None if self._unmet is None else len(self._unmet)
         self.has_log = decided.has_log
         if self.has_log and self.settings.with_calls:
             self.calls = self._decided_calls()
@@ -501,14 +516,14 @@ class _Run:
         return self._decide_live(options)
 
     def _without_a_limit(self, options: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the option that lets the default policy decide everything, as the heuristic does.
+        """Return the option that lets a module grow, if the settings say so, and the command does not.
 
         MLInlineAdvisor asks no more, and inlines nothing, once a module is twice as large as it was.
         """
-        is_default = self.settings.task == INLINING and self.settings.policy == "default"
-        if not is_default or any(_GROWTH_LIMIT in option for option in options):
+        is_inlining = self.settings.task == INLINING
+        if not (is_inlining and self.settings.may_grow) or any(GROWTH_LIMIT in option for option in options):
             return ()
-        return (f"{_GROWTH_LIMIT}=1e9",)
+        return (f"{GROWTH_LIMIT}=1e9",)
 
     def _remark_options(self) -> tuple[str, ...]:
         return (*DECISION_OPTIONS, _REMARKS_NAME) if self.settings.with_calls else ()
@@ -603,14 +618,18 @@ class _Run:
         timeout = self.settings.limits.timeout
         try:
             return end_after(
-                time.monotonic() + timeout + _POLICY_GRACE_S,
-                lambda: converse(session, self._policy(), self.name, log),
+                time.monotonic() + timeout + _POLICY_GRACE_S, lambda: self._talk(session, self._policy(), log)
             )
         except UsageError as error:  # the policy fails, or cannot work with this compiler
             self.traceback = traceback_of(error)
             raise RunFailure(RunReason.POLICY_ERROR, str(error)) from None
         except Overtime:
             raise RunFailure(RunReason.TIMEOUT, f"the policy did not decide within {timeout:g} seconds") from None
+
+    def _talk(self, session: InteractiveSession, policy: Policy, log: IO[bytes]) -> int:
+        count = converse(session, policy, self.name, log)
+        self._unmet = policy.unmet if isinstance(policy, KeyedPolicy) else None
+        return count
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -30,7 +30,7 @@ from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import INLINING
 from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT
 from mlgo_corpus.runs.datasets.convert import LogConversion
-from mlgo_corpus.runs.over import Over
+from mlgo_corpus.runs.over import Job, Over
 from mlgo_corpus.runs.report import Report
 from mlgo_corpus.runs.trace.module import (
     TracedModule,
@@ -221,6 +221,7 @@ class Trace:
         jobs: int | None,
         engine: EngineChoice,
         progress: Callable[[int, int, int, int], None] | None,
+        job: Job[Any, TracedModule] | None = None,
     ) -> None:
         self.folder = folder
         self.settings = settings
@@ -233,8 +234,8 @@ class Trace:
         self.labels = ModuleLabels.of(corpus)
         self.totals = _Totals(self.labels)
         self.traceback = ""
-        self._over = Over(
-            TraceJob(settings), self._items, len(names), jobs=jobs, engine=engine, needs=corpus.on_this_machine()
+        self._over: Over[Any, TracedModule] = Over(
+            job or TraceJob(settings), self.items, len(names), jobs=jobs, engine=engine, needs=corpus.on_this_machine()
         )
         self._header = lru_cache(partial(header_of, settings.work))
 
@@ -258,7 +259,8 @@ class Trace:
         for row in rows:
             self.totals.see(row, self.settings)
 
-    def _items(self) -> Iterator[TraceItem]:
+    def items(self) -> Iterator[Any]:
+        """Yield the modules to run."""
         return starmap(TraceItem, enumerate(self.corpus.modules(self.names)))
 
     def _trace(self) -> LogHeader | None:
@@ -267,7 +269,7 @@ class Trace:
         headers: Counter[LogHeader] = Counter()
         for finished, outcome in enumerate(self._over.outcomes(), 1):
             failed += outcome.row.status != STATUS_OK
-            decisions += outcome.decisions
+            decisions += self.progress_of(outcome)
             if outcome.row.reason == RunReason.POLICY_ERROR:
                 failed_policies += 1
                 self.traceback = self.traceback or outcome.traceback
@@ -278,6 +280,14 @@ class Trace:
             if self.progress is not None:
                 self.progress(finished, failed, decisions, len(self.names))
         return headers.most_common(1)[0][0] if headers else None
+
+    def progress_of(self, outcome: TracedModule) -> int:
+        """Return what a module adds to the number that progress shows: its decisions."""
+        return outcome.decisions
+
+    def tables(self, header: LogHeader) -> list[tuple[Path, Path]]:  # noqa: ARG002 - a stage on top needs it
+        """Make further tables; return each one's path and its place in the dataset."""
+        return []
 
     def _nothing_traced(self, message: str) -> _NothingTracedError:
         """Return the error, with the traceback of the policy that is to blame, if one is."""
@@ -292,7 +302,7 @@ class Trace:
             f"{_POLICY_FAILURES} that asked it: {row.module}: {row.detail}"
         )
 
-    def _traced(self, usual: LogHeader) -> Iterator[TracedModule]:
+    def traced(self, usual: LogHeader) -> Iterator[TracedModule]:
         """Yield the outcomes again; runs whose log has other features than most are failures."""
         for outcome in self._over.again():
             header = None if outcome.header is None else self._header(outcome.header)
@@ -318,13 +328,11 @@ class Trace:
             write_trace_rows(conversion.modules, rows, conversion.metadata)
         except OSError as error:
             raise self._cannot_write(error) from error
-        conversion.finish(self._about(usual))
+        conversion.finish(self.about(usual), tables=self.tables(usual))
 
     def _rows(self, usual: LogHeader, conversion: LogConversion) -> Iterator[TraceRow]:
-        logs = conversion.rows(
-            lambda: map(self._log_file, filter(lambda run: run.log is not None, self._traced(usual)))
-        )
-        for run in self._traced(usual):  # the logs are in the runs' order; names may be equal once they are printable
+        logs = conversion.rows(lambda: map(self._log_file, filter(lambda run: run.log is not None, self.traced(usual))))
+        for run in self.traced(usual):  # the logs are in the runs' order; names may be equal once they are printable
             yield run.row if run.log is None else run.row.with_log(next(logs))
         for _ in logs:
             raise AssertionError("a row for each log")
@@ -355,7 +363,8 @@ class Trace:
         first = f"{totals.failed[0].module}: {totals.failed[0].detail}"
         return f"not one of {modules} could be traced ({reasons}): {'; '.join((first, *remedies))}"
 
-    def _about(self, header: LogHeader) -> dict[str, Any]:
+    def about(self, header: LogHeader) -> dict[str, Any]:
+        """Return the content of ``dataset.json``."""
         totals = self.totals
         return {
             "kind": TRACE_KIND,

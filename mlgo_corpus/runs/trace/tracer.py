@@ -26,7 +26,7 @@ from mlgo_corpus.compilers.walls import close_launchers
 from mlgo_corpus.corpus.groups import ModuleLabels
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import newest_producer
-from mlgo_corpus.dataset.calls import read_calls, with_calls
+from mlgo_corpus.dataset.calls import read_batch, with_calls
 from mlgo_corpus.dataset.loaded import read_log
 from mlgo_corpus.dataset.logs import open_log
 from mlgo_corpus.dataset.tracetable import TraceRow
@@ -34,6 +34,7 @@ from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
+from mlgo_corpus.policies.keyed import find_dataset, may_grow
 from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.policy import Policy, decides, named_object, try_policy
 from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceItem, TraceJob, TraceSettings, calls_of
@@ -124,6 +125,7 @@ class Tracer:
         self._labels = ModuleLabels.of(self.corpus)
         cache = cache_folder() if cache is None else Path(cache)
         name, make, self._one = _named(policy)
+        dataset = find_dataset(name)
         if make is None and name != "default":
             try_policy(name, the_task, seed=seed, timeout=timeout)
         toolchain, way = choose_compiler(
@@ -157,6 +159,7 @@ class Tracer:
             baselines=(cache / BASELINES_FOLDER).absolute(),
             edits=CommandEdits(trusted=trust_corpus),
             limits=limits,
+            may_grow=name == "default" or (dataset is not None and may_grow(dataset)),
         )
 
     def names(self) -> tuple[str, ...]:
@@ -224,7 +227,9 @@ class Tracer:
         ways = ways_of(self._toolchain, self._settings.the_task, name)
         if not ways:
             raise UsageError("the tracer's compiler cannot show its decisions", option="policy", value=name)
-        return replace(self._settings, policy=name, make=make, via=ways[0]), one
+        dataset = find_dataset(name)
+        grow = name == "default" or (dataset is not None and may_grow(dataset))
+        return replace(self._settings, policy=name, make=make, via=ways[0], may_grow=grow), one
 
     def _trace(self, module: str, settings: TraceSettings, one: object, *, log: bool) -> Traced:
         try:
@@ -240,7 +245,7 @@ class Tracer:
         path = self._work / traced.log
         calls = calls_of(self._work, traced.log)
         try:
-            return Traced(row, _read(path) if log else None, calls=read_calls(calls) if calls.exists() else None)
+            return Traced(row, _read(path) if log else None, calls=read_batch(calls) if calls.exists() else None)
         finally:
             path.unlink(missing_ok=True)
             calls.unlink(missing_ok=True)

@@ -1,0 +1,204 @@
+"""``mlgo-corpus search``: find better inlining decisions than the compiler's."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mlgo_corpus.cli.console import (
+    EXIT_FAILED,
+    err,
+    in_options,
+    out,
+    print_json,
+    progress_bar,
+    show_how_to_read,
+    stdout_is_ours,
+    table,
+    verb,
+)
+from mlgo_corpus.cli.options import (
+    AddFlags,
+    DeleteFlags,
+    Engine,
+    EngineKind,
+    JsonOutput,
+    RayAddress,
+    ReplaceFlags,
+    TrustCorpus,
+    compiler_option,
+    engine_choice,
+    filled,
+    jobs_option,
+    memory_limit_option,
+    module_filter_option,
+    modules_file_option,
+    parse_size,
+    sample_option,
+    with_workers,
+    worker_figures,
+)
+from mlgo_corpus.files.text import counted, human_bytes, visible
+
+if TYPE_CHECKING:
+    from mlgo_corpus.runs.search.run import SearchReport
+
+
+class _Objective(StrEnum):
+    """The values of ``--objective``."""
+
+    TEXT = "text"
+    LINKED = "linked"
+
+
+@verb
+def search(
+    corpus: Annotated[
+        str, typer.Argument(metavar="CORPUS", help="The corpus: a folder, a packed corpus, or its s3:// URL.")
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DATASET", help="The folder to write, or an s3:// URL.")
+    ],
+    budget: Annotated[int, typer.Option(min=1, metavar="COMPILES", help="The most compiles of each module.")] = 100,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="The most seconds of each module's search.", show_default="no limit"),
+    ] = None,
+    objective: Annotated[
+        _Objective | None,
+        typer.Option(
+            help="What to make small: the text of each object, or of what is linked, where a function that several "
+            "objects hold is kept once.",
+            show_default="linked, if the corpus's build linked anything",
+        ),
+    ] = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            metavar="POLICY",
+            help="The policy whose decisions to begin with, as for 'trace'; also the dataset of another search.",
+        ),
+    ] = "default",
+    compiler: Annotated[
+        str | None,
+        compiler_option("The clang to run.", show_default="the best one in 'toolchain list'"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed for the search's choices and for --sample.")] = 0,
+    add_flag: AddFlags = None,
+    delete_flag: DeleteFlags = None,
+    replace_flag: ReplaceFlags = None,
+    trust_corpus: TrustCorpus = False,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="The time limit of one compile.")] = 60.0,
+    memory_limit: Annotated[str | None, memory_limit_option("compile")] = None,
+    sample: Annotated[str | None, sample_option("Search")] = None,
+    module_filter: Annotated[str | None, module_filter_option("Search")] = None,
+    modules_file: Annotated[Path | None, modules_file_option("Search")] = None,
+    keep_objects: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Also write the best objects to this folder, named after their modules."),
+    ] = None,
+    jobs: Annotated[int | None, jobs_option("How many compilers to run at once.")] = None,
+    engine: Engine = EngineKind.LOCAL,
+    ray_address: RayAddress = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Start over, replacing a dataset made with other options.")
+    ] = False,
+    json_output: JsonOutput = False,
+) -> None:
+    """Find inlining decisions that make each module of a corpus smaller than the compiler's own make it.
+
+    Every module is compiled again and again with other decisions, many of them tried in one compile. The dataset has
+    the best decisions found, which 'trace --policy DATASET' repeats exactly, and in flips.parquet the effect in bytes
+    of each one that was tried. After an interruption, the same command continues where it stopped.
+    """
+    from mlgo_corpus.compilers.command import CommandEdits
+    from mlgo_corpus.compilers.limits import Limits
+    from mlgo_corpus.corpus.select import ModuleChoice
+    from mlgo_corpus.policies.policy import import_from_here
+    from mlgo_corpus.search import search_corpus
+
+    limits = filled(Limits, locals(), memory_limit=parse_size(memory_limit))
+    choice = filled(ModuleChoice, locals())
+    chosen = engine_choice(engine, ray_address, None)
+    import_from_here()
+    with stdout_is_ours(), progress_bar("searching") as bar:
+        progress = with_workers(bar, chosen)
+        report = search_corpus(
+            corpus,
+            output,
+            budget=budget,
+            time_limit=time_limit,
+            objective=None if objective is None else objective.value,
+            start=start,
+            compiler=compiler,
+            seed=seed,
+            edits=CommandEdits.of(add_flag or (), delete_flag or (), replace_flag or (), trusted=trust_corpus),
+            limits=limits,
+            choice=choice,
+            keep_objects=keep_objects,
+            jobs=jobs,
+            force=force,
+            engine=chosen,
+            progress=lambda done, failed, saved, total: progress(
+                done, total, f"{human_bytes(max(0, saved))} saved" + (f", {failed} failed" if failed else "")
+            ),
+        )
+    if json_output:
+        print_json(
+            {
+                **report.as_json(),
+                "hints": list(map(in_options, report.hints)),
+                **worker_figures(chosen),
+                "exit_code": EXIT_FAILED if report.failed else 0,
+            }
+        )
+    else:
+        show_report(report)
+    if report.failed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def show_report(report: SearchReport) -> None:
+    """Print a search's report, its hints, and a query to start with."""
+    from rich.markup import escape
+
+    from mlgo_corpus.dataset.folder import rows_place
+    from mlgo_corpus.files.text import printable
+
+    console = out()
+    name = escape(printable(str(report.output)))
+    again = ", made before in the same way" if report.unchanged else ""
+    kept = f", {report.resumed} of them by an earlier run" if report.resumed else ""
+    console.print(
+        f"[bold]{name}[/bold]: {report.flips} flips tried in {counted(report.compiles, 'compile')} of "
+        f"{counted(report.searched, 'module')}{kept}{again} in {report.seconds:.2f} s"
+    )
+    console.print(escape(f"by {report.compiler}, from policy {report.start}, objective {report.objective}"))
+    rows = table("reason", "modules")
+    for reason, count in report.counts.items():
+        rows.add_row(reason, str(count))
+    console.print(rows)
+    size, plain_size = report.text_size, report.baseline_text_size
+    console.print(f"text: {size} bytes, {plain_size} by the plain compile{_change(size, plain_size)}")
+    if report.start_objective:
+        found = table("compiles of each module", f"objective ({report.objective})", "change")
+        for compiles, objective in report.after:
+            found.add_row(str(compiles), f"{objective:.0f}", _change(objective, report.start_objective).strip(" ()"))
+        console.print(found)
+    console.print(f"{report.kept} of {counted(report.decisions, 'decision')} are other than the policy's")
+    for module, reason, detail in report.problems:
+        err().print(visible(f"{printable(module)}: {reason}: {printable(in_options(detail))}"), markup=False)
+    if report.failed > len(report.problems):
+        err().print(f"and {report.failed - len(report.problems)} more; modules.parquet has them all")
+    for hint in report.hints:
+        err().print(f"hint: {printable(in_options(hint))}", markup=False)
+    folder = f"{report.output}/flips.parquet".replace("'", "''")
+    query = f"SELECT callee, sum(effect) FROM '{folder}' WHERE kept GROUP BY callee ORDER BY 2"  # noqa: S608 - shown
+    show_how_to_read(query, rows_place(report.output))
+
+
+def _change(size: float, before: float) -> str:
+    return f" ({100 * (size / before - 1):+.2f} %)" if before else ""

@@ -1,0 +1,50 @@
+"""Keys that name decisions of inlining from one compile of a module to the next.
+
+A decision's number is no name: after the first decision that differs, the compiler asks other questions. Its features
+are one, without those that change with every decision elsewhere (`UNSTABLE`). Of decisions with equal features, the
+first of a compile is number 0, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Final
+
+from mlgo_corpus.formats.logs.events import LogHeader
+from mlgo_corpus.formats.logs.tensors import TensorSpec
+
+Key = tuple[bytes, int]
+"""The stable features' bytes, and the number among equals."""
+
+UNSTABLE: Final = frozenset({"node_count", "edge_count", "caller_users", "inlining_default"})
+"""Features that change without a change of the functions that the decision is about."""
+
+
+def stable_features(header: LogHeader) -> tuple[TensorSpec, ...]:
+    """Return the features that keys are made of; a training log's decision is none of them."""
+    features = header.features if header.advice is not None else header.features[:-1]
+    return tuple(spec for spec in features if spec.name not in UNSTABLE)
+
+
+def key_maker(header: LogHeader) -> Callable[[bytes], Key]:
+    """Return a function that returns the keys of one compile's decisions, one after the other, from their tensors."""
+    stable = set(stable_features(header))
+    parts: list[tuple[int, int]] = []
+    starts = accumulate((spec.nbytes for spec in header.features), initial=0)
+    for spec, start in zip(header.features, starts, strict=False):
+        if spec not in stable:
+            continue
+        if parts and parts[-1][1] == start:
+            parts[-1] = (parts[-1][0], start + spec.nbytes)
+        else:
+            parts.append((start, start + spec.nbytes))
+    counts: dict[bytes, int] = {}
+
+    def key(tensors: bytes) -> Key:
+        found = b"".join([tensors[first:after] for first, after in parts])
+        number = counts.get(found, 0)
+        counts[found] = number + 1
+        return found, number
+
+    return key

@@ -1,0 +1,152 @@
+"""Policies that decide as an earlier compile did: a dataset's decisions, found again by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from mlgo_corpus.dataset.folder import DATASET_NAME, DatasetPaths
+from mlgo_corpus.dataset.observations import column_names, rows_of_batch
+from mlgo_corpus.dataset.rows import DatasetRows, open_rows
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.folder import read_note
+from mlgo_corpus.formats.logs.events import LogHeader
+from mlgo_corpus.formats.logs.keys import Key, key_maker, stable_features
+from mlgo_corpus.formats.logs.tasks import INLINING, task_name
+
+GROWTH_LIMIT: Final = "-ml-advisor-size-increase-threshold"
+"""LLVM's option for how many times as large a module may grow by inlining; 2 without it."""
+
+_KEY_COLUMNS: Final = ("module", "context", "observation")
+
+
+class KeyedPolicy:
+    """Decide by key; another policy decides what has no key here.
+
+    Args:
+        decisions: by key.
+        otherwise: decides the others.
+
+    Attributes:
+        unmet: the numbers of the observations that had no key, in this session.
+    """
+
+    def __init__(self, decisions: Mapping[Key, int], otherwise: Any) -> None:
+        self.features = tuple(getattr(otherwise, "features", None) or ())
+        self.unmet: list[int] = []
+        self._decisions = decisions
+        self._otherwise = otherwise
+        self._count = 0
+        self._key: Callable[[bytes], Key] | None = None
+
+    def reset(self, header: LogHeader, module: str) -> None:
+        """Begin a session."""
+        self._key = key_maker(header)
+        self._count = 0
+        self.unmet = []
+        reset = getattr(self._otherwise, "reset", None)
+        if reset is not None:
+            reset(header, module)
+
+    def advise(self, observation: np.void) -> Any:
+        """Return the decision of the observation's key."""
+        if self._key is None:
+            raise AssertionError("a session begins with reset")
+        decision = self._decisions.get(self._key(observation.tobytes()))
+        if decision is None:
+            self.unmet.append(self._count)
+            decision = self._otherwise.advise(observation)
+        self._count += 1
+        return decision
+
+
+class DatasetPolicy(KeyedPolicy):
+    """Decide as a dataset of inlining decisions has it, module by module.
+
+    Args:
+        path: the dataset's folder.
+        otherwise: decides what the dataset has no decision for.
+
+    Raises:
+        UsageError: there is no such dataset.
+    """
+
+    def __init__(self, path: Path, otherwise: Any) -> None:
+        super().__init__({}, otherwise)
+        self._path = path
+        _open(path, _stamp(path))
+
+    def reset(self, header: LogHeader, module: str) -> None:
+        """Begin a session with the module's decisions.
+
+        Raises:
+            UsageError: the compiler sends other features than the dataset has.
+            CorpusError: the dataset cannot be read.
+        """
+        rows, places = _open(self._path, _stamp(self._path))
+        mine, theirs = stable_features(rows.header), stable_features(header)
+        if mine != theirs:
+            names = sorted({spec.name for spec in mine} ^ {spec.name for spec in theirs})
+            which = ", ".join(names) or "the same in another order"
+            raise UsageError(f"the dataset's decisions have other features than this compiler sends: {which}")
+        self._decisions = _decisions_of(rows, places.get(module))
+        super().reset(header, module)
+
+
+def find_dataset(text: str) -> Path | None:
+    """Return the folder of the dataset that a policy's name means, absolute; None if it is no folder of a dataset."""
+    path = Path(text)
+    return path.absolute() if (path / DATASET_NAME).is_file() else None
+
+
+def may_grow(path: Path) -> bool:
+    """Return True if the compiles of a dataset were free to make a module as large as its decisions make it.
+
+    LLVM asks nothing more, and inlines nothing, once a module has doubled; a replay has to be as free as the compile.
+    """
+    words = (read_note(path / DATASET_NAME) or {}).get("argv")
+    return isinstance(words, list) and any(GROWTH_LIMIT in str(word) for word in words)
+
+
+def dataset_digest(path: Path) -> str:
+    """Return a digest of what a dataset decides: of its table of modules, which tells their objects."""
+    return sha256(DatasetPaths.of(path).modules.read_bytes()).hexdigest()
+
+
+def _stamp(path: Path) -> int:
+    try:
+        return (path / DATASET_NAME).stat().st_mtime_ns
+    except OSError as error:
+        raise UsageError("the dataset is gone", option="policy", value=path) from error
+
+
+@lru_cache(maxsize=2)
+def _open(path: Path, _: int) -> tuple[DatasetRows, dict[str, tuple[int, int]]]:
+    rows = open_rows(path)
+    if (task := task_name(rows.header)) != INLINING:
+        raise UsageError(
+            f"expected a dataset of {INLINING}, found {task or 'another task'}", option="policy", value=path
+        )
+    return rows, {item.module: (item.first, item.first + item.rows) for item in rows.modules}
+
+
+def _decisions_of(rows: DatasetRows, place: tuple[int, int] | None) -> dict[Key, int]:
+    """Return a module's decisions by key."""
+    if place is None:
+        return {}
+    header = rows.header
+    key, decision = key_maker(header), header.features[-1]
+    found: dict[Key, int] = {}
+    for _, batch in rows.iter_batches((*_KEY_COLUMNS, *column_names(header)), *place):
+        tensors, _ = rows_of_batch(header, batch)
+        values = tensors.getfield(decision.dtype, header.tensor_bytes - decision.nbytes).tolist()
+        size = header.tensor_bytes
+        data = tensors.tobytes()
+        for number, value in enumerate(values):
+            found[key(data[number * size : number * size + size])] = int(value)
+    return found

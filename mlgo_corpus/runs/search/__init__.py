@@ -1,0 +1,1 @@
+"""Search for better decisions, module by module."""

@@ -1,0 +1,402 @@
+"""One module's search, and the trace of what it found.
+
+Each compile is a live session whose decisions are given by key (`mlgo_corpus.formats.logs.keys`): those that are tried,
+and for all others the start policy's. The remarks of the same compile name the calls, and the object tells the bytes
+of each function.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlgo_corpus.compilers.compile import ModuleCompiles, run_folder
+from mlgo_corpus.compilers.failures import RunFailure
+from mlgo_corpus.compilers.session import InteractiveSession, LiveObservation
+from mlgo_corpus.corpus.folder import Module
+from mlgo_corpus.dataset.calls import write_batch
+from mlgo_corpus.dataset.flips import FlipRow, SearchRow, flip_batch
+from mlgo_corpus.engine.choice import Lost
+from mlgo_corpus.errors import FormatError, ProtocolError, ToolError, UsageError
+from mlgo_corpus.files.regular import MAX_MODULE_BYTES, read_regular
+from mlgo_corpus.formats.logs.events import LogHeader
+from mlgo_corpus.formats.logs.keys import Key, key_maker
+from mlgo_corpus.formats.logs.remarks import DECISION_OPTIONS, iter_decided_calls
+from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang
+from mlgo_corpus.formats.objects.footprints import function_footprints
+from mlgo_corpus.formats.objects.symbols import WEAK, parse_symbols
+from mlgo_corpus.policies.conversation import repair_of
+from mlgo_corpus.policies.keyed import GROWTH_LIMIT, KeyedPolicy
+from mlgo_corpus.policies.policy import DefaultPolicy, Policy, begin_session, make_policy
+from mlgo_corpus.runs.search.climb import CompileFailedError, Decision, Found, Outcome, climb
+from mlgo_corpus.runs.trace.module import TracedModule, TraceJob, TraceSettings
+
+SURVEY_FOLDER: Final = "survey"
+"""The folder of what the plain compiles tell, in the folder for work under way."""
+
+_CHANNEL: Final = "channel"
+_REMARKS: Final = "remarks.yaml"
+_DEFAULT: Final = "inlining_default"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """The settings of all modules' searches.
+
+    Attributes:
+        trace: those of the trace of what is found.
+        start: the policy whose decisions the search begins with.
+        budget: the most compiles of a module.
+        time_limit: the most seconds of a module's search; None for no limit.
+        seed: of the search's choices.
+        copies: the file that tells how many objects hold a function, see `Copies`; None to count every byte.
+    """
+
+    trace: TraceSettings
+    start: str
+    budget: int
+    time_limit: float | None
+    seed: int
+    copies: Path | None
+
+
+class SearchItem(NamedTuple):
+    """One module to search: its number, and the project that it is from."""
+
+    number: int
+    module: Module
+    project: str | None
+
+
+class Copies:
+    """How many objects of its project hold a function that a linker keeps once.
+
+    Args:
+        path: an array of the digests of (project, name), each as often as an object holds it.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._counts: dict[int, int] = {}
+        if path is not None:
+            digests, counts = np.load(path)
+            self._counts = dict(zip(digests.tolist(), counts.tolist(), strict=True))
+
+    def weight(self, project: str | None, name: str) -> float:
+        """Return what a byte of a function counts: less the more objects hold the function."""
+        if not self._counts:
+            return 1.0
+        return 1.0 / self._counts.get(name_digest(project, name), 1)
+
+
+copies_at = lru_cache(maxsize=1)(Copies)
+"""Return the `Copies` of a file, which is read once in each process."""
+
+
+def name_digest(project: str | None, name: str) -> int:
+    """Return a digest of a function's name in its project."""
+    data = f"{project or ''}\0{name}".encode("utf-8", "surrogateescape")
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
+
+
+def shared_names(data: Any, project: str | None) -> NDArray[np.uint64]:
+    """Return the digests of an object's functions that other objects may hold, too, and a linker keeps once."""
+    names = {symbol.name for symbol in parse_symbols(data) if symbol.is_code and symbol.binding == WEAK}
+    return np.array(sorted(name_digest(project, name) for name in names), np.uint64)
+
+
+class ModuleSearch:
+    """The compiles of one module's search.
+
+    Args:
+        settings: of the search.
+        item: the module.
+        folder: empty, and the search's own.
+        weight: what a byte of a function counts.
+
+    Raises:
+        RunFailure: the module cannot be compiled.
+    """
+
+    def __init__(
+        self, settings: SearchSettings, item: SearchItem, folder: Path, weight: Callable[[str], float]
+    ) -> None:
+        trace = settings.trace
+        self._settings = settings
+        self._name = item.module.name
+        self._weight = weight
+        self._compiles = ModuleCompiles(item.module, folder, trace.edits, trace.limits, stop=trace.stop)
+        self._compiles.place()
+        task = find_task(INLINING)
+        self._repair = partial(repair_of, task, trace.major)
+        options = self._compiles.options(trace.cc1)
+        grow = () if any(GROWTH_LIMIT in option for option in options) else (f"{GROWTH_LIMIT}=1e9",)
+        extra = for_clang((*task.channel_options(_CHANNEL), *grow))
+        self._argv = (*trace.cc1, *self._compiles.command(options, *extra, *DECISION_OPTIONS, _REMARKS))
+        self.header: LogHeader | None = None
+
+    def compile(self, overrides: Mapping[Key, int]) -> Outcome:
+        """Compile with some decisions other than the policy's.
+
+        Raises:
+            CompileFailedError: it failed.
+        """
+        try:
+            return self._compile(overrides)
+        except (RunFailure, ToolError, ProtocolError, FormatError, UsageError, OSError) as error:
+            raise CompileFailedError(str(error)) from error
+
+    def _compile(self, overrides: Mapping[Key, int]) -> Outcome:
+        compiles = self._compiles
+        compiles.empty()
+        session = InteractiveSession(self._argv, compiles.folder / _CHANNEL, **compiles.keywords(), repair=self._repair)
+        decided: list[tuple[Key, int, int, bytes]] = []
+        with session:
+            header, decide = None, self._decider
+            for observation in session:
+                if session.header is not header:
+                    if (header := session.header) is None or self.header not in (None, header):
+                        raise FormatError("the compiler asks again, with other features")
+                    self.header = header
+                    key_of, base_of = key_maker(header), decide(header)
+                tensors = observation.tensors
+                key, base = key_of(tensors), base_of(observation)
+                decision = overrides.get(key, base)
+                session.advise(decision)
+                decided.append((key, base, decision, tensors))
+        calls = list(iter_decided_calls(read_regular(compiles.folder / _REMARKS, MAX_MODULE_BYTES))) if decided else []
+        if [call.inlined for call in calls] != [decision != 0 for _, _, decision, _ in decided]:
+            raise FormatError("the compiler's remarks do not name one call for each decision")
+        data = compiles.read_object()
+        text_size = compiles.measure(data).text_size
+        sizes = function_footprints(data)
+        weight = self._weight
+        objective = text_size - sum(size * (1.0 - weight(name)) for name, size in sizes.items())
+        decisions = tuple(
+            Decision(key, call.caller, call.callee, base, decision, tensors)
+            for (key, base, decision, tensors), call in zip(decided, calls, strict=True)
+        )
+        return Outcome(decisions, sizes, objective, text_size)
+
+    @cached_property
+    def _decider(self) -> Callable[[LogHeader], Callable[[LiveObservation], int]]:
+        start = self._settings.start
+        if start == "default":
+            return _by_default
+        policy = make_policy(start, find_task(INLINING), seed=self._settings.seed)
+
+        def decide(header: LogHeader) -> Callable[[LiveObservation], int]:
+            begin_session(policy, header, self._name)
+            return lambda observation: int(policy.advise(observation.record) != 0)
+
+        return decide
+
+
+def _by_default(header: LogHeader) -> Callable[[LiveObservation], int]:
+    """Return a function that reads LLVM's own decision."""
+    at = 0
+    for spec in header.features:
+        if spec.name == _DEFAULT:
+            read = struct.Struct(f"={at}xq").unpack_from
+            return lambda observation: int(read(observation.tensors)[0])
+        at += spec.nbytes
+    raise UsageError(f"this compiler does not send {_DEFAULT!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchJob:
+    """A search of one module, as `mlgo_corpus.runs.over` does it to every module."""
+
+    settings: SearchSettings
+
+    @property
+    def work(self) -> Path:
+        """The folder for work under way."""
+        return self.settings.trace.work
+
+    @property
+    def limit_s(self) -> float:
+        """Seconds that the compiles of one module may take together."""
+        settings = self.settings
+        compiles = settings.budget * settings.trace.limits.timeout
+        if settings.time_limit is not None:
+            compiles = min(compiles, settings.time_limit + settings.trace.limits.timeout)
+        return compiles + self._trace.limit_s
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The compiler."""
+        return self._trace.programs
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it runs without walls."""
+        return self._trace.trusted
+
+    @property
+    def _trace(self) -> TraceJob:
+        return TraceJob(self.settings.trace)
+
+    def run(self, item: SearchItem) -> TracedModule:
+        """Search, and trace what was found; what goes wrong with the module is in the row.
+
+        Raises:
+            OSError: the work folder, or a folder for copies, cannot be written.
+        """
+        settings = self.settings
+        started = time.monotonic()
+        found, header = self._search(item, started)
+        if found is None:
+            start = partial(make_policy, settings.start, find_task(INLINING), seed=settings.seed)
+            return TraceJob(replace(settings.trace, make=start)).run(item)  # type: ignore[arg-type]
+        decisions = {decision.key: decision.decided for decision in found.best.decisions}
+        make = partial(_keyed, decisions)
+        traced = TraceJob(replace(settings.trace, make=make)).run(item)  # type: ignore[arg-type]
+        rows = list(_flip_rows(found))
+        if traced.log is not None and header is not None:
+            write_batch(flips_of(self.work, traced.log), flip_batch(header, item.module.name, rows))
+        row = SearchRow(
+            module=item.module.name,
+            compiles=found.compiles,
+            flips=len(rows),
+            kept=sum(decision.decided != decision.base for decision in found.best.decisions),
+            baseline_text_size=found.first.text_size,
+            text_size=found.best.text_size,
+            baseline_objective=found.first.objective,
+            objective=found.best.objective,
+            found_after=" ".join(f"{number}:{objective:.6g}" for number, objective in found.curve),
+            wall_s=time.monotonic() - started,
+        )
+        return traced._replace(more=row)
+
+    def _search(self, item: SearchItem, started: float) -> tuple[Found | None, LogHeader | None]:
+        """Search; None if the module cannot be compiled, or there is nothing to decide."""
+        settings = self.settings
+        limit = settings.time_limit
+        copies = copies_at(settings.copies)
+        generator = random.Random(f"{settings.seed}:{item.module.name}")  # noqa: S311 - an experiment, no secret
+        with run_folder(self.work) as folder:
+            try:
+                search = ModuleSearch(settings, item, folder, lambda name: copies.weight(item.project, name))
+                found = climb(
+                    search.compile,
+                    settings.budget,
+                    generator,
+                    lambda name: copies.weight(item.project, name),
+                    lambda: limit is not None and time.monotonic() - started > limit,
+                )
+            except (RunFailure, CompileFailedError):
+                return None, None
+            return (found if found.first.decisions else None), search.header
+
+    def lost(self, item: SearchItem, lost: Lost) -> TracedModule:
+        """Return the outcome for a module whose worker died."""
+        return self._trace.lost(item, lost)  # type: ignore[arg-type]
+
+    def outcome(self, record: Any) -> TracedModule:
+        """Return the outcome that JSON held."""
+        traced = self._trace.outcome(record)
+        return traced if traced.more is None else traced._replace(more=SearchRow(*traced.more))
+
+    def is_whole(self, item: SearchItem, outcome: TracedModule) -> bool:
+        """Return True if the search went well, and all that it left is there."""
+        if not self._trace.is_whole(item, outcome):  # type: ignore[arg-type]
+            return False
+        return outcome.more is None or outcome.log is None or flips_of(self.work, outcome.log).is_file()
+
+
+def _keyed(decisions: Mapping[Key, int]) -> Policy:
+    return KeyedPolicy(decisions, DefaultPolicy())
+
+
+def flips_of(work: Path, log: str) -> Path:
+    """Return the place of the flips of a module's search, which is beside its log."""
+    return work / f"{log.partition('.')[0]}.flips"
+
+
+def _flip_rows(found: Found) -> Any:
+    for tried in found.tried:
+        flip = tried.flip
+        yield FlipRow(
+            compile=tried.compile,
+            others=tried.others,
+            caller=flip.first.caller,
+            callee=flip.first.callee,
+            calls=len(flip.changes),
+            base=flip.first.base,
+            tried=next(iter(flip.changes.values())),
+            text_effect=tried.text_effect,
+            effect=tried.effect,
+            kept=all(found.overrides.get(key) == value for key, value in flip.changes.items()),
+            tensors=flip.first.tensors,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyJob:
+    """The plain compile of one module, to find out which functions its object shares with others."""
+
+    settings: SearchSettings
+
+    @property
+    def work(self) -> Path:
+        """The folder for work under way."""
+        return self.settings.trace.work / SURVEY_FOLDER
+
+    @property
+    def limit_s(self) -> float:
+        """Seconds that the compile may take."""
+        return self.settings.trace.limits.timeout
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The compiler."""
+        return self.settings.trace.cc1[:1]
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it runs without walls."""
+        return self.settings.trace.edits.trusted
+
+    def run(self, item: SearchItem) -> str:
+        """Compile, and keep the digests of the shared functions' names in a file; return its name, or nothing.
+
+        Raises:
+            OSError: the work folder cannot be written.
+        """
+        trace = self.settings.trace
+        with run_folder(self.work) as folder:
+            compiles = ModuleCompiles(item.module, folder, trace.edits, trace.limits, stop=trace.stop)
+            try:
+                compiles.place()
+                command = compiles.command(compiles.options(trace.cc1))
+                compiles.run((*trace.cc1, *command), words=len(trace.cc1))
+                names = shared_names(compiles.read_object(), item.project)
+            except (RunFailure, FormatError):
+                return ""
+            path = folder / "names.npy"
+            np.save(path, names)
+            place = self.work / f"names-{item.number:07d}.npy"
+            path.replace(place)
+            return place.name
+
+    def lost(self, item: SearchItem, lost: Lost) -> str:  # noqa: ARG002 - a module that fails shares nothing
+        """Return the outcome for a module whose worker died."""
+        return ""
+
+    def outcome(self, record: Any) -> str:
+        """Return the outcome that JSON held."""
+        return str(record)
+
+    def is_whole(self, item: SearchItem, outcome: str) -> bool:  # noqa: ARG002 - the name is the number's
+        """Return True if the file of names is there."""
+        return bool(outcome) and (self.work / outcome).is_file()

@@ -1,0 +1,284 @@
+"""One search over a corpus: which functions are shared, the modules' searches, the dataset, and the report on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from mlgo_corpus.compilers.probe import Toolchain
+from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.groups import ModuleLabels
+from mlgo_corpus.dataset.calls import read_batch
+from mlgo_corpus.dataset.flips import (
+    FLIPS_NAME,
+    SEARCH_NAME,
+    SearchRow,
+    flip_schema,
+    iter_search_rows,
+    write_search_rows,
+)
+from mlgo_corpus.dataset.folder import DatasetFolder
+from mlgo_corpus.dataset.tracetable import TraceRow
+from mlgo_corpus.engine.choice import EngineChoice
+from mlgo_corpus.files.tables import BatchTable, file_metadata
+from mlgo_corpus.formats.logs.events import LogHeader
+from mlgo_corpus.runs.over import Over
+from mlgo_corpus.runs.report import Report
+from mlgo_corpus.runs.search.module import SURVEY_FOLDER, SearchItem, SearchJob, SearchSettings, SurveyJob, flips_of
+from mlgo_corpus.runs.trace.module import TracedModule
+from mlgo_corpus.runs.trace.run import Trace
+
+TEXT: Final = "text"
+LINKED: Final = "linked"
+OBJECTIVES: Final = (TEXT, LINKED)
+"""What is made small: each object's text, or what a linker keeps of all of them."""
+
+_COPIES_NAME = "copies.npy"
+# The numbers of compiles after which a report tells what was found.
+_AFTER = (10, 25, 50, 100, 200, 400, 800)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchReport(Report):
+    """The outcome of a search.
+
+    Attributes:
+        output: the dataset, or its URL.
+        objective: ``text`` or ``linked``.
+        start: the policy whose decisions the search began with.
+        compiler: its version line.
+        modules: modules chosen; of them ``searched`` are in the dataset.
+        counts: modules by reason.
+        decisions: in the dataset.
+        compiles: of all modules' searches.
+        flips: how many were tried.
+        kept: decisions that are other than the start policy's.
+        text_size: bytes of all objects' text; ``baseline_text_size`` of the plain compiles' objects.
+        objective_size: the objective of all modules that were searched; ``start_objective`` with the start policy's
+            decisions.
+        after: the objective of all modules after so many compiles of each, as (compiles, bytes).
+        resumed: modules that an earlier, interrupted run had done.
+        unchanged: whether the dataset was there already, made in the same way.
+        problems: the first failed modules: name, reason and detail.
+        hints: what was asked for and had no effect, and what helps against failures.
+        seconds: how long it took.
+    """
+
+    output: Path | str
+    objective: str
+    start: str
+    compiler: str
+    modules: int
+    searched: int
+    counts: dict[str, int]
+    decisions: int
+    compiles: int
+    flips: int
+    kept: int
+    text_size: int
+    baseline_text_size: int
+    objective_size: float
+    start_objective: float
+    after: tuple[tuple[int, float], ...]
+    resumed: int
+    unchanged: bool
+    problems: tuple[tuple[str, str, str], ...]
+    hints: tuple[str, ...]
+    seconds: float
+    _properties: ClassVar = ("failed",)
+
+    @property
+    def failed(self) -> int:
+        """How many modules are not in the dataset."""
+        return self.modules - self.searched
+
+
+class _Sums:
+    """The sums over the modules' searches, counted as they come."""
+
+    def __init__(self) -> None:
+        self.compiles = self.flips = self.kept = self.most = 0
+        self.objective = self.start_objective = 0.0
+        self._after = dict.fromkeys(_AFTER, 0.0)
+
+    def add(self, row: SearchRow) -> SearchRow:
+        """Count a row, and return it."""
+        self.compiles += row.compiles
+        self.flips += row.flips
+        self.kept += row.kept
+        self.most = max(self.most, row.compiles)
+        self.objective += row.objective
+        self.start_objective += row.baseline_objective
+        curve = [_point(point) for point in row.found_after.split()]
+        for compiles in _AFTER:
+            self._after[compiles] += min((size for count, size in curve if count <= compiles), default=row.objective)
+        return row
+
+    def after(self) -> tuple[tuple[int, float], ...]:
+        """Return what the objective was after so many compiles of each module."""
+        return (
+            *((count, size) for count, size in self._after.items() if count < self.most),
+            (self.most, self.objective),
+        )
+
+
+class Search(Trace):
+    """One search under way: a trace of what each module's search finds."""
+
+    def __init__(
+        self,
+        folder: DatasetFolder,
+        settings: SearchSettings,
+        objective: str,
+        toolchain: Toolchain,
+        corpus: Corpus,
+        names: Sequence[str],
+        jobs: int | None,
+        engine: EngineChoice,
+        progress: Callable[[int, int, int, int], None] | None,
+    ) -> None:
+        self.search = settings
+        self.objective = objective
+        self.sums = _Sums()
+        labels = ModuleLabels.of(corpus)
+
+        def items(wanted: Sequence[str]) -> Iterator[SearchItem]:
+            for number, module in enumerate(corpus.modules(wanted)):
+                yield SearchItem(number, module, labels.project(module.name))
+
+        self._search_items = items
+        super().__init__(
+            folder, settings.trace, toolchain, corpus, names, jobs, engine, progress, job=SearchJob(settings)
+        )
+
+    def run(self) -> None:
+        """Search, and make the dataset."""
+        if self.search.copies is not None:
+            self.folder.begin()
+            self._survey(self.search.copies)
+        super().run()
+
+    def read(self, rows: Any) -> None:
+        """Count the rows of a dataset that is there."""
+        super().read(rows)
+        for row in iter_search_rows(self.folder.paths.folder / SEARCH_NAME):
+            self.sums.add(row)
+
+    def items(self) -> Iterator[SearchItem]:
+        """Yield the modules to search."""
+        return self._search_items(self.names)
+
+    def progress_of(self, outcome: TracedModule) -> int:
+        """Return the bytes that a module's search saved."""
+        return _saved(outcome.row)
+
+    def tables(self, header: LogHeader) -> list[tuple[Path, Path]]:
+        """Make the tables of the flips and of the searches."""
+        paths = self.folder.paths
+        flips, searches = paths.work / FLIPS_NAME, paths.work / SEARCH_NAME
+        live = LogHeader(header.features[:-1], advice=header.features[-1])
+        schema = flip_schema(live)
+        table = BatchTable(flips, schema)
+        try:
+            for outcome in self.traced(header):
+                if outcome.more is not None and outcome.log is not None:
+                    batch = read_batch(flips_of(paths.work, outcome.log))
+                    if batch.num_rows:
+                        table.write(batch)
+            table.say(file_metadata(schema, {"tool": "mlgo-corpus", "kind": "flips", "key": self.folder.key}))
+            table.commit()
+        except BaseException:
+            table.abandon()
+            raise
+        rows = (self.sums.add(outcome.more) for outcome in self.traced(header) if outcome.more is not None)
+        write_search_rows(searches, rows, {"tool": "mlgo-corpus", "kind": "search", "key": self.folder.key})
+        return [(flips, paths.folder / FLIPS_NAME), (searches, paths.folder / SEARCH_NAME)]
+
+    def about(self, header: LogHeader) -> dict[str, Any]:
+        """Return the content of ``dataset.json``."""
+        search = self.search
+        return {
+            **super().about(header),
+            "start": search.start,
+            "objective": self.objective,
+            "budget": search.budget,
+            "seed": search.seed,
+        }
+
+    def searched(self, hints: Sequence[str], seconds: float) -> SearchReport:
+        """Sum up."""
+        traced = self.report(hints, seconds)
+        sums = self.sums
+        return SearchReport(
+            output=traced.output,
+            objective=self.objective,
+            start=self.search.start,
+            compiler=traced.compiler,
+            modules=traced.modules,
+            searched=traced.traced,
+            counts=traced.counts,
+            decisions=traced.observations,
+            compiles=sums.compiles,
+            flips=sums.flips,
+            kept=sums.kept,
+            text_size=traced.text_size,
+            baseline_text_size=traced.baseline_text_size,
+            objective_size=sums.objective,
+            start_objective=sums.start_objective,
+            after=sums.after(),
+            resumed=traced.resumed,
+            unchanged=traced.unchanged,
+            problems=traced.problems,
+            hints=traced.hints,
+            seconds=seconds,
+        )
+
+    def _survey(self, place: Path) -> None:
+        """Find out how many objects hold each function, and keep it for the workers."""
+        if place.exists():
+            return
+        job = SurveyJob(self.search)
+        with suppress(FileExistsError):
+            os.mkdir(job.work)
+        names = self.corpus.names
+        over = Over(
+            job,
+            lambda: self._search_items(names),
+            len(names),
+            jobs=self.jobs,
+            engine=self.engine,
+            needs=self.corpus.on_this_machine(),
+        )
+        held = [np.load(job.work / name) for name in over.outcomes() if name]
+        digests, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *held]), return_counts=True)
+        several = counts > 1
+        part = place.with_name(f".{place.name}.{os.getpid()}.npy")
+        np.save(part, np.stack([digests[several], counts[several].astype(np.uint64)]))
+        part.replace(place)
+        shutil.rmtree(self.folder.paths.work / SURVEY_FOLDER, ignore_errors=True)
+
+
+def copies_in(work: Path) -> Path:
+    """Return the place of what the survey found, in a folder for work under way."""
+    return work / _COPIES_NAME
+
+
+def with_copies(settings: SearchSettings, objective: str) -> SearchSettings:
+    """Return the settings of a search for an objective."""
+    return replace(settings, copies=copies_in(settings.trace.work) if objective == LINKED else None)
+
+
+def _saved(row: TraceRow) -> int:
+    return (row.baseline_text_size or 0) - (row.text_size or 0)
+
+
+def _point(text: str) -> tuple[int, float]:
+    count, _, objective = text.partition(":")
+    return int(count), float(objective)
