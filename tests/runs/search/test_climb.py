@@ -1,0 +1,112 @@
+"""The search without a compiler: against every way to decide, and what it promises on the way."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from mlgo_corpus.formats.logs.keys import Key
+from mlgo_corpus.runs.search.climb import CompileFailedError, Found, Outcome, climb
+from tests.runs.search.toy import Program, random_program
+
+
+def search(program: Program, budget: int, seed: int = 0) -> Found:
+    return climb(program.compile, budget, random.Random(seed))
+
+
+def test_small_programs_are_solved() -> None:
+    """Of 100 programs with at most 12 decisions, the best way is found in 95."""
+    solved = programs = 0
+    for seed in range(400):
+        program = random_program(seed, functions=5, calls=5)
+        if not 2 <= len(program.compile({}).decisions) <= 12:
+            continue
+        outcomes = list(program.outcomes())
+        if any(len(outcome.decisions) > 12 for outcome in outcomes):
+            continue
+        found = search(program, 100)
+        best = min(outcome.objective for outcome in outcomes)
+        assert found.best.objective >= best
+        programs += 1
+        solved += found.best.objective == best
+        if programs == 100:
+            break
+    assert programs == 100
+    assert solved >= 95
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3, 30])
+def test_what_is_found_is_what_its_decisions_give(budget: int) -> None:
+    for seed in range(20):
+        program = random_program(seed, functions=30, calls=60)
+        found = search(program, budget, seed)
+        assert found.compiles <= budget
+        assert found.best.objective <= found.first.objective
+        assert program.compile(found.overrides) == found.best
+        everything = {decision.key: decision.decided for decision in found.best.decisions}
+        assert program.compile(everything) == found.best
+        assert [count for count, _ in found.curve] == sorted({count for count, _ in found.curve})
+        assert found.curve[0] == (1, found.first.objective)
+        assert found.curve[-1][1] == found.best.objective
+        assert search(program, budget, seed) == found
+
+
+def test_many_flips_share_a_compile() -> None:
+    """A program of many parts that have nothing to do with each other: each compile tries something in most of them."""
+    parts = [random_program(seed, functions=5, calls=6) for seed in range(40)]
+    sizes: list[int] = []
+    calls: list[tuple[int, ...]] = []
+    kept: list[bool] = []
+    for part in parts:
+        first = len(sizes)
+        sizes += part.bytes_of
+        calls += [tuple(first + callee for callee in called) for called in part.calls]
+        kept += part.kept
+    program = Program(tuple(sizes), tuple(calls), tuple(kept), [0])
+    found = search(program, 40)
+    alone = sum(search(part, 40).best.objective for part in parts)
+    assert max(tried.others for tried in found.tried) > 30
+    assert found.best.objective <= 1.01 * alone
+
+
+def test_compiles_that_fail_are_flips_that_do_not_help() -> None:
+    program = random_program(4, functions=20, calls=40)
+    hated = program.compile({}).decisions[7].key
+
+    def compile_with(overrides: Mapping[Key, int]) -> Outcome:
+        if hated in overrides:
+            raise CompileFailedError("it crashes")
+        return program.compile(overrides)
+
+    found = climb(compile_with, 60, random.Random(1))
+    assert hated not in found.overrides
+    assert found.best.objective < found.first.objective
+    failed = [tried for tried in found.tried if tried.effect != tried.effect]
+    assert failed
+    assert all(hated in tried.flip.changes or tried.others for tried in failed)
+
+
+def test_weights_decide_what_is_kept() -> None:
+    """Functions that weigh nothing may grow."""
+    program = random_program(5, functions=20, calls=40)
+    plain = program.compile({})
+    only = max(plain.sizes, key=lambda name: plain.sizes[name])
+
+    def weight(name: str) -> float:
+        return float(name == only)
+
+    def compile_with(overrides: Mapping[Key, int]) -> Outcome:
+        outcome = program.compile(overrides)
+        return outcome._replace(objective=float(outcome.sizes.get(only, 0)))
+
+    found = climb(compile_with, 60, random.Random(1), weight)
+    assert found.best.sizes.get(only, 0) < plain.sizes[only]
+    assert found.best.text_size > plain.text_size
+
+
+def test_the_time_is_up() -> None:
+    program = random_program(3, functions=20, calls=40)
+    found = climb(program.compile, 60, random.Random(1), over=lambda: program.compiles[0] >= 5)
+    assert found.compiles <= 6

@@ -1,0 +1,312 @@
+"""Searches with a real clang: exact, the same however they are run, replayed to the byte, killed and gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from mlgo_corpus import Tracer, extract_corpus, search_corpus, trace_corpus
+from mlgo_corpus.dataset.flips import iter_search_rows
+from mlgo_corpus.dataset.tracetable import read_trace_rows
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.formats.objects.footprints import function_footprints
+from mlgo_corpus.formats.objects.symbols import WEAK, parse_symbols
+from mlgo_corpus.runs.search.run import SearchReport
+from tests.conftest import EMBED, Llvm, run_checked
+from tests.handmade import files
+
+pytestmark = pytest.mark.llvm
+
+SHARED = """
+#include <stddef.h>
+template <class T> struct Stack {
+  T *data = nullptr; size_t size = 0, room = 0;
+  ~Stack() { delete[] data; }
+  void grow(size_t wanted) {
+    if (wanted <= room) return;
+    room = wanted * 2; T *more = new T[room];
+    for (size_t i = 0; i < size; ++i) more[i] = data[i];
+    delete[] data; data = more;
+  }
+  void push(T value) { grow(size + 1); data[size++] = value; }
+  T pop() { if (!size) throw 1; return data[--size]; }
+  T top() const { if (!size) throw 2; return data[size - 1]; }
+};
+static int twice(int x) { return x * 2 + (x >> 3); }
+static long mixed(long a, long b) { return twice(int(a)) * b - twice(int(b)) * a; }
+"""
+SOURCES = {
+    "a": SHARED
+    + """
+int calculate(const int *in, int n) {
+  Stack<int> s;
+  for (int i = 0; i < n; ++i)
+    if (in[i] == '+') s.push(s.pop() + s.pop());
+    else if (in[i] == '*') s.push(twice(s.pop()) * s.pop());
+    else s.push(in[i]);
+  return s.top();
+}
+""",
+    "b": SHARED
+    + """
+long fold(const long *in, int n) {
+  Stack<long> s; Stack<int> t;
+  for (int i = 0; i < n; ++i) { s.push(mixed(in[i], i)); t.push(int(in[i])); if (t.top() > 9) t.pop(); }
+  long sum = 0;
+  while (s.size) sum += mixed(s.pop(), twice(t.top()));
+  return sum;
+}
+""",
+    "plain": "int nothing;\n",
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(llvm22: Llvm, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("search")
+    (folder / "objects").mkdir()
+    for name, text in SOURCES.items():
+        (folder / f"{name}.cpp").write_text(text)
+        run_checked(llvm22.clangxx, "-Oz", "-c", *EMBED, f"{name}.cpp", "-o", f"objects/{name}.o", cwd=folder)
+    extract_corpus([folder / "objects"], folder / "corpus", jobs=1)
+    return folder / "corpus"
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def search(llvm22: Llvm, corpus: Path, cache: Path) -> Callable[..., SearchReport]:
+    def run(output: Path, **options: Any) -> SearchReport:
+        usual = {"compiler": llvm22.clang, "cache": cache, "budget": 25, "objective": "linked"}
+        return search_corpus(corpus, output, **{**usual, **options})
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def found(search: Callable[..., SearchReport], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SearchReport]:
+    folder = tmp_path_factory.mktemp("found")
+    return folder / "dataset", search(folder / "dataset", keep_objects=folder / "objects")
+
+
+Found = tuple[Path, SearchReport]
+
+
+def stable(dataset: Path) -> dict[str, Any]:
+    """Give what does not depend on the clock."""
+    kept: dict[str, Any] = {
+        name: data for name, data in files(dataset).items() if name not in ("modules.parquet", "search.parquet")
+    }
+    for name in ("modules.parquet", "search.parquet"):
+        table = pq.read_table(dataset / name)
+        kept[name] = table.select([one for one in table.schema.names if not one.endswith(("_s", "rss_bytes"))])
+    return kept
+
+
+def test_what_is_found_is_smaller_and_its_objects_are_the_rows_own(found: Found) -> None:
+    dataset, report = found
+    rows = {row.module: row for row in read_trace_rows(dataset / "modules.parquet")}
+    searches = {row.module: row for row in iter_search_rows(dataset / "search.parquet")}
+    assert set(rows) == {"a.o", "b.o", "plain.o"}
+    assert set(searches) == {"a.o", "b.o"}  # in the third, there is nothing to decide
+    assert report.text_size == sum(row.text_size or 0 for row in rows.values()) < report.baseline_text_size
+    assert report.objective_size < report.start_objective
+    assert report.counts == {"ok": 3}
+    for name, row in rows.items():
+        assert sha256((dataset.parent / "objects" / name).read_bytes()).hexdigest() == row.object_sha256
+    for name, one in searches.items():
+        assert (one.text_size, one.baseline_text_size) == (rows[name].text_size, rows[name].baseline_text_size)
+        assert one.compiles <= 25
+        curve = [tuple(map(float, point.split(":"))) for point in one.found_after.split()]
+        assert curve == sorted(curve, key=lambda point: (point[0], -point[1]))
+        assert curve[0] == (1, pytest.approx(one.baseline_objective))
+    assert report.after[-1] == (max(row.compiles for row in searches.values()), report.objective_size)
+    assert (report.compiles, report.flips) == tuple(
+        sum(getattr(row, name) for row in searches.values()) for name in ("compiles", "flips")
+    )
+
+
+def test_a_dataset_is_a_policy_that_gives_the_same_objects(
+    llvm22: Llvm, corpus: Path, cache: Path, found: Found, tmp_path: Path
+) -> None:
+    dataset, report = found
+    trace = trace_corpus(corpus, tmp_path / "again", policy=str(dataset), compiler=llvm22.clang, cache=cache)
+    expected = {row.module: row for row in read_trace_rows(dataset / "modules.parquet")}
+    for row in read_trace_rows(tmp_path / "again/modules.parquet"):
+        assert (row.object_sha256, row.unmet, row.detail) == (expected[row.module].object_sha256, 0, "")
+    assert trace.observations == report.decisions
+    columns = pq.read_table(dataset / "observations")
+    assert columns.equals(pq.read_table(tmp_path / "again/observations"))
+    with Tracer(corpus, llvm22.clang, policy=str(dataset), cache=cache) as tracer:
+        assert tracer.trace("a.o").row.object_sha256 == expected["a.o"].object_sha256
+
+
+def test_what_a_dataset_does_not_have_is_counted_and_named(
+    llvm22: Llvm, corpus: Path, cache: Path, search: Callable[..., SearchReport], tmp_path: Path
+) -> None:
+    search(tmp_path / "one", module_filter="^a", budget=3)
+    trace_corpus(corpus, tmp_path / "t", policy=str(tmp_path / "one"), compiler=llvm22.clang, cache=cache)
+    rows = {row.module: row for row in read_trace_rows(tmp_path / "t/modules.parquet")}
+    assert rows["a.o"].unmet == 0
+    assert rows["b.o"].unmet == rows["b.o"].observations > 5
+    assert rows["b.o"].faithful  # LLVM's heuristic decided
+    first = pq.read_table(tmp_path / "t/observations", filters=[("module", "=", "b.o")]).slice(0, 1).to_pylist()[0]
+    assert rows["b.o"].detail == (
+        f"{rows['b.o'].unmet} decisions not in the policy's dataset, first the call of {first['callee']} in "
+        f"{first['caller']}"
+    )
+
+
+def test_a_dataset_of_another_task_or_compiler_is_refused(corpus: Path, cache: Path, found: Found) -> None:
+    dataset, _ = found
+    with pytest.raises(UsageError, match="not a policy for regalloc-eviction"):
+        trace_corpus(corpus, dataset.parent / "no", task="regalloc-eviction", policy=str(dataset), cache=cache)
+    broken = dataset.parent / "broken"
+    broken.mkdir()
+    (broken / "dataset.json").write_text("{}")
+    with pytest.raises(UsageError, match="broken"):
+        trace_corpus(corpus, dataset.parent / "no", policy=str(broken), cache=cache)
+    assert not (dataset.parent / "no").exists()
+
+
+def test_the_effects_are_those_of_each_flip_alone(
+    llvm22: Llvm, corpus: Path, cache: Path, found: Found, tmp_path: Path
+) -> None:
+    """The first compile that tries something tries several flips; each is compiled alone, and its object measured."""
+    dataset, _ = found
+    flips = pq.read_table(dataset / "flips.parquet").to_pylist()
+    tried = [flip for flip in flips if flip["compile"] == 2 and flip["calls"] == 1]
+    assert len(tried) >= 4
+
+    class Other:
+        features = ("inlining_default",)
+
+        def __init__(self, flip: dict[str, Any]) -> None:
+            self.flip = {name: flip[name] for name in names if name in flip}
+            self.met = 0
+
+        def advise(self, observation: np.void) -> int:
+            is_it = all(observation[name] == value for name, value in self.flip.items())
+            self.met += is_it
+            return int(observation["inlining_default"]) ^ int(is_it)
+
+    names = [name for name in pq.read_schema(dataset / "flips.parquet").names if name not in ("compile", "others")]
+    names = names[names.index("kept") + 1 :]
+    right = Counter[bool]()
+    with Tracer(corpus, llvm22.clang, cache=cache) as tracer:
+        for flip in tried:
+            policy = Other(flip)
+            row = tracer.trace(flip["module"], policy=policy).row
+            if policy.met == 1:  # else other calls have the same features
+                print(
+                    flip["callee"],
+                    flip["tried"],
+                    (row.text_size or 0) - (row.baseline_text_size or 0),
+                    flip["text_effect"],
+                )
+                right[(row.text_size or 0) - (row.baseline_text_size or 0) == flip["text_effect"]] += 1
+    assert right[True] >= 3
+    assert right[True] >= 4 * right[False]
+
+
+def test_linked_weighs_what_several_objects_hold(
+    found: Found, search: Callable[..., SearchReport], tmp_path: Path
+) -> None:
+    """The objective is the text, without all but one copy of each function that both objects hold."""
+    dataset, report = found
+    objects = {name: (dataset.parent / "plain" / name) for name in ("a.o", "b.o")}
+    search(tmp_path / "plain", budget=1, keep_objects=dataset.parent / "plain")
+    held: Counter[str] = Counter()
+    for path in objects.values():
+        held.update({one.name for one in parse_symbols(path.read_bytes()) if one.is_code and one.binding == WEAK})
+    assert max(held.values()) == 2
+    expected = 0.0
+    for path in objects.values():
+        data = path.read_bytes()
+        text = int(run_checked("llvm-size-22", path).splitlines()[1].split()[0])
+        expected += text - sum(size * (1 - 1 / held.get(name, 1)) for name, size in function_footprints(data).items())
+    assert report.start_objective == pytest.approx(expected)
+
+
+def test_the_same_seed_finds_the_same(search: Callable[..., SearchReport], found: Found, tmp_path: Path) -> None:
+    dataset, _ = found
+    search(tmp_path / "one", jobs=1)
+    assert stable(tmp_path / "one") == stable(dataset)
+    search(tmp_path / "other", seed=1)
+    assert stable(tmp_path / "other")["flips.parquet"] != stable(dataset)["flips.parquet"]
+
+
+def test_a_search_goes_on_from_another(search: Callable[..., SearchReport], found: Found, tmp_path: Path) -> None:
+    dataset, first = found
+    report = search(tmp_path / "more", start=str(dataset), seed=7, budget=10)
+    assert report.start_objective == pytest.approx(first.objective_size)
+    assert report.objective_size <= first.objective_size
+    assert report.text_size <= first.text_size + 64
+
+
+def test_nothing_is_searched_twice(search: Callable[..., SearchReport], found: Found) -> None:
+    dataset, report = found
+    before = files(dataset)
+    again = search(dataset)
+    assert again.unchanged
+    assert (again.objective_size, again.after, again.flips) == (report.objective_size, report.after, report.flips)
+    assert files(dataset) == before
+    with pytest.raises(UsageError, match="budget"):
+        search(dataset, budget=26)
+
+
+def test_killed_at_random_moments(search: Callable[..., SearchReport], found: Found, tmp_path: Path) -> None:
+    generator = random.Random(5)
+    for _ in range(4):
+        child = os.fork()
+        if child == 0:
+            os.setpgid(0, 0)
+            search(tmp_path / "out", jobs=2)
+            os._exit(0)
+        time.sleep(generator.uniform(0.1, 2.0))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    search(tmp_path / "out", jobs=2)
+    assert stable(tmp_path / "out") == stable(found[0])
+    assert sorted(os.listdir(tmp_path / "out")) == [
+        "README.md", "contexts.parquet", "dataset.json", "flips.parquet", "modules.parquet", "observations",
+        "search.parquet",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"budget": 0}, "budget"),
+        ({"time_limit": 0.0}, "more than 0 seconds"),
+        ({"objective": "size"}, "expected one of text, linked"),
+        ({"start": "nobody"}, "not a policy for inlining"),
+        ({"output": "x.parquet"}, "name one without .parquet"),
+    ],
+)
+def test_wrong_requests(
+    search: Callable[..., SearchReport], tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        search(tmp_path / options.pop("output", "out"), **options)
+    assert os.listdir(tmp_path) == []
+
+
+def test_dataset_json_says_how_it_was_made(found: Found) -> None:
+    about = json.loads((found[0] / "dataset.json").read_text())
+    assert (about["policy"], about["start"], about["objective"], about["budget"]) == ("search", "default", "linked", 25)
