@@ -235,3 +235,25 @@ def choose_for_build(named: str | None, cc: str | None = None) -> Compiler:
             with suppress(ToolError, UsageError):
                 return identify(candidate, folder)
     raise UsageError("no clang found: install one (pip install ziglang does), or name it with `compiler`")
+
+
+def choose_for_link(named: str | None, vendor: str | None) -> Compiler:
+    """Choose the clang to link with: the one that the user wants, else the one that a build was linked by.
+
+    Args:
+        named: the compiler that the user wants, or None for `COMPILER_VARIABLE`'s.
+        vendor: the version line of the build's clang, if it is known; if it is not found, the best one is taken.
+
+    Raises:
+        UsageError: there is none, or the one named cannot be used.
+    """
+    if named is None and not os.environ.get(COMPILER_VARIABLE) and vendor is not None:
+        with scratch_folder() as scratch:
+            (scratch / "probe.c").touch()
+            folder = scratch / "folder"
+            folder.mkdir()
+            for candidate in newest_first(find_compilers()):
+                with suppress(ToolError, UsageError):
+                    if (found := identify(candidate, folder)).vendor == vendor:
+                        return found
+    return choose_for_build(named)

@@ -42,7 +42,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
@@ -155,7 +155,7 @@ def products_of(corpus: Corpus) -> dict[str, tuple[str, ...]]:
         CorpusError: the corpus has no record of links, or a damaged one.
     """
     records = read_links(corpus)
-    parts = {one.sha256: one for one in records if one.kind == LinkKind.RELOCATABLE and one.sha256 is not None}
+    parts = parts_of(records)
     taken = {item.sha256 for one in records for item in one.inputs}
     found: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for record in records:
@@ -167,7 +167,12 @@ def products_of(corpus: Corpus) -> dict[str, tuple[str, ...]]:
     return {module: tuple(names) for module, names in found.items()}
 
 
-def modules_of(record: LinkRecord, parts: dict[str | None, LinkRecord]) -> tuple[str, ...]:
+def parts_of(records: Iterable[LinkRecord]) -> dict[str, LinkRecord]:
+    """Return the links of objects (``-r``) by the digests of these, which other links take."""
+    return {one.sha256: one for one in records if one.kind == LinkKind.RELOCATABLE and one.sha256 is not None}
+
+
+def modules_of(record: LinkRecord, parts: Mapping[str, LinkRecord]) -> tuple[str, ...]:
     """Return the modules that a link can take; ``parts`` are links whose outputs are inputs of others, by digest."""
     found: dict[str, None] = {}
     seen: set[str] = set()
@@ -212,12 +217,13 @@ def _read(path: Place) -> tuple[LinkRecord, ...]:
         if not isinstance(head, dict) or head.get("format") != _FORMAT:
             raise CorpusError(f"{path}: line 1: expected a record of links, {_FORMAT}")
         for line in lines[1:]:
-            records.append(_record(json.loads(line)))  # noqa: PERF401 - their number is in the error
+            records.append(_record(json.loads(line)))
         count = head.get("links")
     except CorpusError:
         raise
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:
-        raise CorpusError(f"{path}: line {len(records) + 2 if lines[1:] else 1}: not a link: {error}; build again") from None
+        number = len(records) + 2 if lines[1:] else 1
+        raise CorpusError(f"{path}: line {number}: not a link: {error}; build again") from None
     if count != len(records):
         raise CorpusError(f"{path}: expected {count} links, found {len(records)}: the file was cut; build again")
     return tuple(records)
@@ -383,8 +389,8 @@ class _Examined:
         name = path.removeprefix(self._folder)
         inputs = tuple(self._inputs(words, link, name))
         there = os.path.isfile(path)
-        own = [one.state for one in inputs if one.state != InputState.SYSTEM]
-        if not there and all(state == InputState.MISSING for state in own):
+        scripts = {one.path for one in words if one.role is Role.FILE}
+        if not there and not any(_is_there(one) for one in inputs if one.word not in scripts):
             return None
         kind = _kind(driver, words)
         record = LinkRecord(name, kind, driver, self._compiler, link.directory, tuple(arguments), path, inputs=inputs)
@@ -490,6 +496,13 @@ class _Examined:
             if module is not None:
                 found.append(module)
         return tuple(found)
+
+
+def _is_there(item: LinkedFile) -> bool:
+    """Return True if an input tells of a build, and not of a test of the compiler, which is deleted with its output."""
+    if item.state == InputState.SOURCE:
+        return os.path.lexists(item.path)
+    return item.state not in (InputState.MISSING, InputState.SYSTEM)
 
 
 def _no_file(name: str) -> Buffer:

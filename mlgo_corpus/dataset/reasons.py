@@ -38,6 +38,9 @@ class RunReason(StrEnum):
         NO_LOG: the compiler did well but wrote no log although it was to.
         OTHER_HEADER: the log has other features than those of the other modules: another compiler's.
         UNREADABLE_LOG: the log cannot be read; ``detail`` says at which byte it breaks its format.
+        CHANGED_FILE: a file that a link reads is not the one that the build linked.
+        NO_OBJECT_OF_SOURCE: the command that links compiles, too, and there is no object to link instead of a source.
+        LINKER_ERROR: the linker ended with an error, or cannot be run; ``stderr_tail`` has what it said.
         DISK_FULL: what the run writes did not fit.
         WORKER_DIED: the process that looked after the run died.
     """
@@ -63,6 +66,9 @@ class RunReason(StrEnum):
     NO_LOG = "no_log"
     OTHER_HEADER = "other_header"
     UNREADABLE_LOG = "unreadable_log"
+    CHANGED_FILE = "changed_file"
+    NO_OBJECT_OF_SOURCE = "no_object_of_source"
+    LINKER_ERROR = "linker_error"
     DISK_FULL = "disk_full"
     WORKER_DIED = "worker_died"
 
