@@ -95,7 +95,7 @@ class InputState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveMember:
+class _Member:
     """A member of an archive; ``path`` is that of the file that a thin archive names."""
 
     name: str
@@ -113,7 +113,7 @@ class LinkedFile:
     state: str
     sha256: str | None = None
     modules: tuple[str, ...] = ()
-    members: tuple[ArchiveMember, ...] = ()
+    members: tuple[_Member, ...] = ()
 
     def all_modules(self) -> tuple[str, ...]:
         """Return the modules that it is made of, and those of its members."""
@@ -141,7 +141,7 @@ class LinkRecord:
         return read_archive(self.arguments) if self.driver == _AR else read_link(self.arguments)
 
 
-def is_system_path(path: str) -> bool:
+def _is_system(path: str) -> bool:
     """Return True for a file of the system, which anybody has."""
     return path.startswith(_SYSTEM)
 
@@ -156,15 +156,23 @@ def products_of(corpus: Corpus) -> dict[str, tuple[str, ...]]:
     """
     records = read_links(corpus)
     parts = parts_of(records)
-    taken = {item.sha256 for one in records for item in one.inputs}
     found: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    for record in records:
-        if record.kind in (LinkKind.PROGRAM, LinkKind.SHARED) or (
-            record.kind == LinkKind.RELOCATABLE and record.sha256 not in taken
-        ):
-            for module in modules_of(record, parts):
-                found[module][record.name] = None
+    for record in product_links(records):
+        for module in modules_of(record, parts):
+            found[module][record.name] = None
     return {module: tuple(names) for module, names in found.items()}
+
+
+def product_links(records: Sequence[LinkRecord]) -> tuple[LinkRecord, ...]:
+    """Return the links that make a product: programs, shared libraries, and objects that no other link takes."""
+    taken = {item.sha256 for one in records for item in one.inputs}
+    taken |= {member.sha256 for one in records for item in one.inputs for member in item.members}
+    finals = (LinkKind.PROGRAM, LinkKind.SHARED)
+    return tuple(
+        one
+        for one in records
+        if one.kind in finals or (one.kind == LinkKind.RELOCATABLE and (one.sha256 is None or one.sha256 not in taken))
+    )
 
 
 def parts_of(records: Iterable[LinkRecord]) -> dict[str, LinkRecord]:
@@ -230,16 +238,18 @@ def _read(path: Place) -> tuple[LinkRecord, ...]:
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str) or "\0" in value:
+    text: object = value
+    if not isinstance(text, str) or "\0" in text:
         raise TypeError(f"expected text, found {type(value).__name__}")
-    os.fsencode(value)
-    return value
+    os.fsencode(text)
+    return text
 
 
 def _path(value: Any) -> str:
-    if not os.path.isabs(_text(value)):
+    text = _text(value)
+    if not os.path.isabs(text):
         raise ValueError("expected an absolute path")
-    return os.path.normpath("/" + value.lstrip("/"))
+    return os.path.normpath("/" + text.lstrip("/"))
 
 
 def _or_none(value: Any) -> str | None:
@@ -287,7 +297,7 @@ def _record(value: Any) -> LinkRecord:
 
 def _input(value: Any) -> LinkedFile:
     members = (
-        ArchiveMember(
+        _Member(
             _text(one["name"]),
             _digest(one["sha256"]),
             _or_none(one["module"]),
@@ -415,21 +425,22 @@ class _Examined:
                 yield self._file(word.name, path, link)
             elif word.role is Role.LIBRARY:
                 place = _find_library(word.path or "", folders, link.directory, static=static)
-                if place is not None and not (is_system_path(place) and not place.startswith(self._folder)):
+                if place is not None and not (_is_system(place) and not place.startswith(self._folder)):
                     yield self._file(word.name, place, link)
             elif word.role is Role.SOURCE:
                 path = os.path.normpath(os.path.join(link.directory, word.path or ""))
                 made = self._rows.by_source.get(name, [])
-                fitting = [
-                    module for module, main in made if len(sources) == 1 or main == os.path.basename(word.path or "")
-                ]
+                # A program also has the modules of the objects that it was linked of.
+                fitting = [module for module, main in made if main == os.path.basename(word.path or "")]
+                if len(sources) == len(made) == 1:
+                    fitting = [made[0][0]]
                 modules = tuple(fitting) if len(fitting) == 1 else ()
                 yield LinkedFile(word.name, path, InputState.SOURCE.value, modules=modules)
 
     def _file(self, word: str, path: str, link: Link) -> LinkedFile:
         """Return an input of a link, from the file or from the copy that the corpus has."""
         inside = path.startswith((self._folder, link.directory.rstrip("/") + "/"))
-        if is_system_path(path) and not inside:
+        if _is_system(path) and not inside:
             return LinkedFile(word, path, InputState.SYSTEM.value)
         try:
             changed = os.stat(path).st_mtime_ns > link.order
@@ -462,7 +473,7 @@ class _Examined:
             self._files[path] = made
         return self._files[path]
 
-    def _members(self, data: Buffer, folder: str) -> Iterator[ArchiveMember]:
+    def _members(self, data: Buffer, folder: str) -> Iterator[_Member]:
         for item in archive.iter_members(data):
             path = None
             content: Buffer
@@ -473,11 +484,11 @@ class _Examined:
                 try:
                     content = read_file(path)
                 except (OSError, ValueError):
-                    yield ArchiveMember(item.name, None, None, path)
+                    yield _Member(item.name, None, None, path)
                     continue
             modules = self._modules(content)
             module = modules[0] if len(modules) == 1 else None
-            yield ArchiveMember(item.name, sha256(content).hexdigest(), module, path)
+            yield _Member(item.name, sha256(content).hexdigest(), module, path)
 
     def _modules(self, data: Buffer) -> tuple[str, ...]:
         """Return the modules whose bitcode and command an object holds; nothing of a linked file."""

@@ -46,6 +46,7 @@ _PRODUCT = ".relinked-product"
 _BLOCK = 1 << 20
 # What the linker says is about its inputs, whichever word it uses.
 _OF_THE_LINKER = frozenset({RunReason.COMPILER_ERROR, RunReason.NEWER_BITCODE, RunReason.UNREADABLE_BITCODE})
+_TELLING = re.compile(r"error:|undefined reference|multiple definition|cannot find|unrecognized")
 _LONGEST_MEMBER = 200
 _SAFE = re.compile(r"[^A-Za-z0-9_./-]")
 
@@ -532,7 +533,13 @@ def _digest_of(path: str) -> str:
 
 def _reason_of(error: ToolError, timeout: float, *, limited: bool = False) -> tuple[RunReason, str]:
     reason, detail = classify(error, limited=limited, timeout=timeout)
-    return (RunReason.LINKER_ERROR if reason in _OF_THE_LINKER else reason), detail
+    return (RunReason.LINKER_ERROR, _said(error) or detail) if reason in _OF_THE_LINKER else (reason, detail)
+
+
+def _said(error: ToolError) -> str:
+    """Return the line of a linker's that says most: GNU's ld puts the reason before other lines, without a mark."""
+    lines = [line.strip() for line in error.stderr.splitlines() if line.strip() and "warning:" not in line]
+    return next((line for line in lines if _TELLING.search(line)), lines[0] if lines else "")
 
 
 def why_os(error: OSError | ValueError) -> RunFailure:

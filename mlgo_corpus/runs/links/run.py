@@ -11,8 +11,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar
 
+from mlgo_corpus.compilers.compile import row_detail
 from mlgo_corpus.compilers.failures import RunFailure
-from mlgo_corpus.corpus.products import LinkKind, LinkRecord, modules_of, parts_of
+from mlgo_corpus.corpus.products import LinkKind, LinkRecord, modules_of, parts_of, product_links
 from mlgo_corpus.dataset.producttable import ProductRow
 from mlgo_corpus.dataset.reasons import RunReason, run_status
 from mlgo_corpus.errors import FormatError
@@ -99,18 +100,6 @@ class _Outputs:
     own: dict[str, Path] = field(default_factory=dict)
 
 
-def products_in(records: Sequence[LinkRecord]) -> tuple[LinkRecord, ...]:
-    """Return the links that make a product: programs, shared libraries, and objects that no other link takes."""
-    taken = {item.sha256 for one in records for item in one.inputs}
-    taken |= {member.sha256 for one in records for item in one.inputs for member in item.members}
-    return tuple(
-        one
-        for one in records
-        if one.kind in (LinkKind.PROGRAM, LinkKind.SHARED)
-        or (one.kind == LinkKind.RELOCATABLE and (one.sha256 is None or one.sha256 not in taken))
-    )
-
-
 class Relink:
     """The links of a corpus's products.
 
@@ -135,7 +124,7 @@ class Relink:
         self._result = result
         self._jobs = jobs
         self._progress = progress
-        self._products = products_in(records)
+        self._products = product_links(records)
         self._made = {one.sha256: one for one in records if one.sha256 is not None and one.kind != LinkKind.ARCHIVE}
         self._parts = parts_of(records)
         self._steps = [one for one in records if one.kind != LinkKind.ARCHIVE]
@@ -189,14 +178,10 @@ class Relink:
         try:
             done = link.run()
             place = self._keep(record, done)
-        except RunFailure as failure:
+        except (RunFailure, OSError, ValueError) as error:
+            failure = error if isinstance(error, RunFailure) else why_os(error)
             return self._counted(row, link)._replace(
-                status=run_status(failure.reason), reason=failure.reason.value, detail=failure.detail[:500]
-            )
-        except (OSError, ValueError) as error:
-            failure = why_os(error)
-            return self._counted(row, link)._replace(
-                status=run_status(failure.reason), reason=failure.reason.value, detail=failure.detail[:500]
+                status=run_status(failure.reason), reason=failure.reason.value, detail=row_detail(failure.detail)
             )
         return self._counted(row, link)._replace(
             status=run_status(RunReason.OK),
