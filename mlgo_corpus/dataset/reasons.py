@@ -101,7 +101,28 @@ TRACE_REASONS = _and(
 SIZES_REASONS = _and(RunReason.NO_PIPELINE, RunReason.NO_SNAPSHOT, RunReason.UNREADABLE_IR)
 """The reasons in ``modules.parquet`` of a table of functions."""
 
-REASONS = {"trace": TRACE_REASONS, "ir2native": SIZES_REASONS, "rebuild": _and(RunReason.WRONG_HASH)}
+RELINK_REASONS = (
+    RunReason.OK,
+    RunReason.MISSING_FILE,
+    RunReason.CHANGED_FILE,
+    RunReason.NO_OBJECT_OF_SOURCE,
+    RunReason.REFUSED_OPTION,
+    RunReason.UNKNOWN_OPTION,
+    RunReason.LINKER_ERROR,
+    RunReason.SIGNAL,
+    RunReason.TIMEOUT,
+    RunReason.MEMORY_LIMIT,
+    RunReason.NO_OBJECT,
+    RunReason.DISK_FULL,
+)
+"""The reasons in ``products.parquet`` of a relink."""
+
+REASONS = {
+    "trace": TRACE_REASONS,
+    "ir2native": SIZES_REASONS,
+    "rebuild": _and(RunReason.WRONG_HASH),
+    "relink": RELINK_REASONS,
+}
 """The reasons that each stage has in its table."""
 
 

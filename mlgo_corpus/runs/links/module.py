@@ -43,6 +43,7 @@ from mlgo_corpus.formats.objects.objfile import measure_object
 
 # Not a name that a build uses; the linker may write only in the folder that it runs in.
 _PRODUCT = ".relinked-product"
+_DISTRIBUTION = tuple(f"/etc/{name}" for name in ("os-release", "lsb-release", "debian_version", "redhat-release"))
 _BLOCK = 1 << 20
 # What the linker says is about its inputs, whichever word it uses.
 _OF_THE_LINKER = frozenset({RunReason.COMPILER_ERROR, RunReason.NEWER_BITCODE, RunReason.UNREADABLE_BITCODE})
@@ -455,10 +456,19 @@ class ProductLink:
     def _linker(self, words: tuple[str, ...]) -> tuple[str, ...]:
         """Ask the driver which command links."""
         driver = self._settings.cxx if self._record.driver == "c++" else self._settings.c
-        env = self._environment()
-        timeout = self._settings.limits.timeout
+        settings, timeout = self._settings, self._settings.limits.timeout
+        # The options that it gives to a linker depend on the distribution.
+        readable = [settings.work, *map(Path, _DISTRIBUTION)]
+        limits = confine(driver[:1], readable, memory_limit=None, trusted=settings.trusted)
         try:
-            said = run_tool((*driver, "-###", *words), cwd=self._cwd, env=env, timeout=timeout, stop=self._stop)
+            said = run_tool(
+                (*driver, "-###", *words),
+                cwd=self._cwd,
+                env=self._environment(),
+                timeout=timeout,
+                stop=self._stop,
+                **limits.keywords(),
+            )
         except ToolError as error:
             self._keep(error.stderr, error.returncode)
             raise RunFailure(*_reason_of(error, timeout)) from None
