@@ -26,6 +26,7 @@ from mlgo_corpus.corpus.groups import unoptimised_hint
 from mlgo_corpus.corpus.products import record_links
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.files.names import LINKS_NAME
 from mlgo_corpus.files.text import counted, option_key, os_reason
 from mlgo_corpus.formats.commands.buildfiles import CompileCommand
 from mlgo_corpus.runs.builds.database import compile_entries, read_database
@@ -183,6 +184,8 @@ def build_corpus(
     compiles: tuple[Compile, ...] = ()
     try:
         store = CompileStore(output, force=force)
+        if force:
+            (output / LINKS_NAME).unlink(missing_ok=True)
         drivers, workers = drivers_of(chosen), jobs or available_cpus()
         if entries is None:
             objects, compiles = _run_build(report, store, drivers, folder, keep_checks=keep_checks, stdout=stdout)
@@ -195,7 +198,7 @@ def build_corpus(
             report.extract = run.report
             if entries is None:
                 links = store.pending_links()
-                report.links = record_links(output, links, compiles, folder, chosen.vendor, force=force)
+                report.links = record_links(output, links, compiles, folder, chosen.vendor)
                 store.forget_links()
     except KeyboardInterrupt as error:
         if entries is not None:

@@ -316,7 +316,7 @@ def _input(value: Any) -> LinkedFile:
 
 
 def record_links(
-    corpus: Path, links: Sequence[Link], compiles: Iterable[Compile], build_dir: str, compiler: str, *, force: bool
+    corpus: Path, links: Sequence[Link], compiles: Iterable[Compile], build_dir: str, compiler: str
 ) -> int:
     """Add a build's links to the record of a corpus, whose modules are extracted; return how many it has.
 
@@ -326,16 +326,14 @@ def record_links(
         compiles: the compiles whose objects exist.
         build_dir: the folder that names are relative to.
         compiler: the version line of the build's clang.
-        force: forget the links of earlier builds.
 
     Raises:
         CorpusError: the table of modules cannot be read.
         OSError: the record cannot be written.
     """
     known: dict[str, LinkRecord] = {}
-    if not force:
-        with suppress(CorpusError):
-            known = {one.output: one for one in _read(corpus / LINKS_NAME)}
+    with suppress(CorpusError):
+        known = {one.output: one for one in _read(corpus / LINKS_NAME)}
     examined = _Examined(corpus, compiles, build_dir, compiler)
     for link in sorted(links, key=lambda one: one.order):
         record = examined.record(link)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from mlgo_corpus.builds.compiles import kept_object
+from mlgo_corpus.compilers.compile import run_folder
 from mlgo_corpus.compilers.confinement import confine
 from mlgo_corpus.compilers.driver import driver_commands
 from mlgo_corpus.compilers.failures import RunFailure, classify
@@ -88,7 +89,6 @@ class Linked:
         path: the product.
         sha256, text_size, code_size: what it is.
         argv: the linker's command.
-        usage: what it took.
         replaced: modules whose object was replaced.
         missing: modules without another object.
         dropped: options that were left out.
@@ -99,8 +99,6 @@ class Linked:
     text_size: int | None = None
     code_size: int | None = None
     argv: tuple[str, ...] = ()
-    usage: Usage | None = None
-    stderr: str = ""
     replaced: dict[str, None] = field(default_factory=dict)
     missing: dict[str, None] = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list)
@@ -216,31 +214,30 @@ class Store:
             raise RunFailure(RunReason.CHANGED_FILE, f"{item.word}: {error}") from None
         if [one.name for one in members] != [one.name for one in item.members]:
             raise RunFailure(RunReason.CHANGED_FILE, f"{item.word}: it has other members than those recorded")
-        folder = self._settings.work / f"ar-{item.sha256}"
-        folder.mkdir()
-        names = []
-        for number, (told, there, content) in enumerate(zip(item.members, members, contents, strict=True)):
-            if content is None and there.offset is not None:
-                content = self.put(memoryview(data)[there.offset : there.offset + there.size])
-            elif content is None:
-                content = self.original(told.path or "", told.sha256, f"{item.word}({told.name})")
-            names.append(f"{number}/{_member_name(told.name, number)}")
-            (folder / names[-1]).parent.mkdir()
-            (folder / names[-1]).symlink_to(content)
-        (folder / "words").write_bytes(b"".join(_quoted(name) + b"\n" for name in names))
-        ar = self._settings.ar
-        limits = confine(ar[:1], [self._settings.work], memory_limit=None, trusted=self._settings.trusted)
-        timeout = self._settings.limits.timeout
+        with run_folder(self._settings.work) as folder:
+            names = []
+            for number, (told, there, content) in enumerate(zip(item.members, members, contents, strict=True)):
+                if content is None and there.offset is not None:
+                    content = self.put(memoryview(data)[there.offset : there.offset + there.size])
+                elif content is None:
+                    content = self.original(told.path or "", told.sha256, f"{item.word}({told.name})")
+                names.append(f"{number}/{_member_name(told.name, number)}")
+                (folder / names[-1]).parent.mkdir()
+                (folder / names[-1]).symlink_to(content)
+            (folder / "words").write_bytes(b"".join(_quoted(name) + b"\n" for name in names))
+            return self._archived(folder, stop), tuple(replaced), tuple(missing)
+
+    def _archived(self, folder: Path, stop: threading.Event) -> Path:
+        """Make an archive of the files that are listed in a folder."""
+        settings, made = self._settings, folder / "made.a"
+        limits = confine(settings.ar[:1], [settings.work], memory_limit=None, trusted=settings.trusted)
+        timeout = settings.limits.timeout
         try:
-            argv = (*ar, "qcsD", "made.a", "@words")
+            argv = (*settings.ar, "qcsD", made.name, "@words")
             run_tool(argv, cwd=folder, timeout=timeout, stop=stop, **limits.keywords())
-            made = folder / "made.a"
-            place = self._add(str(made), _digest_of(str(made)))
+            return self._add(str(made), _digest_of(str(made)))
         except ToolError as error:
             raise RunFailure(*_reason_of(error, timeout)) from None
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        return place, tuple(replaced), tuple(missing)
 
 
 class ProductLink:

@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar
 
-from mlgo_corpus.compilers.compile import row_detail
+from mlgo_corpus.compilers.compile import row_detail, run_folder
 from mlgo_corpus.compilers.failures import RunFailure
 from mlgo_corpus.corpus.products import LinkKind, LinkRecord, modules_of, parts_of, product_links
 from mlgo_corpus.dataset.producttable import ProductRow
@@ -25,6 +25,8 @@ from mlgo_corpus.runs.links.module import Linked, LinkSettings, ProductLink, Sto
 from mlgo_corpus.runs.report import Report
 
 _PROBLEMS = 10
+# No build links a library of a library of ... more often.
+_DEEPEST = 100
 _PRODUCTS_FOLDER = "products"
 
 
@@ -142,10 +144,9 @@ class Relink:
         """
         rows: dict[str, ProductRow] = {}
         failed = 0
-        numbers = {one.output: number for number, one in enumerate(self._steps)}
         for level in _levels(self._steps, self._made):
             with ThreadPoolExecutor(self._jobs, thread_name_prefix="link") as pool:
-                running = {pool.submit(self._row, record, numbers[record.output]): record for record in level}
+                running = {pool.submit(self._row, record): record for record in level}
                 try:
                     for future in as_completed(running):
                         record = running[future]
@@ -161,28 +162,29 @@ class Relink:
                     raise
         return [rows[one.output] for one in self._products]
 
-    def _row(self, record: LinkRecord, number: int) -> ProductRow:
+    def _row(self, record: LinkRecord) -> ProductRow:
         settings = self._settings
         modules = modules_of(record, self._parts)
         row = ProductRow(printable(record.name), record.kind, "", "", "", modules=len(modules), replaced=0, missing=0)
         original = self._recorded(record)
         if settings.objects is not None and (settings.flags or original.origin != "build"):
-            original = self._linked_original(record, number, original)
+            original = self._linked_original(record, original)
         row = row._replace(
             original_sha256=original.sha256,
             original_text_size=original.text_size,
             original_code_size=original.code_size,
             original_from=original.origin,
         )
-        link = self._link(record, f"{number}-other", self._outputs.other, replace=True)
-        try:
-            done = link.run()
-            place = self._keep(record, done)
-        except (RunFailure, OSError, ValueError) as error:
-            failure = error if isinstance(error, RunFailure) else why_os(error)
-            return self._counted(row, link)._replace(
-                status=run_status(failure.reason), reason=failure.reason.value, detail=row_detail(failure.detail)
-            )
+        with run_folder(self._settings.work) as folder:
+            link = self._link(record, folder, self._outputs.other, replace=True)
+            try:
+                done = link.run()
+                place = self._keep(record, done)
+            except (RunFailure, OSError, ValueError) as error:
+                failure = error if isinstance(error, RunFailure) else why_os(error)
+                return self._counted(row, link)._replace(
+                    status=run_status(failure.reason), reason=failure.reason.value, detail=row_detail(failure.detail)
+                )
         return self._counted(row, link)._replace(
             status=run_status(RunReason.OK),
             reason=RunReason.OK.value,
@@ -203,9 +205,7 @@ class Relink:
             **link.ended,
         )
 
-    def _link(self, record: LinkRecord, name: str, outputs: Mapping[str, Path], *, replace: bool) -> ProductLink:
-        folder = self._settings.work / name
-        folder.mkdir()
+    def _link(self, record: LinkRecord, folder: Path, outputs: Mapping[str, Path], *, replace: bool) -> ProductLink:
         return ProductLink(
             record, self._settings, self._store, self._made, outputs, folder, replace=replace, stop=self._stop
         )
@@ -223,12 +223,13 @@ class Relink:
             pass
         return _Original(record.sha256, record.text_size, record.code_size, "record")
 
-    def _linked_original(self, record: LinkRecord, number: int, recorded: _Original) -> _Original:
+    def _linked_original(self, record: LinkRecord, recorded: _Original) -> _Original:
         """Link the build's own objects; without success, nothing is known with other flags."""
         try:
-            done = self._link(record, f"{number}-own", self._outputs.own, replace=False).run()
-            if record.sha256 is not None:
-                self._outputs.own[record.sha256] = self._stored(done)
+            with run_folder(self._settings.work) as folder:
+                done = self._link(record, folder, self._outputs.own, replace=False).run()
+                if record.sha256 is not None:
+                    self._outputs.own[record.sha256] = self._stored(done)
         except (RunFailure, OSError, ValueError):
             return _Original() if self._settings.flags else recorded
         return _Original(done.sha256, done.text_size, done.code_size, "link")
@@ -261,11 +262,11 @@ def _levels(steps: Sequence[LinkRecord], made: Mapping[str, LinkRecord]) -> list
         return [one for one in found if one.output != record.output]
 
     # Usually one pass: a build links what is needed first. A record of another order, or a circle, ends, too.
-    for _ in range(len(steps)):
+    for _ in range(min(len(steps), _DEEPEST)):
         before = dict(level)
         for record in steps:
             level[record.output] = max((level.get(one.output, 0) + 1 for one in needs(record)), default=0)
-        if level == before or max(level.values(), default=0) > len(steps):
+        if level == before:
             break
     groups: dict[int, list[LinkRecord]] = {}
     for record in steps:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,7 +21,7 @@ from mlgo_corpus import Corpus, RelinkReport, build_corpus, pack_corpus, relink_
 from mlgo_corpus.corpus.products import products_of, read_links
 from mlgo_corpus.dataset.producttable import PRODUCTS_NAME, ProductRow, iter_product_rows
 from mlgo_corpus.errors import CorpusError, UsageError
-from tests.conftest import Llvm, run_checked
+from tests.conftest import PACKAGE_ROOT, Llvm, run_checked
 
 CODE = """
 int {name}(int x);
@@ -356,12 +360,11 @@ def test_paths_stay_in_the_folders(built: Built, tmp_path: Path) -> None:
 
 
 def test_a_record_that_was_cut_is_an_error(built: Built, tmp_path: Path) -> None:
-    corpus = tmp_path / "corpus"
-    shutil.copytree(built.corpus, corpus)
+    corpus = changed(built, tmp_path, lambda _: None)
     data = (corpus / "links.jsonl").read_bytes()
     opened = Corpus.open(corpus)
     whole = read_links(opened)
-    for length in (*range(0, len(data), 97), *(at for at, byte in enumerate(data) if byte == 10)):
+    for length in range(len(data)):
         (corpus / "links.jsonl").write_bytes(data[:length])
         if data[length:] == b"\n":
             assert read_links(opened) == whole
@@ -422,6 +425,42 @@ def test_the_linker_s_errors_are_rows(built: Built, tmp_path: Path) -> None:
     assert (report.linked, report.exit_code) == (0, 1)
     late = rows_of(relink_corpus(built.corpus, tmp_path / "late", timeout=0.001))["prog"]
     assert late.reason == "timeout"
+
+
+SLOW_CLANG = """#!/bin/sh
+case "$*" in
+    *probe.c*) exec {clang} "$@" ;;
+    *) echo ' "{linker}" ".relinked-product"' >&2 ;;
+esac
+"""
+
+
+def test_an_interrupted_relink_leaves_nothing(built: Built, llvm22: Llvm, tmp_path: Path) -> None:
+    linker, clang, place = tmp_path / "linker", tmp_path / "clang", tmp_path / "place"
+    linker.write_text("#!/bin/sh\necho $$ >pid\nexec sleep 300\n")
+    clang.write_text(SLOW_CLANG.format(clang=llvm22.clang, linker=linker))
+    for program in (linker, clang):
+        program.chmod(0o755)
+    place.mkdir()
+    command = (sys.executable, "-m", "mlgo_corpus.cli.main", "relink", built.corpus, "--output", place / "out")
+    env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
+    process = subprocess.Popen([*command, "--compiler", clang, "--jobs", "2"], env=env, stderr=subprocess.PIPE)
+    try:
+        end = time.monotonic() + 60
+        while len(pids := [path for path in place.rglob("pid") if path.read_text().endswith("\n")]) < 2:
+            assert time.monotonic() < end
+            assert process.poll() is None
+            time.sleep(0.02)
+        running = [int(path.read_text()) for path in pids]
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130, said
+    assert b"interrupted; nothing was written" in said
+    assert list(place.iterdir()) == []
+    assert not [pid for pid in running if Path(f"/proc/{pid}").exists()]
 
 
 def test_a_folder_that_is_there_is_replaced_only_on_demand(built: Built, tmp_path: Path) -> None:
