@@ -86,6 +86,7 @@ def relink_corpus(
                 c=drivers.c,
                 cxx=drivers.cxx,
                 ar=archiver,
+                vendor=chosen.vendor,
                 flags=tuple(ld_flags),
                 corpus=opened.path if isinstance(opened.place, Path) else None,
                 objects=other,
@@ -97,6 +98,7 @@ def relink_corpus(
             rows = Relink(records, settings, result, jobs=jobs or available_cpus(), progress=progress).run()
             report = sum_up(
                 rows,
+                records,
                 corpus=opened.shown,
                 output=Path(output),
                 compiler=chosen.vendor,

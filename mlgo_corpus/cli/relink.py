@@ -73,7 +73,7 @@ def relink(
             progress=lambda done, failed, total: progress(done, total, f"{failed} failed" if failed else ""),
         )
     if json_output:
-        print_json(report.as_json())
+        print_json({**report.as_json(), "hints": list(map(in_options, report.hints))})
     else:
         _show_report(report)
     raise typer.Exit(report.exit_code)
@@ -112,8 +112,8 @@ def _show_report(report: RelinkReport) -> None:
     if report.missing:
         names = ", ".join(map(plain, report.missing_modules))
         err().print(f"no object of {counted(report.missing, 'module')}, linked as built: {names}")
-    if not report.products:
-        err().print("hint: the build linked no program and no shared library")
+    for hint in report.hints:
+        err().print(f"hint: {plain(in_options(hint))}")
 
 
 def _change(size: object, original: object) -> str:

@@ -240,6 +240,8 @@ def choose_for_build(named: str | None, cc: str | None = None) -> Compiler:
 def choose_for_link(named: str | None, vendor: str | None) -> Compiler:
     """Choose the clang to link with: the one that the user wants, else the one that a build was linked by.
 
+    zig's clang is not one: its driver has the linker in itself, so that this cannot be run alone.
+
     Args:
         named: the compiler that the user wants, or None for `COMPILER_VARIABLE`'s.
         vendor: the version line of the build's clang, if it is known; if it is not found, the best one is taken.
@@ -254,6 +256,14 @@ def choose_for_link(named: str | None, vendor: str | None) -> Compiler:
             folder.mkdir()
             for candidate in newest_first(find_compilers()):
                 with suppress(ToolError, UsageError):
-                    if (found := identify(candidate, folder)).vendor == vendor:
+                    found = identify(candidate, folder)
+                    if found.vendor == vendor and not _is_zig(found):
                         return found
-    return choose_for_build(named)
+    found = choose_for_build(named)
+    if _is_zig(found):
+        raise UsageError("zig's driver does not say which linker it runs: name another clang with `compiler`")
+    return found
+
+
+def _is_zig(compiler: Compiler) -> bool:
+    return os.path.basename(compiler.driver[0]) == "zig" or "ziglang" in compiler.driver

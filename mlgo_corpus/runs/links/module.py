@@ -60,6 +60,7 @@ class LinkSettings:
     Attributes:
         c, cxx: the words that run the two drivers of the user's compiler.
         ar: the words that run the archiver.
+        vendor: the compiler's version line.
         flags: options to add to each link of a product.
         corpus: the corpus's folder; None if it is behind a URL.
         objects: the folder of other objects; None to link the build's own.
@@ -72,6 +73,7 @@ class LinkSettings:
     c: tuple[str, ...]
     cxx: tuple[str, ...]
     ar: tuple[str, ...]
+    vendor: str
     flags: tuple[str, ...]
     corpus: Path | None
     objects: Path | None

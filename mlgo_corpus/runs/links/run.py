@@ -50,6 +50,7 @@ class RelinkReport(Report):
         missing_modules: the first of these.
         rows: the table's rows.
         problems: the first products that failed: product, reason, detail.
+        hints: advice for the user.
         seconds: how long it took.
     """
 
@@ -71,6 +72,7 @@ class RelinkReport(Report):
     missing_modules: tuple[str, ...]
     rows: tuple[dict[str, object], ...]
     problems: tuple[tuple[str, str, str], ...]
+    hints: tuple[str, ...]
     seconds: float
 
     @property
@@ -167,8 +169,10 @@ class Relink:
         modules = modules_of(record, self._parts)
         row = ProductRow(printable(record.name), record.kind, "", "", "", modules=len(modules), replaced=0, missing=0)
         original = self._recorded(record)
-        if settings.objects is not None and (settings.flags or original.origin != "build"):
-            original = self._linked_original(record, original)
+        # Sizes are compared of products that the same linker made with the same options.
+        alike = not settings.flags and record.compiler == settings.vendor
+        if settings.objects is not None and not (alike and original.origin == "build"):
+            original = self._linked_original(record, original if alike else _Original())
         row = row._replace(
             original_sha256=original.sha256,
             original_text_size=original.text_size,
@@ -224,14 +228,14 @@ class Relink:
         return _Original(record.sha256, record.text_size, record.code_size, "record")
 
     def _linked_original(self, record: LinkRecord, recorded: _Original) -> _Original:
-        """Link the build's own objects; without success, nothing is known with other flags."""
+        """Link the build's own objects; without success, return what is known."""
         try:
             with run_folder(self._settings.work) as folder:
                 done = self._link(record, folder, self._outputs.own, replace=False).run()
                 if record.sha256 is not None:
                     self._outputs.own[record.sha256] = self._stored(done)
         except (RunFailure, OSError, ValueError):
-            return _Original() if self._settings.flags else recorded
+            return recorded
         return _Original(done.sha256, done.text_size, done.code_size, "link")
 
     def _stored(self, done: Linked) -> Path:
@@ -275,9 +279,19 @@ def _levels(steps: Sequence[LinkRecord], made: Mapping[str, LinkRecord]) -> list
 
 
 def sum_up(
-    rows: Sequence[ProductRow], *, corpus: Path | str, output: Path, compiler: str, seconds: float
+    rows: Sequence[ProductRow],
+    records: Sequence[LinkRecord],
+    *,
+    corpus: Path | str,
+    output: Path,
+    compiler: str,
+    seconds: float,
 ) -> RelinkReport:
-    """Return the report of a relink's rows."""
+    """Return the report of a relink's rows, and of the links that they are of."""
+    builders = [one for one in dict.fromkeys(record.compiler for record in records) if one != compiler]
+    hints = [f"the build was linked by {', '.join(builders)}: name it with `compiler`"] if builders else []
+    if not rows:
+        hints.append("the build linked no program and no shared library")
     done = [row for row in rows if row.reason == RunReason.OK]
     sized = [row for row in done if row.text_size is not None and row.original_text_size is not None]
     missing = dict.fromkeys(name for row in rows for name in row.missing_modules)
@@ -298,5 +312,6 @@ def sum_up(
         missing_modules=tuple(missing)[:_PROBLEMS],
         rows=tuple(row._asdict() for row in rows),
         problems=tuple((row.product, row.reason, row.detail) for row in rows if row.reason != RunReason.OK)[:_PROBLEMS],
+        hints=tuple(hints),
         seconds=seconds,
     )

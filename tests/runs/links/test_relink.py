@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from mlgo_corpus import Corpus, RelinkReport, build_corpus, pack_corpus, relink_corpus, trace_corpus, unpack_corpus
+from mlgo_corpus.compilers.find import find_zig
 from mlgo_corpus.corpus.products import products_of, read_links
 from mlgo_corpus.dataset.producttable import PRODUCTS_NAME, ProductRow, iter_product_rows
 from mlgo_corpus.errors import CorpusError, UsageError
@@ -425,6 +426,21 @@ def test_the_linker_s_errors_are_rows(built: Built, tmp_path: Path) -> None:
     assert (report.linked, report.exit_code) == (0, 1)
     late = rows_of(relink_corpus(built.corpus, tmp_path / "late", timeout=0.001))["prog"]
     assert late.reason == "timeout"
+
+
+def test_zig_is_not_asked_for_its_linker(built: Built, tmp_path: Path) -> None:
+    if find_zig() is None:
+        pytest.skip("ziglang is not installed")
+    with pytest.raises(UsageError, match="name another clang with `compiler`"):
+        relink_corpus(built.corpus, tmp_path / "out", compiler=f"{sys.executable} -m ziglang cc")
+
+
+def test_another_compiler_links_both_sides(built: Built, llvm19: Llvm, objects: Path, tmp_path: Path) -> None:
+    report = relink_corpus(built.corpus, tmp_path / "out", objects=objects, compiler=llvm19.clang)
+    rows = rows_of(report)
+    assert {row.original_from for row in rows.values() if row.reason == "ok"} == {"link", None}
+    assert rows["once"].original_text_size is None
+    assert "name it with `compiler`" in report.hints[0]
 
 
 SLOW_CLANG = """#!/bin/sh
