@@ -14,6 +14,7 @@ from mlgo_corpus.compilers.session import InteractiveSession as InteractiveSessi
 from mlgo_corpus.compilers.session import temporary_channel as temporary_channel
 from mlgo_corpus.corpus.folder import Module as Module
 from mlgo_corpus.corpus.open import Corpus as Corpus
+from mlgo_corpus.corpus.products import products_of as products_of
 from mlgo_corpus.corpus.select import ModuleChoice as ModuleChoice
 from mlgo_corpus.dataset.loaded import TrainingLog as TrainingLog
 from mlgo_corpus.dataset.loaded import read_log as read_log
@@ -43,8 +44,10 @@ from mlgo_corpus.make import make_corpus as make_corpus
 from mlgo_corpus.pack import PackReport as PackReport
 from mlgo_corpus.pack import pack_corpus as pack_corpus
 from mlgo_corpus.pack import unpack_corpus as unpack_corpus
+from mlgo_corpus.relink import relink_corpus as relink_corpus
 from mlgo_corpus.report import ReportSummary as ReportSummary
 from mlgo_corpus.report import report_page as report_page
+from mlgo_corpus.runs.links.run import RelinkReport as RelinkReport
 from mlgo_corpus.runs.search.run import SearchReport as SearchReport
 from mlgo_corpus.runs.sizes.run import SizesReport as SizesReport
 from mlgo_corpus.runs.trace.run import TraceReport as TraceReport

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from mlgo_corpus import __version__
-from mlgo_corpus.builds.compiles import CompileCounts, CompileStore
+from mlgo_corpus.builds.compiles import Compile, CompileCounts, CompileStore
 from mlgo_corpus.builds.configured import Advice, advise
 from mlgo_corpus.builds.inputs import BuildObject
 from mlgo_corpus.builds.leftovers import find_leftovers
@@ -23,8 +23,10 @@ from mlgo_corpus.builds.objects import Reason
 from mlgo_corpus.compilers.choose import choose_for_build
 from mlgo_corpus.compilers.limits import check_count
 from mlgo_corpus.corpus.groups import unoptimised_hint
+from mlgo_corpus.corpus.products import record_links
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.files.names import LINKS_NAME
 from mlgo_corpus.files.text import counted, option_key, os_reason
 from mlgo_corpus.formats.commands.buildfiles import CompileCommand
 from mlgo_corpus.runs.builds.database import compile_entries, read_database
@@ -64,6 +66,7 @@ class BuildReport(Report):
         problem: the first error of a database's commands; empty without errors.
         leftovers: objects and libraries that this build links or archives, and that an earlier one left: neither this
             build nor one before it of this corpus compiled them.
+        links: the links and archives of this build and the earlier ones that the corpus has a record of.
         compile_commands: the compilation database of this build and the earlier ones; None if nothing was compiled.
         extract: the report of the extraction; None if there are no objects.
         advice: why a build compiled nothing that was seen, and the command that helps; None if nothing is known.
@@ -82,6 +85,7 @@ class BuildReport(Report):
     left_out: tuple[str, ...] = ()
     problem: str = ""
     leftovers: tuple[str, ...] = ()
+    links: int = 0
     compile_commands: Path | None = None
     extract: ExtractReport | None = None
     advice: Advice | None = None
@@ -177,11 +181,14 @@ def build_corpus(
     journal = open_journal(output, header, force=force)  # also locks the corpus while the build runs
     report = BuildReport(output, tuple(command), chosen.driver, chosen.vendor)
     store = None
+    compiles: tuple[Compile, ...] = ()
     try:
         store = CompileStore(output, force=force)
+        if force:
+            (output / LINKS_NAME).unlink(missing_ok=True)
         drivers, workers = drivers_of(chosen), jobs or available_cpus()
         if entries is None:
-            objects = _run_build(report, store, drivers, folder, keep_checks=keep_checks, stdout=stdout)
+            objects, compiles = _run_build(report, store, drivers, folder, keep_checks=keep_checks, stdout=stdout)
         else:
             objects = _compile(report, store, drivers, folder, entries, workers, compiling)
         if objects:
@@ -189,6 +196,10 @@ def build_corpus(
             run = ExtractionRun(output, journal, Settings(), dedup=True, jobs=workers)
             _extract(run, header, objects, progress)
             report.extract = run.report
+            if entries is None:
+                links = store.pending_links()
+                report.links = record_links(output, links, compiles, folder, chosen.vendor)
+                store.forget_links()
     except KeyboardInterrupt as error:
         if entries is not None:
             error.add_note("the same command compiles everything again")
@@ -206,8 +217,8 @@ def build_corpus(
 
 def _run_build(
     report: BuildReport, store: CompileStore, drivers: Drivers, folder: str, *, keep_checks: bool, stdout: int | None
-) -> list[BuildObject]:
-    """Run the build; return all objects that it and earlier ones compiled."""
+) -> tuple[list[BuildObject], tuple[Compile, ...]]:
+    """Run the build; return all objects that it and earlier ones compiled, and all compiles."""
     shims = shims_folder(report.output)
     try:
         make_shims(shims, store.run, drivers, keep_checks=keep_checks)
@@ -230,7 +241,7 @@ def _run_build(
         report.advice = advise(report.command, os.fspath(report.output), str(shims))
     known = [(one.path, one.digest) for one in compiles if one.digest is not None]
     report.leftovers = find_leftovers(links, known, folder, store.began_ns)
-    return list(store.iter_objects(compiles, folder))
+    return list(store.iter_objects(compiles, folder)), compiles
 
 
 def _compile(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from mlgo_corpus import __version__
@@ -11,18 +12,20 @@ from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler, compiler_
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import built_toolchains, cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
+from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.corpus.products import products_of
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
 from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths, refuse_difference
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.keyed import find_dataset
 from mlgo_corpus.policies.policy import policy_digest, try_policy
 from mlgo_corpus.runs.datasets.publish import to_urls
 from mlgo_corpus.runs.search.module import SearchSettings
-from mlgo_corpus.runs.search.run import OBJECTIVES, Search, SearchReport, with_copies
+from mlgo_corpus.runs.search.run import LINKED, OBJECTIVES, TEXT, Search, SearchReport, with_copies
 from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceSettings, clashing_copies
 from mlgo_corpus.runs.trace.places import make_places
 
@@ -121,7 +124,7 @@ def search_corpus(
     edits.check()
     opened = open_corpus(engine.place(corpus))
     chosen = choice.select(opened)
-    objective = objective or OBJECTIVES[0]
+    objective = objective or _objective_of(opened)
     toolchain, _ = choose_compiler(
         compiler,
         find_task(INLINING),
@@ -186,3 +189,11 @@ def search_corpus(
         folder.close()
     hints = tuple(edits.without_effect(opened.modules(chosen), toolchain.cc1))
     return search.searched(hints, time.perf_counter() - started)
+
+
+def _objective_of(corpus: Corpus) -> str:
+    """Return the objective for a corpus: what is linked, where it has the links of its build."""
+    with suppress(CorpusError):
+        if products_of(corpus):
+            return LINKED
+    return TEXT

@@ -26,7 +26,7 @@ from mlgo_corpus.corpus.certificate import Outcome
 from mlgo_corpus.corpus.originals import OriginalReason
 from mlgo_corpus.corpus.verify import VerifyReason
 from mlgo_corpus.dataset.logtable import LogReason
-from mlgo_corpus.dataset.reasons import SIZES_REASONS, TRACE_REASONS
+from mlgo_corpus.dataset.reasons import RELINK_REASONS, SIZES_REASONS, TRACE_REASONS
 from mlgo_corpus.dataset.sizes.table import IR2NATIVE_COLUMNS, PROPERTIES
 from mlgo_corpus.formats.objects.symbols import LabelStatus
 from mlgo_corpus.runs.extract.module import status_of
@@ -238,6 +238,7 @@ def test_every_reason_is_documented() -> None:
     assert set(table_rows(FORMATS, "Outcomes of a rebuild")) == {*Outcome, *OriginalReason}
     assert set(table_rows(FORMATS, "Reasons of a trace")) == set(TRACE_REASONS)
     assert set(table_rows(FORMATS, "Reasons of ir2native")) == set(SIZES_REASONS)
+    assert set(table_rows(FORMATS, "Reasons of relink")) == set(RELINK_REASONS)
     assert set(table_rows(FORMATS, "Status of a function")) == set(LabelStatus)
 
 
@@ -267,6 +268,7 @@ def test_real_files_have_the_columns_that_are_shown(llvm22: Llvm, tmp_path: Path
     mlgo-corpus verify corpus --rebuild --build-dir . --compiler clang
     mlgo-corpus pack corpus --output packed
     mlgo-corpus trace corpus --output trace --compiler clang
+    mlgo-corpus relink corpus --output linked --compiler clang
     mlgo-corpus ir2native corpus --output sizes --compiler clang
     mlgo-corpus logs-to-parquet logs --output logged
     """
@@ -278,6 +280,7 @@ def test_real_files_have_the_columns_that_are_shown(llvm22: Llvm, tmp_path: Path
         "verify.parquet": "Columns of verify's table",
         "corpus/rebuild.parquet": "Columns of rebuild.parquet",
         "trace/modules.parquet": "Columns of a trace's modules.parquet",
+        "linked/products.parquet": "Columns of products.parquet",
         "trace/contexts.parquet": "Columns of contexts.parquet",
         "logged/contexts.parquet": "Columns of contexts.parquet",
         "logged/modules.parquet": "Columns of modules.parquet of logs",

@@ -297,6 +297,7 @@ OTHERS = {
     "formats.commands.buildfiles": {"--output"},
     "formats.commands.driverline": {"--output"},
     "formats.commands.linkline": {"--output"},
+    "formats.commands.linkwords": {"--output"},
     "formats.commands.replay": {"--version", "--output"},
 }
 

@@ -18,8 +18,8 @@ from mlgo_corpus.corpus import functions as functiontable
 from mlgo_corpus.corpus import modules as moduletable
 from mlgo_corpus.corpus import verify as verification
 from mlgo_corpus.corpus.packed import corpus as packed
-from mlgo_corpus.dataset import logtable, tracetable
-from mlgo_corpus.dataset.reasons import SIZES_REASONS, TRACE_REASONS, RunReason
+from mlgo_corpus.dataset import logtable, producttable, tracetable
+from mlgo_corpus.dataset.reasons import RELINK_REASONS, SIZES_REASONS, TRACE_REASONS, RunReason
 from mlgo_corpus.dataset.sizes import table as sizestable
 from mlgo_corpus.files.markdown import documented_columns
 from mlgo_corpus.files.tables import Kind
@@ -139,6 +139,8 @@ def parts() -> Iterator[tuple[str, str]]:
     yield "log-modules", row_columns(logtable.__doc__, logtable.LogRow._fields, logtable.KINDS)
     yield "trace-modules", row_columns(tracetable.__doc__, tracetable.TraceRow._fields, tracetable.KINDS)
     yield "trace-reasons", words(RunReason, only=TRACE_REASONS)
+    yield "products", row_columns(producttable.__doc__, producttable.ProductRow._fields, producttable._KINDS)
+    yield "relink-reasons", words(RunReason, only=RELINK_REASONS)
     yield "sizes-always", sizes("always")
     yield "sizes-context", sizes("context")
     yield "sizes-llvm", sizes("llvm")

@@ -11,6 +11,7 @@
       began             its time is that at which the first of these builds began
       compiled/         while the commands of a compilation database are compiled and extracted: their objects
       compiles.jsonl    all compiles whose objects exist, of this build and of earlier ones
+      pending.jsonl     links that are not yet recorded in the corpus, after an interruption
 
 A compile replaces those that earlier builds made under the same path. Within one build, compiles of one path are all
 kept if their contents differ. A compile of an earlier build is remembered as long as its object exists.
@@ -26,7 +27,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ from mlgo_corpus.formats.commands.buildfiles import COMPILE_COMMANDS_NAME, parse
 from mlgo_corpus.formats.commands.shimrecord import CompileRecord, parse_compile_record
 
 _STATE = "compiles.jsonl"
+_LINKS = "pending.jsonl"
 _RUN = "run"
 _LEFT = "left-"
 _CHECKS = "checks"
@@ -191,12 +193,30 @@ class CompileStore:
             taken.append(folder)
         compiles = self._settle(known.values(), copies, counts)
         lines = (json.dumps(_as_json(one), separators=(",", ":")) + "\n" for one in compiles)
+        if links:
+            told = (json.dumps(asdict(one)) + "\n" for one in (*self.pending_links(), *links))
+            write_atomically(self.folder / _LINKS, "".join(told).encode())
         if taken or (self.folder / _STATE).exists():
             write_atomically(self.folder / _STATE, "".join(lines).encode())
         for folder in taken:
             shutil.rmtree(folder, ignore_errors=True)
         self._sweep({one.digest for one in compiles if one.kept})
         return compiles, tuple(links), counts
+
+    def pending_links(self) -> tuple[Link, ...]:
+        """Return the links of this build, and those of interrupted ones, that `forget_links` was not called for."""
+        found = []
+        with suppress(FileNotFoundError):
+            for line in read_regular(self.folder / _LINKS, MAX_LIST_BYTES).splitlines():
+                with suppress(ValueError, KeyError, TypeError):
+                    value = json.loads(line)
+                    words = tuple(map(str, value["words"]))
+                    found.append(Link(str(value["directory"]), words, int(value["order"]), int(value["status"])))
+        return tuple(found)
+
+    def forget_links(self) -> None:
+        """Forget the links: they are recorded in the corpus."""
+        (self.folder / _LINKS).unlink(missing_ok=True)
 
     def write_compile_commands(self, compiles: Sequence[Compile]) -> Path | None:
         """Write the compilation database beside the manifest; remove it and return None if nothing was compiled."""
@@ -223,7 +243,7 @@ class CompileStore:
                 yield BuildObject(path, one.path.removeprefix(folder), one.directory)
 
     def _kept_path(self, digest: str) -> Path:
-        return self.folder / "objects" / digest[:2] / digest
+        return kept_object(self._corpus, digest)
 
     def _read_run(
         self,
@@ -248,7 +268,8 @@ class CompileStore:
                 continue
             words = _expanded(record, entry.path)
             if record.links or not record.compiles:
-                links.append(Link(os.path.realpath(record.directory), (record.driver, *words)))
+                command = (record.driver, *words)
+                links.append(Link(os.path.realpath(record.directory), command, status.st_mtime_ns, record.status))
             if not record.compiles:
                 continue
             arguments = (*program_of(record.driver), *words)
@@ -329,6 +350,11 @@ class CompileStore:
         for line in lines:
             with suppress(ValueError, KeyError, TypeError, RecursionError):
                 yield _parse(json.loads(line))
+
+
+def kept_object(corpus: Path, digest: str) -> Path:
+    """Return the path of an object that a build no longer has, if the corpus keeps it."""
+    return corpus.absolute() / STATE_FOLDER / "build" / "objects" / digest[:2] / digest
 
 
 def _expanded(record: CompileRecord, path: str) -> tuple[str, ...]:

@@ -30,10 +30,14 @@ class Link:
     Attributes:
         directory: where it ran.
         words: the command, its program first; parameter files are replaced by their words.
+        order: grows with the time of the link.
+        status: the exit code if it compiled its sources, too; else 0, for then it is recorded before it runs.
     """
 
     directory: str
     words: tuple[str, ...]
+    order: int = 0
+    status: int = 0
 
 
 def find_leftovers(

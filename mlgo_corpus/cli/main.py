@@ -21,6 +21,7 @@ from mlgo_corpus.cli.extract import extract
 from mlgo_corpus.cli.ir2native import ir2native
 from mlgo_corpus.cli.logs import logs_to_parquet, parquet_to_logs
 from mlgo_corpus.cli.pack import pack, unpack
+from mlgo_corpus.cli.relink import relink
 from mlgo_corpus.cli.report import report
 from mlgo_corpus.cli.search import search
 from mlgo_corpus.cli.split import dedup, split
@@ -146,6 +147,7 @@ _RUN = "Run a compiler on a corpus"
 app.command(rich_help_panel=_RUN, short_help="Record a compiler's decisions and their native sizes.")(trace)
 app.command(rich_help_panel=_RUN, short_help="Find better inlining decisions than the compiler's.")(search)
 app.command(rich_help_panel=_RUN, short_help="Make a table of functions: features, native sizes.")(ir2native)
+app.command(rich_help_panel=_RUN, short_help="Link a build's products again, with other objects.")(relink)
 
 _LEARN = "Prepare for training"
 app.command(rich_help_panel=_LEARN, short_help="Convert training logs to Parquet.")(logs_to_parquet)

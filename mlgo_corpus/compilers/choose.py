@@ -235,3 +235,35 @@ def choose_for_build(named: str | None, cc: str | None = None) -> Compiler:
             with suppress(ToolError, UsageError):
                 return identify(candidate, folder)
     raise UsageError("no clang found: install one (pip install ziglang does), or name it with `compiler`")
+
+
+def choose_for_link(named: str | None, vendor: str | None) -> Compiler:
+    """Choose the clang to link with: the one that the user wants, else the one that a build was linked by.
+
+    zig's clang is not one: its driver has the linker in itself, so that this cannot be run alone.
+
+    Args:
+        named: the compiler that the user wants, or None for `COMPILER_VARIABLE`'s.
+        vendor: the version line of the build's clang, if it is known; if it is not found, the best one is taken.
+
+    Raises:
+        UsageError: there is none, or the one named cannot be used.
+    """
+    if named is None and not os.environ.get(COMPILER_VARIABLE) and vendor is not None:
+        with scratch_folder() as scratch:
+            (scratch / "probe.c").touch()
+            folder = scratch / "folder"
+            folder.mkdir()
+            for candidate in newest_first(find_compilers()):
+                with suppress(ToolError, UsageError):
+                    found = identify(candidate, folder)
+                    if found.vendor == vendor and not _is_zig(found):
+                        return found
+    found = choose_for_build(named)
+    if _is_zig(found):
+        raise UsageError("zig's driver does not say which linker it runs: name another clang with `compiler`")
+    return found
+
+
+def _is_zig(compiler: Compiler) -> bool:
+    return os.path.basename(compiler.driver[0]) == "zig" or "ziglang" in compiler.driver

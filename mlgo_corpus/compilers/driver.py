@@ -49,11 +49,16 @@ def cc1_line(line: tuple[str, ...], cc1: tuple[str, ...], *, trusted: bool) -> t
             said = run_tool((*cc1, *_QUESTION, *words), cwd=folder, env=env, timeout=_TIMEOUT_S, **limits).stderr
         except ToolError as error:
             raise RunFailure(*classify(error, timeout=_TIMEOUT_S)) from None
-    commands = [_split(found[0]) for found in _COMMAND.finditer(said)]
+    commands = driver_commands(said)
     if len(commands) != 1 or "-cc1" not in commands[0]:
         detail = f"expected options that make one object by one compile, found {len(commands)} commands"
         raise RunFailure(RunReason.REFUSED_OPTION, detail)
     return commands[0][commands[0].index("-cc1") :]
+
+
+def driver_commands(said: str) -> list[tuple[str, ...]]:
+    """Return the commands that a driver prints on stderr for ``-###``."""
+    return [_split(found[0]) for found in _COMMAND.finditer(said)]
 
 
 def _split(command: str) -> tuple[str, ...]:

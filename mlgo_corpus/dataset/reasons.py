@@ -39,6 +39,9 @@ class RunReason(StrEnum):
         OTHER_HEADER: the log has other features than those of the other modules: another compiler's.
         UNREADABLE_LOG: the log cannot be read; ``detail`` says at which byte it breaks its format.
         NO_NAMES: the compiler's remarks do not name one call for each decision; without names the module can be had.
+        CHANGED_FILE: a file that a link reads is not the one that the build linked.
+        NO_OBJECT_OF_SOURCE: the command that links compiles, too, and there is no object to link instead of a source.
+        LINKER_ERROR: the linker ended with an error, or cannot be run; ``stderr_tail`` has what it said.
         DISK_FULL: what the run writes did not fit.
         WORKER_DIED: the process that looked after the run died.
     """
@@ -65,6 +68,9 @@ class RunReason(StrEnum):
     OTHER_HEADER = "other_header"
     UNREADABLE_LOG = "unreadable_log"
     NO_NAMES = "no_names"
+    CHANGED_FILE = "changed_file"
+    NO_OBJECT_OF_SOURCE = "no_object_of_source"
+    LINKER_ERROR = "linker_error"
     DISK_FULL = "disk_full"
     WORKER_DIED = "worker_died"
 
@@ -98,7 +104,28 @@ TRACE_REASONS = _and(
 SIZES_REASONS = _and(RunReason.NO_PIPELINE, RunReason.NO_SNAPSHOT, RunReason.UNREADABLE_IR)
 """The reasons in ``modules.parquet`` of a table of functions."""
 
-REASONS = {"trace": TRACE_REASONS, "ir2native": SIZES_REASONS, "rebuild": _and(RunReason.WRONG_HASH)}
+RELINK_REASONS = (
+    RunReason.OK,
+    RunReason.MISSING_FILE,
+    RunReason.CHANGED_FILE,
+    RunReason.NO_OBJECT_OF_SOURCE,
+    RunReason.REFUSED_OPTION,
+    RunReason.UNKNOWN_OPTION,
+    RunReason.LINKER_ERROR,
+    RunReason.SIGNAL,
+    RunReason.TIMEOUT,
+    RunReason.MEMORY_LIMIT,
+    RunReason.NO_OBJECT,
+    RunReason.DISK_FULL,
+)
+"""The reasons in ``products.parquet`` of a relink."""
+
+REASONS = {
+    "trace": TRACE_REASONS,
+    "ir2native": SIZES_REASONS,
+    "rebuild": _and(RunReason.WRONG_HASH),
+    "relink": RELINK_REASONS,
+}
 """The reasons that each stage has in its table."""
 
 

@@ -14,6 +14,7 @@ MANIFEST_STEM = "corpus_description."
 MODULES_NAME = "modules.parquet"
 FUNCTIONS_NAME = "functions.parquet"
 CERTIFICATE_NAME = "rebuild.parquet"
+LINKS_NAME = "links.jsonl"
 TABLE_NAMES = (MODULES_NAME, FUNCTIONS_NAME, CERTIFICATE_NAME)
 STATE_FOLDER = ".mlgo-corpus"
 BITCODE_SUFFIX = ".bc"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mlgo_corpus.builds.compiles import CompileStore
 from mlgo_corpus.builds.leftovers import Link, find_leftovers
 
 BEGAN = 10**18
@@ -83,3 +84,20 @@ def test_a_new_archive_is_looked_into_where_it_was_seen_to_grow(tmp_path: Path) 
 def test_a_damaged_archive_is_no_failure(tmp_path: Path) -> None:
     write(tmp_path / "libx.a", archive("a.o", "b.o")[:-30])
     assert left(tmp_path, "c libx.a") == ["libx.a(a.o)"]
+
+
+def test_links_wait_until_they_are_recorded(tmp_path: Path) -> None:
+    """Whoever is interrupted after the records of a build are read still knows its links."""
+    for number, words in ((1, ("main.o", "-o", "pro\udc80g")), (2, ("a.o", "-shared"))):
+        store = CompileStore(tmp_path)
+        store.open_run()
+        fields = ("mlgo-compile-1", "c", "program", "0", str(tmp_path), str(len(words)), *words, "end")
+        (store.run / str(number)).write_bytes(b"".join(os.fsencode(field) + b"\0" for field in fields))
+        store.close_run()
+        _, links, _ = store.update(lambda _: ("clang",))
+        assert [link.words for link in links] == [("c", *words)]
+    pending = CompileStore(tmp_path).pending_links()
+    assert [link.words for link in pending] == [("c", "main.o", "-o", "pro\udc80g"), ("c", "a.o", "-shared")]
+    assert pending[1] == links[0]
+    store.forget_links()
+    assert store.pending_links() == ()

@@ -20,7 +20,7 @@ from mlgo_corpus.corpus.packed.corpus import (
 from mlgo_corpus.corpus.packed.rows import PACKED_NAME
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.folder import find_stranger
-from mlgo_corpus.files.names import MANIFEST_NAME, MANIFEST_STEM, STATE_FOLDER, TABLE_NAMES
+from mlgo_corpus.files.names import LINKS_NAME, MANIFEST_NAME, MANIFEST_STEM, STATE_FOLDER, TABLE_NAMES
 from mlgo_corpus.files.regular import open_regular
 from mlgo_corpus.files.remote import Place, RemotePath, parse_place
 from mlgo_corpus.files.text import os_reason
@@ -41,7 +41,7 @@ def other_files(folder: Path, manifest: Path) -> dict[str, Path]:
     found = {MANIFEST_NAME: manifest}
     if manifest.name == MANIFEST_NAME:
         found |= {path.name: path for path in sorted(folder.glob(f"{MANIFEST_STEM}*.json")) if path.is_file()}
-    found |= {name: folder / name for name in TABLE_NAMES if (folder / name).is_file()}
+    found |= {name: folder / name for name in (*TABLE_NAMES, LINKS_NAME) if (folder / name).is_file()}
     check_inside(folder, *(path.name for path in found.values()))
     return {name: path for name, path in found.items() if name.isprintable()}
 
@@ -166,7 +166,7 @@ def check_corpus_place(output: Path, *, force: bool) -> bool:
     old = open_corpus(output)
     known = {path for name in old.names for path in command_files(name)}
     others = [path.name for path in output.glob(f"{MANIFEST_STEM}*.json")]
-    known |= {MANIFEST_NAME, *TABLE_NAMES, *others}
+    known |= {MANIFEST_NAME, *TABLE_NAMES, LINKS_NAME, *others}
     if (stranger := find_stranger(output, frozenset(known), below=frozenset({STATE_FOLDER}))) is not None:
         raise UsageError(f"{output}: {stranger} is not part of the corpus; name another folder")
     return True

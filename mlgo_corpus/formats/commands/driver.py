@@ -29,7 +29,7 @@ from mlgo_corpus.formats.commands.replay import refused_options
 # Flags have no value, so they name neither a file nor a program. clang itself refuses those that it does not know.
 # Not among them are those by which it makes something else than an object, compiles for several devices, or reads a
 # profile of a usual name.
-_FLAG = re.compile(
+FLAG = re.compile(
     r"""
     -c | -w | -pipe | -pthread | -pg | -static | -shared | -rdynamic | -(?:no-|static-)?pie | -Qunused-arguments
     | -pedantic(?:-errors)? | -ansi | -nostd(?:inc|lib)(?:\+\+)? | -(?:no-)?canonical-prefixes
@@ -45,7 +45,7 @@ _FLAG = re.compile(
     re.VERBOSE,
 )
 # Options whose value is in the same word: a name, a number or one of a few words.
-_WITH_WORD = re.compile(
+WITH_WORD = re.compile(
     r"""
     (?: --target
     | -f(?: align-(?:functions|loops) | basic-block-sections | cf-protection | clang-abi-compat | denormal-fp-math
@@ -72,7 +72,7 @@ _NO_VALUE: Final = "its value is missing"
 _FILE_OF_WORDS: Final = "clang would replace a word that begins with @ by a file's words"
 
 # Options that are left out. Of these, those that end where their value could begin take the next word.
-_LEFT_OUT = re.compile(
+COMPILING_ONLY = re.compile(
     r"""
     -(?: [DUIFLl] | isystem | iquote | idirafter | isysroot | include | imacros | M[FTQJ] | o | x )(?P<value>.*)
     | -M(?:M?D|P|G|V)? | --?std=.* | -stdlib=.* | --sysroot=.* | -(?:trigraphs|undef|v|H|P)
@@ -119,7 +119,7 @@ def _iter_options(line: Iterable[str]) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the options to give to the driver, each with the reason if it must not have it."""
     rest = iter(line)
     for word in rest:
-        if (left_out := _LEFT_OUT.fullmatch(word)) is not None:
+        if (left_out := COMPILING_ONLY.fullmatch(word)) is not None:
             if left_out["value"] == "" and next(rest, None) is None:
                 yield (word,), _NO_VALUE
         elif word in _PASSED_ON:
@@ -128,7 +128,7 @@ def _iter_options(line: Iterable[str]) -> Iterator[tuple[tuple[str, ...], str]]:
         elif word == "-target":
             value = next(rest, None)
             yield (f"--target={value or ''}",), "" if value and _NAME.fullmatch(value) else _NO_VALUE
-        elif _FLAG.fullmatch(word) or _WITH_WORD.fullmatch(word):
+        elif FLAG.fullmatch(word) or WITH_WORD.fullmatch(word):
             yield (word,), ""
         elif word[:1] == "-":
             yield (word,), "it is not among the options of clang's driver that only generate code"

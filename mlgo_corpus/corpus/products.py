@@ -1,0 +1,546 @@
+r"""``links.jsonl``: how a build linked its products, and which modules of the corpus are in them.
+
+JSON lines. The first is ``{"format": "mlgo-links-1", "links": N}``. Each of the N others is a command that linked, or
+that made an archive, in the order in which they ran; of those that wrote one file, only the last is kept.
+
+===============  ======================================================================================
+key              meaning
+===============  ======================================================================================
+``name``         the file that was written, relative to the build
+``kind``         ``program``, ``shared`` (a library), ``relocatable`` (``-r``) or ``archive``
+``driver``       ``c``, ``c++`` or ``ar``
+``compiler``     the version line of the build's clang
+``directory``    where it ran, an absolute path
+``arguments``    the command without its program; parameter files are replaced by their words
+``output``       the absolute path of the file that was written
+``sha256``       its hex digest at the end of the build; null if it was not there
+``text_size``    bytes of its code and read-only data, as llvm-size prints ``text``; null of an archive
+``code_size``    bytes of its executable sections; null of an archive
+``inputs``       the files that it read: a list of objects with the keys below
+===============  ======================================================================================
+
+===============  ======================================================================================
+key of an input  meaning
+===============  ======================================================================================
+``word``         how the command names it: ``sub/a.o``, ``-lfoo``
+``path``         its absolute path
+``state``        ``there``; ``kept``: the build deleted or changed it, and the corpus has it; ``changed``: it is
+                 younger than the link; ``missing``; ``system``: a file of the system, used as it is; ``source``:
+                 compiled by the same command
+``sha256``       its hex digest; null if it is missing, of the system, or a source
+``modules``      the modules of the corpus that it is made of
+``members``      of an archive, its members in their order: objects with ``name``, ``sha256``, ``module`` (or null),
+                 and ``path`` if the archive is thin, else null
+===============  ======================================================================================
+
+What a library's name means was looked up in the folders that the command names; one that is in none of them is the
+system's, and is not listed. Text is ASCII: names that are not Unicode have lone surrogates, as Python decodes them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from mlgo_corpus.builds.compiles import Compile, kept_object
+from mlgo_corpus.builds.leftovers import Link
+from mlgo_corpus.builds.objects import SectionNames, Tally, read_object
+from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.links import check_inside
+from mlgo_corpus.corpus.modules import STATUS_OK, iter_module_rows
+from mlgo_corpus.errors import CorpusError, FormatError
+from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.names import LINKS_NAME, MODULES_NAME
+from mlgo_corpus.files.regular import MAX_LIST_BYTES, read_file, read_regular
+from mlgo_corpus.files.remote import Place
+from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.formats.buffer import Buffer
+from mlgo_corpus.formats.commands.buildfiles import HEAD_BYTES, is_object
+from mlgo_corpus.formats.commands.linkwords import LinkWord, Role, read_archive, read_link
+from mlgo_corpus.formats.objects import archive
+from mlgo_corpus.formats.objects.objfile import measure_object, parse_objfile
+
+_FORMAT: Final = "mlgo-links-1"
+_AR: Final = "ar"
+_SYSTEM: Final = ("/usr/", "/lib/", "/lib32/", "/lib64/", "/nix/store/", "/gnu/store/")
+_NAMES: Final = SectionNames()
+
+
+class LinkKind(StrEnum):
+    """What a link makes."""
+
+    PROGRAM = "program"
+    SHARED = "shared"
+    RELOCATABLE = "relocatable"
+    ARCHIVE = "archive"
+
+
+class InputState(StrEnum):
+    """What was known of an input when the build had ended; see this module's docstring."""
+
+    THERE = "there"
+    KEPT = "kept"
+    CHANGED = "changed"
+    MISSING = "missing"
+    SYSTEM = "system"
+    SOURCE = "source"
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A member of an archive; ``path`` is that of the file that a thin archive names."""
+
+    name: str
+    sha256: str | None
+    module: str | None = None
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedFile:
+    """An input of a link; fields as this module's docstring describes them."""
+
+    word: str
+    path: str
+    state: str
+    sha256: str | None = None
+    modules: tuple[str, ...] = ()
+    members: tuple[_Member, ...] = ()
+
+    def all_modules(self) -> tuple[str, ...]:
+        """Return the modules that it is made of, and those of its members."""
+        return (*self.modules, *(one.module for one in self.members if one.module is not None))
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRecord:
+    """One link; fields as this module's docstring describes them."""
+
+    name: str
+    kind: str
+    driver: str
+    compiler: str
+    directory: str
+    arguments: tuple[str, ...]
+    output: str
+    sha256: str | None = None
+    text_size: int | None = None
+    code_size: int | None = None
+    inputs: tuple[LinkedFile, ...] = ()
+
+    def words(self) -> tuple[LinkWord, ...]:
+        """Return the command's words, each with its role."""
+        return read_archive(self.arguments) if self.driver == _AR else read_link(self.arguments)
+
+
+def _is_system(path: str) -> bool:
+    """Return True for a file of the system, which anybody has."""
+    return path.startswith(_SYSTEM)
+
+
+def products_of(corpus: Corpus) -> dict[str, tuple[str, ...]]:
+    """Return the programs and shared libraries that contain each module, by their names in ``links.jsonl``.
+
+    Members of archives count, though a linker takes only those that it needs.
+
+    Raises:
+        CorpusError: the corpus has no record of links, or a damaged one.
+    """
+    records = read_links(corpus)
+    parts = parts_of(records)
+    found: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for record in product_links(records):
+        for module in modules_of(record, parts):
+            found[module][record.name] = None
+    return {module: tuple(names) for module, names in found.items()}
+
+
+def product_links(records: Sequence[LinkRecord]) -> tuple[LinkRecord, ...]:
+    """Return the links that make a product: programs, shared libraries, and objects that no other link takes."""
+    taken = {item.sha256 for one in records for item in one.inputs}
+    taken |= {member.sha256 for one in records for item in one.inputs for member in item.members}
+    finals = (LinkKind.PROGRAM, LinkKind.SHARED)
+    return tuple(
+        one
+        for one in records
+        if one.kind in finals or (one.kind == LinkKind.RELOCATABLE and (one.sha256 is None or one.sha256 not in taken))
+    )
+
+
+def parts_of(records: Iterable[LinkRecord]) -> dict[str, LinkRecord]:
+    """Return the links of objects (``-r``) by the digests of these, which other links take."""
+    return {one.sha256: one for one in records if one.kind == LinkKind.RELOCATABLE and one.sha256 is not None}
+
+
+def modules_of(record: LinkRecord, parts: Mapping[str, LinkRecord]) -> tuple[str, ...]:
+    """Return the modules that a link can take; ``parts`` are links whose outputs are inputs of others, by digest."""
+    found: dict[str, None] = {}
+    seen: set[str] = set()
+    todo = [record]
+    while todo:
+        one = todo.pop()
+        if one.output in seen:
+            continue
+        seen.add(one.output)
+        for item in one.inputs:
+            found |= dict.fromkeys(item.all_modules())
+            digests = (item.sha256, *(member.sha256 for member in item.members))
+            todo += [parts[digest] for digest in digests if digest is not None and digest in parts]
+    return tuple(found)
+
+
+# --- the file
+
+
+def read_links(corpus: Corpus) -> tuple[LinkRecord, ...]:
+    """Read the links of a corpus's builds.
+
+    Raises:
+        CorpusError: there is no record of them, or it is damaged.
+    """
+    if isinstance(corpus.place, Path):
+        check_inside(corpus.place, LINKS_NAME)
+    return _read(corpus.place / LINKS_NAME)
+
+
+def _read(path: Place) -> tuple[LinkRecord, ...]:
+    try:
+        lines = read_regular(path, MAX_LIST_BYTES).splitlines()
+    except FileNotFoundError:
+        what = "the corpus has no record of how its build linked, as those of 'mlgo-corpus build' have"
+        raise CorpusError(f"{path}: {what}; build it again") from None
+    except OSError as error:
+        raise CorpusError(f"{path}: {os_reason(error)}") from None
+    records: list[LinkRecord] = []
+    try:
+        head = json.loads(lines[0]) if lines else {}
+        if not isinstance(head, dict) or head.get("format") != _FORMAT:
+            raise CorpusError(f"{path}: line 1: expected a record of links, {_FORMAT}")
+        for line in lines[1:]:
+            records.append(_record(json.loads(line)))
+        count = head.get("links")
+    except CorpusError:
+        raise
+    except (ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:
+        number = len(records) + 2 if lines[1:] else 1
+        raise CorpusError(f"{path}: line {number}: not a link: {error}; build again") from None
+    if count != len(records):
+        raise CorpusError(f"{path}: expected {count} links, found {len(records)}: the file was cut; build again")
+    return tuple(records)
+
+
+def _text(value: Any) -> str:
+    text: object = value
+    if not isinstance(text, str) or "\0" in text:
+        raise TypeError(f"expected text, found {type(value).__name__}")
+    os.fsencode(text)
+    return text
+
+
+def _path(value: Any) -> str:
+    text = _text(value)
+    if not os.path.isabs(text):
+        raise ValueError("expected an absolute path")
+    return os.path.normpath("/" + text.lstrip("/"))
+
+
+def _or_none(value: Any) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _digest(value: Any) -> str | None:
+    if value is not None and (len(_text(value)) != 64 or not set(value) <= set("0123456789abcdef")):
+        raise ValueError("expected a SHA-256")
+    return None if value is None else str(value)
+
+
+def _size(value: Any) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 60):
+        raise TypeError("expected a size")
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"expected a list, found {type(value).__name__}")
+    return value
+
+
+def _record(value: Any) -> LinkRecord:
+    """Return the link in a line.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: it is malformed.
+    """
+    return LinkRecord(
+        name=_text(value["name"]),
+        kind=LinkKind(value["kind"]).value,
+        driver=_text(value["driver"]),
+        compiler=_text(value["compiler"]),
+        directory=_path(value["directory"]),
+        arguments=tuple(map(_text, _list(value["arguments"]))),
+        output=_path(value["output"]),
+        sha256=_digest(value["sha256"]),
+        text_size=_size(value["text_size"]),
+        code_size=_size(value["code_size"]),
+        inputs=tuple(map(_input, _list(value["inputs"]))),
+    )
+
+
+def _input(value: Any) -> LinkedFile:
+    members = (
+        _Member(
+            _text(one["name"]),
+            _digest(one["sha256"]),
+            _or_none(one["module"]),
+            None if one["path"] is None else _path(one["path"]),
+        )
+        for one in _list(value["members"])
+    )
+    return LinkedFile(
+        word=_text(value["word"]),
+        path=_path(value["path"]),
+        state=InputState(value["state"]).value,
+        sha256=_digest(value["sha256"]),
+        modules=tuple(map(_text, _list(value["modules"]))),
+        members=tuple(members),
+    )
+
+
+def record_links(
+    corpus: Path, links: Sequence[Link], compiles: Iterable[Compile], build_dir: str, compiler: str
+) -> int:
+    """Add a build's links to the record of a corpus, whose modules are extracted; return how many it has.
+
+    Args:
+        corpus: the corpus's folder; the caller holds its lock.
+        links: the commands.
+        compiles: the compiles whose objects exist.
+        build_dir: the folder that names are relative to.
+        compiler: the version line of the build's clang.
+
+    Raises:
+        CorpusError: the table of modules cannot be read.
+        OSError: the record cannot be written.
+    """
+    known: dict[str, LinkRecord] = {}
+    with suppress(CorpusError):
+        known = {one.output: one for one in _read(corpus / LINKS_NAME)}
+    examined = _Examined(corpus, compiles, build_dir, compiler)
+    for link in sorted(links, key=lambda one: one.order):
+        record = examined.record(link)
+        if record is not None:
+            known.pop(record.output, None)
+            known[record.output] = record
+    lines = [{"format": _FORMAT, "links": len(known)}, *map(asdict, known.values())]
+    write_atomically(corpus / LINKS_NAME, "".join(json.dumps(line) + "\n" for line in lines).encode("ascii"))
+    return len(known)
+
+
+# --- what a build left
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The modules of a corpus by what they were extracted from."""
+
+    by_content: dict[tuple[str, str | None], str] = field(default_factory=dict)
+    by_bitcode: dict[str, str] = field(default_factory=dict)
+    by_source: dict[str, list[tuple[str, str | None]]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> _Rows:
+        found = cls()
+        for row in iter_module_rows(path):
+            module = row.module if row.status == STATUS_OK else row.duplicate_of
+            if module is None:
+                continue
+            if row.bitcode_sha256 is not None:
+                found.by_content.setdefault((row.bitcode_sha256, row.cmd_sha256), module)
+                found.by_bitcode.setdefault(row.bitcode_sha256, module)
+            found.by_source.setdefault(row.source, []).append((module, row.main_file_name))
+        return found
+
+
+class _Examined:
+    """The files of a build as it left them, each read once."""
+
+    def __init__(self, corpus: Path, compiles: Iterable[Compile], build_dir: str, compiler: str) -> None:
+        self._corpus = corpus
+        self._folder = build_dir.rstrip("/") + "/"
+        self._compiler = compiler
+        self._rows = _Rows.read(corpus / MODULES_NAME)
+        self._compiles: defaultdict[str, list[Compile]] = defaultdict(list)
+        for one in compiles:
+            if one.digest is not None:
+                self._compiles[one.path].append(one)
+        self._files: dict[str, LinkedFile] = {}
+
+    def record(self, link: Link) -> LinkRecord | None:
+        """Return the record of a command; None if it makes nothing, or was a test of the compiler."""
+        driver, *arguments = link.words
+        words = read_archive(arguments) if driver == _AR else read_link(arguments)
+        output = next((one.path for one in reversed(words) if one.role is Role.OUTPUT), None)
+        if output is None and driver != _AR:
+            output = "a.out"
+        if not output or link.status or not words:
+            return None
+        path = os.path.normpath(os.path.join(link.directory, output))
+        name = path.removeprefix(self._folder)
+        inputs = tuple(self._inputs(words, link, name))
+        there = os.path.isfile(path)
+        scripts = {one.path for one in words if one.role is Role.FILE}
+        if not there and not any(_is_there(one) for one in inputs if one.word not in scripts):
+            return None
+        kind = _kind(driver, words)
+        record = LinkRecord(name, kind, driver, self._compiler, link.directory, tuple(arguments), path, inputs=inputs)
+        with suppress(OSError, ValueError):
+            data = read_file(path)
+            record = replace(record, sha256=sha256(data).hexdigest())
+            with suppress(FormatError):
+                sizes = measure_object(data) if kind != LinkKind.ARCHIVE else None
+                if sizes is not None:
+                    record = replace(record, text_size=sizes.text_size, code_size=sizes.code_size)
+        return record
+
+    def _inputs(self, words: Sequence[LinkWord], link: Link, name: str) -> Iterator[LinkedFile]:
+        folders = [one.path or "" for one in words if one.role is Role.FOLDER]
+        sources = [one.path for one in words if one.role is Role.SOURCE]
+        static = False
+        for word in words:
+            if word.role is Role.FLAG and len(word.words) == 1:
+                static = _is_static(word, now=static)
+            elif word.role in (Role.INPUT, Role.FILE):
+                path = os.path.normpath(os.path.join(link.directory, word.path or ""))
+                yield self._file(word.name, path, link)
+            elif word.role is Role.LIBRARY:
+                place = _find_library(word.path or "", folders, link.directory, static=static)
+                if place is not None and not (_is_system(place) and not place.startswith(self._folder)):
+                    yield self._file(word.name, place, link)
+            elif word.role is Role.SOURCE:
+                path = os.path.normpath(os.path.join(link.directory, word.path or ""))
+                made = self._rows.by_source.get(name, [])
+                # A program also has the modules of the objects that it was linked of.
+                fitting = [module for module, main in made if main == os.path.basename(word.path or "")]
+                if len(sources) == len(made) == 1:
+                    fitting = [made[0][0]]
+                modules = tuple(fitting) if len(fitting) == 1 else ()
+                yield LinkedFile(word.name, path, InputState.SOURCE.value, modules=modules)
+
+    def _file(self, word: str, path: str, link: Link) -> LinkedFile:
+        """Return an input of a link, from the file or from the copy that the corpus has."""
+        inside = path.startswith((self._folder, link.directory.rstrip("/") + "/"))
+        if _is_system(path) and not inside:
+            return LinkedFile(word, path, InputState.SYSTEM.value)
+        try:
+            changed = os.stat(path).st_mtime_ns > link.order
+        except (OSError, ValueError):
+            changed = None
+        if changed is not False:
+            before = [one for one in self._compiles.get(path, ()) if one.order <= link.order]
+            for one in sorted(before, key=lambda one: -one.order)[:1]:
+                if one.kept and one.digest is not None:
+                    kept = self._read(str(kept_object(self._corpus, one.digest)))
+                    if kept is not None:
+                        return replace(kept, word=word, path=path, state=InputState.KEPT.value)
+        found = None if changed is None else self._read(path)
+        if found is None:
+            return LinkedFile(word, path, InputState.MISSING.value)
+        return replace(found, word=word, state=(InputState.CHANGED if changed else InputState.THERE).value)
+
+    def _read(self, path: str) -> LinkedFile | None:
+        if path not in self._files:
+            try:
+                data = read_file(path)
+            except (OSError, ValueError):
+                return None
+            made = LinkedFile(path, path, InputState.THERE.value, sha256(data).hexdigest())
+            with suppress(FormatError):
+                if archive.is_archive(data):
+                    made = replace(made, members=tuple(self._members(data, os.path.dirname(path))))
+                elif is_object(bytes(data[:HEAD_BYTES])):
+                    made = replace(made, modules=self._modules(data))
+            self._files[path] = made
+        return self._files[path]
+
+    def _members(self, data: Buffer, folder: str) -> Iterator[_Member]:
+        for item in archive.iter_members(data):
+            path = None
+            content: Buffer
+            if item.offset is not None:
+                content = memoryview(data)[item.offset : item.offset + item.size]
+            else:
+                path = os.path.normpath(os.path.join(folder, item.name))
+                try:
+                    content = read_file(path)
+                except (OSError, ValueError):
+                    yield _Member(item.name, None, None, path)
+                    continue
+            modules = self._modules(content)
+            module = modules[0] if len(modules) == 1 else None
+            yield _Member(item.name, sha256(content).hexdigest(), module, path)
+
+    def _modules(self, data: Buffer) -> tuple[str, ...]:
+        """Return the modules whose bitcode and command an object holds; nothing of a linked file."""
+        if archive.is_archive(data):
+            return ()
+        with suppress(FormatError):
+            if parse_objfile(data, ()).linked:
+                return ()
+        found = []
+        for item in read_object(data, Tally(), names=_NAMES, open_member=_no_file):
+            if item.bitcode is None:
+                continue
+            digest = sha256(item.bitcode).hexdigest()
+            command = None if item.command is None else sha256(item.command).hexdigest()
+            module = self._rows.by_content.get((digest, command)) or self._rows.by_bitcode.get(digest)
+            if module is not None:
+                found.append(module)
+        return tuple(found)
+
+
+def _is_there(item: LinkedFile) -> bool:
+    """Return True if an input tells of a build, and not of a test of the compiler, which is deleted with its output."""
+    if item.state == InputState.SOURCE:
+        return os.path.lexists(item.path)
+    return item.state not in (InputState.MISSING, InputState.SYSTEM)
+
+
+def _no_file(name: str) -> Buffer:
+    raise FileNotFoundError(name)
+
+
+def _kind(driver: str, words: Sequence[LinkWord]) -> str:
+    if driver == _AR:
+        return LinkKind.ARCHIVE.value
+    flags = {one.words[0].lstrip("-") for one in words if one.role is Role.FLAG}
+    if flags & {"r", "relocatable"}:
+        return LinkKind.RELOCATABLE.value
+    return (LinkKind.SHARED if flags & {"shared", "Bshareable"} else LinkKind.PROGRAM).value
+
+
+def _is_static(word: LinkWord, *, now: bool) -> bool:
+    """Return whether only archives are searched for libraries after an option."""
+    name = word.words[0].lstrip("-")
+    if name in ("static", "static-pie") or (word.linker and name in ("Bstatic", "dn", "non_shared")):
+        return True
+    return False if word.linker and name in ("Bdynamic", "dy", "call_shared") else now
+
+
+def _find_library(name: str, folders: Sequence[str], directory: str, *, static: bool) -> str | None:
+    """Return the file that ``-lNAME`` means in the folders that a command names."""
+    names = [name[1:]] if name.startswith(":") else [f"lib{name}.a"] if static else [f"lib{name}.so", f"lib{name}.a"]
+    for folder in folders:
+        for one in names:
+            path = os.path.normpath(os.path.join(directory, folder, one))
+            if os.path.isfile(path):
+                return path
+    return None

@@ -1,0 +1,1 @@
+"""Link the products of a corpus's build again, with other objects."""

@@ -1,0 +1,558 @@
+"""One link run again: its inputs in a tree of their own, the linker behind walls, the product measured.
+
+Nothing of the build is written to or trusted. The inputs of a link get their places below an empty folder, as links to
+files of known content in a store: an original is taken only if it has the digest that was recorded. There the user's
+own driver is asked which command it would run (``-###``), and that linker runs, confined to this tree, the store and
+the system's libraries. So the words that name files stay as the build wrote them, and what a linker puts into its
+product of these (the needed libraries, say) is the same.
+
+Where linkers are not deterministic a product linked of the same objects differs: a build id that is random
+(``--build-id=uuid``), and what a build did to the product after the link (``strip``, ``patchelf``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from mlgo_corpus.builds.compiles import kept_object
+from mlgo_corpus.compilers.compile import run_folder
+from mlgo_corpus.compilers.confinement import confine
+from mlgo_corpus.compilers.driver import driver_commands
+from mlgo_corpus.compilers.failures import RunFailure, classify
+from mlgo_corpus.compilers.limits import Limits
+from mlgo_corpus.compilers.process import run_tool
+from mlgo_corpus.corpus.products import InputState, LinkedFile, LinkKind, LinkRecord
+from mlgo_corpus.dataset.reasons import RunReason
+from mlgo_corpus.dataset.tracetable import stderr_tail
+from mlgo_corpus.errors import FormatError, ToolError, Usage
+from mlgo_corpus.files.regular import open_regular, read_file
+from mlgo_corpus.files.text import os_reason, printable
+from mlgo_corpus.formats.buffer import Buffer
+from mlgo_corpus.formats.commands.linkwords import LinkWord, Role
+from mlgo_corpus.formats.objects import archive
+from mlgo_corpus.formats.objects.objfile import measure_object
+
+# Not a name that a build uses; the linker may write only in the folder that it runs in.
+_PRODUCT = ".relinked-product"
+_DISTRIBUTION = tuple(f"/etc/{name}" for name in ("os-release", "lsb-release", "debian_version", "redhat-release"))
+_BLOCK = 1 << 20
+# What the linker says is about its inputs, whichever word it uses.
+_OF_THE_LINKER = frozenset({RunReason.COMPILER_ERROR, RunReason.NEWER_BITCODE, RunReason.UNREADABLE_BITCODE})
+_TELLING = re.compile(r"error:|undefined reference|multiple definition|cannot find|unrecognized")
+_LONGEST_MEMBER = 200
+_SAFE = re.compile(r"[^A-Za-z0-9_./-]")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSettings:
+    """The settings of all links.
+
+    Attributes:
+        c, cxx: the words that run the two drivers of the user's compiler.
+        ar: the words that run the archiver.
+        vendor: the compiler's version line.
+        flags: options to add to each link of a product.
+        corpus: the corpus's folder; None if it is behind a URL.
+        objects: the folder of other objects; None to link the build's own.
+        object_names: the files in it of modules whose names clash.
+        work: an empty folder for files under way.
+        trusted: whether the corpus is the user's own: then no option is refused, and there are no walls.
+        limits: what each link may take.
+    """
+
+    c: tuple[str, ...]
+    cxx: tuple[str, ...]
+    ar: tuple[str, ...]
+    vendor: str
+    flags: tuple[str, ...]
+    corpus: Path | None
+    objects: Path | None
+    object_names: Mapping[str, str]
+    work: Path
+    trusted: bool
+    limits: Limits
+
+
+@dataclass(slots=True)
+class Linked:
+    """A product that was linked.
+
+    Attributes:
+        path: the product.
+        sha256, text_size, code_size: what it is.
+        argv: the linker's command.
+        replaced: modules whose object was replaced.
+        missing: modules without another object.
+        dropped: options that were left out.
+    """
+
+    path: Path = Path()
+    sha256: str = ""
+    text_size: int | None = None
+    code_size: int | None = None
+    argv: tuple[str, ...] = ()
+    replaced: dict[str, None] = field(default_factory=dict)
+    missing: dict[str, None] = field(default_factory=dict)
+    dropped: list[str] = field(default_factory=list)
+
+
+class Store:
+    """Files of known content, under their digests, which links of all threads share."""
+
+    def __init__(self, settings: LinkSettings) -> None:
+        self.folder = settings.work / "store"
+        self.folder.mkdir()
+        self._settings = settings
+        self._lock = threading.RLock()
+        self._objects: dict[str, Path | None] = {}
+        self._archives: dict[tuple[str, bool], tuple[Path, tuple[str, ...], tuple[str, ...]]] = {}
+
+    def original(self, path: str, digest: str | None, what: str) -> Path:
+        """Return a file of the build, or the copy that the corpus has, if it is the one that was linked.
+
+        Raises:
+            RunFailure: it is gone, or another one.
+        """
+        if digest is None:
+            raise RunFailure(RunReason.MISSING_FILE, f"{what}: it was not there when the build had ended")
+        place = self.folder / digest
+        if place.exists():
+            return place
+        changed = False
+        kept = [] if self._settings.corpus is None else [str(kept_object(self._settings.corpus, digest))]
+        for one in (path, *kept):
+            with suppress(OSError, ValueError):
+                if _digest_of(one) == digest:
+                    return self._add(one, digest)
+                changed = True
+        reason = RunReason.CHANGED_FILE if changed else RunReason.MISSING_FILE
+        raise RunFailure(reason, f"{what}: {'not the file that was linked' if changed else 'no longer there'}: {path}")
+
+    def object_of(self, module: str) -> Path | None:
+        """Return the other object of a module, or None.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        folder = self._settings.objects
+        if folder is None:
+            return None
+        with self._lock:
+            if module not in self._objects:
+                path = folder / self._settings.object_names.get(module, module)
+                try:
+                    self._objects[module] = self._add(str(path), _digest_of(str(path)))
+                except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                    self._objects[module] = None
+            return self._objects[module]
+
+    def put(self, data: Buffer) -> Path:
+        """Add content."""
+        place = self.folder / sha256(data).hexdigest()
+        if not place.exists():
+            part = self.folder / f".{threading.get_ident()}"
+            part.write_bytes(data)
+            part.replace(place)
+        return place
+
+    def _add(self, path: str, digest: str) -> Path:
+        place = self.folder / digest
+        if place.exists():
+            return place
+        part = self.folder / f".{threading.get_ident()}"
+        part.unlink(missing_ok=True)
+        try:
+            os.link(os.path.realpath(path), part)
+        except OSError:  # another file system, or another user's file
+            shutil.copyfile(path, part)
+        part.replace(place)
+        return place
+
+    def archive_of(
+        self, item: LinkedFile, outputs: Mapping[str, Path], *, replace: bool, stop: threading.Event
+    ) -> tuple[Path, tuple[str, ...], tuple[str, ...]]:
+        """Return an archive, with other objects for members; and the modules that have one, and those that have none.
+
+        Raises:
+            RunFailure: its original is not there, or it cannot be made.
+            OSError: a file cannot be read or written.
+        """
+        original = self.original(item.path, item.sha256, item.word)
+        key = (item.sha256 or "", replace)
+        with self._lock:
+            if key not in self._archives:
+                self._archives[key] = self._remade(item, original, outputs, replace=replace, stop=stop)
+            return self._archives[key]
+
+    def _remade(
+        self, item: LinkedFile, original: Path, outputs: Mapping[str, Path], *, replace: bool, stop: threading.Event
+    ) -> tuple[Path, tuple[str, ...], tuple[str, ...]]:
+        replaced: dict[str, None] = {}
+        missing: dict[str, None] = {}
+        contents: list[Path | None] = []
+        for member in item.members:
+            other = outputs.get(member.sha256 or "")
+            if replace and member.module is not None:
+                other = self.object_of(member.module) or other
+                if self._settings.objects is not None:
+                    (missing if other is None else replaced)[member.module] = None
+            contents.append(other)
+        if not any(contents):
+            return original, tuple(replaced), tuple(missing)
+        data = read_file(str(original))
+        try:
+            members = list(archive.iter_members(data))
+        except FormatError as error:
+            raise RunFailure(RunReason.CHANGED_FILE, f"{item.word}: {error}") from None
+        if [one.name for one in members] != [one.name for one in item.members]:
+            raise RunFailure(RunReason.CHANGED_FILE, f"{item.word}: it has other members than those recorded")
+        with run_folder(self._settings.work) as folder:
+            names = []
+            for number, (told, there, content) in enumerate(zip(item.members, members, contents, strict=True)):
+                if content is None and there.offset is not None:
+                    content = self.put(memoryview(data)[there.offset : there.offset + there.size])
+                elif content is None:
+                    content = self.original(told.path or "", told.sha256, f"{item.word}({told.name})")
+                names.append(f"{number}/{_member_name(told.name, number)}")
+                (folder / names[-1]).parent.mkdir()
+                (folder / names[-1]).symlink_to(content)
+            (folder / "words").write_bytes(b"".join(_quoted(name) + b"\n" for name in names))
+            return self._archived(folder, stop), tuple(replaced), tuple(missing)
+
+    def _archived(self, folder: Path, stop: threading.Event) -> Path:
+        """Make an archive of the files that are listed in a folder."""
+        settings, made = self._settings, folder / "made.a"
+        limits = confine(settings.ar[:1], [settings.work], memory_limit=None, trusted=settings.trusted)
+        timeout = settings.limits.timeout
+        try:
+            argv = (*settings.ar, "qcsD", made.name, "@words")
+            run_tool(argv, cwd=folder, timeout=timeout, stop=stop, **limits.keywords())
+            return self._add(str(made), _digest_of(str(made)))
+        except ToolError as error:
+            raise RunFailure(*_reason_of(error, timeout)) from None
+
+
+class ProductLink:
+    """One link of one product.
+
+    Args:
+        record: the link.
+        settings: those of all links.
+        store: where contents are.
+        records: all links that make what others link, by the digest of their outputs.
+        outputs: what was linked again instead of these, by the same digests.
+        folder: empty, and this link's own.
+        replace: whether to link other objects.
+        stop: ends the linker when another thread sets it.
+    """
+
+    def __init__(
+        self,
+        record: LinkRecord,
+        settings: LinkSettings,
+        store: Store,
+        records: Mapping[str, LinkRecord],
+        outputs: Mapping[str, Path],
+        folder: Path,
+        *,
+        replace: bool,
+        stop: threading.Event,
+    ) -> None:
+        self._record = record
+        self._settings = settings
+        self._store = store
+        self._records = records
+        self._outputs = outputs
+        self._tree = folder / "tree"
+        self._folder = folder
+        self._replace = replace
+        self._stop = stop
+        self._cwd = self._place_of(record.directory)
+        self._inputs = {one.word: one for one in record.inputs}
+        self._rpaths: dict[str, None] = {}
+        self.linked = Linked()
+        # What is known of the linker's run, also if it fails: `exit_code`, `signal`, `stderr_tail`, `argv`, ...
+        self.ended: dict[str, Any] = {}
+
+    def run(self) -> Linked:
+        """Link.
+
+        Raises:
+            RunFailure: it cannot be linked.
+            OSError: a file cannot be read or written.
+        """
+        self._cwd.mkdir(parents=True)
+        words = [each for word in self._checked_words() for each in word]
+        for folder in self._rpaths:
+            words += ["-Xlinker", "-rpath-link", "-Xlinker", folder]
+        if self._record.kind != LinkKind.RELOCATABLE:
+            words += self._settings.flags
+        argv = self._linker((*words, "-o", _PRODUCT))
+        self._link(argv)
+        path = self._cwd / _PRODUCT
+        if not path.is_file() or path.is_symlink():
+            raise RunFailure(RunReason.NO_OBJECT, "the linker did well but wrote no product")
+        data = read_file(str(path))
+        self.linked.path = path
+        self.linked.sha256 = sha256(data).hexdigest()
+        with suppress(FormatError):
+            sizes = measure_object(data)
+            self.linked.text_size, self.linked.code_size = sizes.text_size, sizes.code_size
+        return self.linked
+
+    # --- words
+
+    def _checked_words(self) -> Iterator[tuple[str, ...]]:
+        record, trusted = self._record, self._settings.trusted
+        words = record.words()
+        refused = [one for one in words if one.role is Role.REFUSED]
+        if refused and not trusted:
+            raise RunFailure(
+                RunReason.REFUSED_OPTION,
+                f"{printable(' '.join(refused[0].words))[:200]}: {refused[0].why}; `trust_corpus` runs it",
+            )
+        before = None
+        for word in words:
+            match word.role:
+                case Role.FLAG | Role.REFUSED:
+                    yield word.rendered()
+                case Role.DROPPED:
+                    if word.linker:
+                        self.linked.dropped.append(",".join(("-Wl", *LinkWord.rendered(word)[1::2])))
+                case Role.OUTPUT:
+                    pass
+                case Role.FOLDER:
+                    yield word.rendered(self._folder_of(word.path or ""))
+                case Role.LIBRARY:
+                    self._library(word)
+                    yield word.rendered()
+                case _ if before is Role.REFUSED and self._state_of(word) == InputState.MISSING:
+                    yield word.rendered()  # the value of an option that is not known here
+                case _:
+                    yield self._file(word)
+            before = word.role
+
+    def _state_of(self, word: LinkWord) -> str | None:
+        found = self._inputs.get(word.name)
+        return None if found is None else found.state
+
+    def _folder_of(self, path: str) -> str:
+        """Return a folder of libraries as the link gets it: one of the system's, or one in the tree."""
+        full = os.path.normpath(os.path.join(self._record.directory, path))
+        if os.path.isabs(path) and not any(one.path.startswith(f"{full}/") for one in self._record.inputs):
+            return path if path.startswith(("/usr/", "/lib")) else str(self._place_of(full))
+        place = self._place_of(full)
+        place.mkdir(parents=True, exist_ok=True)
+        return self._named(path, place)
+
+    def _library(self, word: LinkWord) -> None:
+        found = self._inputs.get(word.name)
+        if found is not None and found.state != InputState.SYSTEM:
+            self._put(found.path, self._content(found))
+            self._needed(found, set())
+
+    def _file(self, word: LinkWord) -> tuple[str, ...]:
+        found = self._inputs.get(word.name)
+        if found is None:
+            raise RunFailure(RunReason.MISSING_FILE, f"{word.name}: the corpus has no record of this input")
+        if found.state == InputState.SYSTEM:
+            return word.rendered(found.path)
+        if found.state == InputState.SOURCE:
+            return (str(self._put(f"{found.path}.o", self._object(found))),)
+        place = self._put(found.path, self._content(found))
+        self._needed(found, set())
+        return word.rendered(self._named(word.path or "", place))
+
+    def _named(self, path: str, place: Path) -> str:
+        """Return how the link names a path of the tree: as the build did, unless that leads out of the tree."""
+        if os.path.isabs(path):
+            return str(place)
+        depth = self._record.directory.count("/")
+        for part in path.split("/"):
+            depth += -1 if part == ".." else 0 if part in ("", ".") else 1
+            if depth < 0:
+                return str(place)
+        return path
+
+    # --- files
+
+    def _place_of(self, path: str) -> Path:
+        return Path(f"{self._tree}{os.path.normpath(path)}")
+
+    def _put(self, path: str, content: Path) -> Path:
+        place = self._place_of(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.name == _PRODUCT or (place.is_symlink() and Path(os.readlink(place)) != content):
+            raise RunFailure(RunReason.MISSING_FILE, f"{path}: two inputs have this name")
+        if not place.is_symlink():
+            place.symlink_to(content)
+        return place
+
+    def _content(self, item: LinkedFile) -> Path:
+        """Return what is linked as an input."""
+        other = self._outputs.get(item.sha256 or "")
+        if other is not None:
+            return other
+        if item.members:
+            place, replaced, missing = self._store.archive_of(
+                item, self._outputs, replace=self._replace, stop=self._stop
+            )
+            self.linked.replaced |= dict.fromkeys(replaced)
+            self.linked.missing |= dict.fromkeys(missing)
+            for member in item.members:
+                if member.path is not None and place == self._store.folder / (item.sha256 or ""):
+                    what = f"{item.word}({member.name})"
+                    self._put(member.path, self._store.original(member.path, member.sha256, what))
+            return place
+        if len(item.modules) == 1 and self._replace and self._settings.objects is not None:
+            module = item.modules[0]
+            found = self._store.object_of(module)
+            (self.linked.missing if found is None else self.linked.replaced)[module] = None
+            if found is not None:
+                return found
+        return self._store.original(item.path, item.sha256, item.word)
+
+    def _object(self, item: LinkedFile) -> Path:
+        """Return the object to link instead of a source."""
+        found = None
+        if self._replace and len(item.modules) == 1:
+            found = self._store.object_of(item.modules[0])
+        if found is None:
+            what = "the same command compiled it, and there is no object to link instead"
+            raise RunFailure(RunReason.NO_OBJECT_OF_SOURCE, f"{item.word}: {what}")
+        self.linked.replaced[item.modules[0]] = None
+        return found
+
+    def _needed(self, item: LinkedFile, seen: set[str]) -> None:
+        """Put the libraries in place that a library of the build needs, under the names that it has for them."""
+        made = self._records.get(item.sha256 or "")
+        if made is None or made.kind != LinkKind.SHARED or made.output in seen:
+            return
+        seen.add(made.output)
+        for one in made.inputs:
+            other = self._records.get(one.sha256 or "")
+            if other is None or other.kind != LinkKind.SHARED:
+                continue
+            content = self._outputs.get(one.sha256 or "") or self._store.original(one.path, one.sha256, one.word)
+            names = {os.path.basename(one.path), _soname(other) or os.path.basename(one.path)}
+            for name in names:
+                self._put(os.path.join(os.path.dirname(one.path), name), content)
+            self._rpaths[str(self._place_of(one.path).parent)] = None
+            self._needed(one, seen)
+
+    # --- programs
+
+    def _linker(self, words: tuple[str, ...]) -> tuple[str, ...]:
+        """Ask the driver which command links."""
+        driver = self._settings.cxx if self._record.driver == "c++" else self._settings.c
+        settings, timeout = self._settings, self._settings.limits.timeout
+        # The options that it gives to a linker depend on the distribution.
+        readable = [settings.work, *map(Path, _DISTRIBUTION)]
+        limits = confine(driver[:1], readable, memory_limit=None, trusted=settings.trusted)
+        try:
+            said = run_tool(
+                (*driver, "-###", *words),
+                cwd=self._cwd,
+                env=self._environment(),
+                timeout=timeout,
+                stop=self._stop,
+                **limits.keywords(),
+            )
+        except ToolError as error:
+            self._keep(error.stderr, error.returncode)
+            raise RunFailure(*_reason_of(error, timeout)) from None
+        commands = driver_commands(said.stderr)
+        if len(commands) != 1 or _PRODUCT not in commands[0]:
+            detail = f"expected one command that links, the driver would run {len(commands)}"
+            raise RunFailure(RunReason.LINKER_ERROR, detail)
+        return commands[0]
+
+    def _link(self, argv: tuple[str, ...]) -> None:
+        settings = self._settings
+        self.ended["argv"] = self.linked.argv = tuple(map(self._shown, argv))
+        # All links read the same folder, so that they share what starts programs behind walls.
+        limits = confine(argv[:1], [settings.work], memory_limit=settings.limits.memory_limit, trusted=settings.trusted)
+        timeout = settings.limits.timeout
+        try:
+            done = run_tool(
+                argv,
+                cwd=self._cwd,
+                env=self._environment(),
+                timeout=timeout,
+                stop=self._stop,
+                **limits.keywords(),
+            )
+        except ToolError as error:
+            self._keep(error.stderr, error.returncode, error.usage)
+            reason, detail = _reason_of(error, timeout, limited=limits.memory_limit is not None)
+            raise RunFailure(reason, self._shown(detail)) from None
+        self._keep(done.stderr, 0, done.usage)
+
+    def _keep(self, stderr: str, code: int | None, usage: Usage | None = None) -> None:
+        self.ended["stderr_tail"] = stderr_tail(self._shown(stderr).encode("utf-8", "surrogateescape"))
+        self.ended["exit_code"] = code if code is not None and code >= 0 else None
+        self.ended["signal"] = -code if code is not None and code < 0 else None
+        if usage is not None:
+            self.ended["wall_s"], self.ended["cpu_s"] = usage.wall_s, usage.cpu_s
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "TMPDIR": str(self._cwd), "LC_ALL": "C"}
+
+    def _shown(self, text: str) -> str:
+        return text.replace(str(self._tree), "").replace(f"{self._store.folder}/", "")
+
+
+def _soname(record: LinkRecord) -> str | None:
+    for word in record.words():
+        if word.role is Role.FLAG and word.words[0].lstrip("-").rstrip("=") in ("soname", "h"):
+            return os.path.basename(word.path or "") or None
+    return None
+
+
+def _member_name(name: str, number: int) -> str:
+    base = os.path.basename(name)
+    usable = base not in ("", ".", "..") and "\0" not in base and len(os.fsencode(base)) < _LONGEST_MEMBER
+    return base if usable else f"{number}.o"
+
+
+def _quoted(word: str) -> bytes:
+    """Return a word as a parameter file has it."""
+    return os.fsencode(_SAFE.sub(lambda found: f"\\{found[0]}", word))
+
+
+def _digest_of(path: str) -> str:
+    digest = sha256()
+    with open_regular(path) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise FileNotFoundError(path)
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _reason_of(error: ToolError, timeout: float, *, limited: bool = False) -> tuple[RunReason, str]:
+    reason, detail = classify(error, limited=limited, timeout=timeout)
+    return (RunReason.LINKER_ERROR, _said(error) or detail) if reason in _OF_THE_LINKER else (reason, detail)
+
+
+def _said(error: ToolError) -> str:
+    """Return the line of a linker's that says most: GNU's ld puts the reason before other lines, without a mark."""
+    lines = [line.strip() for line in error.stderr.splitlines() if line.strip() and "warning:" not in line]
+    return next((line for line in lines if _TELLING.search(line)), lines[0] if lines else "")
+
+
+def why_os(error: OSError | ValueError) -> RunFailure:
+    """Return the failure of a link for which a file cannot be read or written."""
+    if isinstance(error, OSError):
+        return RunFailure(*classify(error))
+    return RunFailure(RunReason.MISSING_FILE, os_reason(error))
