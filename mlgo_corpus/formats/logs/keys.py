@@ -27,8 +27,8 @@ def stable_features(header: LogHeader) -> tuple[TensorSpec, ...]:
     return tuple(spec for spec in features if spec.name not in UNSTABLE)
 
 
-def key_maker(header: LogHeader) -> Callable[[bytes], Key]:
-    """Return a function that returns the keys of one compile's decisions, one after the other, from their tensors."""
+def stable_part(header: LogHeader) -> Callable[[bytes], bytes]:
+    """Return a function that cuts the stable features out of an observation's tensors."""
     stable = set(stable_features(header))
     parts: list[tuple[int, int]] = []
     starts = accumulate((spec.nbytes for spec in header.features), initial=0)
@@ -39,10 +39,16 @@ def key_maker(header: LogHeader) -> Callable[[bytes], Key]:
             parts[-1] = (parts[-1][0], start + spec.nbytes)
         else:
             parts.append((start, start + spec.nbytes))
+    return lambda tensors: b"".join([tensors[first:after] for first, after in parts])
+
+
+def key_maker(header: LogHeader) -> Callable[[bytes], Key]:
+    """Return a function that returns the keys of one compile's decisions, one after the other, from their tensors."""
+    part = stable_part(header)
     counts: dict[bytes, int] = {}
 
     def key(tensors: bytes) -> Key:
-        found = b"".join([tensors[first:after] for first, after in parts])
+        found = part(tensors)
         number = counts.get(found, 0)
         counts[found] = number + 1
         return found, number

@@ -60,6 +60,13 @@ class Outcome(NamedTuple):
     text_size: int
 
 
+Place = tuple[str, str, int]
+"""A call: its caller, its callee, and its number among the calls of this one in that one."""
+
+Decided = tuple[str, str, int, int]
+"""A place, and what is decided there."""
+
+
 class Flip(NamedTuple):
     """One try.
 
@@ -71,19 +78,15 @@ class Flip(NamedTuple):
     calls: tuple[Decision, ...]
     affected: frozenset[str]
 
-    @property
-    def changes(self) -> dict[Key, int]:
-        """The new decisions by key."""
-        return _changes(self.calls)
-
 
 class Tried(NamedTuple):
     """What came of a flip: in which compile, with how many others, its effect in bytes and on the objective.
 
-    Effects are NaN if the compile failed.
+    ``decided`` has the places of its calls and what was tried there. Effects are NaN if the compile failed.
     """
 
     flip: Flip
+    decided: tuple[Decided, ...]
     compile: int
     others: int
     text_effect: float
@@ -97,7 +100,6 @@ class Found:
     Attributes:
         first: the compile with the decisions that the search began with.
         best: the best compile.
-        overrides: the decisions of the best compile that differ from its policy's, by key.
         compiles: how many there were.
         tried: the flips, in order.
         curve: (compiles so far, objective) at each compile that was the best so far.
@@ -105,18 +107,24 @@ class Found:
 
     first: Outcome
     best: Outcome
-    overrides: dict[Key, int]
     compiles: int = 1
     tried: list[Tried] = field(default_factory=list)
     curve: list[tuple[int, float]] = field(default_factory=list)
 
+    def test(self) -> Callable[[Iterable[Decided]], bool]:
+        """Return a function that tests whether the best compile has some decisions."""
+        best = _View(self.best)
+        return lambda decided: all(
+            best.decided((caller, callee, number)) == value for caller, callee, number, value in decided
+        )
+
 
 _Value = TypeVar("_Value")
 
-_Place = tuple[str, str, int]
-"""A call: its caller, its callee, and its number among the calls of this one in that one."""
+Plan = Sequence[tuple[Decision, int | None]]
+"""The decisions that are expected, in their order, each with what is to be decided; None for what the policy decides."""
 
-Compile = Callable[[Mapping[Key, int]], Outcome]
+Compile = Callable[[Plan], Outcome]
 
 # Every so many compiles what was kept is compiled alone, so that a mistake cannot go on for long.
 _CONFIRM_EVERY: Final = 8
@@ -137,7 +145,7 @@ def climb(
     """Search.
 
     Args:
-        compile_with: compiles with some decisions other than the policy's.
+        compile_with: compiles by a plan.
         budget: how often at most.
         generator: makes the choices.
         weight: what a byte of a function counts in the objective.
@@ -146,8 +154,8 @@ def climb(
     Raises:
         Whatever ``compile_with`` raises in its first call; later failures are flips that did not help.
     """
-    first = compile_with({})
-    found = Found(first, first, {}, curve=[(1, first.objective)])
+    first = compile_with(())
+    found = Found(first, first, curve=[(1, first.objective)])
     _Climb(compile_with, budget, generator, weight, over, found).run()
     return found
 
@@ -168,12 +176,10 @@ class _Climb:
         self._generator = generator
         self._over = over
         self._found = found
-        self._kept: dict[Key, int] = {}
-        # The same by the place of the call, which lasts longer than its key.
-        self._wanted: dict[_Place, int] = {}
-        self._best_wanted: dict[_Place, int] = {}
+        self._kept: dict[Place, int] = {}
+        self._best_kept: dict[Place, int] = {}
         self._view = _View(found.first)
-        self._seen: dict[tuple[tuple[Key, int], ...], frozenset[str]] = {}
+        self._seen: dict[tuple[tuple[Decided, ...], bytes], frozenset[str]] = {}
         self._touched: set[str] = set()
         self._failed: list[list[Flip]] = []
         self._unconfirmed = 0
@@ -204,27 +210,31 @@ class _Climb:
         if self._unconfirmed and found.compiles < self._budget:
             self._confirm()
 
-    def _compile(self, overrides: Mapping[Key, int]) -> Outcome | None:
+    def _compile(self, wanted: dict[Place, int]) -> Outcome | None:
+        """Compile with some decisions by place, and otherwise as the policy decides; None if that fails."""
         found = self._found
         found.compiles += 1
+        view = self._view
         try:
-            outcome = self._compile_with(overrides)
+            outcome = self._compile_with([(one, wanted.get(view.place(one))) for one in view])
         except CompileFailedError:
             return None
         if outcome.objective < found.best.objective - _EPSILON:
-            found.best, found.overrides = outcome, dict(overrides)
+            found.best, self._best_kept = outcome, wanted
             found.curve.append((found.compiles, outcome.objective))
         return outcome
 
     def _choose(self, moves: Iterable[tuple[Decision, ...]]) -> list[Flip]:
         """Choose flips that do not disturb each other, of those that were not tried yet."""
-        ranked = [(self._rank(calls), calls) for calls in moves if _signature(_changes(calls)) not in self._seen]
-        ranked.sort(key=lambda move: (move[0], move[1][0].key))
+        # A call with other features is another one: what did not help there may help now.
+        signed = (((self._signature(calls), calls[0].key[0]), calls) for calls in moves)
+        ranked = [(self._rank(calls), signature, calls) for signature, calls in signed if signature not in self._seen]
+        ranked.sort(key=lambda move: move[:2])
         changed: set[str] = set()
         called: set[str] = set()
         left = self._view.calls_left()
         chosen = []
-        for _, calls in ranked:
+        for _, signature, calls in ranked:
             callees = {call.callee for call in calls}
             # A call whose callee changes has another key.
             if not changed.isdisjoint(callees):
@@ -234,10 +244,14 @@ class _Climb:
                 changed |= affected
                 called |= callees
                 chosen.append(Flip(tuple(calls), frozenset(affected)))
-                self._seen[_signature(chosen[-1].changes)] = chosen[-1].affected
+                self._seen[signature] = chosen[-1].affected
                 for call in calls:
                     left[call.callee] += 1 if call.decided else -1
         return chosen
+
+    def _signature(self, calls: Sequence[Decision]) -> tuple[Decided, ...]:
+        """Return the other decisions at some calls."""
+        return tuple(sorted((*self._view.place(call), 1 - call.decided) for call in calls))
 
     def _rank(self, calls: Sequence[Decision]) -> float:
         """Return what comes first, the least: a drawing in which the chances are what flips are expected to save."""
@@ -245,14 +259,17 @@ class _Climb:
         return -math.log(1.0 - self._generator.random()) / worth
 
     def _try(self, flips: list[Flip]) -> None:
-        overrides = dict(self._kept)
+        wanted = dict(self._kept)
         for flip in flips:
-            overrides |= flip.changes
-        outcome = self._compile(overrides)
+            wanted |= {self._view.place(call): 1 - call.decided for call in flip.calls}
+        outcome = self._compile(wanted)
         found = self._found
         if outcome is None:
             failed = float("nan")
-            found.tried += [Tried(flip, found.compiles, len(flips) - 1, failed, failed) for flip in flips]
+            found.tried += [
+                Tried(flip, self._signature(flip.calls), found.compiles, len(flips) - 1, failed, failed)
+                for flip in flips
+            ]
             if len(flips) > 1:  # one of them is to blame
                 half = len(flips) // 2
                 self._failed += [flips[half:], flips[:half]]
@@ -260,9 +277,9 @@ class _Climb:
         new = _View(outcome)
         kept: set[str] = set()
         rejected: set[str] = set()
-        met = {decision.key for decision in outcome.decisions}
         for flip in flips:
-            if met.isdisjoint(flip.changes):  # the calls have other keys now, or are gone
+            changes = {self._view.place(call): 1 - call.decided for call in flip.calls}
+            if not any(new.decided(place) == value for place, value in changes.items()):  # the calls were not met
                 rejected |= flip.affected
                 continue
             differences = [
@@ -270,52 +287,31 @@ class _Climb:
             ]
             text_effect = sum(difference for difference, _ in differences)
             effect = math.fsum(difference * weight for difference, weight in differences)  # in any order
-            found.tried.append(Tried(flip, found.compiles, len(flips) - 1, text_effect, effect))
+            decided = self._signature(flip.calls)
+            found.tried.append(Tried(flip, decided, found.compiles, len(flips) - 1, text_effect, effect))
             if effect < -_EPSILON:
-                self._kept |= flip.changes
-                self._wanted |= {self._view.place(call): 1 - call.decided for call in flip.calls}
+                self._kept |= changes
                 kept |= flip.affected
             else:
                 rejected |= flip.affected
         self._view.take(new, but=rejected)
-        self._keep_wanted()
         self._touched |= kept
         self._unconfirmed += bool(kept)
 
     def _confirm(self) -> None:
         """Compile with all that is kept; if the best was better, go on from there."""
         found = self._found
-        outcome = self._compile(self._kept)
+        outcome = self._compile(dict(self._kept))
         self._unconfirmed = 0
         if outcome is None or outcome.objective > found.best.objective + _EPSILON:
-            self._kept = dict(found.overrides)
+            self._kept = dict(self._best_kept)
             self._view = _View(found.best)
-            self._wanted = dict(self._best_wanted)
         else:
             self._view = _View(outcome)
-            self._best_wanted = dict(self._wanted)
-        self._kept = {key: self._kept[key] for key in self._view.keys() & self._kept.keys()}
-        self._keep_wanted()
-
-    def _keep_wanted(self) -> None:
-        """Give what is wanted at a call to the key that the call has now: it changes with the functions around it."""
-        for decision in self._view:
-            value = self._wanted.get(self._view.place(decision))
-            if value is not None and decision.decided != value:
-                self._kept[decision.key] = value
 
 
 class CompileFailedError(Exception):
     """A compile with these decisions failed."""
-
-
-def _changes(calls: Sequence[Decision]) -> dict[Key, int]:
-    """Return the other decision at each of some calls."""
-    return {call.key: 1 - call.decided for call in calls}
-
-
-def _signature(changes: Mapping[Key, int]) -> tuple[tuple[Key, int], ...]:
-    return tuple(sorted(changes.items()))
 
 
 class _View:
@@ -323,13 +319,15 @@ class _View:
 
     def __init__(self, outcome: Outcome) -> None:
         self.sizes = dict(outcome.sizes)
-        self._decisions: dict[str, list[Decision]] = defaultdict(list)
+        self._decisions: dict[str, list[Decision]] = {}
+        self._places: dict[int, Place] = {}
+        self._decided: dict[Place, int] = {}
         counts: Counter[tuple[str, str]] = Counter()
-        self._places: dict[Key, _Place] = {}
         for decision in outcome.decisions:
-            self._decisions[decision.caller].append(decision)
+            self._decisions.setdefault(decision.caller, []).append(decision)
             call = (decision.caller, decision.callee)
-            self._places[decision.key] = (*call, counts[call])
+            self._places[id(decision)] = place = (*call, counts[call])
+            self._decided[place] = decision.decided
             counts[call] += 1
         self._into: dict[str, set[str]] | None = None
 
@@ -337,13 +335,13 @@ class _View:
         for decisions in self._decisions.values():
             yield from decisions
 
-    def place(self, decision: Decision) -> _Place:
+    def place(self, decision: Decision) -> Place:
         """Return the place of a decision's call."""
-        return self._places[decision.key]
+        return self._places[id(decision)]
 
-    def keys(self) -> set[Key]:
-        """Return all decisions' keys."""
-        return {decision.key for decision in self}
+    def decided(self, place: Place) -> int | None:
+        """Return the decision at a place; None if there is no such call."""
+        return self._decided.get(place)
 
     def singles(self) -> Iterator[tuple[Decision, ...]]:
         """Yield each call."""
@@ -363,8 +361,8 @@ class _View:
         for decision in self:
             near = [*self._decisions[decision.caller], *self._decisions.get(decision.callee, ())]
             other = near[generator.randrange(len(near))]
-            if other.key != decision.key:
-                yield tuple(sorted((decision, other), key=lambda one: one.key))
+            if other is not decision:
+                yield (decision, other)
 
     def calls_left(self) -> Counter[str]:
         """Return how many calls of each function are not inlined."""
@@ -372,9 +370,12 @@ class _View:
 
     def take(self, other: _View, *, but: set[str]) -> None:
         """Take everything from another view but some functions."""
-        _take(self.sizes, other.sizes, but)
-        _take(self._decisions, other._decisions, but)
+        self.sizes = _taken(self.sizes, other.sizes, but)
+        self._decisions = _taken(self._decisions, other._decisions, but)
         self._places |= other._places
+        places = {id(decision) for decision in self}
+        self._places = {key: place for key, place in self._places.items() if key in places}
+        self._decided = {self._places[id(decision)]: decision.decided for decision in self}
         self._into = None
 
     def affected(self, calls: Sequence[Decision], left: Mapping[str, int]) -> set[str]:
@@ -407,10 +408,8 @@ class _View:
         return self._into
 
 
-def _take(mine: dict[str, _Value], others: Mapping[str, _Value], but: set[str]) -> None:
-    """Take the values of all names but some, and forget those that the other has not; in an order that is the same."""
-    for name in [name for name in mine if name not in but and name not in others]:
-        del mine[name]
-    for name, value in others.items():
-        if name not in but:
-            mine[name] = value
+def _taken(mine: dict[str, _Value], others: dict[str, _Value], but: set[str]) -> dict[str, _Value]:
+    """Return the others' values, in their order, with mine of some names, at the end if the others have none."""
+    found = {name: mine.get(name, value) if name in but else value for name, value in others.items()}
+    found = {name: value for name, value in found.items() if name not in but or name in mine}
+    return found | {name: value for name, value in mine.items() if name in but}

@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 import struct
 import time
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from hashlib import blake2b
@@ -39,7 +40,7 @@ from mlgo_corpus.formats.objects.symbols import WEAK, parse_symbols
 from mlgo_corpus.policies.conversation import repair_of
 from mlgo_corpus.policies.keyed import GROWTH_LIMIT, KeyedPolicy
 from mlgo_corpus.policies.policy import DefaultPolicy, Policy, begin_session, make_policy
-from mlgo_corpus.runs.search.climb import CompileFailedError, Decision, Found, Outcome, climb
+from mlgo_corpus.runs.search.climb import CompileFailedError, Decision, Found, Outcome, Plan, climb
 from mlgo_corpus.runs.trace.module import TracedModule, TraceJob, TraceSettings
 
 SURVEY_FOLDER: Final = "survey"
@@ -48,6 +49,8 @@ SURVEY_FOLDER: Final = "survey"
 _CHANNEL: Final = "channel"
 _REMARKS: Final = "remarks.yaml"
 _DEFAULT: Final = "inlining_default"
+# How far from its place in the plan a decision may come.
+_NEAR: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,22 +148,23 @@ class ModuleSearch:
         self._argv = (*trace.cc1, *self._compiles.command(options, *extra, *DECISION_OPTIONS, _REMARKS))
         self.header: LogHeader | None = None
 
-    def compile(self, overrides: Mapping[Key, int]) -> Outcome:
-        """Compile with some decisions other than the policy's.
+    def compile(self, plan: Plan) -> Outcome:
+        """Compile by a plan.
 
         Raises:
             CompileFailedError: it failed.
         """
         try:
-            return self._compile(overrides)
+            return self._compile(plan)
         except (RunFailure, ToolError, ProtocolError, FormatError, UsageError, OSError) as error:
             raise CompileFailedError(str(error)) from error
 
-    def _compile(self, overrides: Mapping[Key, int]) -> Outcome:
+    def _compile(self, plan: Plan) -> Outcome:
         compiles = self._compiles
         compiles.empty()
         session = InteractiveSession(self._argv, compiles.folder / _CHANNEL, **compiles.keywords(), repair=self._repair)
         decided: list[tuple[Key, int, int, bytes]] = []
+        expected = _Expected(plan)
         with session:
             header, decide = None, self._decider
             for observation in session:
@@ -172,7 +176,8 @@ class ModuleSearch:
                     worth_of = _worth(header)
                 tensors = observation.tensors
                 key, base = key_of(tensors), base_of(observation)
-                decision = overrides.get(key, base)
+                wanted = expected.next(key[0])
+                decision = base if wanted is None else wanted
                 session.advise(decision)
                 decided.append((key, base, decision, tensors))
         calls = list(iter_decided_calls(read_regular(compiles.folder / _REMARKS, MAX_MODULE_BYTES))) if decided else []
@@ -232,6 +237,38 @@ def _by_default(header: LogHeader) -> Callable[[LiveObservation], int]:
             return lambda observation: int(read(observation.tensors)[0])
         at += spec.nbytes
     raise UsageError(f"this compiler does not send {_DEFAULT!r}")
+
+
+class _Expected:
+    """A plan's decisions, found again among those that a compile asks for, by their stable features and their order.
+
+    What comes is what is expected next, most of the time. After a decision that was tried some are gone and others are
+    new: the nearest expected one with the same features that was not met yet is meant, and where there is none near,
+    a new one. So decisions with equal features elsewhere keep what is planned for them.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._keys = [one.key[0] for one, _ in plan]
+        self._values = [value for _, value in plan]
+        self._open: dict[bytes, list[int]] = {}
+        for number, key in enumerate(self._keys):
+            self._open.setdefault(key, []).append(number)
+        self._at = 0
+
+    def next(self, features: bytes) -> int | None:
+        """Return what is planned for the next decision; None if nothing is."""
+        numbers = self._open.get(features)
+        if not numbers:
+            return None
+        at = self._at
+        place = bisect_left(numbers, at)
+        if place == len(numbers) or (place and at - numbers[place - 1] < numbers[place] - at):
+            place -= 1
+        if abs(numbers[place] - at) > _NEAR:
+            return None
+        found = numbers.pop(place)
+        self._at = max(at, found + 1)
+        return self._values[found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +382,8 @@ def flips_of(work: Path, log: str) -> Path:
     return work / f"{log.partition('.')[0]}.flips"
 
 
-def _flip_rows(found: Found) -> Any:
+def _flip_rows(found: Found) -> Iterator[FlipRow]:
+    has = found.test()
     for tried in found.tried:
         flip = tried.flip
         yield FlipRow(
@@ -355,10 +393,10 @@ def _flip_rows(found: Found) -> Any:
             callee=flip.calls[0].callee,
             calls=len(flip.calls),
             base=flip.calls[0].base,
-            tried=next(iter(flip.changes.values())),
+            tried=1 - flip.calls[0].decided,
             text_effect=tried.text_effect,
             effect=tried.effect,
-            kept=all(found.overrides.get(key) == value for key, value in flip.changes.items()),
+            kept=has(tried.decided),
             tensors=flip.calls[0].tensors,
         )
 

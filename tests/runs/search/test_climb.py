@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 
 import pytest
 
-from mlgo_corpus.formats.logs.keys import Key
-from mlgo_corpus.runs.search.climb import CompileFailedError, Found, Outcome, climb
+from mlgo_corpus.runs.search.climb import CompileFailedError, Found, Outcome, Plan, climb
 from tests.runs.search.toy import Program, random_program
 
 
 def search(program: Program, budget: int, seed: int = 0) -> Found:
-    return climb(program.compile, budget, random.Random(seed))
+    return climb(program.compile_by, budget, random.Random(seed))
 
 
 def test_small_programs_are_solved() -> None:
@@ -44,7 +42,6 @@ def test_what_is_found_is_what_its_decisions_give(budget: int) -> None:
         found = search(program, budget, seed)
         assert found.compiles <= budget
         assert found.best.objective <= found.first.objective
-        assert program.compile(found.overrides) == found.best
         everything = {decision.key: decision.decided for decision in found.best.decisions}
         assert program.compile(everything) == found.best
         assert [count for count, _ in found.curve] == sorted({count for count, _ in found.curve})
@@ -73,19 +70,20 @@ def test_many_flips_share_a_compile() -> None:
 
 def test_compiles_that_fail_are_flips_that_do_not_help() -> None:
     program = random_program(4, functions=20, calls=40)
-    hated = program.compile({}).decisions[7].key
+    hated = program.compile({}).decisions[7]
 
-    def compile_with(overrides: Mapping[Key, int]) -> Outcome:
-        if hated in overrides:
+    def compile_with(plan: Plan) -> Outcome:
+        outcome = program.compile_by(plan)
+        if any(one.key == hated.key and one.decided != hated.decided for one in outcome.decisions):
             raise CompileFailedError("it crashes")
-        return program.compile(overrides)
+        return outcome
 
     found = climb(compile_with, 60, random.Random(1))
-    assert hated not in found.overrides
+    assert hated in found.best.decisions
     assert found.best.objective < found.first.objective
     failed = [tried for tried in found.tried if tried.effect != tried.effect]
     assert failed
-    assert all(hated in tried.flip.changes or tried.others for tried in failed)
+    assert all(hated in tried.flip.calls or tried.others for tried in failed)
 
 
 def test_weights_decide_what_is_kept() -> None:
@@ -97,8 +95,8 @@ def test_weights_decide_what_is_kept() -> None:
     def weight(name: str) -> float:
         return float(name == only)
 
-    def compile_with(overrides: Mapping[Key, int]) -> Outcome:
-        outcome = program.compile(overrides)
+    def compile_with(plan: Plan) -> Outcome:
+        outcome = program.compile_by(plan)
         return outcome._replace(objective=float(outcome.sizes.get(only, 0)))
 
     found = climb(compile_with, 60, random.Random(1), weight)
@@ -108,5 +106,5 @@ def test_weights_decide_what_is_kept() -> None:
 
 def test_the_time_is_up() -> None:
     program = random_program(3, functions=20, calls=40)
-    found = climb(program.compile, 60, random.Random(1), over=lambda: program.compiles[0] >= 5)
+    found = climb(program.compile_by, 60, random.Random(1), over=lambda: program.compiles[0] >= 5)
     assert found.compiles <= 6

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mlgo_corpus.formats.logs.keys import Key
-from mlgo_corpus.runs.search.climb import Decision, Outcome
+from mlgo_corpus.runs.search.climb import Decision, Outcome, Plan
 
 CALL_BYTES = 9
 
@@ -48,6 +48,10 @@ class Program:
         there = {f"f{number}": size for number, size in sizes.items() if self.kept[number] or number in used}
         total = sum(there.values())
         return Outcome(tuple(decisions), there, float(total), total)
+
+    def compile_by(self, plan: Plan) -> Outcome:
+        """Inline by a plan."""
+        return self.compile({one.key: value for one, value in plan if value is not None})
 
     def outcomes(self) -> Iterator[Outcome]:
         """Yield the outcome of every way to decide."""
