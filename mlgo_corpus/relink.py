@@ -15,7 +15,6 @@ from mlgo_corpus.compilers.walls import close_launchers
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.products import read_links
-from mlgo_corpus.dataset.producttable import PRODUCTS_NAME, RELINK_KIND, write_product_rows
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.scratch import scratch_folder
@@ -24,6 +23,7 @@ from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.runs.builds.shims import drivers_of
 from mlgo_corpus.runs.links.module import LinkSettings
 from mlgo_corpus.runs.links.run import Relink, RelinkReport, sum_up
+from mlgo_corpus.runs.links.table import PRODUCTS_NAME, RELINK_KIND, write_product_rows
 from mlgo_corpus.runs.trace.module import clashing_copies
 
 
@@ -47,7 +47,7 @@ def relink_corpus(
 
     Args:
         corpus: a corpus that `build_corpus` made.
-        output: a folder for the products and the table of them (`mlgo_corpus.dataset.producttable`).
+        output: a folder for the products and the table of them (`mlgo_corpus.runs.links.table`).
         objects: a folder with other objects, named as ``keep_objects`` of a trace names them; for a module without one
             the build's own is linked. By default all are the build's own, which should give the same products.
         ld_flags: options to add to each link, as the compiler's driver takes them. With ``objects`` the originals are

@@ -18,7 +18,7 @@ from mlgo_corpus.corpus import functions as functiontable
 from mlgo_corpus.corpus import modules as moduletable
 from mlgo_corpus.corpus import verify as verification
 from mlgo_corpus.corpus.packed import corpus as packed
-from mlgo_corpus.dataset import logtable, producttable, tracetable
+from mlgo_corpus.dataset import calls, flips, logtable, tracetable
 from mlgo_corpus.dataset.reasons import RELINK_REASONS, SIZES_REASONS, TRACE_REASONS, RunReason
 from mlgo_corpus.dataset.sizes import table as sizestable
 from mlgo_corpus.files.markdown import documented_columns
@@ -27,6 +27,7 @@ from mlgo_corpus.formats.logs import events as traininglog
 from mlgo_corpus.formats.logs.meanings import MEANINGS
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY
 from mlgo_corpus.formats.objects import symbols
+from mlgo_corpus.runs.links import table as producttable
 
 PAGE = Path(__file__).parents[1] / "formats.md"
 
@@ -39,6 +40,12 @@ _TYPES = {
     Kind.TEXTS: "list of string",
 }
 _FUNCTION_TYPES = {"instructions": "int32", "body_hash": "uint64"}
+_FLIP_TYPES = {
+    **dict.fromkeys(("compile", "others", "calls"), "int32"),
+    **dict.fromkeys(("base", "tried"), "int8"),
+    **dict.fromkeys(("text_effect", "effect"), "double"),
+    "kept": "bool",
+}
 _PACKED_TYPES = {
     "bitcode": "binary",
     "command": "list of string",
@@ -139,6 +146,9 @@ def parts() -> Iterator[tuple[str, str]]:
     yield "log-modules", row_columns(logtable.__doc__, logtable.LogRow._fields, logtable.KINDS)
     yield "trace-modules", row_columns(tracetable.__doc__, tracetable.TraceRow._fields, tracetable.KINDS)
     yield "trace-reasons", words(RunReason, only=TRACE_REASONS)
+    yield "calls", columns(calls.__doc__, calls.CALL_COLUMNS, dict.fromkeys(("line", "column"), "int32"))
+    yield "flips", columns(flips.__doc__, documented_columns(flips.__doc__ or ""), _FLIP_TYPES)
+    yield "searches", row_columns(flips._SEARCH_COLUMNS, flips.SearchRow._fields, flips._KINDS)
     yield "products", row_columns(producttable.__doc__, producttable.ProductRow._fields, producttable._KINDS)
     yield "relink-reasons", words(RunReason, only=RELINK_REASONS)
     yield "sizes-always", sizes("always")

@@ -1,8 +1,7 @@
 """``flips.parquet`` and ``search.parquet`` of a search's dataset: what was tried, and what each module's search found.
 
-A flip is the other decision at one call, or at all calls of one function that were decided alike.
-
-.. _flips:
+A flip is the other decision at one call, at all calls of one function that were decided alike, or at two calls that are
+near each other.
 
 ======================  ==============================================================================================
 column                  meaning

@@ -1,7 +1,7 @@
 """Keys that name decisions of inlining from one compile of a module to the next.
 
 A decision's number is no name: after the first decision that differs, the compiler asks other questions. Its features
-are one, without those that change with every decision elsewhere (`UNSTABLE`). Of decisions with equal features, the
+are one, without those that change with every decision elsewhere (`_UNSTABLE`). Of decisions with equal features, the
 first of a compile is number 0, and so on.
 """
 
@@ -17,17 +17,17 @@ from mlgo_corpus.formats.logs.tensors import TensorSpec
 Key = tuple[bytes, int]
 """The stable features' bytes, and the number among equals."""
 
-UNSTABLE: Final = frozenset({"node_count", "edge_count", "caller_users", "inlining_default"})
+_UNSTABLE: Final = frozenset({"node_count", "edge_count", "caller_users", "inlining_default"})
 """Features that change without a change of the functions that the decision is about."""
 
 
 def stable_features(header: LogHeader) -> tuple[TensorSpec, ...]:
     """Return the features that keys are made of; a training log's decision is none of them."""
     features = header.features if header.advice is not None else header.features[:-1]
-    return tuple(spec for spec in features if spec.name not in UNSTABLE)
+    return tuple(spec for spec in features if spec.name not in _UNSTABLE)
 
 
-def stable_part(header: LogHeader) -> Callable[[bytes], bytes]:
+def _stable_part(header: LogHeader) -> Callable[[bytes], bytes]:
     """Return a function that cuts the stable features out of an observation's tensors."""
     stable = set(stable_features(header))
     parts: list[tuple[int, int]] = []
@@ -44,7 +44,7 @@ def stable_part(header: LogHeader) -> Callable[[bytes], bytes]:
 
 def key_maker(header: LogHeader) -> Callable[[bytes], Key]:
     """Return a function that returns the keys of one compile's decisions, one after the other, from their tensors."""
-    part = stable_part(header)
+    part = _stable_part(header)
     counts: dict[bytes, int] = {}
 
     def key(tensors: bytes) -> Key:

@@ -14,7 +14,6 @@ from typing import ClassVar
 from mlgo_corpus.compilers.compile import row_detail, run_folder
 from mlgo_corpus.compilers.failures import RunFailure
 from mlgo_corpus.corpus.products import LinkKind, LinkRecord, modules_of, parts_of, product_links
-from mlgo_corpus.dataset.producttable import ProductRow
 from mlgo_corpus.dataset.reasons import RunReason, run_status
 from mlgo_corpus.errors import FormatError
 from mlgo_corpus.files.names import NameRegistry, safe_module_name
@@ -22,6 +21,7 @@ from mlgo_corpus.files.regular import read_file
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.objects.objfile import measure_object
 from mlgo_corpus.runs.links.module import Linked, LinkSettings, ProductLink, Store, why_os
+from mlgo_corpus.runs.links.table import ProductRow
 from mlgo_corpus.runs.report import Report
 
 _PROBLEMS = 10

@@ -63,30 +63,36 @@ class Outcome(NamedTuple):
 Place = tuple[str, str, int]
 """A call: its caller, its callee, and its number among the calls of this one in that one."""
 
-Decided = tuple[str, str, int, int]
+_Decided = tuple[str, str, int, int]
 """A place, and what is decided there."""
 
 
-class Flip(NamedTuple):
+class _Flip(NamedTuple):
     """One try.
 
     Attributes:
         calls: the calls that are decided otherwise.
+        decided: their places, and what is tried there.
         affected: the functions that it may change.
     """
 
     calls: tuple[Decision, ...]
+    decided: tuple[_Decided, ...]
     affected: frozenset[str]
 
+    @property
+    def changes(self) -> dict[Place, int]:
+        """What is tried, by place."""
+        return {(caller, callee, number): value for caller, callee, number, value in self.decided}
 
-class Tried(NamedTuple):
+
+class _Tried(NamedTuple):
     """What came of a flip: in which compile, with how many others, its effect in bytes and on the objective.
 
-    ``decided`` has the places of its calls and what was tried there. Effects are NaN if the compile failed.
+    Effects are NaN if the compile failed.
     """
 
-    flip: Flip
-    decided: tuple[Decided, ...]
+    flip: _Flip
     compile: int
     others: int
     text_effect: float
@@ -108,10 +114,10 @@ class Found:
     first: Outcome
     best: Outcome
     compiles: int = 1
-    tried: list[Tried] = field(default_factory=list)
+    tried: list[_Tried] = field(default_factory=list)
     curve: list[tuple[int, float]] = field(default_factory=list)
 
-    def test(self) -> Callable[[Iterable[Decided]], bool]:
+    def test(self) -> Callable[[Iterable[_Decided]], bool]:
         """Return a function that tests whether the best compile has some decisions."""
         best = _View(self.best)
         return lambda decided: all(
@@ -122,7 +128,7 @@ class Found:
 _Value = TypeVar("_Value")
 
 Plan = Sequence[tuple[Decision, int | None]]
-"""The decisions that are expected, in their order, each with what is to be decided; None for what the policy decides."""
+"""The decisions that are expected, in their order, each with what is to be decided; None: what the policy decides."""
 
 Compile = Callable[[Plan], Outcome]
 
@@ -179,9 +185,9 @@ class _Climb:
         self._kept: dict[Place, int] = {}
         self._best_kept: dict[Place, int] = {}
         self._view = _View(found.first)
-        self._seen: dict[tuple[tuple[Decided, ...], bytes], frozenset[str]] = {}
+        self._seen: dict[tuple[tuple[_Decided, ...], bytes], frozenset[str]] = {}
         self._touched: set[str] = set()
-        self._failed: list[list[Flip]] = []
+        self._failed: list[list[_Flip]] = []
         self._unconfirmed = 0
 
     def run(self) -> None:
@@ -224,7 +230,7 @@ class _Climb:
             found.curve.append((found.compiles, outcome.objective))
         return outcome
 
-    def _choose(self, moves: Iterable[tuple[Decision, ...]]) -> list[Flip]:
+    def _choose(self, moves: Iterable[tuple[Decision, ...]]) -> list[_Flip]:
         """Choose flips that do not disturb each other, of those that were not tried yet."""
         # A call with other features is another one: what did not help there may help now.
         signed = (((self._signature(calls), calls[0].key[0]), calls) for calls in moves)
@@ -243,13 +249,13 @@ class _Climb:
             if changed.isdisjoint(affected) and called.isdisjoint(affected - callees):
                 changed |= affected
                 called |= callees
-                chosen.append(Flip(tuple(calls), frozenset(affected)))
+                chosen.append(_Flip(tuple(calls), signature[0], frozenset(affected)))
                 self._seen[signature] = chosen[-1].affected
                 for call in calls:
                     left[call.callee] += 1 if call.decided else -1
         return chosen
 
-    def _signature(self, calls: Sequence[Decision]) -> tuple[Decided, ...]:
+    def _signature(self, calls: Sequence[Decision]) -> tuple[_Decided, ...]:
         """Return the other decisions at some calls."""
         return tuple(sorted((*self._view.place(call), 1 - call.decided) for call in calls))
 
@@ -258,18 +264,15 @@ class _Climb:
         worth = sum(call.worth for call in calls) / len(calls) * _GROUPS_WORTH.get(len(calls), _LARGE_GROUPS_WORTH)
         return -math.log(1.0 - self._generator.random()) / worth
 
-    def _try(self, flips: list[Flip]) -> None:
+    def _try(self, flips: list[_Flip]) -> None:
         wanted = dict(self._kept)
         for flip in flips:
-            wanted |= {self._view.place(call): 1 - call.decided for call in flip.calls}
+            wanted |= flip.changes
         outcome = self._compile(wanted)
         found = self._found
         if outcome is None:
             failed = float("nan")
-            found.tried += [
-                Tried(flip, self._signature(flip.calls), found.compiles, len(flips) - 1, failed, failed)
-                for flip in flips
-            ]
+            found.tried += [_Tried(flip, found.compiles, len(flips) - 1, failed, failed) for flip in flips]
             if len(flips) > 1:  # one of them is to blame
                 half = len(flips) // 2
                 self._failed += [flips[half:], flips[:half]]
@@ -278,8 +281,7 @@ class _Climb:
         kept: set[str] = set()
         rejected: set[str] = set()
         for flip in flips:
-            changes = {self._view.place(call): 1 - call.decided for call in flip.calls}
-            if not any(new.decided(place) == value for place, value in changes.items()):  # the calls were not met
+            if not any(new.decided(place) == value for place, value in flip.changes.items()):  # the calls were not met
                 rejected |= flip.affected
                 continue
             differences = [
@@ -287,10 +289,9 @@ class _Climb:
             ]
             text_effect = sum(difference for difference, _ in differences)
             effect = math.fsum(difference * weight for difference, weight in differences)  # in any order
-            decided = self._signature(flip.calls)
-            found.tried.append(Tried(flip, decided, found.compiles, len(flips) - 1, text_effect, effect))
+            found.tried.append(_Tried(flip, found.compiles, len(flips) - 1, text_effect, effect))
             if effect < -_EPSILON:
-                self._kept |= changes
+                self._kept |= flip.changes
                 kept |= flip.affected
             else:
                 rejected |= flip.affected
@@ -330,6 +331,7 @@ class _View:
             self._decided[place] = decision.decided
             counts[call] += 1
         self._into: dict[str, set[str]] | None = None
+        self._above: dict[str, frozenset[str]] = {}
 
     def __iter__(self) -> Iterator[Decision]:
         for decisions in self._decisions.values():
@@ -377,6 +379,7 @@ class _View:
         self._places = {key: place for key, place in self._places.items() if key in places}
         self._decided = {self._places[id(decision)]: decision.decided for decision in self}
         self._into = None
+        self._above.clear()
 
     def affected(self, calls: Sequence[Decision], left: Mapping[str, int]) -> set[str]:
         """Return the functions that the other decisions at some calls may change.
@@ -385,19 +388,27 @@ class _View:
             calls: which.
             left: how many calls of each function would not be inlined without them.
         """
-        into = self._inlined_into()
-        found: set[str] = set()
-        rest = [call.caller for call in calls]
-        while rest:
-            name = rest.pop()
-            if name not in found:
-                found.add(name)
-                rest.extend(into.get(name, ()))
+        found = set[str]().union(*(self.above(call.caller) for call in calls))
         inlined = Counter(call.callee for call in calls if not call.decided)
         for callee in {call.callee for call in calls}:
             if left.get(callee, 0) <= inlined[callee]:  # the last one that is not inlined goes, or the first one comes
                 found.add(callee)
         return found
+
+    def above(self, name: str) -> frozenset[str]:
+        """Return a function and those that it is inlined into."""
+        if (known := self._above.get(name)) is not None:
+            return known
+        into = self._inlined_into()
+        found: set[str] = set()
+        rest = [name]
+        while rest:
+            one = rest.pop()
+            if one not in found:
+                found.add(one)
+                rest.extend(into.get(one, ()))
+        self._above[name] = made = frozenset(found)
+        return made
 
     def _inlined_into(self) -> dict[str, set[str]]:
         if self._into is None:

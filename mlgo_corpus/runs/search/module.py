@@ -102,7 +102,7 @@ class Copies:
         return 1.0 / self._counts.get(name_digest(project, name), 1)
 
 
-copies_at = lru_cache(maxsize=1)(Copies)
+_copies_at = lru_cache(maxsize=1)(Copies)
 """Return the `Copies` of a file, which is read once in each process."""
 
 
@@ -112,13 +112,13 @@ def name_digest(project: str | None, name: str) -> int:
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
 
 
-def shared_names(data: Any, project: str | None) -> NDArray[np.uint64]:
+def _shared_names(data: Any, project: str | None) -> NDArray[np.uint64]:
     """Return the digests of an object's functions that other objects may hold, too, and a linker keeps once."""
     names = {symbol.name for symbol in parse_symbols(data) if symbol.is_code and symbol.binding == WEAK}
     return np.array(sorted(name_digest(project, name) for name in names), np.uint64)
 
 
-class ModuleSearch:
+class _ModuleSearch:
     """The compiles of one module's search.
 
     Args:
@@ -341,11 +341,11 @@ class SearchJob:
         """Search; None if the module cannot be compiled, or there is nothing to decide."""
         settings = self.settings
         limit = settings.time_limit
-        copies = copies_at(settings.copies)
+        copies = _copies_at(settings.copies)
         generator = random.Random(f"{settings.seed}:{item.module.name}")  # noqa: S311 - an experiment, no secret
         with run_folder(self.work) as folder:
             try:
-                search = ModuleSearch(settings, item, folder, lambda name: copies.weight(item.project, name))
+                search = _ModuleSearch(settings, item, folder, lambda name: copies.weight(item.project, name))
                 found = climb(
                     search.compile,
                     settings.budget,
@@ -396,7 +396,7 @@ def _flip_rows(found: Found) -> Iterator[FlipRow]:
             tried=1 - flip.calls[0].decided,
             text_effect=tried.text_effect,
             effect=tried.effect,
-            kept=has(tried.decided),
+            kept=has(flip.decided),
             tensors=flip.calls[0].tensors,
         )
 
@@ -440,7 +440,7 @@ class SurveyJob:
                 compiles.place()
                 command = compiles.command(compiles.options(trace.cc1))
                 compiles.run((*trace.cc1, *command), words=len(trace.cc1))
-                names = shared_names(compiles.read_object(), item.project)
+                names = _shared_names(compiles.read_object(), item.project)
             except (RunFailure, FormatError):
                 return ""
             path = folder / "names.npy"

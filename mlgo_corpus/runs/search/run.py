@@ -265,14 +265,14 @@ class Search(Trace):
         shutil.rmtree(self.folder.paths.work / SURVEY_FOLDER, ignore_errors=True)
 
 
-def copies_in(work: Path) -> Path:
+def _copies_in(work: Path) -> Path:
     """Return the place of what the survey found, in a folder for work under way."""
     return work / _COPIES_NAME
 
 
 def with_copies(settings: SearchSettings, objective: str) -> SearchSettings:
     """Return the settings of a search for an objective."""
-    return replace(settings, copies=copies_in(settings.trace.work) if objective == LINKED else None)
+    return replace(settings, copies=_copies_in(settings.trace.work) if objective == LINKED else None)
 
 
 def _saved(row: TraceRow) -> int:

@@ -20,8 +20,8 @@ import pytest
 from mlgo_corpus import Corpus, RelinkReport, build_corpus, pack_corpus, relink_corpus, trace_corpus, unpack_corpus
 from mlgo_corpus.compilers.find import find_zig
 from mlgo_corpus.corpus.products import products_of, read_links
-from mlgo_corpus.dataset.producttable import PRODUCTS_NAME, ProductRow, iter_product_rows
 from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.runs.links.table import PRODUCTS_NAME, ProductRow, iter_product_rows
 from tests.conftest import PACKAGE_ROOT, Llvm, run_checked
 
 CODE = """
