@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import NoReturn
 
-# What most verbs load; nothing of it depends on the environment.
-_LOADED = ("mlgo_corpus.cli.main", "lief", "numpy", "pyarrow.compute", "pyarrow.parquet", "rich.table", "rich.progress")
+# What verbs load beside their stages; nothing of it depends on the environment.
+_LOADED = ("lief", "numpy", "pyarrow.compute", "pyarrow.parquet", "rich.table", "rich.progress", "zoneinfo")
 _LARGEST_REQUEST = 100_000
 
 
@@ -34,13 +34,37 @@ def decides_at_start(name: str) -> bool:
 # --- the server
 
 
-def serve(listening: socket.socket) -> Callable[[], object]:
-    """Fork for each request, until the process is gone that started us; in the forks, return what is to be run."""
+def load() -> None:
+    """Import what verbs need, and make the commands, which is as slow: a fork is left with its own work."""
+    import contextlib
+    import functools
+    import gc
     import importlib
-    import selectors
+    import pkgutil
+
+    import typer.main
+
+    import mlgo_corpus
+    from mlgo_corpus.cli.main import app
 
     for name in _LOADED:
         importlib.import_module(name)
+    for stage in pkgutil.iter_modules(mlgo_corpus.__path__):
+        if not stage.ispkg:
+            importlib.import_module(f"mlgo_corpus.{stage.name}")
+    with contextlib.suppress(ImportError):
+        importlib.import_module("typer._adapters")  # what options are read with
+    typer.main.get_command = functools.cache(typer.main.get_command)
+    typer.main.get_command(app)
+    gc.collect()
+    gc.freeze()
+
+
+def serve(listening: socket.socket) -> Callable[[], object]:
+    """Fork for each request, until the process is gone that started us; in the forks, return what is to be run."""
+    import selectors
+
+    load()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for forks
     with selectors.DefaultSelector() as selector:
         selector.register(listening, selectors.EVENT_READ)
