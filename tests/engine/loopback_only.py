@@ -38,6 +38,7 @@ def run_alone(script: Path, *arguments: str | Path, timeout: float = 600) -> Any
         "PYTHONPATH": str(ROOT),
         "RAY_TMPDIR": folder,
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_prestart_worker_first_driver": "0",
         "MLGO_CORPUS_CACHE": f"{folder}/cache",
     }
     env.pop("RAY_ADDRESS", None)
