@@ -26,6 +26,7 @@ import pytest
 import typer.main
 import typer.testing
 
+from mlgo_corpus.compilers.probe import probe_compiler
 from mlgo_corpus.compilers.walls import close_launchers
 from mlgo_corpus.engine.signals import ASKING_TO_END
 
@@ -161,6 +162,17 @@ def devmode() -> Path:
     folder = Path(os.environ.get("MLGO_CORPUS_TEST_TOOLCHAIN") or usual) / "devmode-19"
     if not (folder / "bin" / "clang").exists():
         pytest.skip(f"there is no development-mode compiler in {folder} (make devmode builds it)")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that holds what was found out about clang-22, for tests that copy it; for all processes."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "probed"
+    folder.mkdir(exist_ok=True)
+    if clang := Llvm(22).clang:
+        probe_compiler(clang, cache=folder)
     return folder
 
 

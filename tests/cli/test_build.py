@@ -74,7 +74,8 @@ def write(folder: Path, sources: dict[str, str]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, probed: Path) -> None:
+    shutil.copytree(probed, tmp_path / "cache")
     monkeypatch.setenv("MLGO_CORPUS_CACHE", str(tmp_path / "cache"))
 
 
@@ -569,6 +570,7 @@ def test_an_interrupted_compile_of_a_database(llvm22: Llvm, work: Path, tmp_path
 
 
 def test_a_cache_that_cannot_be_written(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "cache")
     (tmp_path / "cache").write_text("a file")
     write(work, {"a.c": "int a(void) { return 1; }\n"})
     assert build_json(work, llvm22, "--", "cc", "-c", "a.c")["extract"]["modules"] == 1
