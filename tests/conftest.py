@@ -6,11 +6,14 @@ skipped with the reason, and with ``CI=true`` in the environment such a skip is 
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -20,7 +23,10 @@ from typing import Any
 
 import hypothesis
 import pytest
+import typer.main
+import typer.testing
 
+from mlgo_corpus.compilers.probe import probe_compiler
 from mlgo_corpus.compilers.walls import close_launchers
 from mlgo_corpus.engine.signals import ASKING_TO_END
 
@@ -159,6 +165,17 @@ def devmode() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that holds what was found out about clang-22, for tests that copy it; for all processes."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "probed"
+    folder.mkdir(exist_ok=True)
+    if clang := Llvm(22).clang:
+        probe_compiler(clang, cache=folder)
+    return folder
+
+
 @pytest.fixture
 def compile_c(tmp_path: Path) -> Callable[..., Path]:
     """Compile C (or, by the name's suffix, C++) to an object whose path is returned.
@@ -229,6 +246,40 @@ def pytest_configure() -> None:
     # How long an example takes says something about the machine only. The rest is as it was, also what CI sets.
     hypothesis.settings.register_profile("patient", parent=hypothesis.settings.default, deadline=None)
     hypothesis.settings.load_profile("patient")
+    # Thousands of tests call verbs, whose commands are the same each time; and what tests hold is not worth a search
+    # for cycles after each 700 objects.
+    typer.main.get_command = functools.cache(typer.main.get_command)
+    typer.testing._get_command = typer.main.get_command
+    gc.set_threshold(50_000)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Let asserts be rewritten before the processes begin that all need the same files: each would rewrite all."""
+    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS or sys.dont_write_bytecode:
+        return
+    children = []
+    for half in (0, 1):
+        if pid := os.fork():
+            children.append(pid)
+            continue
+        try:  # whatever goes wrong, or is not there in another pytest: it is done later
+            _rewrite(sorted((ROOT / "tests").rglob("test_*.py"))[half::2], config)
+        finally:
+            os._exit(0)
+    for pid in children:
+        os.waitpid(pid, 0)
+
+
+def _rewrite(paths: list[Path], config: pytest.Config) -> None:
+    from _pytest.assertion import AssertionState, rewrite
+
+    for path in paths:
+        kept = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"
+        if not kept.exists():
+            stat, code = rewrite._rewrite_test(path, config)
+            kept.parent.mkdir(exist_ok=True)
+            rewrite._write_pyc(AssertionState(config, "rewrite"), code, stat, kept)
 
 
 @pytest.hookimpl(optionalhook=True)

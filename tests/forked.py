@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import NoReturn
 
-# What most verbs load; nothing of it depends on the environment.
-_LOADED = ("mlgo_corpus.cli.main", "lief", "numpy", "pyarrow.compute", "pyarrow.parquet", "rich.table", "rich.progress")
+# What verbs load beside their stages; nothing of it depends on the environment.
+_LOADED = ("lief", "numpy", "pyarrow.compute", "pyarrow.parquet", "rich.table", "rich.progress", "zoneinfo")
 _LARGEST_REQUEST = 100_000
 
 
@@ -34,13 +34,37 @@ def decides_at_start(name: str) -> bool:
 # --- the server
 
 
-def serve(listening: socket.socket) -> None:
-    """Fork for each request, until the process is gone that started us; return in the forks."""
+def load() -> None:
+    """Import what verbs need, and make the commands, which is as slow: a fork is left with its own work."""
+    import contextlib
+    import functools
+    import gc
     import importlib
-    import selectors
+    import pkgutil
+
+    import typer.main
+
+    import mlgo_corpus
+    from mlgo_corpus.cli.main import app
 
     for name in _LOADED:
         importlib.import_module(name)
+    for stage in pkgutil.iter_modules(mlgo_corpus.__path__):
+        if not stage.ispkg:
+            importlib.import_module(f"mlgo_corpus.{stage.name}")
+    with contextlib.suppress(ImportError):
+        importlib.import_module("typer._adapters")  # what options are read with
+    typer.main.get_command = functools.cache(typer.main.get_command)
+    typer.main.get_command(app)
+    gc.collect()
+    gc.freeze()
+
+
+def serve(listening: socket.socket) -> Callable[[], object]:
+    """Fork for each request, until the process is gone that started us; in the forks, return what is to be run."""
+    import selectors
+
+    load()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for forks
     with selectors.DefaultSelector() as selector:
         selector.register(listening, selectors.EVENT_READ)
@@ -68,7 +92,9 @@ def serve(listening: socket.socket) -> None:
         finally:
             os._exit(0)
     connection.close()
-    arguments, cwd, env = json.loads(request)
+    arguments, cwd, env, code, session = json.loads(request)
+    if session:
+        os.setsid()
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
@@ -76,6 +102,11 @@ def serve(listening: socket.socket) -> None:
     os.environ.update(env)
     os.chdir(cwd)
     sys.argv[1:] = arguments
+    if code is None:
+        return sys.modules["mlgo_corpus.cli.main"].main
+    sys.argv[0] = "-c"
+    module = sys.modules["__main__"] = type(sys)("__main__")
+    return lambda: exec(compile(code, "<string>", "exec"), module.__dict__)  # noqa: S102
 
 
 def end(work: Callable[[], object]) -> NoReturn:
@@ -103,12 +134,24 @@ def end(work: Callable[[], object]) -> NoReturn:
 # --- who asks
 
 
-def ask(name: str, arguments: list[str], cwd: str, env: Mapping[str, str], streams: list[int]) -> socket.socket:
-    """Begin a run; the connection tells its process, and then its exit code."""
+def ask(
+    name: str,
+    arguments: list[str],
+    cwd: str,
+    env: Mapping[str, str],
+    streams: list[int],
+    *,
+    code: str | None = None,
+    session: bool = False,
+) -> socket.socket:
+    """Begin a run; the connection tells its process, and then its exit code.
+
+    It is a run of ``code`` rather than of the command line, and in a new session, if so wanted.
+    """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         connection.connect(f"\0{name}")
-        socket.send_fds(connection, [json.dumps([arguments, cwd, dict(env)]).encode()], streams)
+        socket.send_fds(connection, [json.dumps([arguments, cwd, dict(env), code, session]).encode()], streams)
     except OSError:
         connection.close()
         raise
@@ -169,54 +212,158 @@ def shell_words(env: Mapping[str, str]) -> list[str]:
     return [sys.executable, "-I", "-S", os.path.abspath(__file__), server.name, "--"]
 
 
-def run_cli(
-    *arguments: str | Path, cwd: Path | None = None, env: Mapping[str, str], timeout: float = 120
-) -> subprocess.CompletedProcess[str]:
-    """Run ``python -m mlgo_corpus.cli.main`` with these arguments, and nothing to read; give what it prints."""
+class Running:
+    """A run that has begun, with the names that `subprocess.Popen` has for it; what is printed may be piped."""
+
+    def __init__(
+        self,
+        name: str,
+        words: list[str],
+        cwd: str,
+        env: Mapping[str, str],
+        *,
+        piped: tuple[bool, bool],
+        code: str | None,
+        session: bool,
+    ) -> None:
+        self.args = words
+        self.returncode: int | None = None
+        nothing = os.open(os.devnull, os.O_RDWR)
+        streams, ends = [nothing], []
+        for is_piped in piped:
+            ours, theirs = os.pipe() if is_piped else (None, os.dup(nothing))
+            streams.append(theirs)
+            ends.append(None if ours is None else open(ours, encoding="utf-8"))  # noqa: SIM115
+        self.stdout, self.stderr = ends
+        try:
+            self._connection = ask(name, words, cwd, env, streams, code=code, session=session)
+        finally:
+            for descriptor in streams:
+                os.close(descriptor)
+        self.pid = int(self._connection.recv(100))
+
+    def poll(self) -> int | None:
+        return self._ended(0)
+
+    def _ended(self, seconds: float | None) -> int | None:
+        if self.returncode is None:
+            self._connection.settimeout(seconds)
+            try:
+                self.returncode = int(self._connection.recv(100))
+            except (BlockingIOError, TimeoutError):
+                return None
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        import subprocess
+
+        code = self._ended(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Give all that is printed, and wait for the end."""
+        import subprocess
+
+        pipes = [stream for stream in (self.stdout, self.stderr) if stream is not None]
+        shown = _read_all(tuple(stream.fileno() for stream in pipes), timeout)
+        if shown is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        self.wait(timeout)
+        texts = [shown.pop(0).decode() if stream is not None else "" for stream in (self.stdout, self.stderr)]
+        return texts[0], texts[1]
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream in (self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+        self.wait()
+        self._connection.close()
+
+
+def start(
+    *arguments: str | Path,
+    env: Mapping[str, str],
+    cwd: Path | None = None,
+    code: str | None = None,
+    stdout: bool = False,
+    stderr: bool = False,
+    session: bool = False,
+) -> Running | subprocess.Popen[str]:
+    """Begin a run of the command line, or of some ``code``, with these arguments, and nothing to read.
+
+    What it prints is piped, if so wanted, or thrown away.
+    """
     import subprocess
 
     words = [str(one) for one in arguments]
-    server = server_for(env) if len(json.dumps(words)) < _LARGEST_REQUEST // 2 else None
-    if server is None:
-        argv = (sys.executable, "-m", "mlgo_corpus.cli.main", *words)
-        return subprocess.run(
-            argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout
-        )
-    (out, their_out), (err, their_err) = os.pipe(), os.pipe()
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    streams = [nothing, their_out, their_err]
-    connection = ask(server.name, words, str(cwd or os.getcwd()), env, streams)
-    for descriptor in streams:
-        os.close(descriptor)
-    with connection:
-        pid = int(connection.recv(100))
-        shown = _read_all((out, err), timeout)
-        if shown is None:
-            os.kill(pid, signal.SIGKILL)
-            raise subprocess.TimeoutExpired(words, timeout)
-        return subprocess.CompletedProcess(words, int(connection.recv(100)), *(each.decode() for each in shown))
+    server = server_for(env) if len(json.dumps([words, code])) < _LARGEST_REQUEST // 2 else None
+    if server is not None:
+        place = str(cwd or os.getcwd())
+        return Running(server.name, words, place, env, piped=(stdout, stderr), code=code, session=session)
+    what = ("-m", "mlgo_corpus.cli.main") if code is None else ("-c", code)
+    return subprocess.Popen(
+        (sys.executable, *what, *words),
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE if stdout else subprocess.DEVNULL,
+        stderr=subprocess.PIPE if stderr else subprocess.DEVNULL,
+        text=True,
+        start_new_session=session,
+    )
 
 
-def _read_all(descriptors: tuple[int, ...], timeout: float) -> list[bytes] | None:
-    """Read some pipes to their ends, and close them; None if that takes too long."""
+def run_cli(
+    *arguments: str | Path,
+    cwd: Path | None = None,
+    env: Mapping[str, str],
+    timeout: float = 120,
+    code: str | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m mlgo_corpus.cli.main``, or some ``code``, with these arguments; give what it prints."""
+    import subprocess
+
+    with start(*arguments, env=env, cwd=cwd, code=code, stdout=True, stderr=True) as run:
+        try:
+            out, err = run.communicate(timeout)
+        except BaseException:
+            run.kill()
+            raise
+        return subprocess.CompletedProcess(run.args, run.wait(), out, err)
+
+
+def _read_all(descriptors: tuple[int, ...], timeout: float | None) -> list[bytes] | None:
+    """Read some pipes to their ends; None if that takes too long."""
     import selectors
     import time
 
     shown = dict.fromkeys(descriptors, b"")
-    end = time.monotonic() + timeout
+    end = None if timeout is None else time.monotonic() + timeout
     with selectors.DefaultSelector() as selector:
         for descriptor in descriptors:
             selector.register(descriptor, selectors.EVENT_READ)
-        while selector.get_map() and time.monotonic() < end:
-            for key, _ in selector.select(max(0, end - time.monotonic())):
+        while selector.get_map():
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                return None
+            for key, _ in selector.select(left):
                 if data := os.read(key.fd, 1 << 16):
                     shown[key.fd] += data
                 else:
                     selector.unregister(key.fd)
-        late = len(selector.get_map()) > 0
-    for descriptor in descriptors:
-        os.close(descriptor)
-    return None if late else list(shown.values())
+    return list(shown.values())
 
 
 def run_for_shell(name: str, arguments: list[str]) -> None:
@@ -244,5 +391,4 @@ def run_for_shell(name: str, arguments: list[str]) -> None:
 if __name__ == "__main__":
     if sys.argv[2:3] == ["--"]:
         run_for_shell(sys.argv[1], sys.argv[3:])
-    serve(socket.socket(fileno=int(sys.argv[1])))
-    end(sys.modules["mlgo_corpus.cli.main"].main)
+    end(serve(socket.socket(fileno=int(sys.argv[1]))))

@@ -154,20 +154,24 @@ class Over(Generic[Item, Outcome]):
             engine=self._engine,
             needs=(job.work, *self._needs, *job.programs),
         )
-        for item in self._items():
-            if self._known[item.number]:
-                yield self._kept(item)
-                continue
-            result = next(made)
-            if isinstance(result, Lost):
-                outcome = job.lost(item, result)
-                place = _keep(job, item.number, outcome)
-            else:
-                outcome, place = result
-            self._index.put(item.number, place)
-            yield outcome
-        for _ in made:
-            raise AssertionError("as many results as items")
+        try:
+            for item in self._items():
+                if self._known[item.number]:
+                    yield self._kept(item)
+                    continue
+                result = next(made)
+                if isinstance(result, Lost):
+                    outcome = job.lost(item, result)
+                    place = _keep(job, item.number, outcome)
+                else:
+                    outcome, place = result
+                self._index.put(item.number, place)
+                yield outcome
+            for _ in made:
+                raise AssertionError("as many results as items")
+        finally:
+            if (written := _WRITTEN.pop((os.getpid(), job.work), None)) is not None:
+                written.close()
 
     def again(self) -> Iterator[Outcome]:
         """Yield the same outcomes once more, from the journals."""
@@ -203,7 +207,7 @@ class _Journal:
 
     def __init__(self, work: Path) -> None:
         self._path = work / _JOURNALS.replace("*", uuid4().hex)
-        self._file: IO[bytes] = open(self._path, "xb", buffering=0)  # noqa: SIM115 - closed with the process
+        self._file: IO[bytes] = open(self._path, "xb", buffering=0)  # noqa: SIM115 - closed at the end of the run, or with the process
         self._size = 0
 
     def is_there(self) -> bool:
@@ -240,6 +244,8 @@ def _keep(job: Job[Any, Outcome], number: int, outcome: Outcome) -> Place:
     key = (os.getpid(), job.work)
     journal = _WRITTEN.get(key)
     if journal is None or not journal.is_there():
+        if journal is not None:
+            journal.close()
         journal = _WRITTEN[key] = _Journal(job.work)
     try:
         return journal.add(number, outcome)

@@ -22,7 +22,7 @@ from mlgo_corpus import Corpus
 from mlgo_corpus.compilers.find import find_zig
 from mlgo_corpus.formats.commands.buildfiles import parse_compile_commands
 from tests.conftest import DATA, EMBED, PACKAGE_ROOT, Llvm, ignoring, run_checked
-from tests.forked import run_cli
+from tests.forked import run_cli, start
 
 MAKEFILE = """\
 .PHONY: all sub
@@ -74,7 +74,8 @@ def write(folder: Path, sources: dict[str, str]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, probed: Path) -> None:
+    shutil.copytree(probed, tmp_path / "cache")
     monkeypatch.setenv("MLGO_CORPUS_CACHE", str(tmp_path / "cache"))
 
 
@@ -225,8 +226,7 @@ def test_a_build_that_compiled_nothing_does_not_block_the_next(llvm22: Llvm, wor
 def test_objects_that_an_ended_build_left_are_not_forgotten(llvm22: Llvm, work: Path) -> None:
     write(work, {"first.c": "int first(void) { return 1; }\n"})
     script = "cc -c first.c; kill -TERM $PPID; sleep 600"
-    argv = command("-o", "../corpus", "--compiler", llvm22.clang, "--", "sh", "-c", script)
-    assert subprocess.run(argv, cwd=work, env=environment(), check=False).returncode == 128 + signal.SIGTERM
+    assert build(work, llvm22, "--", "sh", "-c", script).returncode == 128 + signal.SIGTERM
     assert build(work, llvm22, "--keep-checks", "--", "true").returncode == 2
     assert build_json(work, llvm22, "--", "true")["extract"]["modules"] == 1
 
@@ -557,12 +557,12 @@ def test_a_database_of_gcc(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
 def test_an_interrupted_compile_of_a_database(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
     os.mkfifo(work / "endless.h")
     write(work, {"a.c": '#include "endless.h"\n', "db.json": '[{"directory":".","file":"a.c","command":"cc -c a.c"}]'})
-    argv = command("-o", "../corpus", "--compiler", llvm22.clang, "--from", "db.json")
+    words = ("build", "-o", "../corpus", "--compiler", llvm22.clang, "--from", "db.json")
     with (
-        subprocess.Popen(argv, cwd=work, env=environment(), stderr=subprocess.PIPE, text=True) as process,
+        start(*words, cwd=work, env=environment(), stderr=True) as process,
         (work / "endless.h").open("w"),  # the compiler has opened it
     ):
-        process.terminate()
+        process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
     assert said == "mlgo-corpus: interrupted; the same command compiles everything again\n"
@@ -570,6 +570,7 @@ def test_an_interrupted_compile_of_a_database(llvm22: Llvm, work: Path, tmp_path
 
 
 def test_a_cache_that_cannot_be_written(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "cache")
     (tmp_path / "cache").write_text("a file")
     write(work, {"a.c": "int a(void) { return 1; }\n"})
     assert build_json(work, llvm22, "--", "cc", "-c", "a.c")["extract"]["modules"] == 1
@@ -635,9 +636,7 @@ def test_what_a_program_holds_once_more_is_left_out(llvm22: Llvm, work: Path, tm
     ],
 )
 def test_what_cannot_be_used_is_said_before_anything_runs(work: Path, words: tuple[str, ...], message: str) -> None:
-    done = subprocess.run(
-        command("-o", "../corpus", *words), cwd=work, env=environment(), capture_output=True, text=True, check=False
-    )
+    done = run_cli("build", "-o", "../corpus", *words, cwd=work, env=environment())
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
@@ -678,10 +677,8 @@ def test_an_interrupted_build_leaves_no_process_and_is_taken_over(
 ) -> None:
     write(work, {"first.c": "int first(void) { return 1; }\n"})
     script = "cc -c first.c; echo $$ >pid; touch compiled; sleep 600; touch over"
-    argv = command("-o", "../corpus", "--compiler", llvm22.clang, "--", "sh", "-c", script)
-    with subprocess.Popen(
-        argv, cwd=work, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
+    words = ("build", "-o", "../corpus", "--compiler", llvm22.clang, "--", "sh", "-c", script)
+    with start(*words, cwd=work, env=environment(), stderr=True, session=True) as process:
         wait_for(work / "compiled")
         process.send_signal(number)
         _, said = process.communicate(timeout=60)
@@ -719,8 +716,7 @@ def wait_for(path: Path) -> None:
 
 def test_killed_at_any_moment_the_next_build_takes_over(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
     write(work, {"first.c": "int first(void) { return 1; }\n"})
-    argv = command("-o", "../corpus", "--compiler", llvm22.clang, "--", "sh", "-c", "cc -c first.c; kill -9 $PPID")
-    assert subprocess.run(argv, cwd=work, env=environment(), check=False).returncode == -signal.SIGKILL
+    assert build(work, llvm22, "--", "sh", "-c", "cc -c first.c; kill -9 $PPID").returncode == -signal.SIGKILL
     assert (tmp_path / "corpus" / ".mlgo-corpus" / "build" / "run").is_dir()
     report = build_json(work, llvm22, "--", "true")
     assert (report["compiles"], report["extract"]["modules"]) == (1, 1)

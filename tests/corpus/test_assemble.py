@@ -9,11 +9,9 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files import folder as wholefolder
 from mlgo_corpus.files.lock import locked
 from tests.conftest import PACKAGE_ROOT, run_checked
+from tests.forked import run_cli, start
 from tests.handmade import bitcode, corpus, files, manifest, put, rows
 from tests.runs.extract.test_bad_input import as_nobody
 from tests.runs.extract.test_incremental import in_child
@@ -312,24 +311,23 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     source = corpus(tmp_path / "in", [f"{number % 7}/{number}.o" for number in range(1500)])
     output = tmp_path / "out/made"
     expected = tmp_path / "expected"
-    argv = [sys.executable, "-m", "mlgo_corpus.cli.main", "combine", str(source), "--output", str(output)]
+    argv = ["combine", str(source), "--output", str(output)]
     env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
     combine_corpora([source], expected)
     started = time.monotonic()
-    run_checked(*argv, "--output", str(tmp_path / "once"))
+    assert run_cli(*argv, "--output", str(tmp_path / "once"), env=env).returncode == 0
     longest = time.monotonic() - started
     moments = random.Random(7)
     for round_ in range(6):
-        child = subprocess.Popen([*argv, "--copy", "--force"], env=env, stdout=subprocess.DEVNULL)
-        time.sleep(longest * moments.uniform(0.2, 1))
-        child.kill()
-        child.wait()
+        with start(*argv, "--copy", "--force", env=env) as child:
+            time.sleep(longest * moments.uniform(0, 1))
+            child.kill()
         if output.exists():
             assert files(output) == files(expected), round_
             assert len(rows(output)) == 1500
         if output.parent.exists():
             assert set(listing(output.parent)) <= {"made", ".made.making", ".made.lock", ".made.old"}
-    run_checked(*argv, "--force")
+    assert run_cli(*argv, "--force", env=env).returncode == 0
     assert files(output) == files(expected)
     assert listing(output.parent) == ["made"]
 
@@ -369,10 +367,11 @@ def test_a_lock_that_was_taken_away_is_none(tmp_path: Path) -> None:
 
 def test_many_at_a_time(tmp_path: Path) -> None:
     source = corpus(tmp_path / "source", [f"{number}.o" for number in range(300)])
-    argv = [sys.executable, "-m", "mlgo_corpus.cli.main", "combine", str(source), "--output", str(tmp_path / "made")]
+    argv = ("combine", source, "--output", tmp_path / "made")
     env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
-    children = [subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(4)]
-    ends = [(child.communicate()[1].decode(), child.returncode) for child in children]
+    with ExitStack() as stack:
+        children = [stack.enter_context(start(*argv, env=env, stderr=True)) for _ in range(4)]
+        ends = [(child.communicate()[1], child.wait()) for child in children]
     assert {code for _, code in ends} <= {0, 2}
     assert 0 in {code for _, code in ends}
     for told, code in ends:

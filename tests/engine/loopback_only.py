@@ -8,6 +8,7 @@ kernel kills all others. `run_alone` does that from a test.
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import json
 import os
 import shutil
@@ -37,6 +38,7 @@ def run_alone(script: Path, *arguments: str | Path, timeout: float = 600) -> Any
         "PYTHONPATH": str(ROOT),
         "RAY_TMPDIR": folder,
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_prestart_worker_first_driver": "0",
         "MLGO_CORPUS_CACHE": f"{folder}/cache",
     }
     env.pop("RAY_ADDRESS", None)
@@ -62,7 +64,7 @@ def require_namespaces() -> None:
         reason = "there is no unshare (util-linux)"
     elif subprocess.run((*UNSHARE, "--mount-proc", "true"), capture_output=True, check=False).returncode:
         reason = "the system gives no network and process namespaces to us"
-    elif subprocess.run((sys.executable, "-c", "import ray"), capture_output=True, check=False).returncode:
+    elif importlib.util.find_spec("ray") is None:
         reason = "Ray is not installed (make test installs it)"
     if reason and os.environ.get("CI") == "true":
         pytest.fail(f"in CI, tests on a cluster may not be skipped: {reason}")

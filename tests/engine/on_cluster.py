@@ -1,6 +1,7 @@
-"""What `shared/test_workers.py` runs on clusters of several nodes on this machine: ``on_cluster.py SCENARIO``.
+"""What `shared/test_workers.py` runs on a cluster of several nodes on this machine: ``on_cluster.py SCENARIO...``.
 
-Each scenario prints one JSON object. Nothing here asserts: the tests do, on what is printed.
+All scenarios have the same cluster, one after the other, but ``alone``, which starts its own. Printed is one JSON
+object: what each scenario found, or how it failed. Nothing here asserts: the tests do, on what is printed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,6 +26,7 @@ from mlgo_corpus import SharedWorkers
 from mlgo_corpus.compilers.process import run_tool
 
 STORE = 100 << 20
+CPUS = 2
 
 
 class Found(dict[str, Any]):
@@ -83,11 +86,12 @@ class Echo:
 
 
 @contextlib.contextmanager
-def cluster(nodes: int, cpus: int = 1) -> Iterator[Cluster]:
+def cluster() -> Iterator[Cluster]:
+    """Give a cluster of two nodes, of two CPUs each."""
     made = Cluster(
         initialize_head=True,
         head_node_args={
-            "num_cpus": cpus,
+            "num_cpus": CPUS,
             "object_store_memory": STORE,
             "node_ip_address": "127.0.0.1",
             "include_dashboard": False,
@@ -95,12 +99,15 @@ def cluster(nodes: int, cpus: int = 1) -> Iterator[Cluster]:
         },
     )
     try:
-        for _ in range(nodes - 1):
-            made.add_node(num_cpus=cpus, object_store_memory=STORE, include_log_monitor=False)
+        add_node(made)
         yield made
     finally:
         ray.shutdown()
         made.shutdown()
+
+
+def add_node(made: Cluster) -> None:
+    made.add_node(num_cpus=CPUS, object_store_memory=STORE, include_log_monitor=False)
 
 
 def told(work: Callable[[], Any]) -> list[str]:
@@ -131,9 +138,9 @@ def sleepers() -> int:
     return subprocess.run(("pgrep", "-fc", "^sleep 4321"), capture_output=True, check=False, text=True).stdout.strip()
 
 
-def calls() -> dict[str, Any]:
+def calls(made: Cluster) -> dict[str, Any]:
     found = Found()
-    with cluster(2, cpus=2) as made, SharedWorkers(2, address=made.address) as shared:
+    with SharedWorkers(2, address=made.address) as shared:
         found["repr"] = repr(shared.create(Echo))
         with shared.create(Echo, {"a": [1, 2]}) as echo:
             found["get"] = echo.call("get").result(60)
@@ -177,9 +184,9 @@ def calls() -> dict[str, Any]:
     return found
 
 
-def weights() -> dict[str, Any]:
+def weights(made: Cluster) -> dict[str, Any]:
     found = Found()
-    with cluster(2) as made, SharedWorkers(2, address=made.address, threads_per_host=2, cpus_per_host=1) as shared:
+    with SharedWorkers(2, address=made.address, threads_per_host=2, cpus_per_host=1) as shared:
         heavy = shared.create(Echo, weight=5.0)
         light = [shared.create(Echo) for _ in range(3)]
         found["idle"] = [heavy.hosts, *(worker.hosts for worker in light)]
@@ -203,101 +210,102 @@ def weights() -> dict[str, Any]:
     return found
 
 
-def deaths() -> dict[str, Any]:
+def deaths(made: Cluster) -> dict[str, Any]:
+    """A third node comes, and one goes: nothing can be done on this cluster afterwards."""
     found = Found()
-    with cluster(3) as made:
-        last = next(iter(made.worker_nodes))
-        with SharedWorkers(address=made.address) as shared:
-            workers = [shared.create(Echo, number) for number in range(3)]
-            found["hosts"] = [worker.hosts for worker in workers]
-            lasting = shared.create(Echo, "lasting", recreate=True)
-            found["lasting"] = lasting.hosts
-            pids = {host.name: host.pid for host in shared.hosts()}
-            (died,) = lasting.hosts
-            with_it = next(worker for worker in workers if worker.hosts == (died,))
-            compiling = lasting.call("compile")
-            waiting = [with_it.call("get") for _ in range(4)]
-            found["compiler began"] = until(lambda: sleepers() == "1")
-            os.kill(pids[died], signal.SIGKILL)
-            found["under way"] = told(lambda: compiling.result(60))
-            found["died"] = died
-            found["compiler left"] = not until(lambda: sleepers() == "0")
-            found["waiting"] = [told(lambda call=call: call.result(60))[0] for call in waiting]
-            found["afterwards"] = told(lambda: with_it.call("get").result(60))
-            found["recreated"] = [lasting.call("get").result(60), lasting.hosts != (died,)]
-            others = [worker for worker in workers if worker is not with_it]
-            found["others"] = [worker.call("get").result(60) for worker in others]
-            found["alive"] = sorted((host.alive, host.name == died) for host in shared.hosts())
-            found["released dead"] = told(with_it.release)
+    add_node(made)
+    until(lambda: sleepers() == "0")
+    last = next(iter(made.worker_nodes))
+    with SharedWorkers(address=made.address, threads_per_host=1, cpus_per_host=CPUS) as shared:
+        workers = [shared.create(Echo, number) for number in range(3)]
+        found["hosts"] = [worker.hosts for worker in workers]
+        lasting = shared.create(Echo, "lasting", recreate=True)
+        found["lasting"] = lasting.hosts
+        pids = {host.name: host.pid for host in shared.hosts()}
+        (died,) = lasting.hosts
+        with_it = next(worker for worker in workers if worker.hosts == (died,))
+        compiling = lasting.call("compile")
+        waiting = [with_it.call("get") for _ in range(4)]
+        found["compiler began"] = until(lambda: sleepers() == "1")
+        os.kill(pids[died], signal.SIGKILL)
+        found["under way"] = told(lambda: compiling.result(60))
+        found["died"] = died
+        found["compiler left"] = not until(lambda: sleepers() == "0")
+        found["waiting"] = [told(lambda call=call: call.result(60))[0] for call in waiting]
+        found["afterwards"] = told(lambda: with_it.call("get").result(60))
+        found["recreated"] = [lasting.call("get").result(60), lasting.hosts != (died,)]
+        others = [worker for worker in workers if worker is not with_it]
+        found["others"] = [worker.call("get").result(60) for worker in others]
+        found["alive"] = sorted((host.alive, host.name == died) for host in shared.hosts())
+        found["released dead"] = told(with_it.release)
 
-            # One that kills its hosts gets no third one, and the last is left to the others.
-            everywhere = shared.create_everywhere(Echo, "all")
-            killer = shared.create(Echo, recreate=True)
-            (second,) = killer.hosts
-            found["killed"] = told(lambda: killer.call("die").result(60))[:2]
-            found["second"] = second
-            until(lambda: not next(host for host in shared.hosts() if host.name == second).alive)
-            found["elsewhere"] = everywhere.call("get").result(60)
-            found["poison"] = told(lambda: shared.create(Echo, "die"))[0]
-            found["none left"] = told(lambda: shared.create(Echo))
-            found["none left for all"] = told(lambda: everywhere.call("get").result(60))[0]
-        with SharedWorkers(3, address=made.address) as shared:
-            worker = shared.create_everywhere(Echo, "all")
-            made.remove_node(last)
-            until(lambda: not all(host.alive for host in shared.hosts()))
-            found["nodes"] = sorted(host.alive for host in shared.hosts())
-            found["after a node"] = [worker.call("get").result(60) for _ in range(4)]
-        found["no room"] = told(lambda: SharedWorkers(9, address=made.address, timeout=3))
-        ray.shutdown()
-        found["no address"] = told(lambda: SharedWorkers(1, address="127.0.0.1:9"))
+        # One that kills its hosts gets no third one, and the last is left to the others.
+        everywhere = shared.create_everywhere(Echo, "all")
+        killer = shared.create(Echo, recreate=True)
+        (second,) = killer.hosts
+        found["killed"] = told(lambda: killer.call("die").result(60))[:2]
+        found["second"] = second
+        until(lambda: not next(host for host in shared.hosts() if host.name == second).alive)
+        found["elsewhere"] = everywhere.call("get").result(60)
+        found["poison"] = told(lambda: shared.create(Echo, "die"))[0]
+        found["none left"] = told(lambda: shared.create(Echo))
+        found["none left for all"] = told(lambda: everywhere.call("get").result(60))[0]
+    with SharedWorkers(3, address=made.address) as shared:
+        worker = shared.create_everywhere(Echo, "all")
+        made.remove_node(last)
+        until(lambda: not all(host.alive for host in shared.hosts()))
+        found["nodes"] = sorted(host.alive for host in shared.hosts())
+        found["after a node"] = [worker.call("get").result(60) for _ in range(4)]
+    found["no room"] = told(lambda: SharedWorkers(9, address=made.address, timeout=3))
+    ray.shutdown()
+    found["no address"] = told(lambda: SharedWorkers(1, address="127.0.0.1:9"))
     return found
 
 
-def drivers() -> dict[str, Any]:
+def drivers(made: Cluster) -> dict[str, Any]:
     found = Found()
-    with cluster(2) as made:
-        found["nobody"] = told(lambda: SharedWorkers.attach("ours", address=made.address))
-        shared = SharedWorkers(2, address=made.address, name="ours", lease=4.0)
-        ours = shared.create(Echo, "ours")
-        pids = [host.pid for host in shared.hosts()]
-        found["taken"] = told(lambda: SharedWorkers(1, name="ours"))
-        argv = (sys.executable, __file__, "driver", made.address)
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as other:
-            found["other"] = json.loads(other.stdout.readline())
-            found["together"] = [[host.drivers, host.objects] for host in shared.hosts()]
-            until(lambda: sleepers() == "1")
-            other.kill()
-        found["freed"] = until(lambda: [host.drivers for host in shared.hosts()] == [1, 1])
-        found["objects"] = sorted(host.objects for host in shared.hosts())
-        found["ours"] = ours.call("get").result(60)
-        found["rss"] = ours.call("rss").result(60) >> 20
-        # Whoever started the hosts may leave: they live until the last driver has left, or is dead.
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as other:
-            json.loads(other.stdout.readline())
-            shared.close()
-            ray.init(made.address, include_dashboard=False, log_to_driver=False)
-            with SharedWorkers.attach("ours") as again:
-                found["again"] = [host.pid for host in again.hosts()] == pids
-                found["drivers"] = [host.drivers for host in again.hosts()]
-            until(lambda: sleepers() == "1")
-            found["left to the other"] = [os.path.exists(f"/proc/{pid}") for pid in pids]
-            other.kill()
-        found["ended"] = until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids))
-        found["compilers left"] = not until(lambda: sleepers() == "0")
-        found["gone"] = told(lambda: SharedWorkers.attach("ours"))
-        # Frozen for longer than its lease, a driver has lost its objects, and is told so.
-        with SharedWorkers(1, name="theirs", lease=2.0) as shared:
-            frozen = subprocess.Popen((*argv, "theirs"), stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
-            with frozen:
-                json.loads(frozen.stdout.readline())
-                frozen.send_signal(signal.SIGSTOP)
-                until(lambda: shared.hosts()[0].drivers == 1)
-                frozen.send_signal(signal.SIGCONT)
-                frozen.stdin.write("\n")
-                frozen.stdin.flush()
-                found["frozen"] = json.loads(frozen.stdout.readline())
-                frozen.kill()
-        found["last left"] = until(lambda: not ray.util.list_named_actors(all_namespaces=True))
+    found["nobody"] = told(lambda: SharedWorkers.attach("ours", address=made.address))
+    shared = SharedWorkers(2, address=made.address, name="ours", lease=4.0)
+    ours = shared.create(Echo, "ours")
+    pids = [host.pid for host in shared.hosts()]
+    found["taken"] = told(lambda: SharedWorkers(1, name="ours"))
+    argv = (sys.executable, __file__, "driver", made.address)
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as other:
+        found["other"] = json.loads(other.stdout.readline())
+        found["together"] = [[host.drivers, host.objects] for host in shared.hosts()]
+        until(lambda: sleepers() == "1")
+        other.kill()
+    found["freed"] = until(lambda: [host.drivers for host in shared.hosts()] == [1, 1])
+    found["objects"] = sorted(host.objects for host in shared.hosts())
+    found["ours"] = ours.call("get").result(60)
+    found["rss"] = ours.call("rss").result(60) >> 20
+    # Whoever started the hosts may leave: they live until the last driver has left, or is dead.
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as other:
+        json.loads(other.stdout.readline())
+        shared.close()
+        ray.init(made.address, include_dashboard=False, log_to_driver=False)
+        with SharedWorkers.attach("ours") as again:
+            found["again"] = [host.pid for host in again.hosts()] == pids
+            found["drivers"] = [host.drivers for host in again.hosts()]
+        until(lambda: sleepers() == "1")
+        found["left to the other"] = [os.path.exists(f"/proc/{pid}") for pid in pids]
+        other.kill()
+    found["ended"] = until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids))
+    found["compilers left"] = not until(lambda: sleepers() == "0")
+    found["gone"] = told(lambda: SharedWorkers.attach("ours"))
+    # Frozen for longer than its lease, a driver has lost its objects, and is told so.
+    with SharedWorkers(1, name="theirs", lease=2.0) as shared:
+        frozen = subprocess.Popen((*argv, "theirs"), stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+        with frozen:
+            json.loads(frozen.stdout.readline())
+            frozen.send_signal(signal.SIGSTOP)
+            until(lambda: shared.hosts()[0].drivers == 1)
+            frozen.send_signal(signal.SIGCONT)
+            frozen.stdin.write("\n")
+            frozen.stdin.flush()
+            found["frozen"] = json.loads(frozen.stdout.readline())
+            frozen.kill()
+    found["last left"] = until(lambda: not ray.util.list_named_actors(all_namespaces=True))
     return found
 
 
@@ -334,6 +342,28 @@ def driver() -> dict[str, Any]:
     return {}
 
 
+def example(made: Cluster, script: str, *arguments: str) -> Any:
+    """Run an example on this cluster, which prints JSON on its last line."""
+    argv = (sys.executable, script, *arguments, "--address", made.address, "--json")
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{argv}: {done.returncode}\n{done.stdout}\n{done.stderr[-5000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main(scenarios: dict[str, list[str]]) -> dict[str, Any]:
+    """Run scenarios, or examples with their words; one that fails does not keep the others from it."""
+    seen: dict[str, Any] = {}
+    with cluster() as made:
+        for name, words in scenarios.items():
+            try:
+                seen[name] = example(made, *words) if words else globals()[name](made)
+            except Exception:
+                seen[name] = traceback.format_exc()
+            ray.shutdown()
+    return seen
+
+
 if __name__ == "__main__":
-    scenarios = (calls, weights, deaths, drivers, driver, alone)
-    tell({one.__name__: one for one in scenarios}[sys.argv[1]]())
+    apart = {"alone": alone, "driver": driver}
+    tell(apart[sys.argv[1]]() if sys.argv[1] in apart else main(json.loads(sys.argv[1])))

@@ -30,7 +30,7 @@ from tests.engine import raywork
 from tests.runs.journals import kept
 
 SEED = int(os.environ.get("MLGO_CORPUS_RAY_SEED", "0"))
-ROUNDS = 3 * int(os.environ.get("MLGO_CORPUS_RAY_ROUNDS", "2"))
+ROUNDS = 3 * int(os.environ.get("MLGO_CORPUS_RAY_ROUNDS", "1"))
 
 
 @contextmanager
@@ -87,20 +87,18 @@ def basics(made: Cluster, _: Path) -> dict[str, Any]:
     ray = EngineChoice("ray", made.address)
 
     def both(function: Callable[[Any], Any], items: Any, **options: Any) -> list[list[Any]]:
-        options = {"limit": 60, **options}
-        return [
-            plain(parallel_map(function, items, jobs=2, engine=engine, **options)) for engine in (ray, EngineChoice())
-        ]
+        options = {"limit": 60, "jobs": 1, **options}
+        return [plain(parallel_map(function, items, engine=engine, **options)) for engine in (ray, EngineChoice())]
 
     found: dict[str, Any] = {
-        "order": both(raywork.double, range(1000)),
-        "one_by_one": both(raywork.double, range(50), weigh=lambda _: 1.0, long_items=True),
-        "crash": both(raywork.die_on_seven, range(40)),
+        "order": both(raywork.double, range(1000), jobs=2),
+        "one_by_one": both(raywork.double, range(50), weigh=lambda _: 1.0, long_items=True, jobs=2),
+        "crash": both(raywork.die_on_seven, range(40), jobs=2),
         "crash_alone": both(raywork.die_on_seven, range(12), weigh=lambda _: 1.0),
         "hang": both(raywork.hang_on_three, range(6), limit=0.5),
         "large": [[len(one) for one in made] for made in both(raywork.large, range(6))],
         "none": both(raywork.double, []),
-        "by_value": plain(parallel_map(lambda item: item + 1, range(40), jobs=2, limit=60, engine=ray)),
+        "by_value": plain(parallel_map(lambda item: item + 1, range(40), jobs=1, limit=60, engine=ray)),
         "figures": [[one.host, one.items] for one in ray.status.figures[:2]],
     }
     for name, options in (
@@ -108,10 +106,10 @@ def basics(made: Cluster, _: Path) -> dict[str, Any]:
         ("needs", {"function": raywork.double, "needs": ["/is/not/there"]}),
     ):
         try:
-            list(parallel_map(items=range(40), jobs=2, limit=60, engine=ray, **options))
+            list(parallel_map(items=range(40), jobs=1, limit=60, engine=ray, **options))
         except (ValueError, MlgoCorpusError) as error:
             found[name] = [type(error).__name__, str(error)]
-    results = parallel_map(raywork.nap, range(10), jobs=None, limit=60, weigh=lambda _: 1.0, engine=ray)
+    results = parallel_map(raywork.nap, range(10), jobs=2, limit=60, weigh=lambda _: 1.0, engine=ray)
     closer = threading.Timer(3.0, lambda: None)
     closer.start()
     found["first"] = next(results)
@@ -204,7 +202,14 @@ def verbs(made: Cluster, folder: Path) -> dict[str, Any]:
     for command in commands:
         for engine in ("local", "ray"):
             words = [word.replace("@", engine) for word in command]
-            words += ["--engine", engine, "--json", *(("--ray-address", made.address) if engine == "ray" else ())]
+            words += [
+                "--jobs",
+                "2",
+                "--engine",
+                engine,
+                "--json",
+                *(("--ray-address", made.address) if engine == "ray" else ()),
+            ]
             done = subprocess.run(
                 (sys.executable, "-m", "mlgo_corpus.cli.main", *words),
                 cwd=folder, capture_output=True, text=True, check=False,
@@ -214,7 +219,7 @@ def verbs(made: Cluster, folder: Path) -> dict[str, Any]:
 
 
 def driver_killed(made: Cluster, folder: Path) -> dict[str, Any]:
-    """A driver is killed four times among its modules and once after them, and started again; then it may end.
+    """A driver is killed twice among its modules and once after them, and started again; then it may end.
 
     A policy of the test's holds one module until there is a file ``go``, so that no driver ends before it is killed.
     """
@@ -227,10 +232,10 @@ def driver_killed(made: Cluster, folder: Path) -> dict[str, Any]:
         return len(kept(folder / "ray-killed" / ".mlgo-corpus"))
 
     words = (sys.executable, "-m", "mlgo_corpus.cli.main", *[word.replace("@", "ray") for word in commands[0]])
-    words = (*words, "--engine", "ray", "--ray-address", made.address, "--json")
-    for number in range(5):
+    words = (*words, "--jobs", "2", "--engine", "ray", "--ray-address", made.address, "--json")
+    for number in range(3):
         enough = min(finished() + chance.randint(0, 4), modules - 1)
-        if number == 4:
+        if number == 2:
             (folder / "go").touch()
             enough = modules
         with (folder / "errors").open("w") as errors:

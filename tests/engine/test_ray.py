@@ -170,7 +170,7 @@ def test_what_comes_is_what_this_machine_gives(saw: Callable[[str], dict[str, An
 
 def test_nothing_is_lost_or_doubled_whatever_is_killed(saw: Callable[[str], dict[str, Any]]) -> None:
     rounds = saw("kills")["rounds"]
-    assert len(rounds) >= 6
+    assert len(rounds) >= 3
     assert [kind for kind, *_ in rounds] == ["actor", "process", "machine"] * (len(rounds) // 3)
     assert [found for _, *found in rounds] == [[True, True, []]] * len(rounds)
 
@@ -276,7 +276,7 @@ def prepare_driver(lua: Path, folder: Path, llvm: Llvm) -> None:
 def test_a_driver_that_is_killed_goes_on(saw: Callable[[str], dict[str, Any]], work: Path, llvm22: Llvm) -> None:
     found, lua = saw("driver_killed"), work / "driver_killed"
     assert "failed" not in found, found["failed"]
-    assert found["killed"] >= 4
+    assert found["killed"] >= 2
     assert found["left"] == []
     code, said, errors = found["last"]
     assert code == 0, errors

@@ -76,13 +76,14 @@ def server() -> Iterator[str]:
 
 
 @pytest.fixture
-def bucket(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def bucket(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, probed: Path) -> Iterator[str]:
     """An empty bucket: give the query of URLs for it; it is called ``bucket``."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    shutil.copytree(probed, tmp_path / "cache")
     monkeypatch.setenv("MLGO_CORPUS_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("MLGO_CORPUS_COMPILER", raising=False)
     urllib.request.urlopen(urllib.request.Request(f"{server}/moto-api/reset", method="POST"))  # noqa: S310

@@ -6,8 +6,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +19,6 @@ from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.runs import over
 from mlgo_corpus.runs.over import Over
-from tests.conftest import PACKAGE_ROOT
 from tests.runs.journals import change, kept
 
 
@@ -178,29 +175,23 @@ def test_an_error_ends_it_and_the_next_goes_on(job: Job) -> None:
     assert set(done(job)) == set(range(COUNT)) - before
 
 
-_DRIVER = """
-import sys
-from pathlib import Path
-from tests.runs.test_over import Job, every
-job = Job(Path(sys.argv[1]) / "work", Path(sys.argv[1]) / "orders")
-for outcome in every(job).outcomes():
-    print(outcome, flush=True)
-"""
-
-
 def test_killed_and_killed_again(job: Job, tmp_path: Path) -> None:
     """What was done before is not done again, however often the driver is killed, and also if it is not yet due."""
-    argv = [sys.executable, "-c", _DRIVER, str(tmp_path)]
-    env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
     for stop in random.Random(11).sample(range(COUNT), 4):
         change(job.work, stop, None)
         before = set(kept(job.work))
         (job.orders / str(stop)).write_text("wait")
-        with subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL) as child:
-            while not set(kept(job.work)) >= set(range(COUNT)) - {stop}:
-                assert child.poll() is None
-                time.sleep(0.01)
-            child.send_signal(signal.SIGKILL)
+        child = os.fork()
+        if not child:
+            try:
+                list(every(job).outcomes())
+            finally:
+                os._exit(0)
+        while not set(kept(job.work)) >= set(range(COUNT)) - {stop}:
+            assert os.waitpid(child, os.WNOHANG) == (0, 0)
+            time.sleep(0.01)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
         (job.orders / str(stop)).unlink()
         assert not before & set(done(job))
     made = every(job)

@@ -7,9 +7,6 @@ import os
 import random
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -25,6 +22,7 @@ from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.formats.ir.text import body_digest, parse_module
 from tests.cli.test_cli import mlgo
 from tests.conftest import EMBED, PACKAGE_ROOT, Llvm, run_checked, unpack
+from tests.forked import start
 
 pytestmark = pytest.mark.whole
 
@@ -354,16 +352,14 @@ def test_a_damaged_table_of_functions_is_made_anew(small: Path) -> None:
 
 def test_kills_at_random_moments_leave_whole_files(corpus: Path, tmp_path: Path) -> None:
     generator = random.Random(7)
-    argv = [sys.executable, "-m", "mlgo_corpus.cli.main", "split", str(corpus), "--force"]
     env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
     modules = pq.read_table(corpus / "modules.parquet", columns=["module"]).to_pylist()
     for round_ in range(12):
         if round_ % 3 == 0:
             (corpus / "functions.parquet").unlink(missing_ok=True)
-        process = subprocess.Popen([*argv, "--seed", str(round_)], env=env, stdout=subprocess.DEVNULL)
-        time.sleep(generator.uniform(0.1, 2.0))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        with start("split", corpus, "--force", "--seed", str(round_), env=env) as process:
+            time.sleep(generator.uniform(0, 1.5))
+            process.kill()
         assert pq.read_table(corpus / "modules.parquet", columns=["module"]).to_pylist() == modules
         for side in SIDES:
             if (path := corpus / f"corpus_description.{side}.json").exists():

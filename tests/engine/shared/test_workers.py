@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import pickle
 import sys
 import threading
@@ -17,7 +18,7 @@ from mlgo_corpus import SharedWorkers, extract_corpus
 from mlgo_corpus.engine.shared.host import CANCELLED, RAISED, RESULT, TOLD, UNKNOWN, Host, Reply
 from mlgo_corpus.errors import ConstructorError, HostDiedError, UnknownWorkerError, UsageError, WorkerError
 from tests.conftest import ROOT, Llvm, unpack
-from tests.engine.loopback_only import run_alone
+from tests.engine.loopback_only import require_namespaces, run_alone
 
 EXAMPLES = ROOT / "examples"
 LIMIT = 60
@@ -328,9 +329,46 @@ def test_errors_survive_pickling() -> None:
         assert isinstance(again, WorkerError)
 
 
+# What is seen on one cluster: in this order, for the last one takes machines of it away.
+SCENARIOS = {
+    "calls": "test_calls",
+    "weights": "test_loads_are_weighed_and_memory_comes_back",
+    "drivers": "test_drivers",
+    "shared_cluster": "test_the_example_of_a_shared_cluster",
+    "served_policy": "test_the_example_of_a_served_policy",
+    "deaths": "test_deaths",
+}
+
+
+@pytest.fixture(scope="module")
+def saw(request: pytest.FixtureRequest) -> Callable[[str], Any]:
+    """Give what was seen in a scenario; those of the tests that are asked for are run."""
+    require_namespaces()
+    asked = {item.name for item in request.session.items}
+    chosen: dict[str, list[str]] = {name: [] for name, test in SCENARIOS.items() if test in asked}
+    llvm = Llvm(22)
+    words = {
+        "shared_cluster": ("--modules", "3", "--rounds", "2"),
+        "served_policy": ("--modules", "6", "--compilers", "1", "4"),
+    }
+    for name, options in words.items():
+        if name in chosen and llvm.missing():
+            del chosen[name]
+        elif name in chosen:
+            corpus = request.getfixturevalue("corpus")
+            chosen[name] = [str(EXAMPLES / f"{name}.py"), str(corpus), "--compiler", llvm.clang, *options]
+    found = run_alone(ROOT / "tests" / "engine" / "on_cluster.py", json.dumps(chosen), timeout=1200)
+
+    def seen(name: str) -> Any:
+        assert not isinstance(found[name], str), found[name]
+        return found[name]
+
+    return seen
+
+
 @pytest.mark.ray
-def test_calls() -> None:
-    found = run_alone(ROOT / "tests" / "engine" / "on_cluster.py", "calls")
+def test_calls(saw: Callable[[str], Any]) -> None:
+    found = saw("calls")
     assert found["get"] == {"a": [1, 2]}
     assert found["meet"] == [0, 1]
     kind, text, notes, _ = found["fail"]
@@ -365,8 +403,8 @@ def test_calls() -> None:
 
 
 @pytest.mark.ray
-def test_loads_are_weighed_and_memory_comes_back() -> None:
-    found = run_alone(ROOT / "tests" / "engine" / "on_cluster.py", "weights")
+def test_loads_are_weighed_and_memory_comes_back(saw: Callable[[str], Any]) -> None:
+    found = saw("weights")
     (heavy,), *light = found["idle"]
     assert [heavy] not in light  # three objects of weight 1 beside none of weight 5
     assert found["loaded"] == light[0]  # two calls of weight 1 there, one of weight 5 here
@@ -378,8 +416,8 @@ def test_loads_are_weighed_and_memory_comes_back() -> None:
 
 
 @pytest.mark.ray
-def test_deaths() -> None:
-    found = run_alone(ROOT / "tests" / "engine" / "on_cluster.py", "deaths")
+def test_deaths(saw: Callable[[str], Any]) -> None:
+    found = saw("deaths")
     assert found["hosts"] == [["host 0"], ["host 1"], ["host 2"]]
     died = found["died"]
     assert found["compiler began"] is True
@@ -403,8 +441,8 @@ def test_deaths() -> None:
 
 
 @pytest.mark.ray
-def test_drivers() -> None:
-    found = run_alone(ROOT / "tests" / "engine" / "on_cluster.py", "drivers")
+def test_drivers(saw: Callable[[str], Any]) -> None:
+    found = saw("drivers")
     assert found["nobody"][:2] == ["UsageError", "there are no shared workers 'ours' on this cluster"]
     assert found["taken"][:2] == ["UsageError", "shared workers 'ours' are there already: attach to them"]
     assert found["other"] == [["theirs"] * 4, [2, 2]]
@@ -437,7 +475,7 @@ def test_a_cluster_of_ours_listens_on_loopback_alone() -> None:
 
 
 @pytest.fixture(scope="module")
-def corpus(llvm22: Llvm, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lua")
     unpack("lua-clang22", folder / "objects")
     extract_corpus([folder / "objects"], folder / "corpus", jobs=1)
@@ -445,9 +483,8 @@ def corpus(llvm22: Llvm, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.ray
-def test_the_example_of_a_shared_cluster(llvm22: Llvm, corpus: Path) -> None:
-    options = ("--compiler", llvm22.clang, "--address", "local", "--modules", "3", "--rounds", "2", "--json")
-    found = run_alone(EXAMPLES / "shared_cluster.py", corpus, *options)
+def test_the_example_of_a_shared_cluster(saw: Callable[[str], Any], llvm22: Llvm) -> None:
+    found = saw("shared_cluster")
     apart = [found["apart: never"], found["apart: random:0.5"]]
     assert [row["modules"] for row in (*apart, found["together"])] == [6, 6, 12]
     assert [row["hosts"] for row in (*apart, found["together"])] == [2, 2, 2]
@@ -458,9 +495,8 @@ def test_the_example_of_a_shared_cluster(llvm22: Llvm, corpus: Path) -> None:
 
 
 @pytest.mark.ray
-def test_the_example_of_a_served_policy(llvm22: Llvm, corpus: Path) -> None:
-    options = ("--compiler", llvm22.clang, "--address", "local", "--modules", "6", "--compilers", "1", "4", "--json")
-    one, four = run_alone(EXAMPLES / "served_policy.py", corpus, *options)
+def test_the_example_of_a_served_policy(saw: Callable[[str], Any], llvm22: Llvm) -> None:
+    one, four = saw("served_policy")
     assert (one["compilers"], four["compilers"]) == (1, 4)
     assert one["decisions"] == one["observations"] == four["decisions"] == four["observations"] > 0
     assert one["text_size"] == four["text_size"]

@@ -24,6 +24,7 @@ from mlgo_corpus.builds.objects import Reason, SectionNames, Tally, read_object
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.formats.objects import objfile
 from tests.conftest import DATA, EMBED, PACKAGE_ROOT, Llvm, ignoring, run_checked, unpack
+from tests.forked import Running, start
 from tests.runs.extract.test_extract import SOURCES, dump_section, files, reasons, rows
 
 pytestmark = pytest.mark.whole
@@ -325,10 +326,12 @@ def test_folders_and_files_without_permission(lua: Path, tmp_path: Path, monkeyp
         shutil.rmtree(root)
 
 
-def start_cli(build: Path, corpus: Path, ignored: str = "") -> subprocess.Popen[str]:
-    argv = (*CLI, "extract", str(build), "--output", str(corpus), "--jobs", "2")
-    argv = ignoring(ignored, *argv) if ignored else argv
+def start_cli(build: Path, corpus: Path, ignored: str = "") -> Running | subprocess.Popen[str]:
+    words = ("extract", str(build), "--output", str(corpus), "--jobs", "2")
     env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
+    if not ignored:
+        return start(*words, env=env, stdout=True, stderr=True)
+    argv = ignoring(ignored, sys.executable, "-m", "mlgo_corpus.cli.main", *words)
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
@@ -344,7 +347,7 @@ def test_killed_at_any_moment_the_next_run_ends_the_same(many: Path, reference: 
             goal = rng.randrange(-whole // 4, whole)
             while process.poll() is None and goal > 0 and (not journal.exists() or journal.stat().st_size < goal):
                 time.sleep(0.002)
-            time.sleep(rng.random() * (0.02 if goal > 0 else 0.4))
+            time.sleep(rng.random() * (0.02 if goal > 0 else 0.1))
             process.kill()
             process.communicate()
         interrupted += process.returncode == -signal.SIGKILL
@@ -358,7 +361,7 @@ def test_killed_at_any_moment_the_next_run_ends_the_same(many: Path, reference: 
     assert files(corpus) == expected
 
 
-def stopped_while_it_runs(process: subprocess.Popen[str], corpus: Path) -> list[int]:
+def stopped_while_it_runs(process: Running | subprocess.Popen[str], corpus: Path) -> list[int]:
     """Stop an extraction that has written something and is not done; give its worker processes."""
     deadline = time.monotonic() + 60
     journal = corpus / ".mlgo-corpus/extract.jsonl.new"

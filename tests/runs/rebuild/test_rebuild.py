@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
@@ -27,6 +25,7 @@ from mlgo_corpus.formats.commands.replay import embedding_options, verbatim_comm
 from mlgo_corpus.runs.rebuild.module import RebuildCompiler, RebuildItem, RebuildJob, RebuildSettings, pick_compiler
 from mlgo_corpus.runs.rebuild.run import RebuildReport
 from tests.conftest import EMBED, ROOT, Llvm, run_checked, unpack
+from tests.forked import start
 from tests.runs.journals import kept
 
 pytestmark = pytest.mark.whole
@@ -289,20 +288,10 @@ def test_a_killed_run_goes_on(llvm22: Llvm, tmp_path: Path, cache: Path) -> None
     unpack("lua-clang22", tmp_path)
     corpus = tmp_path / "corpus"
     extract_corpus([tmp_path / "lua"], corpus, jobs=1)
-    argv = (
-        sys.executable,
-        "-m",
-        "mlgo_corpus.cli.main",
-        "verify",
-        str(corpus),
-        "--rebuild",
-        "--compiler",
-        llvm22.clang,
-    )
-    argv += ("--build-dir", str(tmp_path / "lua"), "--jobs", "1")
+    words = ("--compiler", llvm22.clang, "--build-dir", tmp_path / "lua", "--jobs", "1")
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "MLGO_CORPUS_CACHE": str(cache)}
     work = corpus / ".rebuild.parquet.work"
-    with subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+    with start("verify", corpus, "--rebuild", *words, env=environment) as child:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and len(kept(work)) < 5:
             time.sleep(0.02)

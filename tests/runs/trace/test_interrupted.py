@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -28,6 +27,7 @@ from mlgo_corpus.runs import over
 from mlgo_corpus.runs.datasets import convert as logconversion
 from mlgo_corpus.trace import trace_corpus
 from tests.conftest import EMBED, PACKAGE_ROOT, Llvm, run_checked
+from tests.forked import Running, server_for, start
 from tests.handmade import files, put
 from tests.runs.extract.test_incremental import in_child
 from tests.runs.journals import change, kept
@@ -46,6 +46,8 @@ from tests.runs.trace.test_bad_input import (
 )
 
 pytestmark = pytest.mark.whole
+
+server_for({**os.environ, "PYTHONPATH": PACKAGE_ROOT})  # before tests look for processes that others leave
 
 __all__ = ["fake", "nothing_is_left"]  # fixtures
 
@@ -275,27 +277,11 @@ def test_a_compiler_is_killed(tmp_path: Path, fake: Path, stage: Callable[..., A
     check_good(rows["c"])
 
 
-def start_cli(tmp_path: Path, fake: Path) -> subprocess.Popen[str]:
-    words = [
-        "trace",
-        tmp_path / "corpus",
-        "-o",
-        tmp_path / "out",
-        "--compiler",
-        fake,
-        "--via",
-        "interactive",
-        "-j",
-        "2",
-    ]
-    return subprocess.Popen(
-        [sys.executable, "-c", "from mlgo_corpus.cli.main import main; main()", *map(str, words)],
-        env={**os.environ, "PYTHONPATH": PACKAGE_ROOT, "MLGO_CORPUS_CACHE": str(cache_of(tmp_path, fake))},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+def start_cli(tmp_path: Path, fake: Path) -> Running | subprocess.Popen[str]:
+    folders = (tmp_path / "corpus", "-o", tmp_path / "out")
+    words = ("trace", *folders, "--compiler", fake, "--via", "interactive", "-j", "2")
+    env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT, "MLGO_CORPUS_CACHE": str(cache_of(tmp_path, fake))}
+    return start(*words, env=env, stdout=True, stderr=True, session=True)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +292,7 @@ def test_a_signal(tmp_path: Path, fake: Path, stage: Callable[..., Any], number:
     stuck = module(stage(hang="stubborn"))
     make_corpus(tmp_path / "corpus", {"a": module(), "b": stuck, "c": stuck})
     with start_cli(tmp_path, fake) as process:
-        wait_for(lambda: finished(tmp_path / "out") == {"a"} and len(processes(tmp_path)) >= 3)
+        wait_for(lambda: finished(tmp_path / "out") == {"a"} and len(processes(tmp_path)) >= 2)
         process.send_signal(number)
         out, err = process.communicate(timeout=60)  # the compilers would go on for minutes
     assert process.returncode == 128 + number
@@ -331,17 +317,13 @@ def test_a_signal(tmp_path: Path, fake: Path, stage: Callable[..., Any], number:
 
 def test_ctrl_c_in_a_script(tmp_path: Path, fake: Path) -> None:
     make_corpus(tmp_path / "corpus", {"a": module(), "b": module(traced(hang="stubborn"))})
-    words = [tmp_path / "corpus", tmp_path / "out", fake, cache_of(tmp_path, fake)]
-    with subprocess.Popen(
-        [sys.executable, "-c", DRIVER, *map(str, words)],
-        env={**os.environ, "PYTHONPATH": PACKAGE_ROOT},
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    ) as process:
-        wait_for(lambda: finished(tmp_path / "out") == {"a"} and len(processes(tmp_path)) >= 2)
+    words = (tmp_path / "corpus", tmp_path / "out", fake, cache_of(tmp_path, fake))
+    env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
+    with start(*words, env=env, code=DRIVER, stderr=True, session=True) as process:
+        wait_for(lambda: finished(tmp_path / "out") == {"a"} and len(processes(tmp_path)) >= 1)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)
-    assert err.rstrip().endswith(b"KeyboardInterrupt")
+    assert err.rstrip().endswith("KeyboardInterrupt")
     all_end(tmp_path, process.pid)
     tidy(tmp_path)
 
