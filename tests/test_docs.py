@@ -268,6 +268,7 @@ def test_real_files_have_the_columns_that_are_shown(llvm22: Llvm, tmp_path: Path
     mlgo-corpus verify corpus --rebuild --build-dir . --compiler clang
     mlgo-corpus pack corpus --output packed
     mlgo-corpus trace corpus --output trace --compiler clang
+    mlgo-corpus search corpus --output found --compiler clang --budget 3
     mlgo-corpus relink corpus --output linked --compiler clang
     mlgo-corpus ir2native corpus --output sizes --compiler clang
     mlgo-corpus logs-to-parquet logs --output logged
@@ -280,6 +281,7 @@ def test_real_files_have_the_columns_that_are_shown(llvm22: Llvm, tmp_path: Path
         "verify.parquet": "Columns of verify's table",
         "corpus/rebuild.parquet": "Columns of rebuild.parquet",
         "trace/modules.parquet": "Columns of a trace's modules.parquet",
+        "found/search.parquet": "Columns of search.parquet",
         "linked/products.parquet": "Columns of products.parquet",
         "trace/contexts.parquet": "Columns of contexts.parquet",
         "logged/contexts.parquet": "Columns of contexts.parquet",
@@ -302,8 +304,16 @@ def test_real_files_have_the_columns_that_are_shown(llvm22: Llvm, tmp_path: Path
         assert list(observations) == [
             *shown_columns("Columns of observations"),
             *(name for name in features if name not in only_newer),
+            *(shown_columns("Columns of calls") if folder == "trace" else ()),
         ]
-        assert set(observations.values()) == {"string", "int64"}
+        kinds = shown_columns("Columns of calls")
+        assert all(observations[name] == kinds[name] for name in kinds if name in observations)
+        assert {kind for name, kind in observations.items() if name not in kinds} == {"string", "int64"}
+
+    flips = columns_of(shell.work / "found/flips.parquet")
+    shown_first = shown_columns("Columns of flips.parquet")
+    assert {name: flips[name] for name in list(flips)[: len(shown_first)]} == shown_first
+    assert set(flips) - set(shown_first) <= set(features)
 
     functions = columns_of(next((shell.work / "sizes/functions").glob("*.parquet")))
     shown = {*table_rows(FORMATS, "Columns of every table of functions")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -25,8 +26,13 @@ if TYPE_CHECKING:
     from mlgo_corpus.logs import LogsReport
     from mlgo_corpus.runs.builds.demo import DemoBuild
     from mlgo_corpus.runs.rebuild.run import RebuildReport
+    from mlgo_corpus.runs.search.run import SearchReport
     from mlgo_corpus.runs.trace.run import TraceReport
     from mlgo_corpus.stats import CorpusStats
+
+# Modules of libc++ in which much can be gained in a few compiles.
+_SEARCHED = r"libcxx/(any|barrier|call_once|condition_variable|functional|mutex|shared_mutex|valarray|vector)\.o$"
+_SEARCH_BUDGET = 20
 
 # A module with a telling name; every release of musl has it.
 _SAMPLE = "musl/regex/regcomp.o"
@@ -56,8 +62,9 @@ def demo(
     """Build real C and C++ with the compiler from pip, and extract a corpus from it.
 
     Compiles parts of musl and libc++ (some 500 files from the ziglang package), then extracts them just as it would
-    your own build. Converts a training log of real inlining decisions to Parquet, and records the compiler's decisions
-    on the whole corpus. Takes two minutes the first time, a few seconds after that.
+    your own build. Converts a training log of real inlining decisions to Parquet, records the compiler's decisions
+    on the whole corpus, and searches a few modules for better ones. Takes two minutes the first time, a few seconds
+    after that.
     """
     from mlgo_corpus.engine.choice import available_cpus
     from mlgo_corpus.extract import extract_corpus
@@ -76,14 +83,15 @@ def demo(
     with progress_bar("extracting") as progress:
         report = extract_corpus([build.compile_commands], corpus, jobs=jobs, force=force, progress=progress)
     logs = convert_logs(TRAINING_LOGS, output / "decisions", jobs=1, force=force)
-    certificate = trace = None
+    certificate = trace = search = None
     if report.modules:
         is_new = force or build.compiled > 0 or report.unchanged < report.objects
         certificate = _certificate(corpus, build.compile_commands.parent, jobs=jobs, is_new=is_new)
         trace = _trace(corpus, output / "inlining", jobs=jobs, force=force)
+        search = _search(corpus, output / "found", jobs=jobs, force=force)
 
     stats = corpus_stats(corpus, by="language")
-    summary = _DemoSummary(output, build, report, folder_rows(corpus), stats, certificate, logs, trace)
+    summary = _DemoSummary(output, build, report, folder_rows(corpus), stats, certificate, logs, trace, search)
     if json_output:
         print_json(summary.as_json())
     else:
@@ -129,6 +137,27 @@ def _trace(corpus: Path, output: Path, *, jobs: int, force: bool) -> TraceReport
         )
 
 
+def _search(corpus: Path, output: Path, *, jobs: int, force: bool) -> SearchReport | None:
+    """Search a few modules for better decisions, with the same compiler."""
+    from mlgo_corpus.compilers.find import find_zig
+    from mlgo_corpus.corpus.open import open_corpus
+    from mlgo_corpus.search import search_corpus
+
+    if not any(re.search(_SEARCHED, name) for name in open_corpus(corpus).names):
+        return None
+    with progress_bar("searching") as progress:
+        return search_corpus(
+            corpus,
+            output,
+            budget=_SEARCH_BUDGET,
+            module_filter=_SEARCHED,
+            compiler=shlex.join((*(find_zig() or ()), "cc")),
+            jobs=jobs,
+            force=force,
+            progress=lambda done, _, saved, total: progress(done, total, f"{human_bytes(max(0, saved))} saved"),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class _FolderRow:
     """The modules of one folder of the build.
@@ -155,11 +184,13 @@ class _DemoSummary:
     certificate: RebuildReport | None
     logs: LogsReport
     trace: TraceReport | None
+    search: SearchReport | None
 
     @property
     def exit_code(self) -> int:
         """1 if a file was not compiled, extracted, rebuilt the same or traced, else 0."""
         untraced = self.trace is not None and self.trace.failed
+        untraced = untraced or (self.search is not None and self.search.failed)
         not_again = self.certificate is not None and self.certificate.exit_code
         return 1 if self.build.failed or untraced or not_again else self.extract.exit_code
 
@@ -175,6 +206,7 @@ class _DemoSummary:
             "certificate": None if self.certificate is None else self.certificate.as_json(),
             "decisions": self.logs.as_json(),
             "trace": None if self.trace is None else self.trace.as_json(),
+            "search": None if self.search is None else self.search.as_json(),
             "exit_code": self.exit_code,
         }
 
@@ -222,6 +254,7 @@ def shorten_command(options: Sequence[str], width: int = 300) -> str:
 
 
 def _show(summary: _DemoSummary) -> None:
+    from mlgo_corpus.cli.search import show_report as show_search
     from mlgo_corpus.cli.stats import show_stats
     from mlgo_corpus.cli.trace import show_report as show_trace
     from mlgo_corpus.cli.verify import show_certificate
@@ -267,6 +300,11 @@ def _show(summary: _DemoSummary) -> None:
     if summary.trace is not None:
         say("\nThe same compiler, asked for each of its inlining decisions over the whole corpus:")
         show_trace(summary.trace)
+    if summary.search is not None:
+        say("\nBetter decisions than its own, for a few modules (mlgo-corpus search):")
+        show_search(summary.search)
+        saved = summary.search.baseline_text_size - summary.search.text_size
+        say(f"saved {saved} bytes of {summary.search.baseline_text_size}, with the same compiler")
 
     program = _runnable("mlgo-corpus", Path(sys.argv[0]))
     python = _runnable("python", Path(sys.executable))

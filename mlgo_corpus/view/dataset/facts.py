@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mlgo_corpus.corpus.groups import UNOPTIMISED
 from mlgo_corpus.corpus.modules import STATUS_OK
+from mlgo_corpus.dataset.calls import CALL_COLUMNS
 from mlgo_corpus.dataset.folder import DatasetPaths, read_key
 from mlgo_corpus.dataset.observations import KEY_COLUMNS, column_names
 from mlgo_corpus.errors import FormatError
@@ -228,7 +229,7 @@ def _read_observations(path: Path, facts: DatasetFacts, progress: Progress | Non
         facts.skipped += [
             field.name for field in schema if not is_readable(field.type) and field.name not in facts.skipped
         ]
-        names = [name for name in schema.names if name not in (*KEY_COLUMNS, *facts.skipped)]
+        names = [name for name in schema.names if name not in (*KEY_COLUMNS, *CALL_COLUMNS, *facts.skipped)]
         joint = [facts.decision, _DEFAULT] if {facts.decision, _DEFAULT} <= set(names) else []
         total = file.metadata.num_rows
         done = 0
