@@ -107,15 +107,15 @@ SIZES_REASONS = _and(RunReason.NO_PIPELINE, RunReason.NO_SNAPSHOT, RunReason.UNR
 RELINK_REASONS = (
     RunReason.OK,
     RunReason.MISSING_FILE,
-    RunReason.CHANGED_FILE,
-    RunReason.NO_OBJECT_OF_SOURCE,
     RunReason.REFUSED_OPTION,
     RunReason.UNKNOWN_OPTION,
-    RunReason.LINKER_ERROR,
     RunReason.SIGNAL,
     RunReason.TIMEOUT,
     RunReason.MEMORY_LIMIT,
     RunReason.NO_OBJECT,
+    RunReason.CHANGED_FILE,
+    RunReason.NO_OBJECT_OF_SOURCE,
+    RunReason.LINKER_ERROR,
     RunReason.DISK_FULL,
 )
 """The reasons in ``products.parquet`` of a relink."""

@@ -69,14 +69,15 @@ def _unwinding(data: Buffer) -> Iterator[tuple[tuple[int, int], int]]:
     names = bytes(content(table.e_shstrndx)) if table.e_shstrndx < len(headers) else b""
     pads: dict[int, list[int]] = {}
     frames: list[tuple[int, int, tuple[int, int], tuple[int, int] | None]] = []
-    for header in headers:
+    for number, header in enumerate(headers):
         if header[1] != _SHT_RELA or header[9] != _RELA.itemsize or header[7] >= len(headers):
             continue
         target, symbols = header[7], header[6]
         if not _name(names, headers[target][0]).startswith(_FRAMES) or symbols >= len(headers):
             continue
         frame = content(target)
-        relocations = np.frombuffer(whole[header[4] : header[4] + header[5] // _RELA.itemsize * _RELA.itemsize], _RELA)
+        entries_of = content(number)
+        relocations = np.frombuffer(entries_of[: len(entries_of) // _RELA.itemsize * _RELA.itemsize], _RELA)
         named = content(symbols)
         entries = np.frombuffer(named[: len(named) // _SYMBOL.itemsize * _SYMBOL.itemsize], _SYMBOL)
         places = {}

@@ -35,6 +35,9 @@ NUMBERS: Final = (
 MASK: Final = "mask"
 """The feature of evictions that says which places may be chosen."""
 
+_CALLEE = "callee"
+# Of so many callees the most frequent ones are right, or nearly so.
+_MOST_CALLEES = 100_000
 _UNFAITHFUL = "unfaithful_because"
 _TEXTS = ("module", "status", "reason", "detail", "stderr_tail", "header", "opt_level", _UNFAITHFUL)
 _EXAMPLES = 4
@@ -79,6 +82,7 @@ class DatasetFacts:
         decision: the column of the decision, or None.
         score: the column of the score, or None.
         agreement: of inlining decisions, (those equal to LLVM's heuristic, those for which it is recorded).
+        otherwise: of inlining decisions that are not the heuristic's, how often each callee was inlined (1) or not (0).
     """
 
     shown: str
@@ -100,6 +104,7 @@ class DatasetFacts:
     decision: str | None = None
     score: str | None = None
     agreement: tuple[int, int] = (0, 0)
+    otherwise: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     @property
     def failed(self) -> int:
@@ -242,6 +247,21 @@ def _read_observations(path: Path, facts: DatasetFacts, progress: Progress | Non
             if progress is not None:
                 progress(number * 1000 + 1000 * done // max(total, 1), files * 1000)
         facts.observations += total
+        if joint and _CALLEE in schema.names:
+            _count_otherwise(file, facts, [_CALLEE, *map(str, joint)])
+
+
+def _count_otherwise(file: Any, facts: DatasetFacts, names: Sequence[str]) -> None:
+    """Count the callees of decisions that are not LLVM's heuristic's, in bounded memory."""
+    import pyarrow.compute as pc
+
+    for batch in file.iter_batches(columns=list(names), batch_size=_NUMBERS_AT_A_TIME // len(names)):
+        callee, mine, theirs = (batch.column(batch.schema.get_field_index(name)) for name in names)
+        other = pc.not_equal(mine, theirs)
+        callees, decisions = callee.filter(other).to_pylist(), mine.filter(other).to_pylist()
+        facts.otherwise.update(zip(callees, decisions, strict=True))
+        if len(facts.otherwise) > 2 * _MOST_CALLEES:
+            facts.otherwise = Counter(dict(facts.otherwise.most_common(_MOST_CALLEES)))
 
 
 def _iter_numbers(file: Any, names: Sequence[str], facts: DatasetFacts) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -129,6 +130,7 @@ def _roles(facts: DatasetFacts) -> dict[str, str]:
 def _blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
     yield Heading(f"{name}-decisions", "Decisions")
     yield from _decision_figures(facts, name)
+    yield from _otherwise(facts)
     if facts.decided.any():
         yield Heading(f"{name}-sizes", "Outcomes", "Each module is compiled twice: with these decisions, and "
                       "plainly, with LLVM's own heuristic. The plain compile is the baseline. Only modules in which "
@@ -153,6 +155,24 @@ def _blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
     if failures:
         yield Heading(f"{name}-failures", "Failures")
         yield from failures
+
+
+def _otherwise(facts: DatasetFacts) -> Iterator[Block]:
+    """Name the functions whose calls are decided otherwise than by LLVM's heuristic most often."""
+    if facts.otherwise:
+        totals: Counter[str] = Counter()
+        for (callee, _), count in facts.otherwise.items():
+            totals[callee] += count
+        ordered = sorted(totals.items(), key=lambda item: (-item[1], item[0]))[:_RELATED]
+        yield Table(
+            "The functions whose calls are decided most often otherwise than by LLVM's heuristic",
+            ("callee", "inlined, not by the heuristic", "not inlined, but by the heuristic"),
+            tuple(
+                (words.shown(callee, 120), *(words.count(facts.otherwise[callee, decision]) for decision in (1, 0)))
+                for callee, _ in ordered
+            ),
+            left=1,
+        )
 
 
 def _relations(facts: DatasetFacts) -> Iterator[Block]:
@@ -298,6 +318,12 @@ def _data(facts: DatasetFacts) -> dict[str, Any]:
         "decision": facts.decision,
         "score": facts.score,
         "agreement": {"same": facts.agreement[0], "known": facts.agreement[1]},
+        "otherwise": [
+            {"callee": callee, "decision": decision, "decisions": count}
+            for (callee, decision), count in sorted(
+                facts.otherwise.items(), key=lambda item: (-item[1], *map(str, item[0]))
+            )[:_RELATED]
+        ],
         "sizes": sizes,
         "reward": rewards.as_json() if rewards.count else None,
         "faithful": int(np.nansum(faithful)) if np.isfinite(faithful).any() else None,

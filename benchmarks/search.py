@@ -1,0 +1,187 @@
+"""What a search finds: bytes of objects and of linked products, by project and by the compiles of each module.
+
+    python benchmarks/search.py FOLDER [--projects leveldb,...] [--budgets 25,50,100,200] [--jobs 2] [--part gain]
+
+The projects are Debian's source packages, which ``apt-get source NAME`` has put into the folder; they are built with
+clang at -Oz. Parts:
+
+- ``gain``: for each budget, the objects' text, the products as linked, and linked with gc-sections and icf (lld);
+- ``optimum``: modules with at most 12 decisions, against every way to decide;
+- ``single``: compiles until a search has half of its gain, against flips that are tried one in a compile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mlgo_corpus import build_corpus, relink_corpus, search_corpus
+from mlgo_corpus.compilers.compile import run_folder
+from mlgo_corpus.compilers.probe import probe_compiler
+from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.runs.search import climb as climbing
+from mlgo_corpus.runs.search.climb import Decision, Outcome, climb
+from mlgo_corpus.runs.search.module import SearchItem, SearchSettings, _ModuleSearch
+from mlgo_corpus.runs.trace.module import TraceSettings
+
+CMAKE = "-G Ninja -DCMAKE_BUILD_TYPE=MinSizeRel -DCMAKE_C_FLAGS_MINSIZEREL=-Oz -DCMAKE_CXX_FLAGS_MINSIZEREL=-Oz"
+# What each project's CMakeLists.txt wants besides.
+PROJECTS = {
+    "leveldb": "-DLEVELDB_BUILD_TESTS=OFF -DLEVELDB_BUILD_BENCHMARKS=OFF",
+    "yaml-cpp": "-DYAML_CPP_BUILD_TESTS=OFF -DYAML_CPP_BUILD_TOOLS=ON",
+    "snappy": "-DSNAPPY_BUILD_TESTS=OFF -DSNAPPY_BUILD_BENCHMARKS=OFF -DBUILD_SHARED_LIBS=ON",
+    "tinyxml2": "",
+    "double-conversion": "-DBUILD_TESTING=ON",
+    "jansson": "-DJANSSON_BUILD_DOCS=OFF",
+    "expat": "-DEXPAT_BUILD_DOCS=OFF -DEXPAT_BUILD_TESTS=OFF -DEXPAT_DTD=OFF",
+}
+SMALL_FLAGS = ("-fuse-ld=lld", "-Wl,--gc-sections,--icf=all")
+MOST_DECISIONS = 12
+MOST_WAYS = 5000
+
+
+def source_of(name: str, folder: Path) -> Path:
+    """Return the folder with a project's CMakeLists.txt."""
+    found = sorted(path for path in folder.glob(f"{name}-*") if path.is_dir())
+    if not found:
+        sys.exit(f"{folder}: no source of {name} here; run 'apt-get source {name}' in it")
+    return found[0] / "expat" if name == "expat" else found[0]
+
+
+def built(name: str, folder: Path, compiler: str) -> Path:
+    """Build a project, and return its corpus."""
+    corpus = folder / f"corpus-{name}"
+    if not (corpus / "corpus_description.json").exists():
+        source = source_of(name, folder)
+        tree = folder / f"build-{name}"
+        command = f"cmake -S {source} -B {tree} {CMAKE} {PROJECTS[name]} && cmake --build {tree}"
+        build_corpus(("sh", "-c", command), corpus, compiler=compiler)
+    return corpus
+
+
+def percent(size: float, before: float) -> str:
+    """Return a change."""
+    return f"{100 * (size / before - 1):+.2f} %" if before else "-"
+
+
+def gain(name: str, folder: Path, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Search with each budget, and link what is found."""
+    corpus = built(name, folder, given.compiler)
+    for budget in given.budgets:
+        place = folder / f"found-{name}-{budget}"
+        report = search_corpus(
+            corpus,
+            place / "dataset",
+            budget=budget,
+            compiler=given.compiler,
+            jobs=given.jobs,
+            keep_objects=place / "objects",
+        )
+        row: dict[str, Any] = {
+            "project": name, "budget": budget, "objective": report.objective, "seconds": round(report.seconds),
+            "objects": report.text_size, "objects before": report.baseline_text_size,
+            "change": percent(report.text_size, report.baseline_text_size),
+        }  # fmt: skip
+        for kind, flags in (("linked", ()), ("small", SMALL_FLAGS)):
+            linked = relink_corpus(corpus, place / kind, objects=place / "objects", ld_flags=flags, force=True)
+            row[kind] = linked.text_size
+            row[f"{kind} before"] = linked.original_text_size
+            row[f"{kind} change"] = percent(linked.text_size, linked.original_text_size)
+        yield row
+
+
+def searched(name: str, folder: Path, given: argparse.Namespace) -> Iterator[tuple[str, _ModuleSearch]]:
+    """Yield the modules of a project, each ready to be searched."""
+    toolchain = probe_compiler(given.compiler)
+    for number, module in enumerate(open_corpus(built(name, folder, given.compiler))):
+        trace = TraceSettings(
+            cc1=toolchain.cc1, compiler_id="", major=toolchain.major or 0, task="inlining", via="interactive",
+            policy="search", seed=0, work=folder, baselines=folder / "baselines",
+        )  # fmt: skip
+        settings = SearchSettings(trace, "default", 100, None, 0, None)
+        with run_folder(folder) as work:
+            yield module.name, _ModuleSearch(settings, SearchItem(number, module, None), work, lambda _: 1.0)
+
+
+def ways(search: _ModuleSearch, first: Outcome) -> Iterator[Outcome]:
+    """Yield every way to decide: each compile forces the beginning of the decisions."""
+    waiting: list[tuple[Decision, ...]] = [()]
+    while waiting:
+        forced = waiting.pop()
+        outcome = search.compile([(one, one.decided) for one in forced]) if forced else first
+        yield outcome
+        for number in range(len(forced), len(outcome.decisions)):
+            decision = outcome.decisions[number]
+            waiting.append((*outcome.decisions[:number], decision._replace(decided=1 - decision.decided)))
+
+
+def optimum(name: str, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    """Search modules with few decisions, and compare with every way to decide."""
+    found = all_of = skipped = 0
+    for _, search in searched(name, folder, given):
+        first = search.compile(())
+        if not 1 <= len(first.decisions) <= MOST_DECISIONS:
+            continue
+        best, number = first.objective, 0
+        for number, outcome in enumerate(ways(search, first), 1):
+            best = min(best, outcome.objective)
+            if number > MOST_WAYS or len(outcome.decisions) > MOST_DECISIONS + 4:
+                break
+        else:
+            all_of += 1
+            found += climb(search.compile, 100, random.Random(0)).best.objective <= best
+            continue
+        skipped += 1
+    return {"project": name, "modules": all_of, "solved": found, "too many ways": skipped}
+
+
+def single(name: str, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    """Count compiles until half of a search's gain is there, with many flips in a compile and with one."""
+    needed = {"many": 0, "one": 0}
+    choose = climbing._Climb._choose
+    for number, (_, search) in enumerate(searched(name, folder, given)):
+        if number % 8:  # a sample
+            continue
+        many = climb(search.compile, 50, random.Random(0))
+        wanted = many.first.objective - (many.first.objective - many.best.objective) / 2
+        if many.best.objective == many.first.objective:
+            continue
+        climbing._Climb._choose = lambda self, moves: choose(self, moves)[:1]
+        try:
+            one = climb(search.compile, 500, random.Random(0), over=lambda: False)
+        finally:
+            climbing._Climb._choose = choose
+        for kind, result in (("many", many), ("one", one)):
+            needed[kind] += next((count for count, size in result.curve if size <= wanted), result.compiles)
+    return {"project": name, **needed, "ratio": needed["one"] / max(1, needed["many"])}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--projects", type=lambda text: text.split(","), default=list(PROJECTS))
+    parser.add_argument(
+        "--budgets", type=lambda text: [int(word) for word in text.split(",")], default=[25, 50, 100, 200]
+    )
+    parser.add_argument("--part", choices=("gain", "optimum", "single"), default="gain")
+    parser.add_argument("--compiler", default="clang-22")
+    parser.add_argument("--jobs", type=int, default=2)
+    given = parser.parse_args()
+    given.folder = given.folder.absolute()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    for name in given.projects:
+        if given.part == "gain":
+            for row in gain(name, given.folder, given):
+                print(json.dumps(row), flush=True)
+        else:
+            print(json.dumps({"optimum": optimum, "single": single}[given.part](name, given.folder, given)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
