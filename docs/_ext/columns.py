@@ -148,7 +148,7 @@ def parts() -> Iterator[tuple[str, str]]:
     yield "trace-reasons", words(RunReason, only=TRACE_REASONS)
     yield "calls", columns(calls.__doc__, calls.CALL_COLUMNS, dict.fromkeys(("line", "column"), "int32"))
     yield "flips", columns(flips.__doc__, documented_columns(flips.__doc__ or ""), _FLIP_TYPES)
-    yield "searches", row_columns(flips._SEARCH_COLUMNS, flips.SearchRow._fields, flips._KINDS)
+    yield "searches", row_columns(flips.SEARCH_COLUMNS, flips.SearchRow._fields, flips._KINDS)
     yield "products", row_columns(producttable.__doc__, producttable.ProductRow._fields, producttable._KINDS)
     yield "relink-reasons", words(RunReason, only=RELINK_REASONS)
     yield "sizes-always", sizes("always")

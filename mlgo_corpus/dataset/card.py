@@ -14,7 +14,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mlgo_corpus.dataset import logtable, tracetable
+from mlgo_corpus.dataset import flips, logtable, tracetable
+from mlgo_corpus.dataset.calls import call_fields, call_meanings
 from mlgo_corpus.dataset.logtable import LogReason, LogRow
 from mlgo_corpus.dataset.observations import KEY_MEANINGS, column_names
 from mlgo_corpus.dataset.reasons import TRACE_REASONS
@@ -62,9 +63,10 @@ def dataset_card(about: Mapping[str, Any], header: LogHeader) -> str:
     Args:
         about: the content of ``dataset.json``. Any key may be missing: ``kind`` (`TRACE_KIND`, else the dataset was
             made from logs), ``modules`` and ``failed`` (their numbers), ``contexts``, ``observations``, ``policy``,
-            ``compiler`` (its version line), ``argv`` (the command, with placeholders for what differs), ``corpus``
-            (its name), ``corpus_sha256``, ``measure`` and ``epsilon`` (of the reward), ``tool``, ``version``, and
-            ``caveats``, a list of sentences in plain text.
+            ``names`` (whether it has the columns of calls), ``compiler`` (its version line), ``argv`` (the command,
+            with placeholders for what differs), ``corpus`` (its name), ``corpus_sha256``, ``measure`` and ``epsilon``
+            (of the reward), ``tool``, ``version``, ``caveats``, a list of sentences in plain text, and a search's
+            ``objective``, ``start`` and ``budget``.
         header: the header of the logs.
     """
     task = task_name(header)
@@ -76,18 +78,43 @@ def dataset_card(about: Mapping[str, Any], header: LogHeader) -> str:
         "`modules.parquet` are.\n",
         "\n".join(_queries(header, is_trace=is_trace)),
         "## Observations\n\nOne row of `observations/` is one decision.\n",
-        markdown_table(("column", "type", "meaning"), _observation_columns(header, task)),
+        markdown_table(
+            ("column", "type", "meaning"),
+            (*_observation_columns(header, task), *(_call_columns() if about.get("names") else ())),
+        ),
         "## Contexts\n\n`contexts.parquet` has a row for each time that a context begins, also without observations: "
         "its\n`module` and `context`, and which rows of observations are its own, counted over all files in order: "
         "`count`\nof them from `first_row` on. `line` is null but for contexts written in another way than LLVM's.\n",
         "## Modules\n\n`modules.parquet` has a row for each module, also for those that failed.\n",
         markdown_table(("column", "type", "meaning"), _module_columns(is_trace=is_trace)),
+        *(_search(about) if "objective" in about else ()),
         "## Provenance\n",
         "\n".join(_provenance(about)),
     ]
     if caveats := [str(item) for item in about.get("caveats") or ()]:
         sections += ["## Caveats\n", "".join(f"- {markdown_text(item)}\n" for item in caveats)]
     return "\n".join(section.rstrip("\n") + "\n" for section in sections)
+
+
+def _search(about: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the sections on a search's own tables."""
+    counted = (
+        "functions that several objects hold weigh less" if about["objective"] == "linked" else "every byte counts"
+    )
+    yield "## Search\n"
+    yield (
+        "The decisions are the best that a search has found. It began with those of the policy "
+        f"{markdown_code(str(about.get('start')))},\nand compiled each module at most {_number(about.get('budget'))} "
+        f"times; {counted}. `search.parquet` has a row for each module:\n"
+    )
+    yield markdown_table(("column", "meaning"), _documented(flips.SEARCH_COLUMNS))
+    yield "`flips.parquet` has a row for each other decision that was tried; the features at that state follow:\n"
+    yield markdown_table(("column", "meaning"), _documented(flips.__doc__ or ""))
+
+
+def _documented(text: str) -> Iterator[tuple[str, str]]:
+    for name, meaning in documented_columns(text).items():
+        yield f"`{name}`", meaning.replace("``", "`")
 
 
 def _introduction(about: Mapping[str, Any], task: str | None, *, is_trace: bool) -> Iterator[str]:
@@ -160,6 +187,12 @@ def _observation_columns(header: LogHeader, task: str | None) -> Iterator[tuple[
     for name, spec in zip(column_names(header), header.columns, strict=True):
         meaning = describe(task, spec.name) or ""
         yield markdown_code(name, in_table=True), _type_of(spec), markdown_text(meaning)
+
+
+def _call_columns() -> Iterator[tuple[str, str, str]]:
+    meanings = call_meanings()
+    for item in call_fields():
+        yield f"`{item.name}`", "int32" if item.nullable else "string", meanings[item.name]
 
 
 def _type_of(spec: TensorSpec) -> str:

@@ -121,7 +121,7 @@ def _labels(values: list[str]) -> pa.DictionaryArray:
 
 
 class SearchRow(NamedTuple):
-    """One module's search; fields as `_SEARCH_COLUMNS` describes them, in the file's order."""
+    """One module's search; fields as `SEARCH_COLUMNS` describes them, in the file's order."""
 
     module: str
     compiles: int
@@ -135,7 +135,7 @@ class SearchRow(NamedTuple):
     wall_s: float
 
 
-_SEARCH_COLUMNS = """
+SEARCH_COLUMNS: Final = """
 ``module``              the module's name in its corpus
 ``compiles``            how often it was compiled
 ``flips``               how many flips were tried
@@ -158,7 +158,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
 def write_search_rows(path: Path, rows: Iterable[SearchRow], metadata: Mapping[str, Any]) -> None:
     """Write ``search.parquet``."""
     stored = ([storable(value) for value in row] for row in rows)
-    write_rows(path, SearchRow._fields, _KINDS, stored, metadata, meanings=plain_columns(_SEARCH_COLUMNS))
+    write_rows(path, SearchRow._fields, _KINDS, stored, metadata, meanings=plain_columns(SEARCH_COLUMNS))
 
 
 def iter_search_rows(path: Path) -> Iterator[SearchRow]:

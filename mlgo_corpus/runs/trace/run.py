@@ -372,6 +372,7 @@ class Trace:
             "via": self.settings.via,
             "policy": self.settings.policy,
             "seed": self.settings.seed,
+            "names": self.settings.with_calls,
             "compiler": self.toolchain.vendor,
             "compiler_sha256": self.settings.compiler_id,
             "argv": self._example(),

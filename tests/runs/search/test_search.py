@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from mlgo_corpus import Tracer, extract_corpus, search_corpus, trace_corpus
+from mlgo_corpus import Tracer, extract_corpus, report_page, search_corpus, trace_corpus
 from mlgo_corpus.dataset.flips import iter_search_rows
 from mlgo_corpus.dataset.tracetable import read_trace_rows
 from mlgo_corpus.errors import UsageError
@@ -304,3 +304,18 @@ def test_wrong_requests(
 def test_dataset_json_says_how_it_was_made(found: Found) -> None:
     about = json.loads((found[0] / "dataset.json").read_text())
     assert (about["policy"], about["start"], about["objective"], about["budget"]) == ("search", "default", "linked", 25)
+    card = (found[0] / "README.md").read_text()
+    assert "`flips.parquet` has a row for each other decision that was tried" in card
+    assert "| `text_effect` |" in card
+    assert "| `found_after` |" in card
+    assert "| `callee` | string |" in card
+
+
+def test_a_report_names_what_is_decided_otherwise(found: Found, tmp_path: Path) -> None:
+    dataset, _ = found
+    report_page([dataset], tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    rows = pq.read_table(dataset / "observations").to_pylist()
+    other = Counter(row["callee"] for row in rows if row["inlining_decision"] != row["inlining_default"])
+    assert "decided most often otherwise than by LLVM" in page
+    assert other.most_common(1)[0][0] in page
