@@ -184,6 +184,9 @@ class _Climb:
         self._found = found
         self._kept: dict[Place, int] = {}
         self._best_kept: dict[Place, int] = {}
+        # The last compile that had what was kept and nothing else, what that was, and what was kept since.
+        self._base, self._base_kept = found.first, dict[Place, int]()
+        self._since: list[_Flip] = []
         self._view = _View(found.first)
         self._seen: dict[tuple[tuple[_Decided, ...], bytes], frozenset[str]] = {}
         self._touched: set[str] = set()
@@ -292,6 +295,7 @@ class _Climb:
             found.tried.append(_Tried(flip, found.compiles, len(flips) - 1, text_effect, effect))
             if effect < -_EPSILON:
                 self._kept |= flip.changes
+                self._since.append(flip)
                 kept |= flip.affected
             else:
                 rejected |= flip.affected
@@ -300,15 +304,45 @@ class _Climb:
         self._unconfirmed += bool(kept)
 
     def _confirm(self) -> None:
-        """Compile with all that is kept; if the best was better, go on from there."""
+        """Compile with all that is kept, and give up what did not help after all; what is left is confirmed later."""
         found = self._found
         outcome = self._compile(dict(self._kept))
         self._unconfirmed = 0
-        if outcome is None or outcome.objective > found.best.objective + _EPSILON:
+        harmful = set[str]() if outcome is None else self._harmful(outcome)
+        if outcome is not None and outcome.objective < self._base.objective - _EPSILON and not harmful:
+            self._base, self._base_kept, self._view = outcome, dict(self._kept), _View(outcome)
+        elif (
+            outcome is not None and harmful and len(harmful) < len(set().union(*(one.affected for one in self._since)))
+        ):
+            for flip in self._since:
+                if not harmful.isdisjoint(flip.affected):
+                    for place in flip.changes:
+                        self._kept.pop(place, None)
+                        if (before := self._base_kept.get(place)) is not None:
+                            self._kept[place] = before
+            view = _View(self._base)
+            view.take(_View(outcome), but=harmful)
+            self._view = view
+            self._unconfirmed = 1
+        else:  # begin again with the best, which may have been a try
             self._kept = dict(self._best_kept)
-            self._view = _View(found.best)
-        else:
-            self._view = _View(outcome)
+            self._base, self._base_kept, self._view = found.best, dict(self._kept), _View(found.best)
+        self._since = [flip for flip in self._since if self._unconfirmed and harmful.isdisjoint(flip.affected)]
+
+    def _harmful(self, outcome: Outcome) -> set[str]:
+        """Return the functions of those flips kept since the last confirmation that made them larger, together."""
+        parts: list[set[str]] = []
+        for flip in self._since:
+            apart = [part for part in parts if part.isdisjoint(flip.affected)]
+            joined = [part for part in parts if not part.isdisjoint(flip.affected)]
+            parts = [*apart, set(flip.affected).union(*joined)]
+        mine, base = outcome.sizes, self._base.sizes
+        return {
+            name
+            for part in parts
+            if math.fsum((mine.get(one, 0) - base.get(one, 0)) * self._weight(one) for one in part) > _EPSILON
+            for name in part
+        }
 
 
 class CompileFailedError(Exception):
