@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -20,9 +21,7 @@ from mlgo_corpus import convert_logs
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.files.tables import BatchTable
 from mlgo_corpus.runs.datasets import convert as logconversion
-from tests import forked
 from tests.conftest import PACKAGE_ROOT
-from tests.forked import Running
 from tests.runs.datasets.test_logs import copies, data_of, restored, tree
 from tests.runs.datasets.test_logs_bad_input import finals
 from tests.runs.extract.test_incremental import in_child
@@ -70,12 +69,10 @@ def only(files: dict[str, bytes], name: str) -> dict[str, bytes]:
     return {path: data for path, data in files.items() if path.startswith("d/") == (name == "d")}
 
 
-def start(
-    arguments: list[str | Path], task_bytes: int = TASK_BYTES, seconds: float = 0.0
-) -> Running | subprocess.Popen[str]:
-    words = (str(task_bytes), str(seconds), "logs-to-parquet", *arguments)
+def start(arguments: list[str | Path], task_bytes: int = TASK_BYTES, seconds: float = 0.0) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-c", DRIVER, str(task_bytes), str(seconds), "logs-to-parquet", *map(str, arguments)]
     env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
-    return forked.start(*words, env=env, code=DRIVER, stdout=True, stderr=True)
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
 def check_finals(output: Path, expected: dict[str, bytes]) -> None:
