@@ -158,7 +158,7 @@ def _check_place(place: Path, corpus: Corpus, objects: Path | None, *, force: bo
 
 
 def _move(result: Path, place: Path, old: Path) -> None:
-    """Give the result its name; what was there goes with the folder of work."""
+    """Move the result to its place; an earlier one moves into the folder of work, which is removed."""
     if place.is_dir() and any(place.iterdir()):
         place.rename(old)
     result.rename(place)

@@ -25,7 +25,7 @@ from mlgo_corpus.policies.keyed import find_dataset
 from mlgo_corpus.policies.policy import policy_digest, try_policy
 from mlgo_corpus.runs.datasets.publish import to_urls
 from mlgo_corpus.runs.search.module import SearchSettings
-from mlgo_corpus.runs.search.run import LINKED, OBJECTIVES, TEXT, Search, SearchReport, with_copies
+from mlgo_corpus.runs.search.run import LINKED, OBJECTIVES, TEXT, Search, SearchReport, copies_for
 from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceSettings, clashing_copies
 from mlgo_corpus.runs.trace.places import make_places
 
@@ -155,6 +155,7 @@ def search_corpus(
         refuse_difference(DatasetPaths.of(output), key)
     folder = DatasetFolder(output, key, force=force)
     make_places({"keep_objects": keep_objects}, output, opened, make=not folder.is_whole)
+    work = folder.paths.work.absolute()
     settings = SearchSettings(
         trace=TraceSettings(
             cc1=toolchain.cc1,
@@ -164,7 +165,7 @@ def search_corpus(
             via=INTERACTIVE,
             policy=_FOUND,
             seed=seed,
-            work=folder.paths.work.absolute(),
+            work=work,
             baselines=(cache / BASELINES_FOLDER).absolute(),
             edits=edits,
             limits=limits,
@@ -176,9 +177,8 @@ def search_corpus(
         budget=budget,
         time_limit=time_limit,
         seed=seed,
-        copies=None,
+        copies=copies_for(objective, work),
     )
-    settings = with_copies(settings, objective)
     search = Search(folder, settings, objective, toolchain, opened, chosen, jobs, engine, progress)
     try:
         if folder.is_whole:

@@ -159,7 +159,7 @@ def trace_corpus(
         edits=edits,
         limits=limits,
         names=names,
-        may_grow=policy == "default" or (dataset is not None and may_grow(dataset)),
+        may_grow=may_grow(policy),
         keep_logs=None if keep_logs is None else keep_logs.absolute(),
         keep_objects=None if keep_objects is None else keep_objects.absolute(),
         copy_names=clashing_copies(opened.names) if keep_logs or keep_objects else {},

@@ -138,6 +138,21 @@ def plain(text: str) -> str:
     return escape(visible(text))
 
 
+def show_failures(problems: Sequence[tuple[str, str, str]], failed: int) -> None:
+    """Print the first modules that failed, with reason and detail, and how many more ``modules.parquet`` has."""
+    from mlgo_corpus.files.text import printable, visible
+
+    for module, reason, detail in problems:
+        err().print(visible(f"{printable(module)}: {reason}: {printable(in_options(detail))}"), markup=False)
+    if failed > len(problems):
+        err().print(f"and {failed - len(problems)} more; modules.parquet has them all")
+
+
+def percent_change(size: float, before: float) -> str:
+    """Return a change, such as ``-3.10 %``; ``-`` if there was nothing before."""
+    return f"{100 * (size / before - 1):+.2f} %" if before else "-"
+
+
 def show_how_to_read(query: str, place: str) -> None:
     """Print a query that DuckDB runs as it is, and the call by which pandas and polars read the rows in ``place``."""
     console = out()

@@ -10,11 +10,10 @@ import typer
 
 from mlgo_corpus.cli.console import (
     EXIT_FAILED,
-    err,
-    in_options,
     out,
     print_json,
     progress_bar,
+    show_failures,
     show_how_to_read,
     stdout_is_ours,
     table,
@@ -43,7 +42,6 @@ from mlgo_corpus.cli.options import (
     worker_figures,
 )
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.files.text import visible
 
 if TYPE_CHECKING:
     from mlgo_corpus.ir2native import SizesReport
@@ -206,10 +204,7 @@ def show_report(report: SizesReport) -> None:
         console.print(random)
     else:
         console.print(f"split: {sides}; {random}")
-    for module, reason, detail in report.problems:
-        err().print(visible(f"{printable(module)}: {reason}: {printable(in_options(detail))}"), markup=False)
-    if report.failed > len(report.problems):
-        err().print(f"and {report.failed - len(report.problems)} more; modules.parquet has them all")
+    show_failures(report.problems, report.failed)
     show_how_to_read(example_query(report), rows_place(report.output, SIZES_FOLDER))
 
 

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, in_options, out, plain, print_json, progress_bar, stdout_is_ours, table, verb
+from mlgo_corpus.cli.console import (
+    err,
+    in_options,
+    out,
+    percent_change,
+    plain,
+    print_json,
+    progress_bar,
+    stdout_is_ours,
+    table,
+    verb,
+)
 from mlgo_corpus.cli.options import JsonOutput, compiler_option, jobs_option
 from mlgo_corpus.files.text import counted
 
@@ -117,6 +128,4 @@ def _show_report(report: RelinkReport) -> None:
 
 
 def _change(size: object, original: object) -> str:
-    if not isinstance(size, int) or not isinstance(original, int) or not original:
-        return "-"
-    return f"{100 * (size / original - 1):+.2f} %"
+    return percent_change(size, original) if isinstance(size, int) and isinstance(original, int) else "-"

@@ -13,8 +13,10 @@ from mlgo_corpus.cli.console import (
     err,
     in_options,
     out,
+    percent_change,
     print_json,
     progress_bar,
+    show_failures,
     show_how_to_read,
     stdout_is_ours,
     table,
@@ -41,7 +43,7 @@ from mlgo_corpus.cli.options import (
     with_workers,
     worker_figures,
 )
-from mlgo_corpus.files.text import counted, human_bytes, visible
+from mlgo_corpus.files.text import counted, human_bytes
 
 if TYPE_CHECKING:
     from mlgo_corpus.runs.search.run import SearchReport
@@ -182,23 +184,17 @@ def show_report(report: SearchReport) -> None:
         rows.add_row(reason, str(count))
     console.print(rows)
     size, plain_size = report.text_size, report.baseline_text_size
-    console.print(f"text: {size} bytes, {plain_size} by the plain compile{_change(size, plain_size)}")
+    change = f" ({percent_change(size, plain_size)})" if plain_size else ""
+    console.print(f"text: {size} bytes, {plain_size} by the plain compile{change}")
     if report.start_objective:
         found = table("compiles of each module", f"objective ({report.objective})", "change")
         for compiles, objective in report.after:
-            found.add_row(str(compiles), f"{objective:.0f}", _change(objective, report.start_objective).strip(" ()"))
+            found.add_row(str(compiles), f"{objective:.0f}", percent_change(objective, report.start_objective))
         console.print(found)
     console.print(f"{report.kept} of {counted(report.decisions, 'decision')} are other than the policy's")
-    for module, reason, detail in report.problems:
-        err().print(visible(f"{printable(module)}: {reason}: {printable(in_options(detail))}"), markup=False)
-    if report.failed > len(report.problems):
-        err().print(f"and {report.failed - len(report.problems)} more; modules.parquet has them all")
+    show_failures(report.problems, report.failed)
     for hint in report.hints:
         err().print(f"hint: {printable(in_options(hint))}", markup=False)
     folder = f"{report.output}/flips.parquet".replace("'", "''")
     query = f"SELECT callee, sum(effect) FROM '{folder}' WHERE kept GROUP BY callee ORDER BY 2"  # noqa: S608 - shown
     show_how_to_read(query, rows_place(report.output))
-
-
-def _change(size: float, before: float) -> str:
-    return f" ({100 * (size / before - 1):+.2f} %)" if before else ""

@@ -14,9 +14,11 @@ from mlgo_corpus.cli.console import (
     err,
     in_options,
     out,
+    percent_change,
     plain,
     print_json,
     progress_bar,
+    show_failures,
     show_how_to_read,
     show_lines,
     stdout_is_ours,
@@ -45,7 +47,7 @@ from mlgo_corpus.cli.options import (
     worker_figures,
 )
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.files.text import counted, visible
+from mlgo_corpus.files.text import counted
 
 if TYPE_CHECKING:
     from mlgo_corpus.runs.trace.run import TraceReport
@@ -234,10 +236,7 @@ def show_report(report: TraceReport) -> None:
             slow.add_row(plain(printable(module)), f"{seconds:.2f}", str(decisions))
         console.print(slow)
     show_lines(report.policy_traceback)
-    for module, reason, detail in report.problems:
-        err().print(visible(f"{printable(module)}: {reason}: {printable(in_options(detail))}"), markup=False)
-    if report.failed > len(report.problems):
-        err().print(f"and {report.failed - len(report.problems)} more; modules.parquet has them all")
+    show_failures(report.problems, report.failed)
     for caveat in report.caveats:
         err().print(f"note: {caveat}", markup=False)
     for hint in report.hints:
@@ -250,7 +249,7 @@ def _sizes(report: TraceReport) -> Iterator[str]:
     for level in report.levels:
         at = "" if level.opt_level is None else f" at -O{level.opt_level}"
         size, plain_size = level.text_size, level.baseline_text_size
-        change = f" ({100 * (size / plain_size - 1):+.2f} %)" if plain_size else ""
+        change = f" ({percent_change(size, plain_size)})" if plain_size else ""
         modules = counted(level.modules, "module")
         yield f"text: {size} bytes, {plain_size} by the plain compile{change} in {modules}{at}"
     if report.undecided:

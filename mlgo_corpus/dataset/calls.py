@@ -15,7 +15,7 @@ They follow the features and the score. A dataset has all four or none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +23,7 @@ import numpy as np
 
 from mlgo_corpus.files import arrays
 from mlgo_corpus.files.markdown import plain_columns
+from mlgo_corpus.files.tables import with_meanings
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.logs.remarks import DecidedCall
 
@@ -54,36 +55,27 @@ def call_batch(calls: Iterable[DecidedCall]) -> pa.RecordBatch:
     """Return the columns of some decisions; names that are not Unicode are escaped."""
     import pyarrow as pa
 
-    callers, callees, lines, columns = _Names(), _Names(), list[int](), list[int]()
-    for call in calls:
-        callers.add(call.caller)
-        callees.add(call.callee)
-        lines.append(-1 if call.line is None else call.line)
-        columns.append(-1 if call.column is None else call.column)
-    numbers = (np.array(values, np.int64).astype(np.int32) for values in (lines, columns))
+    kept = list(calls)
+    places = ([call.line for call in kept], [call.column for call in kept])
+    numbers = (np.array([-1 if one is None else one for one in values], np.int64).astype(np.int32) for values in places)
     return pa.RecordBatch.from_arrays(
-        [callers.array(), callees.array(), *(arrays.numbers(pa.int32(), each, each >= 0) for each in numbers)],
+        [
+            encoded_names([call.caller for call in kept]),
+            encoded_names([call.callee for call in kept]),
+            *(arrays.numbers(pa.int32(), each, each >= 0) for each in numbers),
+        ],
         schema=pa.schema(call_fields()),
     )
 
 
-class _Names:
-    """A column of names, dictionary-encoded in the order of their first occurrence."""
+def encoded_names(names: Sequence[str]) -> pa.DictionaryArray:
+    """Return a column of names, dictionary-encoded in the order of their first occurrence; see `call_batch`."""
+    import pyarrow as pa
 
-    def __init__(self) -> None:
-        self._codes: dict[str, int] = {}
-        self._indices: list[int] = []
-
-    def add(self, name: str) -> None:
-        self._indices.append(self._codes.setdefault(name, len(self._codes)))
-
-    def array(self) -> pa.DictionaryArray:
-        import pyarrow as pa
-
-        return pa.DictionaryArray.from_arrays(
-            arrays.numbers(pa.int32(), np.array(self._indices, np.int32)),
-            arrays.texts(pa.string(), list(map(printable, self._codes))),
-        )
+    codes = {name: code for code, name in enumerate(dict.fromkeys(names))}
+    indices = np.array([codes[name] for name in names], np.int32)
+    texts = arrays.texts(pa.string(), list(map(printable, codes)))
+    return pa.DictionaryArray.from_arrays(arrays.numbers(pa.int32(), indices), texts)
 
 
 def write_batch(path: Path, batch: pa.RecordBatch) -> None:
@@ -108,8 +100,8 @@ def with_calls(batch: pa.RecordBatch, calls: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch of observations with the columns of their calls."""
     import pyarrow as pa
 
-    fields = [field.with_metadata({"meaning": call_meanings()[field.name]}) for field in calls.schema]
-    schema = pa.schema([*batch.schema, *fields], batch.schema.metadata)
+    told = with_meanings(calls.schema, call_meanings())
+    schema = pa.schema([*batch.schema, *told], batch.schema.metadata)
     return pa.RecordBatch.from_arrays([*batch.columns, *calls.columns], schema=schema)
 
 

@@ -30,10 +30,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from mlgo_corpus.dataset.calls import encoded_names
 from mlgo_corpus.files import arrays
 from mlgo_corpus.files.markdown import plain_columns
 from mlgo_corpus.files.tables import Kind, iter_rows, with_meanings, write_rows
-from mlgo_corpus.files.text import printable, storable
+from mlgo_corpus.files.text import storable
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.meanings import describe
 from mlgo_corpus.formats.logs.tasks import INLINING
@@ -95,9 +96,9 @@ def flip_batch(header: LogHeader, module: str, rows: Iterable[FlipRow]) -> pa.Re
     for number, item in enumerate(schema):
         values: list[Any] = columns.get(item.name, [])
         if item.name == "module":
-            made.append(_labels([module] * len(kept)))
+            made.append(encoded_names([module] * len(kept)))
         elif item.name in ("caller", "callee"):
-            made.append(_labels(values))
+            made.append(encoded_names(values))
         elif item.name == "kept":
             made.append(arrays.numbers_or_null(item.type, values))
         elif item.name.endswith("effect"):
@@ -109,15 +110,6 @@ def flip_batch(header: LogHeader, module: str, rows: Iterable[FlipRow]) -> pa.Re
             at = number - (len(schema) - len(header.features))
             made.append(arrays.numbers(item.type, np.ascontiguousarray(tensors[f"f{at}"])))
     return pa.RecordBatch.from_arrays(made, schema=schema)
-
-
-def _labels(values: list[str]) -> pa.DictionaryArray:
-    import pyarrow as pa
-
-    codes = {name: code for code, name in enumerate(dict.fromkeys(values))}
-    indices = np.array([codes[name] for name in values], np.int32)
-    texts = arrays.texts(pa.string(), list(map(printable, codes)))
-    return pa.DictionaryArray.from_arrays(arrays.numbers(pa.int32(), indices), texts)
 
 
 class SearchRow(NamedTuple):

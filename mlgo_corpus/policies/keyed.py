@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -19,8 +19,8 @@ from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.keys import Key, key_maker, stable_features
 from mlgo_corpus.formats.logs.tasks import INLINING, task_name
 
-GROWTH_LIMIT: Final = "-ml-advisor-size-increase-threshold"
-"""LLVM's option for how many times as large a module may grow by inlining; 2 without it."""
+# LLVM's option for how many times as large a module may grow by inlining; 2 without it.
+_GROWTH_LIMIT: Final = "-ml-advisor-size-increase-threshold"
 
 _KEY_COLUMNS: Final = ("module", "context", "observation")
 
@@ -104,13 +104,21 @@ def find_dataset(text: str) -> Path | None:
     return path.absolute() if (path / DATASET_NAME).is_file() else None
 
 
-def may_grow(path: Path) -> bool:
-    """Return True if the compiles of a dataset were free to make a module as large as its decisions make it.
+def may_grow(policy: str) -> bool:
+    """Return True if a policy's decisions may make a module as large as they do: LLVM's own, and most datasets'.
 
-    LLVM asks nothing more, and inlines nothing, once a module has doubled; a replay has to be as free as the compile.
+    LLVM asks nothing more, and inlines nothing, once a module has doubled; a replay has to be as free as the compiles
+    of the dataset were.
     """
-    words = (read_note(path / DATASET_NAME) or {}).get("argv")
-    return isinstance(words, list) and any(GROWTH_LIMIT in str(word) for word in words)
+    if (dataset := find_dataset(policy)) is None:
+        return policy == "default"
+    words = (read_note(dataset / DATASET_NAME) or {}).get("argv")
+    return isinstance(words, list) and any(_GROWTH_LIMIT in str(word) for word in words)
+
+
+def growth_options(options: Iterable[str]) -> tuple[str, ...]:
+    """Return the option that lets a module grow without limit; none if a command has a limit of its own."""
+    return () if any(_GROWTH_LIMIT in option for option in options) else (f"{_GROWTH_LIMIT}=1e9",)
 
 
 def dataset_digest(path: Path) -> str:

@@ -186,7 +186,7 @@ _LINKER_FILES = frozenset(
         """,
     )
 )
-# What only writes by-products or prints, without and with a value.
+# Options that only print or write by-products, without and with a value.
 _LINKER_DROPPED = frozenset(
     re.findall(
         r"\S+",

@@ -46,7 +46,7 @@ from mlgo_corpus.formats.objects.objfile import measure_object
 _PRODUCT = ".relinked-product"
 _DISTRIBUTION = tuple(f"/etc/{name}" for name in ("os-release", "lsb-release", "debian_version", "redhat-release"))
 _BLOCK = 1 << 20
-# What the linker says is about its inputs, whichever word it uses.
+# These messages of a linker are about its inputs, whichever of them it prints.
 _OF_THE_LINKER = frozenset({RunReason.COMPILER_ERROR, RunReason.NEWER_BITCODE, RunReason.UNREADABLE_BITCODE})
 _TELLING = re.compile(r"error:|undefined reference|multiple definition|cannot find|unrecognized")
 _LONGEST_MEMBER = 200
@@ -281,7 +281,7 @@ class ProductLink:
         self._inputs = {one.word: one for one in record.inputs}
         self._rpaths: dict[str, None] = {}
         self.linked = Linked()
-        # What is known of the linker's run, also if it fails: `exit_code`, `signal`, `stderr_tail`, `argv`, ...
+        # Facts on the linker's run, also if it fails: `exit_code`, `signal`, `stderr_tail`, `argv`, ...
         self.ended: dict[str, Any] = {}
 
     def run(self) -> Linked:

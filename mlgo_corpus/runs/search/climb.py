@@ -134,7 +134,7 @@ Compile = Callable[[Plan], Outcome]
 
 # Every so many compiles what was kept is compiled alone, so that a mistake cannot go on for long.
 _CONFIRM_EVERY: Final = 8
-# What a group is expected to save, as a multiple of the mean of its calls: measured on yaml-cpp.
+# The expected gain of a group, as a multiple of the mean of its calls', by its size: measured on yaml-cpp.
 _GROUPS_WORTH: Final = {1: 1.0, 2: 1.2, 3: 1.2, 4: 0.6, 5: 0.6}
 _LARGE_GROUPS_WORTH: Final = 0.2
 # An effect of less is no effect; weights make fractions of bytes.

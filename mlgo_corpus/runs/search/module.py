@@ -38,10 +38,10 @@ from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang
 from mlgo_corpus.formats.objects.footprints import function_footprints
 from mlgo_corpus.formats.objects.symbols import WEAK, parse_symbols
 from mlgo_corpus.policies.conversation import repair_of
-from mlgo_corpus.policies.keyed import GROWTH_LIMIT, KeyedPolicy
+from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
 from mlgo_corpus.policies.policy import DefaultPolicy, Policy, begin_session, make_policy
 from mlgo_corpus.runs.search.climb import CompileFailedError, Decision, Found, Outcome, Plan, climb
-from mlgo_corpus.runs.trace.module import TracedModule, TraceJob, TraceSettings
+from mlgo_corpus.runs.trace.module import TracedModule, TraceItem, TraceJob, TraceSettings
 
 SURVEY_FOLDER: Final = "survey"
 """The folder of what the plain compiles tell, in the folder for work under way."""
@@ -80,6 +80,11 @@ class SearchItem(NamedTuple):
     number: int
     module: Module
     project: str | None
+
+    @property
+    def traced(self) -> TraceItem:
+        """The same for the trace of what is found."""
+        return TraceItem(self.number, self.module)
 
 
 class Copies:
@@ -143,8 +148,7 @@ class _ModuleSearch:
         task = find_task(INLINING)
         self._repair = partial(repair_of, task, trace.major)
         options = self._compiles.options(trace.cc1)
-        grow = () if any(GROWTH_LIMIT in option for option in options) else (f"{GROWTH_LIMIT}=1e9",)
-        extra = for_clang((*task.channel_options(_CHANNEL), *grow))
+        extra = for_clang((*task.channel_options(_CHANNEL), *growth_options(options)))
         self._argv = (*trace.cc1, *self._compiles.command(options, *extra, *DECISION_OPTIONS, _REMARKS))
         self.header: LogHeader | None = None
 
@@ -316,10 +320,10 @@ class SearchJob:
         found, header = self._search(item, started)
         if found is None:
             start = partial(make_policy, settings.start, find_task(INLINING), seed=settings.seed)
-            return TraceJob(replace(settings.trace, make=start)).run(item)  # type: ignore[arg-type]
+            return TraceJob(replace(settings.trace, make=start)).run(item.traced)
         decisions = {decision.key: decision.decided for decision in found.best.decisions}
         make = partial(_keyed, decisions)
-        traced = TraceJob(replace(settings.trace, make=make)).run(item)  # type: ignore[arg-type]
+        traced = TraceJob(replace(settings.trace, make=make)).run(item.traced)
         rows = list(_flip_rows(found))
         if traced.log is not None and header is not None:
             write_batch(flips_of(self.work, traced.log), flip_batch(header, item.module.name, rows))
@@ -359,7 +363,7 @@ class SearchJob:
 
     def lost(self, item: SearchItem, lost: Lost) -> TracedModule:
         """Return the outcome for a module whose worker died."""
-        return self._trace.lost(item, lost)  # type: ignore[arg-type]
+        return self._trace.lost(item.traced, lost)
 
     def outcome(self, record: Any) -> TracedModule:
         """Return the outcome that JSON held."""
@@ -368,7 +372,7 @@ class SearchJob:
 
     def is_whole(self, item: SearchItem, outcome: TracedModule) -> bool:
         """Return True if the search went well, and all that it left is there."""
-        if not self._trace.is_whole(item, outcome):  # type: ignore[arg-type]
+        if not self._trace.is_whole(item.traced, outcome):
             return False
         return outcome.more is None or outcome.log is None or flips_of(self.work, outcome.log).is_file()
 

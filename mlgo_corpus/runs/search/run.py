@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -265,14 +265,9 @@ class Search(Trace):
         shutil.rmtree(self.folder.paths.work / SURVEY_FOLDER, ignore_errors=True)
 
 
-def _copies_in(work: Path) -> Path:
-    """Return the place of what the survey found, in a folder for work under way."""
-    return work / _COPIES_NAME
-
-
-def with_copies(settings: SearchSettings, objective: str) -> SearchSettings:
-    """Return the settings of a search for an objective."""
-    return replace(settings, copies=_copies_in(settings.trace.work) if objective == LINKED else None)
+def copies_for(objective: str, work: Path) -> Path | None:
+    """Return the place of what the survey finds, in a folder for work under way; None if the objective needs none."""
+    return work / _COPIES_NAME if objective == LINKED else None
 
 
 def _saved(row: TraceRow) -> int:

@@ -57,7 +57,7 @@ from mlgo_corpus.formats.logs.remarks import (
 from mlgo_corpus.formats.logs.tasks import INLINING, Task, find_task, for_clang, task_name
 from mlgo_corpus.policies.blame import traceback_of
 from mlgo_corpus.policies.conversation import converse, repair_of
-from mlgo_corpus.policies.keyed import GROWTH_LIMIT, KeyedPolicy
+from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
 from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.policy import Policy, checked_policy, make_policy
 from mlgo_corpus.runs.over import lost_reason
@@ -520,10 +520,8 @@ class _Run:
 
         MLInlineAdvisor asks no more, and inlines nothing, once a module is twice as large as it was.
         """
-        is_inlining = self.settings.task == INLINING
-        if not (is_inlining and self.settings.may_grow) or any(GROWTH_LIMIT in option for option in options):
-            return ()
-        return (f"{GROWTH_LIMIT}=1e9",)
+        grows = self.settings.task == INLINING and self.settings.may_grow
+        return growth_options(options) if grows else ()
 
     def _remark_options(self) -> tuple[str, ...]:
         return (*DECISION_OPTIONS, _REMARKS_NAME) if self.settings.with_calls else ()

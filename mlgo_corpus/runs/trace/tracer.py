@@ -34,7 +34,7 @@ from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
-from mlgo_corpus.policies.keyed import find_dataset, may_grow
+from mlgo_corpus.policies.keyed import may_grow
 from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.policy import Policy, decides, named_object, try_policy
 from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceItem, TraceJob, TraceSettings, calls_of
@@ -125,7 +125,6 @@ class Tracer:
         self._labels = ModuleLabels.of(self.corpus)
         cache = cache_folder() if cache is None else Path(cache)
         name, make, self._one = _named(policy)
-        dataset = find_dataset(name)
         if make is None and name != "default":
             try_policy(name, the_task, seed=seed, timeout=timeout)
         toolchain, way = choose_compiler(
@@ -159,7 +158,7 @@ class Tracer:
             baselines=(cache / BASELINES_FOLDER).absolute(),
             edits=CommandEdits(trusted=trust_corpus),
             limits=limits,
-            may_grow=name == "default" or (dataset is not None and may_grow(dataset)),
+            may_grow=may_grow(name),
         )
 
     def names(self) -> tuple[str, ...]:
@@ -227,9 +226,7 @@ class Tracer:
         ways = ways_of(self._toolchain, self._settings.the_task, name)
         if not ways:
             raise UsageError("the tracer's compiler cannot show its decisions", option="policy", value=name)
-        dataset = find_dataset(name)
-        grow = name == "default" or (dataset is not None and may_grow(dataset))
-        return replace(self._settings, policy=name, make=make, via=ways[0], may_grow=grow), one
+        return replace(self._settings, policy=name, make=make, via=ways[0], may_grow=may_grow(name)), one
 
     def _trace(self, module: str, settings: TraceSettings, one: object, *, log: bool) -> Traced:
         try:
