@@ -40,7 +40,7 @@ from mlgo_corpus.formats.objects.symbols import WEAK, parse_symbols
 from mlgo_corpus.policies.conversation import repair_of
 from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
 from mlgo_corpus.policies.policy import DefaultPolicy, Policy, begin_session, make_policy
-from mlgo_corpus.runs.search.climb import CompileFailedError, Decision, Found, Outcome, Plan, climb
+from mlgo_corpus.runs.search.climb import CompileFailedError, Decision, Found, Outcome, Plan, Rule, climb, draw_rules
 from mlgo_corpus.runs.trace.module import TracedModule, TraceItem, TraceJob, TraceSettings
 
 SURVEY_FOLDER: Final = "survey"
@@ -152,18 +152,18 @@ class _ModuleSearch:
         self._argv = (*trace.cc1, *self._compiles.command(options, *extra, *DECISION_OPTIONS, _REMARKS))
         self.header: LogHeader | None = None
 
-    def compile(self, plan: Plan) -> Outcome:
+    def compile(self, plan: Plan, rule: Rule | None = None) -> Outcome:
         """Compile by a plan.
 
         Raises:
             CompileFailedError: it failed.
         """
         try:
-            return self._compile(plan)
+            return self._compile(plan, rule)
         except (RunFailure, ToolError, ProtocolError, FormatError, UsageError, OSError) as error:
             raise CompileFailedError(str(error)) from error
 
-    def _compile(self, plan: Plan) -> Outcome:
+    def _compile(self, plan: Plan, rule: Rule | None) -> Outcome:
         compiles = self._compiles
         compiles.empty()
         session = InteractiveSession(self._argv, compiles.folder / _CHANNEL, **compiles.keywords(), repair=self._repair)
@@ -178,10 +178,12 @@ class _ModuleSearch:
                     self.header = header
                     key_of, base_of = key_maker(header), decide(header)
                     worth_of = _worth(header)
+                    by_rule = None if rule is None else _by_rule(header, rule)
                 tensors = observation.tensors
                 key, base = key_of(tensors), base_of(observation)
-                wanted = expected.next(key[0])
-                decision = base if wanted is None else wanted
+                decision = expected.next(key[0])
+                if decision is None:
+                    decision = base if by_rule is None else by_rule(tensors)
                 session.advise(decision)
                 decided.append((key, base, decision, tensors))
         calls = list(iter_decided_calls(read_regular(compiles.folder / _REMARKS, MAX_MODULE_BYTES))) if decided else []
@@ -212,24 +214,43 @@ class _ModuleSearch:
         return decide
 
 
+def _cost_and_users(header: LogHeader) -> Callable[[bytes], tuple[int, int]] | None:
+    """Return a function that reads a call's estimated cost and its callee's uses; None if they are not sent."""
+    starts = dict(
+        zip((spec.name for spec in header.features), accumulate(s.nbytes for s in header.features), strict=True)
+    )
+    if not {"cost_estimate", "callee_users"} <= starts.keys():
+        return None
+    read = struct.Struct("=q").unpack_from
+    cost, users = starts["cost_estimate"] - 8, starts["callee_users"] - 8
+    return lambda tensors: (read(tensors, cost)[0], read(tensors, users)[0])
+
+
 def _worth(header: LogHeader) -> Callable[[bytes, int], float]:
     """Return a function of an observation and its decision: what the other one is expected to save, in bytes.
 
     The means of 16 893 flips in yaml-cpp at -Oz: calls of functions with few uses are worth most, and calls that the
     heuristic inlined although they cost something.
     """
-    starts = dict(
-        zip((spec.name for spec in header.features), accumulate(s.nbytes for s in header.features), strict=True)
-    )
-    read = struct.Struct("=q").unpack_from
+    cost_and_users = _cost_and_users(header)
+    if cost_and_users is None:
+        return lambda *_: 1.0
 
     def worth(tensors: bytes, decided: int) -> float:
-        (cost,), (users,) = (read(tensors, starts[name] - 8) for name in ("cost_estimate", "callee_users"))
+        cost, users = cost_and_users(tensors)
         if decided:
             return 8.8 if cost > 0 else 3.1 if cost > -20 else 1.0
         return (8.0 if users <= 3 else 2.0) * (1.3 if cost <= 15 else 1.0)
 
-    return worth if {"cost_estimate", "callee_users"} <= starts.keys() else lambda *_: 1.0
+    return worth
+
+
+def _by_rule(header: LogHeader, rule: Rule) -> Callable[[bytes], int]:
+    """Return a function that decides by a rule."""
+    cost_and_users = _cost_and_users(header)
+    if cost_and_users is None:
+        raise UsageError("this compiler does not send what a call costs")
+    return lambda tensors: rule.decides(*cost_and_users(tensors))
 
 
 def _by_default(header: LogHeader) -> Callable[[LiveObservation], int]:
@@ -356,6 +377,7 @@ class SearchJob:
                     generator,
                     lambda name: copies.weight(item.project, name),
                     lambda: limit is not None and time.monotonic() - started > limit,
+                    draw_rules(settings.budget, generator),
                 )
             except (RunFailure, CompileFailedError):
                 return None, None

@@ -6,12 +6,13 @@ import random
 
 import pytest
 
-from mlgo_corpus.runs.search.climb import CompileFailedError, Found, Outcome, Plan, climb
+from mlgo_corpus.runs.search.climb import CompileFailedError, Found, Outcome, Plan, Rule, climb, draw_rules
 from tests.runs.search.toy import Program, random_program
 
 
 def search(program: Program, budget: int, seed: int = 0) -> Found:
-    return climb(program.compile_by, budget, random.Random(seed))
+    generator = random.Random(seed)
+    return climb(program.compile_by, budget, generator, rules=draw_rules(budget, generator))
 
 
 def test_small_programs_are_solved() -> None:
@@ -50,9 +51,8 @@ def test_what_is_found_is_what_its_decisions_give(budget: int) -> None:
         assert search(program, budget, seed) == found
 
 
-def test_many_flips_share_a_compile() -> None:
-    """A program of many parts that have nothing to do with each other: each compile tries something in most of them."""
-    parts = [random_program(seed, functions=5, calls=6) for seed in range(40)]
+def together(parts: list[Program]) -> Program:
+    """Make one program of many that have nothing to do with each other."""
     sizes: list[int] = []
     calls: list[tuple[int, ...]] = []
     kept: list[bool] = []
@@ -61,7 +61,35 @@ def test_many_flips_share_a_compile() -> None:
         sizes += part.bytes_of
         calls += [tuple(first + callee for callee in called) for called in part.calls]
         kept += part.kept
-    program = Program(tuple(sizes), tuple(calls), tuple(kept), [0])
+    return Program(tuple(sizes), tuple(calls), tuple(kept), [0])
+
+
+@pytest.mark.parametrize("rule", [Rule(1, 200, 30), Rule(0, 0, 20)])
+def test_each_part_is_taken_from_where_it_is_smaller(rule: Rule) -> None:
+    """Of a compile by a rule, that has a larger object than the first: its parts that are smaller, one by one."""
+    parts = [random_program(seed, functions=6, calls=12) for seed in range(40)]
+    program = together(parts)
+    ways = [(part.compile({}).objective, part.compile({}, rule).objective) for part in parts]
+    assert any(first < other for first, other in ways)
+    assert any(first > other for first, other in ways)
+    found = climb(program.compile_by, 3, random.Random(1), rules=[rule])
+    assert found.compiles == 3
+    assert found.best.objective <= sum(map(min, ways))
+    assert found.best == program.compile({decision.key: decision.decided for decision in found.best.decisions})
+
+
+def test_few_compiles_are_shared_by_rules_and_flips() -> None:
+    for budget in (1, 2, 3, 12, 100, 1000):
+        rules = draw_rules(budget, random.Random(1))
+        assert len(rules) <= budget / 2
+        assert budget < 12 or len(rules) == 6 + budget // 10 or len(rules) == budget // 2
+        assert rules == draw_rules(budget, random.Random(1))
+
+
+def test_many_flips_share_a_compile() -> None:
+    """A program of many parts that have nothing to do with each other: each compile tries something in most of them."""
+    parts = [random_program(seed, functions=5, calls=6) for seed in range(40)]
+    program = together(parts)
     found = search(program, 40)
     alone = sum(search(part, 40).best.objective for part in parts)
     assert max(tried.others for tried in found.tried) > 30
@@ -72,8 +100,8 @@ def test_compiles_that_fail_are_flips_that_do_not_help() -> None:
     program = random_program(4, functions=20, calls=40)
     hated = program.compile({}).decisions[7]
 
-    def compile_with(plan: Plan) -> Outcome:
-        outcome = program.compile_by(plan)
+    def compile_with(plan: Plan, rule: Rule | None) -> Outcome:
+        outcome = program.compile_by(plan, rule)
         if any(one.key == hated.key and one.decided != hated.decided for one in outcome.decisions):
             raise CompileFailedError("it crashes")
         return outcome
@@ -95,8 +123,8 @@ def test_weights_decide_what_is_kept() -> None:
     def weight(name: str) -> float:
         return float(name == only)
 
-    def compile_with(plan: Plan) -> Outcome:
-        outcome = program.compile_by(plan)
+    def compile_with(plan: Plan, rule: Rule | None) -> Outcome:
+        outcome = program.compile_by(plan, rule)
         return outcome._replace(objective=float(outcome.sizes.get(only, 0)))
 
     found = climb(compile_with, 60, random.Random(1), weight)

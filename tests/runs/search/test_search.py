@@ -185,10 +185,11 @@ def test_a_dataset_of_another_task_or_compiler_is_refused(corpus: Path, cache: P
 
 
 def test_the_effects_are_those_of_each_flip_alone(
-    llvm22: Llvm, corpus: Path, cache: Path, found: Found, tmp_path: Path
+    llvm22: Llvm, corpus: Path, cache: Path, search: Callable[..., SearchReport], tmp_path: Path
 ) -> None:
-    """The first compile that tries something tries several flips; each is compiled alone, and its object measured."""
-    dataset, _ = found
+    """A second and last compile tries several flips; each is compiled alone, and its object measured."""
+    dataset = tmp_path / "dataset"
+    search(dataset, budget=2)
     flips = pq.read_table(dataset / "flips.parquet").to_pylist()
     tried = [flip for flip in flips if flip["compile"] == 2 and flip["calls"] == 1]
     assert len(tried) >= 4

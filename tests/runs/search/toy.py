@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mlgo_corpus.formats.logs.keys import Key
-from mlgo_corpus.runs.search.climb import Decision, Outcome, Plan
+from mlgo_corpus.runs.search.climb import Decision, Outcome, Plan, Rule
 
 CALL_BYTES = 9
 
@@ -21,8 +21,8 @@ class Program:
     kept: tuple[bool, ...]
     compiles: list[int]
 
-    def compile(self, overrides: Mapping[Key, int]) -> Outcome:
-        """Inline from the leaves up; without an override a callee of less than 12 bytes is inlined."""
+    def compile(self, overrides: Mapping[Key, int], rule: Rule | None = None) -> Outcome:
+        """Inline from the leaves up; without an override a callee of less than 12 bytes is inlined, or by a rule."""
         self.compiles[0] += 1
         sizes: dict[int, int] = {}
         left: dict[int, list[tuple[int, bytes]]] = {}
@@ -34,7 +34,8 @@ class Program:
                 callee, path = work.pop(0)
                 key = (path, 0)
                 base = int(sizes[callee] < 12)
-                decided = overrides.get(key, base)
+                other = base if rule is None else rule.decides(sizes[callee], self.uses(callee))
+                decided = overrides.get(key, other)
                 decisions.append(Decision(key, f"f{caller}", f"f{callee}", base, decided, path, 1.0))
                 if decided:
                     # A function that is inlined twice shrinks a little more the larger the caller is already.
@@ -49,9 +50,13 @@ class Program:
         total = sum(there.values())
         return Outcome(tuple(decisions), there, float(total), total)
 
-    def compile_by(self, plan: Plan) -> Outcome:
-        """Inline by a plan."""
-        return self.compile({one.key: value for one, value in plan if value is not None})
+    def uses(self, function: int) -> int:
+        """Count the calls of a function."""
+        return sum(callees.count(function) for callees in self.calls)
+
+    def compile_by(self, plan: Plan, rule: Rule | None = None) -> Outcome:
+        """Inline by a plan, and a rule."""
+        return self.compile({one.key: value for one, value in plan if value is not None}, rule)
 
     def outcomes(self) -> Iterator[Outcome]:
         """Yield the outcome of every way to decide."""
