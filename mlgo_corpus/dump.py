@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from mlgo_corpus.dataset.logs import open_log
 from mlgo_corpus.dataset.observations import KEY_COLUMNS, ObservationBuilder, column_names, cut_rows
 from mlgo_corpus.errors import FormatError, UsageError
+from mlgo_corpus.files import arrays
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logs.blocks import BlockReader, Contexts, Rows
 from mlgo_corpus.formats.logs.events import LogHeader, Writable
@@ -464,7 +465,7 @@ def log_statistics(selection: Selection, *, progress: Callable[[int], None] | No
 
 def _add(tallies: Sequence[_Tally], batch: pa.RecordBatch) -> None:
     for tally, column in zip(tallies, batch.columns[len(KEY_COLUMNS) :], strict=True):
-        elements = (column if tally.spec.is_scalar else column.flatten()).to_numpy(zero_copy_only=True)
+        elements = arrays.numbers_in(column if tally.spec.is_scalar else column.flatten())
         for first in range(0, len(elements), _BATCH_VALUES):
             tally.add(elements[first : first + _BATCH_VALUES])
 
@@ -507,7 +508,7 @@ class _Tally:
 
         if values.dtype.kind == "f":
             values = values + values.dtype.type(0)  # turn -0.0, which Arrow distinguishes, into 0.0
-        found = pa.array(values).unique()
+        found = arrays.numbers(pa.from_numpy_dtype(values.dtype), values).unique()
         if self._distinct is not None:
             found = pa.concat_arrays([self._distinct, found]).unique()
         self._distinct = found

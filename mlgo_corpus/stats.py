@@ -27,6 +27,7 @@ from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.scan import iter_tables
 from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files import arrays
 from mlgo_corpus.files.names import MODULES_NAME
 from mlgo_corpus.runs.report import Report
 
@@ -183,9 +184,9 @@ class _Tally:
         """Add rows, including those of modules that are not in the corpus."""
         import pyarrow.compute as pc
 
-        words = (pc.fill_null(rows[name], UNKNOWN).to_pylist() for name in ("reason", "status"))
+        words = (pc.fill_null(rows[name], arrays.text(UNKNOWN)).to_pylist() for name in ("reason", "status"))
         self.reasons.update(zip(*words, strict=True))
-        modules = rows.filter(pc.fill_null(pc.equal(rows["status"], STATUS_OK), False))
+        modules = rows.filter(pc.equal(rows["status"], arrays.text(STATUS_OK)))  # null is not
         sizes = integers(modules["bitcode_bytes"], 0)
         self.sizes.append(sizes)
         self.functions.append(integers(modules["functions"], -1))
@@ -194,7 +195,7 @@ class _Tally:
         command = digest_keys(modules["cmd_sha256"])
         self.command.append((command << np.uint64(32)) | (command >> np.uint64(32)))
         self.cmd_bytes += int(integers(modules["cmd_bytes"], 0).sum())
-        self.unoptimised += pc.sum(pc.equal(modules["opt_level"], UNOPTIMISED)).as_py() or 0
+        self.unoptimised += pc.sum(pc.equal(modules["opt_level"], arrays.text(UNOPTIMISED))).as_py() or 0
         self.splits.update(side for side in modules["split"].drop_null().to_pylist())
         for at in np.argsort(-sizes, kind="stable")[:_LARGEST].tolist():
             self.largest.append((int(sizes[at]), -(self._modules + at), modules["module"][at].as_py()))
@@ -204,7 +205,7 @@ class _Tally:
             encoded = group_labels(modules, self._by, self._depth).combine_chunks().dictionary_encode()
             names = encoded.dictionary.to_pylist()
             own = np.array([self._labels.setdefault(name, len(self._labels)) for name in names], np.int64)
-            self._codes.append(own[encoded.indices.to_numpy(zero_copy_only=False)])
+            self._codes.append(own[arrays.numbers_in(encoded.indices)])
 
     def groups(
         self, sizes: NDArray[np.int64], functions: NDArray[np.int64], again: NDArray[np.bool_]

@@ -21,6 +21,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+# One thread for numpy's linear algebra, which nothing here uses, in all processes that tests start: starting more at
+# each import and each fork costs a fifth of an import of numpy. It is read when numpy is loaded.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import hypothesis
 import pytest
 import typer.main

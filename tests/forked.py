@@ -56,8 +56,24 @@ def load() -> None:
         importlib.import_module("typer._adapters")  # what options are read with
     typer.main.get_command = functools.cache(typer.main.get_command)
     typer.main.get_command(app)
+    without_pandas()
     gc.collect()
     gc.freeze()
+
+
+def without_pandas() -> None:
+    """Let pyarrow look for pandas while there is none: it looks once, and each fork would import it again."""
+    import pyarrow as pa
+
+    class Without:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> None:
+            if name == "pandas":
+                raise ImportError(name)
+
+    sys.meta_path.insert(0, Without)
+    pa.scalar(1)
+    sys.meta_path.remove(Without)
 
 
 def serve(listening: socket.socket) -> Callable[[], object]:

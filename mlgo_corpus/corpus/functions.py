@@ -214,13 +214,13 @@ def read_function_columns(path: Place, names: Sequence[str]) -> FunctionColumns:
             for batch in file.iter_batches(columns=["module", "body_hash", "instructions"]):
                 labels = batch.column("module")
                 own = np.array([number_of.get(name, -1) for name in labels.dictionary.to_pylist()], np.int32)
-                modules = own[labels.indices.to_numpy(zero_copy_only=False)]
+                modules = own[arrays.numbers_in(labels.indices)]
                 kept = modules >= 0
                 parts.append(
                     (
                         modules[kept],
-                        batch.column("body_hash").to_numpy()[kept],
-                        batch.column("instructions").to_numpy()[kept],
+                        arrays.numbers_in(batch.column("body_hash"))[kept],
+                        arrays.numbers_in(batch.column("instructions"))[kept],
                     )
                 )
     except CorpusError:

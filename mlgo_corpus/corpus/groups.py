@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.modules import iter_module_tables
 from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.files import arrays
 from mlgo_corpus.files.names import MODULES_NAME
 from mlgo_corpus.files.parquet import texts_of
 from mlgo_corpus.files.tables import read_metadata
@@ -84,9 +85,8 @@ def unoptimised_hint(count: int, modules: int) -> str:
 
 def integers(column: pa.ChunkedArray, null: int) -> NDArray[np.int64]:
     """Return a column's numbers, with ``null`` in place of nulls."""
-    import pyarrow.compute as pc
-
-    return np.asarray(pc.fill_null(column, null).to_numpy(), np.int64)
+    found = [arrays.integers_of(chunk, null) for chunk in column.chunks if len(chunk)]
+    return np.concatenate([np.empty(0, np.int64), *found])
 
 
 def digest_keys(column: pa.Array | pa.ChunkedArray) -> NDArray[np.uint64]:
@@ -116,19 +116,27 @@ def group_labels(modules: pa.Table, by: str, depth: int) -> pa.ChunkedArray:
     if by == "folder":
         depth = min(depth, _DEEPEST)
         folders = pc.replace_substring_regex(column, r"(?s)/?[^/]*$", "")
-        labels = pc.binary_join(pc.list_slice(pc.split_pattern(folders, "/", max_splits=depth), 0, depth), "/")
-        return pc.if_else(pc.equal(folders, ""), "./", pc.binary_join_element_wise(labels, "", "/"))
+        labels = pc.binary_join(
+            pc.list_slice(pc.split_pattern(folders, "/", max_splits=depth), 0, depth), arrays.text("/")
+        )
+        return pc.if_else(
+            pc.equal(folders, arrays.text("")),
+            arrays.text("./"),
+            pc.binary_join_element_wise(labels, arrays.text(""), arrays.text("/")),
+        )
     if by != "language":
-        return pc.fill_null(column, UNKNOWN)
-    suffixes = pc.replace_substring_regex(pc.fill_null(column, ""), r"(?s)^(?:.*\.|[^.]*$)", "")
+        return pc.fill_null(column, arrays.text(UNKNOWN))
+    suffixes = pc.replace_substring_regex(pc.fill_null(column, arrays.text("")), r"(?s)^(?:.*\.|[^.]*$)", "")
     suffixes = suffixes.combine_chunks().dictionary_encode()
-    words = pa.array(
-        [_LANGUAGES.get(text, _LANGUAGES.get(text.lower(), UNKNOWN)) for text in suffixes.dictionary.to_pylist()],
+    words = arrays.texts(
         pa.string(),
+        [_LANGUAGES.get(text, _LANGUAGES.get(text.lower(), UNKNOWN)) for text in suffixes.dictionary.to_pylist()],
     )
     named = words.take(suffixes.indices)
-    is_rust = pc.fill_null(pc.match_substring(modules["producer"].combine_chunks(), "rust"), False)
-    return pa.chunked_array([pc.if_else(pc.and_(is_rust, pc.equal(named, UNKNOWN)), "Rust", named)])
+    is_rust = pc.match_substring(pc.fill_null(modules["producer"].combine_chunks(), arrays.text("")), "rust")
+    return pa.chunked_array(
+        [pc.if_else(pc.and_(is_rust, pc.equal(named, arrays.text(UNKNOWN))), arrays.text("Rust"), named)]
+    )
 
 
 def projects_of(corpus: Corpus) -> tuple[str, ...]:

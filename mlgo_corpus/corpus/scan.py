@@ -23,6 +23,7 @@ from mlgo_corpus.corpus.modules import (
 )
 from mlgo_corpus.corpus.packed.rows import METADATA_COLUMNS
 from mlgo_corpus.errors import CorpusError, FormatError, TruncatedError
+from mlgo_corpus.files import arrays
 from mlgo_corpus.files.names import MODULES_NAME, checked_name
 from mlgo_corpus.files.text import printable, storable
 from mlgo_corpus.formats.bitcode.functions import count_functions
@@ -72,12 +73,15 @@ def iter_tables(corpus: Corpus, columns: Sequence[str]) -> Iterator[pa.Table]:
         for table in iter_module_tables(path, wanted):
             named = zip(table["module"].to_pylist(), table["status"].to_pylist(), strict=True)
             kept = [status != STATUS_OK or missing.pop(name, None) is not None for name, status in named]
-            yield table if all(kept) else table.filter(pa.array(kept, pa.bool_()))
+            yield table if all(kept) else table.filter(arrays.numbers_or_null(pa.bool_(), kept))
     chunks = _chunks(missing.values())
     for names in chunks if missing or path.is_file() else ([],):  # there is no table, or the manifest was edited
         rows = list(_scan_modules(corpus, names))
         kinds = [pa.int64() if name in INTEGER_FIELDS else pa.string() for name in wanted]
-        made = [pa.array([getattr(row, name) for row in rows], kind) for name, kind in zip(wanted, kinds, strict=True)]
+        made = []
+        for name, kind in zip(wanted, kinds, strict=True):
+            values = [getattr(row, name) for row in rows]
+            made.append((arrays.numbers_or_null if name in INTEGER_FIELDS else arrays.texts)(kind, values))
         yield pa.Table.from_arrays(made, names=list(wanted))
 
 

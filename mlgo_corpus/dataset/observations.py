@@ -380,7 +380,7 @@ def rows_of_batch(header: LogHeader, batch: pa.RecordBatch) -> tuple[Array, Arra
     offset = 0
     for spec, column in zip(header.columns, batch.columns[len(KEY_COLUMNS) :], strict=True):
         values = column if spec.is_scalar else column.flatten()
-        flat = values.to_numpy(zero_copy_only=True)
+        flat = arrays.numbers_in(values)
         kind = np.dtype(f"V{spec.nbytes}")
         if rows:
             np.ndarray((rows,), kind, records.data, offset, records.strides)[:] = flat.view(kind)

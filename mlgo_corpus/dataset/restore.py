@@ -14,6 +14,7 @@ from mlgo_corpus.dataset.logtable import LogRow
 from mlgo_corpus.dataset.observations import Array, is_observation_schema, iter_runs, observation_schema, rows_of_batch
 from mlgo_corpus.dataset.writer import ROW_GROUP_BYTES, contexts_schema
 from mlgo_corpus.errors import CorpusError, FormatError
+from mlgo_corpus.files import arrays
 from mlgo_corpus.files.tables import read_parquet, unreadable
 from mlgo_corpus.formats.logs.blocks import Rows
 from mlgo_corpus.formats.logs.events import Context, LogHeader, encode_context, parse_header
@@ -98,7 +99,7 @@ class _Labels:
     """A batch's column of text."""
 
     def __init__(self, column: Any) -> None:
-        self._codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=True)
+        self._codes = arrays.integers_of(column.indices, -1)
         self._names = [*column.dictionary.to_pylist(), None]
         if len(self._codes) and not -1 <= self._codes.min() <= self._codes.max() < len(self._names) - 1:
             raise ValueError("an index lies outside its dictionary")
@@ -149,7 +150,7 @@ class _Observations:
             if batch.num_rows:
                 try:
                     self._labels = (_Labels(batch.column(0)), _Labels(batch.column(1)))
-                    self._numbers = batch.column(2).to_numpy(zero_copy_only=True)
+                    self._numbers = arrays.numbers_in(batch.column(2))
                     self._tensors, self._scores = rows_of_batch(self.header, batch)
                 except ValueError as error:  # unexpected nulls, or text that is not UTF-8
                     raise unreadable(self.paths.root, error) from error

@@ -19,6 +19,7 @@ from mlgo_corpus.dataset.logtable import read_log_rows
 from mlgo_corpus.dataset.observations import KEY_COLUMNS, column_names, is_observation_schema
 from mlgo_corpus.dataset.tracetable import read_trace_rows
 from mlgo_corpus.errors import CorpusError, FormatError, UsageError
+from mlgo_corpus.files import arrays
 from mlgo_corpus.files.tables import read_parquet, unreadable
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
@@ -240,7 +241,7 @@ def column_values(batch: Any, name: str, width: int) -> NDArray[Any]:
         raise CorpusError(f"observations: column {name}: a value is missing")
     try:
         flat = column.flatten() if width > 1 else column
-        values: NDArray[Any] = flat.to_numpy(zero_copy_only=True)
+        values: NDArray[Any] = arrays.numbers_in(flat)
     except ValueError as error:  # nulls within a tensor
         raise CorpusError(f"observations: column {name}: {' '.join(str(error).split())}") from error
     return values.reshape(batch.num_rows, width)
@@ -260,9 +261,9 @@ def named_columns(header: LogHeader) -> dict[str, str]:
     return columns
 
 
-def _labels(batch: Any, name: str) -> tuple[list[str | None], NDArray[np.int32]]:
+def _labels(batch: Any, name: str) -> tuple[list[str | None], NDArray[np.int64]]:
     column = batch.column(batch.schema.get_field_index(name))
-    codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=True)
+    codes = arrays.integers_of(column.indices, -1)
     names = [*column.dictionary.to_pylist(), None]
     if len(codes) and not -1 <= codes.min() <= codes.max() < len(names) - 1:
         raise ValueError("an index lies outside its dictionary")

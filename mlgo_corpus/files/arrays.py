@@ -1,8 +1,8 @@
 """Arrow arrays made from their buffers, and read from them.
 
-pyarrow's own ``pa.array`` and ``to_numpy`` import pandas wherever that is installed: a quarter of a second in every
-process that writes or reads a table of ten rows. The layout of the buffers is in Arrow's specification ("Columnar
-Format").
+pyarrow's own ``pa.array``, ``pa.scalar`` (with all that takes a Python value) and ``to_numpy`` import pandas wherever
+that is installed: a quarter of a second in every process that writes or reads a table of ten rows. The layout of the
+buffers is in Arrow's specification ("Columnar Format").
 """
 
 from __future__ import annotations
@@ -78,8 +78,31 @@ def lists_of_text(kind: pa.DataType, values: Sequence[Sequence[str] | None]) -> 
     return pa.Array.from_buffers(kind, len(values), buffers, children=[elements])
 
 
+def text(value: str) -> pa.Scalar:
+    """Return a text for functions that take a scalar."""
+    import pyarrow as pa
+
+    return texts(pa.string(), [value])[0]
+
+
+def numbers_in(values: pa.Array) -> NDArray[Any]:
+    """Return an array's numbers without copying them.
+
+    Raises:
+        ValueError: one is null.
+    """
+    if values.null_count:
+        raise ValueError(f"{values.null_count} of {len(values)} values are missing")
+    kind = np.dtype(values.type.to_pandas_dtype())
+    if not len(values):
+        return np.empty(0, kind)
+    return np.frombuffer(values.buffers()[1], kind, values.offset + len(values))[values.offset :]
+
+
 def integers_of(values: pa.Array, null: int) -> NDArray[np.int64]:
     """Return an integer array's values, with ``null`` in place of nulls."""
+    if not len(values):
+        return np.empty(0, np.int64)
     validity, data = values.buffers()
     stop = values.offset + len(values)
     found = np.frombuffer(data, values.type.to_pandas_dtype(), stop)[values.offset :].astype(np.int64)

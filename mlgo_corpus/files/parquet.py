@@ -42,6 +42,8 @@ ALWAYS_BYTES: Final = 128 << 20
 _LARGEST_RATIO: Final = 1000
 # The most bytes of rows that are decoded together.
 _DECODED_BYTES = 64 << 20
+# A row group of less is decoded in one thread: handing its columns to several costs a third more CPU.
+_FEW_BYTES = 1 << 20
 # The least bytes of a value of text as a Python object.
 _TEXT_OVERHEAD = 64
 _ROWS_AT_A_TIME = 1 << 16
@@ -233,6 +235,7 @@ class ParquetFile:
         lists = tuple(column.leaf for column in chosen if column.is_text and column.is_list)
         indices = [column.leaf for column in chosen]
         file = self._opened(lists)
+        use_threads = use_threads and taken > _FEW_BYTES
         yield from file.reader.iter_batches(size, row_groups=[number], column_indices=indices, use_threads=use_threads)
 
     def _largest_shared(self, number: int, shared: dict[_Column, ChunkCost]) -> int:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from mlgo_corpus.files import arrays
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -290,7 +292,9 @@ def numbers_of(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[Any], int] |
         return None
     nulls = column.null_count
     present = column.drop_null() if nulls else column
-    values = np.asarray(present.to_numpy(zero_copy_only=False))
+    is_truth = pa.types.is_boolean(kind)
+    values = arrays.numbers_in(present.cast(pa.int8()) if is_truth else present)
+    values = values.astype(np.bool_) if is_truth else values
     return values.astype(np.float32) if values.dtype == np.float16 else values, nulls
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError
+from mlgo_corpus.files import arrays
 from mlgo_corpus.files import parquet as parquetfile
 from mlgo_corpus.files.parquet import ParquetFile
 from mlgo_corpus.files.remote import Place
@@ -98,7 +99,11 @@ def floats_of(column: pa.Array) -> NDArray[np.float64]:
     if pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.int8())
     cast = pc.cast(column, pa.float64(), safe=False)
-    values = np.array(cast.to_numpy(zero_copy_only=False), np.float64)
+    values = arrays.numbers_in(cast.drop_null()).copy()
+    if cast.null_count:
+        there = arrays.integers_of(pc.is_valid(cast).cast(pa.int8()), 0).astype(np.bool_)
+        values, present = np.full(len(cast), np.nan), values
+        values[there] = present
     values[~(np.abs(values) <= LARGEST)] = np.nan
     return values
 

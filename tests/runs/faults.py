@@ -8,6 +8,7 @@ each how many steps there were, and what went wrong.
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import io
 import json
@@ -149,6 +150,8 @@ class Check:
         for name in self.template.with_name("modules").read_text().split("\n"):  # once, and not in each child
             with suppress(ImportError):
                 importlib.import_module(name)
+        gc.collect()
+        gc.freeze()  # a search for cycles would write to, and so copy, every page in every child
         self.killed.mkdir()
         for number in count(1):
             self.fresh()
@@ -211,6 +214,7 @@ def is_under_way(name: str) -> bool:
 
 
 if __name__ == "__main__":
+    gc.set_threshold(200_000)
     stdout, watched, called = os.dup(1), Faults(), get_command(app)
     checks = [Check(Path(folder), argv, called, watched) for folder, argv in json.load(sys.stdin)]
     for check in checks:

@@ -73,9 +73,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict[st
         prepare(folder)
         told.append([str(folder), argv])
     script = [sys.executable, str(Path(__file__).with_name("faults.py"))]
-    done = subprocess.run(
-        script, input=json.dumps(told).encode(), env={"PYTHONPATH": PACKAGE_ROOT}, capture_output=True, check=False
-    )
+    env = {"PYTHONPATH": PACKAGE_ROOT, "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(script, input=json.dumps(told).encode(), env=env, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     return dict(zip(VERBS, json.loads(done.stdout), strict=True))
 

@@ -341,6 +341,8 @@ class _KnownRows:
         Raises:
             CorpusError: the table is damaged.
         """
+        import pyarrow as pa
+
         wanted = np.array(rows, np.int64)
         found: dict[str, list[Any]] = {name: [None] * len(rows) for name in METADATA_COLUMNS}
         try:
@@ -352,7 +354,8 @@ class _KnownRows:
             groups = np.searchsorted(self._starts, wanted, side="right") - 1
             for number in np.unique(groups[wanted >= 0]).tolist():
                 places = np.flatnonzero((groups == number) & (wanted >= 0))
-                table = self._read(number).take(wanted[places] - self._starts[number])
+                chosen = arrays.numbers(pa.int64(), wanted[places] - self._starts[number])
+                table = self._read(number).take(chosen)
                 for name in self._columns:
                     for place, value in zip(places.tolist(), table[name].to_pylist(), strict=True):
                         found[name][place] = value

@@ -21,6 +21,7 @@ from mlgo_corpus.corpus.split.components import Leakage, find_sharing, measure_l
 from mlgo_corpus.corpus.split.files import names_a_side
 from mlgo_corpus.corpus.split.sides import SIDES, FarSide, check_fractions, far_sides
 from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files import arrays
 from mlgo_corpus.files.names import CERTIFICATE_NAME, FUNCTIONS_NAME, MANIFEST_STEM
 from mlgo_corpus.files.tables import read_metadata
 from mlgo_corpus.files.text import printable
@@ -153,12 +154,12 @@ def _add_rows(
 ) -> None:
     import pyarrow.compute as pc
 
-    reasons, statuses = (pc.fill_null(table[name], "unknown").to_pylist() for name in ("reason", "status"))
+    reasons, statuses = (pc.fill_null(table[name], arrays.text("unknown")).to_pylist() for name in ("reason", "status"))
     facts.reasons.update(zip(reasons, statuses, strict=True))
     for reason, status, size in zip(reasons, statuses, integers(table["bitcode_bytes"], 0).tolist(), strict=True):
         if status != STATUS_OK:
             facts.left_out[reason] += size
-    modules = table.filter(pc.fill_null(pc.equal(table["status"], STATUS_OK), False))
+    modules = table.filter(pc.equal(table["status"], arrays.text(STATUS_OK)))  # null is not
     own = np.clip(integers(modules["bitcode_bytes"], 0), 0, int(LARGEST))
     sizes.append(own)
     bitcode, command = digest_keys(modules["bitcode_sha256"]), digest_keys(modules["cmd_sha256"])
@@ -185,7 +186,7 @@ def _add_rows(
 
 def _add_groups(groups: dict[str, Group], labels: Any, sizes: NDArray[np.int64]) -> None:
     encoded = labels.combine_chunks().dictionary_encode()
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    codes = arrays.numbers_in(encoded.indices)
     counts, totals = np.bincount(codes), np.bincount(codes, sizes)
     for label, count, total in zip(encoded.dictionary.to_pylist(), counts.tolist(), totals.tolist(), strict=False):
         group = groups[label if label in groups or len(groups) < _FOLDERS else "other"]

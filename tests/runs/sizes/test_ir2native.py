@@ -182,6 +182,7 @@ def test_the_vectors_are_llvm_s_own(table19: Path) -> None:
         for function, vector in zip(functions, known[module.replace("/", "__")], strict=True)
     }
     assert expected.keys() == set(keys)
+    assert sorted(keys, key=lambda key: key[0]) == sorted(expected, key=lambda key: key[0])  # in a module, in its order
     np.testing.assert_array_equal(ir2native_of(table), np.stack([expected[key] for key in keys]))
     lists = table[VECTOR].combine_chunks()
     assert lists.type == pa.list_(pa.int32(), len(IR2NATIVE_COLUMNS))
