@@ -17,6 +17,7 @@ The folder has a few C files, a training log, and on its PATH clang 22 as ``clan
 from __future__ import annotations
 
 import doctest
+import fcntl
 import os
 import re
 import shlex
@@ -32,7 +33,8 @@ import typer.main
 
 from mlgo_corpus.cli.demo import TRAINING_LOGS
 from mlgo_corpus.cli.main import app
-from tests.conftest import DATA, ROOT, Llvm
+from mlgo_corpus.compilers.probe import probe_compiler
+from tests.conftest import DATA, LLVM_VERSIONS, ROOT, Llvm
 from tests.forked import shell_words
 
 DOCS = ROOT / "docs"
@@ -209,33 +211,47 @@ def verb_options() -> dict[str, set[str]]:
 _PROGRESS = re.compile(r"^[a-z]+ing[a-z ]*: \d[\w. ]* of \d[\w. ]*(, [^\n]*)?\n", re.MULTILINE)
 
 
-class Shell:
-    """A shell whose commands begin where the last one ended, in a folder prepared for a page."""
+def prepare_compilers(llvm: Llvm, folder: Path) -> None:
+    """Fill a folder with the compilers of all pages, in ``bin``, and with what is found out about them, in ``cache``.
 
-    def __init__(self, llvm: Llvm, folder: Path) -> None:
-        self._state = folder / "state"
-        self._session: list[str] = []  # what was typed at Python's prompt
-        self.work = folder / "work"
-        self.work.mkdir()
-        tools = folder / "tools"
-        tools.mkdir()
+    Where several processes want the folder, the first one fills it.
+    """
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():
+            return
+        (folder / "bin").mkdir(parents=True)
         for name, program in (
             ("clang", llvm.clang),
             ("clang++", llvm.clangxx),
             ("llvm-ar", llvm.ar),
             ("ld.lld", llvm.tool("ld.lld")),
         ):
-            (tools / name).symlink_to(program or "")
+            (folder / "bin" / name).symlink_to(program or "")
+        for compiler in (folder / "bin" / "clang", *(Llvm(version).clang for version in LLVM_VERSIONS)):
+            probe_compiler(str(compiler), cache=folder / "cache")
+
+
+class Shell:
+    """A shell whose commands begin where the last one ended, in a folder prepared for a page."""
+
+    def __init__(self, compilers: Path, folder: Path) -> None:
+        self._state = folder / "state"
+        self._session: list[str] = []  # what was typed at Python's prompt
+        self.work = folder / "work"
+        self.work.mkdir()
+        tools = folder / "tools"
+        tools.mkdir()
         _write_sources(self.work)
         self._env = {
             **{name: value for name, value in os.environ.items() if name not in ("CC", "CXX", "AR", "CFLAGS")},
-            "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{tools}:{compilers / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
             "COLUMNS": "120",
             "NO_COLOR": "1",
             "TERM": "dumb",
             "LC_ALL": "C.UTF-8",
-            "MLGO_CORPUS_CACHE": str(folder / "cache"),
+            "MLGO_CORPUS_CACHE": str(shutil.copytree(compilers / "cache", folder / "cache")),
         }
         for name, words in (("mlgo-corpus", shell_words(self._env)), ("python", [sys.executable])):
             (tools / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')

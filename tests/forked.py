@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # What verbs load beside their stages; nothing of it depends on the environment.
 _LOADED = ("lief", "numpy", "pyarrow.compute", "pyarrow.parquet", "rich.table", "rich.progress", "zoneinfo")
 _LARGEST_REQUEST = 100_000
+# What servers of this process load beside it, see `load_also`.
+_ALSO: list[str] = []
 
 
 def decides_at_start(name: str) -> bool:
@@ -47,7 +49,7 @@ def load() -> None:
     import mlgo_corpus
     from mlgo_corpus.cli.main import app
 
-    for name in _LOADED:
+    for name in (*_LOADED, *_ALSO):
         importlib.import_module(name)
     for stage in pkgutil.iter_modules(mlgo_corpus.__path__):
         if not stage.ispkg:
@@ -186,7 +188,7 @@ class Server:
         listening.listen()
         with listening:
             self._process = subprocess.Popen(
-                (sys.executable, __file__, str(listening.fileno())),
+                (sys.executable, __file__, str(listening.fileno()), *_ALSO),
                 env=dict(env),
                 pass_fds=(listening.fileno(),),
                 stdin=subprocess.PIPE,  # its end is the server's
@@ -201,6 +203,11 @@ class Server:
         """End it."""
         with self._process:
             self._process.kill()
+
+
+def load_also(name: str) -> None:
+    """Have the servers that are to begin load one more module, which is slow to load and harmless to fork."""
+    _ALSO.append(name)
 
 
 _SERVERS: dict[frozenset[tuple[str, str]], Server] = {}
@@ -407,4 +414,5 @@ def run_for_shell(name: str, arguments: list[str]) -> None:
 if __name__ == "__main__":
     if sys.argv[2:3] == ["--"]:
         run_for_shell(sys.argv[1], sys.argv[3:])
+    _ALSO += sys.argv[2:]
     end(serve(socket.socket(fileno=int(sys.argv[1]))))

@@ -6,6 +6,7 @@ How a page's blocks are run is told in `docpages`.
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -42,6 +43,7 @@ from tests.docpages import (
     mlgo_corpus_commands,
     page_text,
     pages,
+    prepare_compilers,
     prose,
     shell_commands,
     transcript,
@@ -103,8 +105,17 @@ def runnable(page: str) -> bool:
     return any(block.language in ("console", "sh", "python", "pycon") for block in iter_blocks(page_text(page)))
 
 
-def run_page(page: str, llvm: Llvm, folder: Path) -> None:
-    shell = Shell(llvm, folder)
+@pytest.fixture(scope="session")
+def compilers(llvm19: Llvm, llvm22: Llvm, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compilers of all pages, with what was found out about them; for all processes."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "page-compilers"
+    prepare_compilers(llvm22, folder)
+    return folder
+
+
+def run_page(page: str, compilers: Path, folder: Path) -> None:
+    shell = Shell(compilers, folder)
     for block in iter_blocks(page_text(page)):
         if (page, block.text.partition("\n")[0]) not in NOT_RUN:
             try:
@@ -114,8 +125,8 @@ def run_page(page: str, llvm: Llvm, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if runnable(page)])
-def test_what_a_page_shows_runs(page: str, llvm19: Llvm, llvm22: Llvm, gcc: str, tmp_path: Path) -> None:
-    run_page(page, llvm22, tmp_path)
+def test_what_a_page_shows_runs(page: str, llvm19: Llvm, compilers: Path, gcc: str, tmp_path: Path) -> None:
+    run_page(page, compilers, tmp_path)
 
 
 def test_blocks_that_are_not_run_are_still_there() -> None:
@@ -259,8 +270,8 @@ def shown_columns(heading: str) -> dict[str, str]:
     return {column: cells[1] for column, cells in table_rows(FORMATS, heading).items()}
 
 
-def test_real_files_have_the_columns_that_are_shown(llvm22: Llvm, tmp_path: Path) -> None:
-    shell = Shell(llvm22, tmp_path)
+def test_real_files_have_the_columns_that_are_shown(compilers: Path, tmp_path: Path) -> None:
+    shell = Shell(compilers, tmp_path)
     verbs = """
     mlgo-corpus build --output corpus --compiler clang -- make -s prog
     mlgo-corpus split corpus
@@ -338,7 +349,7 @@ def test_every_folder_has_its_row() -> None:
         assert folder.name in ("", "data") or f"`{folder.name}/`" in text, folder
 
 
-def test_what_is_wrong_in_a_page_is_noticed(llvm22: Llvm, tmp_path: Path) -> None:
+def test_what_is_wrong_in_a_page_is_noticed(compilers: Path, tmp_path: Path) -> None:
     assert fits("a 1\nb\nc 3\n", "a 2\n...\nc 4")
     for shown in ("a 1\nb", "a 1", "b\na 1\nc 3", "a 1\nb\nc 3\nd", "a x\nc 3"):
         assert not fits(shown, "a 2\n...\nc 4"), shown
@@ -350,7 +361,7 @@ def test_what_is_wrong_in_a_page_is_noticed(llvm22: Llvm, tmp_path: Path) -> Non
             check_arguments(arguments)
     page = "```console\n$ cd logs && false\n$ echo $? $PWD && export A=5\n1 {0}/logs\n$ echo word $A >&2\nword 7\n```\n"
     page += "```python\nimport os\nassert os.getcwd().endswith('logs')\n```\n```pycon\n>>> x = 1\n>>> x + 1\n3\n```"
-    shell = Shell(llvm22, tmp_path)
+    shell = Shell(compilers, tmp_path)
     blocks = list(iter_blocks(page.format(shell.work)))
     assert [block.language for block in blocks] == ["console", "python", "pycon"]
     for block in blocks:

@@ -65,6 +65,13 @@ def clang22(llvm22: Llvm) -> str:
     return llvm22.clang
 
 
+@pytest.fixture
+def few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a compiler only the plain compile and the embedding are tried, for tests of when rather than what."""
+    monkeypatch.setattr(probe, "TASKS", ())
+    monkeypatch.setattr(probe, "_samples", list)
+
+
 def words_of(candidates: tuple[Candidate, ...]) -> list[tuple[str, str]]:
     return [(candidate.words[0], candidate.origin) for candidate in candidates]
 
@@ -328,7 +335,7 @@ def test_a_compiler_that_hangs_in_the_middle_of_the_probe_costs_one_time_limit(
 
 
 def test_what_was_found_out_is_kept_until_the_binary_changes(
-    clang22: str, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clang22: str, alone: Path, few_tries: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = tmp_path / "count"
     wrapper = script(tmp_path / "cc", f'echo x >> {count}\nexec {clang22} "$@"')
@@ -366,7 +373,7 @@ def test_what_was_found_out_is_kept_until_the_binary_changes(
     assert runs() == 2
 
 
-def test_a_cache_that_cannot_be_written_does_no_harm(clang22: str, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_does_no_harm(clang22: str, few_tries: None, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert probe_compiler(clang22, cache=tmp_path / "file" / "cache").problem is None
 
@@ -462,7 +469,7 @@ def test_a_list_of_built_toolchains_that_is_none_is_no_obstacle(alone: Path) -> 
         assert list_toolchains() == ()
 
 
-def test_toolchains_that_were_built_are_listed(clang22: str, alone: Path, tmp_path: Path) -> None:
+def test_toolchains_that_were_built_are_listed(clang22: str, alone: Path, few_tries: None, tmp_path: Path) -> None:
     cache = cache_folder()
     for folder in (cache / "toolchains" / "devmode-22", tmp_path / "elsewhere"):
         (folder / "bin").mkdir(parents=True)

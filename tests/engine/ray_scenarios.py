@@ -11,7 +11,6 @@ import os
 import random
 import resource
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -27,6 +26,7 @@ from mlgo_corpus.engine.choice import EngineChoice, Lost
 from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.errors import MlgoCorpusError
 from tests.engine import raywork
+from tests.forked import load_also, run_cli, start
 from tests.runs.journals import kept
 
 SEED = int(os.environ.get("MLGO_CORPUS_RAY_SEED", "0"))
@@ -210,10 +210,7 @@ def verbs(made: Cluster, folder: Path) -> dict[str, Any]:
                 "--json",
                 *(("--ray-address", made.address) if engine == "ray" else ()),
             ]
-            done = subprocess.run(
-                (sys.executable, "-m", "mlgo_corpus.cli.main", *words),
-                cwd=folder, capture_output=True, text=True, check=False,
-            )  # fmt: skip
+            done = run_cli(*words, cwd=folder, env=os.environ, timeout=600)
             found.append([done.returncode, done.stdout, done.stderr])
     return {"done": found}
 
@@ -231,23 +228,22 @@ def driver_killed(made: Cluster, folder: Path) -> dict[str, Any]:
     def finished() -> int:
         return len(kept(folder / "ray-killed" / ".mlgo-corpus"))
 
-    words = (sys.executable, "-m", "mlgo_corpus.cli.main", *[word.replace("@", "ray") for word in commands[0]])
-    words = (*words, "--jobs", "2", "--engine", "ray", "--ray-address", made.address, "--json")
+    words = [word.replace("@", "ray") for word in commands[0]]
+    words += ["--jobs", "2", "--engine", "ray", "--ray-address", made.address, "--json"]
     for number in range(3):
         enough = min(finished() + chance.randint(0, 4), modules - 1)
         if number == 2:
             (folder / "go").touch()
             enough = modules
-        with (folder / "errors").open("w") as errors:
-            driver = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=errors)
-        while driver.poll() is None and (finished() < enough or not worker_processes()):
-            time.sleep(0.01)
-        found["killed"] += driver.poll() is None
-        driver.kill()
-        if driver.wait() > 0:
-            found["failed"] = (folder / "errors").read_text()
+        with start(*words, cwd=folder, env=os.environ, stderr=True) as driver:
+            while driver.poll() is None and (finished() < enough or not worker_processes()):
+                time.sleep(0.01)
+            found["killed"] += driver.poll() is None
+            driver.kill()
+            if driver.wait() > 0:
+                found["failed"] = driver.communicate()[1]
         found["left"] += gone_within(30)
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    done = run_cli(*words, cwd=folder, env=os.environ, timeout=600)
     found["last"] = [done.returncode, done.stdout, done.stderr]
     return found
 
@@ -265,6 +261,7 @@ def memory(made: Cluster, _: Path) -> dict[str, Any]:
 def main(folders: list[Path]) -> dict[str, Any]:
     """Run the scenarios that folders are named for; one that fails does not keep the others from it."""
     seen: dict[str, Any] = {}
+    load_also("ray")
     with cluster() as made:
         for folder in folders:
             try:
