@@ -247,8 +247,6 @@ def pytest_configure() -> None:
     for number in ASKING_TO_END:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, _pass)
-    # numpy's threads, which nothing here uses, wait busily in each process that begins.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # How long an example takes says something about the machine only. The rest is as it was, also what CI sets.
     hypothesis.settings.register_profile("patient", parent=hypothesis.settings.default, deadline=None)
     hypothesis.settings.load_profile("patient")
