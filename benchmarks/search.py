@@ -25,7 +25,7 @@ from mlgo_corpus.compilers.compile import run_folder
 from mlgo_corpus.compilers.probe import probe_compiler
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.runs.search import climb as climbing
-from mlgo_corpus.runs.search.climb import Decision, Outcome, climb
+from mlgo_corpus.runs.search.climb import Decision, Found, Outcome, climb, draw_rules
 from mlgo_corpus.runs.search.module import SearchItem, SearchSettings, _ModuleSearch
 from mlgo_corpus.runs.trace.module import TraceSettings
 
@@ -108,6 +108,12 @@ def searched(name: str, folder: Path, given: argparse.Namespace) -> Iterator[tup
             yield module.name, _ModuleSearch(settings, SearchItem(number, module, None), work, lambda _: 1.0)
 
 
+def climbed(search: _ModuleSearch, budget: int) -> Found:
+    """Search as the product does."""
+    generator = random.Random(0)
+    return climb(search.compile, budget, generator, rules=draw_rules(budget, generator))
+
+
 def ways(search: _ModuleSearch, first: Outcome) -> Iterator[Outcome]:
     """Yield every way to decide: each compile forces the beginning of the decisions."""
     waiting: list[tuple[Decision, ...]] = [()]
@@ -134,7 +140,7 @@ def optimum(name: str, folder: Path, given: argparse.Namespace) -> dict[str, Any
                 break
         else:
             all_of += 1
-            found += climb(search.compile, 100, random.Random(0)).best.objective <= best
+            found += climbed(search, 100).best.objective <= best
             continue
         skipped += 1
     return {"project": name, "modules": all_of, "solved": found, "too many ways": skipped}
@@ -147,13 +153,13 @@ def single(name: str, folder: Path, given: argparse.Namespace) -> dict[str, Any]
     for number, (_, search) in enumerate(searched(name, folder, given)):
         if number % 8:  # a sample
             continue
-        many = climb(search.compile, 50, random.Random(0))
+        many = climbed(search, 50)
         wanted = many.first.objective - (many.first.objective - many.best.objective) / 2
         if many.best.objective == many.first.objective:
             continue
         climbing._Climb._choose = lambda self, moves: choose(self, moves)[:1]
         try:
-            one = climb(search.compile, 500, random.Random(0), over=lambda: False)
+            one = climb(search.compile, 500, random.Random(0))
         finally:
             climbing._Climb._choose = choose
         for kind, result in (("many", many), ("one", one)):
