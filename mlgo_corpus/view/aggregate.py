@@ -202,7 +202,8 @@ class Distribution:
         sums = np.cumsum(counts[values != 0][order])
         middle = float(sizes[order][np.searchsorted(sums, 0.5 * sums[-1])])
         if sizes[order[-1]] <= _SKEWED * middle and self.max - self.min < math.inf:
-            return np.linspace(self.min, self.max, bars + 1), "linear"
+            with np.errstate(over="ignore"):  # only at the end, which numpy sets
+                return np.linspace(self.min, self.max, bars + 1), "linear"
         # asinh is linear around 0 and a logarithm further out, of either sign.
         unit = max(float(sizes[order][np.searchsorted(sums, 0.05 * sums[-1])]), float(sizes[order[-1]]) * _LEAST_UNIT)
         low_end, high_end = (math.asinh(end / unit) for end in (self.min, self.max))

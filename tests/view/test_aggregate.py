@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as stn
 from numpy.typing import NDArray
@@ -91,6 +91,7 @@ def test_parts_make_the_same_as_the_whole(values: NDArray[Any], cut: int) -> Non
 
 
 @given(ANY)
+@example(np.array([4.0, 0.125, 3.0, 0.0, 1.0, 2.0, 0.5, 0.25, *[np.finfo(np.float64).max] * 8]))
 @settings(deadline=None)
 def test_a_histogram_has_all_finite_values_in_order(values: NDArray[Any]) -> None:
     found = distribution(values)
