@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
@@ -209,7 +208,7 @@ class SingleObservation(NamedTuple):
 def iter_observations(selection: Selection) -> Iterator[SingleObservation]:
     """Yield the observations one by one; meant for a few of them."""
     header = selection.header
-    offsets = tuple(accumulate((spec.nbytes for spec in header.features), initial=0))
+    offsets = (*header.offsets, header.tensor_bytes)
     context = None
     for block in selection:
         if isinstance(block, Contexts):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
@@ -108,7 +107,7 @@ def decision_check(header: LogHeader) -> Callable[[bytes, bytes], None]:
     spec = header.advice
     if spec is None:
         raise AssertionError("a session's header has an advice")
-    starts = zip(header.features, _offsets(header), strict=True)
+    starts = zip(header.features, header.offsets, strict=True)
     masks = [(start, item.dtype.itemsize, item.element_count) for item, start in starts if item.name == "mask"]
 
     def check(tensors: bytes, advice: bytes) -> None:
@@ -127,10 +126,6 @@ def decision_check(header: LogHeader) -> Callable[[bytes, bytes], None]:
     return check
 
 
-def _offsets(header: LogHeader) -> list[int]:
-    return [0, *accumulate(spec.nbytes for spec in header.features)][:-1]
-
-
 def repair_of(task: Task, major: int, header: LogHeader) -> Callable[[bytes], bytes] | None:
     """Return a function that moves the heuristic's decision to the feature that should hold it; None if it is there.
 
@@ -141,7 +136,7 @@ def repair_of(task: Task, major: int, header: LogHeader) -> Callable[[bytes], by
     """
     if task.name != INLINING or major not in MISPLACED_DEFAULT:
         return None
-    starts = zip(header.features, _offsets(header), strict=True)
+    starts = zip(header.features, header.offsets, strict=True)
     places = {spec.name: slice(start, start + spec.nbytes) for spec, start in starts}
     wrong, right = places.get(_MISPLACED_IN), places.get(_DEFAULT)
     if wrong is None or right is None:

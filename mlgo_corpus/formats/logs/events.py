@@ -46,7 +46,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -128,6 +128,11 @@ class LogHeader:
     def columns(self) -> tuple[TensorSpec, ...]:
         """The features, and the score after them if there is one."""
         return self.features if self.score is None else (*self.features, self.score)
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """How many bytes of an observation precede each feature."""
+        return (0, *accumulate(spec.nbytes for spec in self.features))[:-1]
 
     def difference(self, other: LogHeader) -> str | None:
         """Describe the first difference to another header: ``feature 2 is ... in the first and ...``; None if equal."""

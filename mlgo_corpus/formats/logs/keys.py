@@ -8,7 +8,6 @@ first of a compile is number 0, and so on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate
 from typing import Final
 
 from mlgo_corpus.formats.logs.events import LogHeader
@@ -31,8 +30,7 @@ def _stable_part(header: LogHeader) -> Callable[[bytes], bytes]:
     """Return a function that cuts the stable features out of an observation's tensors."""
     stable = set(stable_features(header))
     parts: list[tuple[int, int]] = []
-    starts = accumulate((spec.nbytes for spec in header.features), initial=0)
-    for spec, start in zip(header.features, starts, strict=False):
+    for spec, start in zip(header.features, header.offsets, strict=True):
         if spec not in stable:
             continue
         if parts and parts[-1][1] == start:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from hashlib import blake2b
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -214,16 +213,19 @@ class _ModuleSearch:
         return decide
 
 
+def _reader(header: LogHeader, name: str) -> Callable[[bytes], int] | None:
+    """Return a function that reads a feature, a whole number, from an observation; None if the feature is not sent."""
+    for spec, offset in zip(header.features, header.offsets, strict=True):
+        if spec.name == name:
+            read = struct.Struct(f"={offset}xq").unpack_from
+            return lambda tensors: int(read(tensors)[0])
+    return None
+
+
 def _cost_and_users(header: LogHeader) -> Callable[[bytes], tuple[int, int]] | None:
     """Return a function that reads a call's estimated cost and its callee's uses; None if they are not sent."""
-    starts = dict(
-        zip((spec.name for spec in header.features), accumulate(s.nbytes for s in header.features), strict=True)
-    )
-    if not {"cost_estimate", "callee_users"} <= starts.keys():
-        return None
-    read = struct.Struct("=q").unpack_from
-    cost, users = starts["cost_estimate"] - 8, starts["callee_users"] - 8
-    return lambda tensors: (read(tensors, cost)[0], read(tensors, users)[0])
+    cost, users = (_reader(header, name) for name in ("cost_estimate", "callee_users"))
+    return None if cost is None or users is None else lambda tensors: (cost(tensors), users(tensors))
 
 
 def _worth(header: LogHeader) -> Callable[[bytes, int], float]:
@@ -255,13 +257,10 @@ def _by_rule(header: LogHeader, rule: Rule) -> Callable[[bytes], int]:
 
 def _by_default(header: LogHeader) -> Callable[[LiveObservation], int]:
     """Return a function that reads LLVM's own decision."""
-    at = 0
-    for spec in header.features:
-        if spec.name == _DEFAULT:
-            read = struct.Struct(f"={at}xq").unpack_from
-            return lambda observation: int(read(observation.tensors)[0])
-        at += spec.nbytes
-    raise UsageError(f"this compiler does not send {_DEFAULT!r}")
+    read = _reader(header, _DEFAULT)
+    if read is None:
+        raise UsageError(f"this compiler does not send {_DEFAULT!r}")
+    return lambda observation: read(observation.tensors)
 
 
 class _Expected:
