@@ -99,11 +99,8 @@ def floats_of(column: pa.Array) -> NDArray[np.float64]:
     if pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.int8())
     cast = pc.cast(column, pa.float64(), safe=False)
-    values = arrays.numbers_in(cast.drop_null()).copy()
-    if cast.null_count:
-        there = arrays.integers_of(pc.is_valid(cast).cast(pa.int8()), 0).astype(np.bool_)
-        values, present = np.full(len(cast), np.nan), values
-        values[there] = present
+    nan = arrays.numbers(pa.float64(), np.array([np.nan]))[0]
+    values = arrays.numbers_in(pc.fill_null(cast, nan)).copy()
     values[~(np.abs(values) <= LARGEST)] = np.nan
     return values
 

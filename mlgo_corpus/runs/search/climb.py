@@ -1,7 +1,7 @@
 """The search for better decisions of one module: which flips are tried together, and which are kept.
 
-At first, whole compiles decide by a few rules. Where the functions that differ from what was known fall into sets that
-do not disturb each other, each set is taken from the compile in which it is smaller.
+The first compiles each follow a simple rule for all decisions. The functions that come out differently fall into sets
+that do not disturb each other, and each set is taken from the compile in which it is smaller.
 
 A flip is the other decision at one call, at all calls of one function that are decided alike, or at two calls that are
 near each other. What it may change is known beforehand: the callers, the functions that these are inlined into, and
@@ -203,7 +203,7 @@ def climb(
         generator: makes the choices.
         weight: what a byte of a function counts in the objective.
         over: whether the time is up.
-        rules: what whole compiles decide by at first.
+        rules: the first compiles follow one each, for all decisions.
 
     Raises:
         Whatever ``compile_with`` raises in its first call; later failures are flips that did not help.
@@ -273,17 +273,16 @@ class _Climb:
             self._confirm()
 
     def _compile(self, wanted: dict[Place, int], rule: Rule | None = None) -> Outcome | None:
-        """Compile with some decisions by place, and otherwise as the policy decides; None if that fails."""
+        """Compile with some decisions by place, all others by a rule or the policy; None if that fails."""
         found = self._found
         found.compiles += 1
         view = self._view
         try:
-            plan = [] if rule is not None else [(one, wanted.get(view.place(one))) for one in view]
-            outcome = self._compile_with(plan, rule)
+            outcome = self._compile_with([(one, wanted.get(view.place(one))) for one in view], rule)
         except CompileFailedError:
             return None
         if outcome.objective < found.best.objective - _EPSILON:
-            found.best, self._best_kept = outcome, _View(outcome).all_decided() if rule is not None else wanted
+            found.best, self._best_kept = outcome, wanted
             found.curve.append((found.compiles, outcome.objective))
         return outcome
 
@@ -327,6 +326,8 @@ class _Climb:
         if outcome is None:
             return
         new, mine = _View(outcome), self._view
+        if self._found.best is outcome:
+            self._best_kept = new.all_decided()
         rejected: set[str] = set()
         for part in new.parts_apart_from(mine):
             effect = math.fsum((new.sizes.get(one, 0) - mine.sizes.get(one, 0)) * self._weight(one) for one in part)

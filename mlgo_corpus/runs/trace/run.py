@@ -51,7 +51,7 @@ _REMEDIES = {
     RunReason.NEWER_BITCODE: "",
     RunReason.UNKNOWN_OPTION: "`delete_flags` takes an option out of every command, ",
 }
-# What follows these: another compiler.
+# The end of the advice for the reasons that another compiler would remove.
 _COMPILERS = {
     RunReason.NEWER_BITCODE: "`compiler` names a clang of the corpus's LLVM or newer",
     RunReason.UNKNOWN_OPTION: "`compiler` names another clang",

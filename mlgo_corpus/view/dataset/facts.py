@@ -36,7 +36,7 @@ MASK: Final = "mask"
 """The feature of evictions that says which places may be chosen."""
 
 _CALLEE = "callee"
-# Of so many callees the most frequent ones are right, or nearly so.
+# Callees beyond this number, the rarest ones, may be forgotten to bound the memory.
 _MOST_CALLEES = 100_000
 _UNFAITHFUL = "unfaithful_because"
 _TEXTS = ("module", "status", "reason", "detail", "stderr_tail", "header", "opt_level", _UNFAITHFUL)
