@@ -170,10 +170,16 @@ def devmode() -> Path:
 
 
 @pytest.fixture(scope="session")
-def probed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that holds what was found out about clang-22, for tests that copy it; for all processes."""
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A temporary folder that all processes of a run have in common."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "probed"
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def probed(shared_folder: Path) -> Path:
+    """A cache that holds what was found out about clang-22, for tests that copy it; for all processes."""
+    folder = shared_folder / "probed"
     folder.mkdir(exist_ok=True)
     if clang := Llvm(22).clang:
         probe_compiler(clang, cache=folder)

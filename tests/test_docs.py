@@ -6,7 +6,6 @@ How a page's blocks are run is told in `docpages`.
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import subprocess
 import sys
@@ -106,10 +105,9 @@ def runnable(page: str) -> bool:
 
 
 @pytest.fixture(scope="session")
-def compilers(llvm19: Llvm, llvm22: Llvm, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def compilers(llvm19: Llvm, llvm22: Llvm, shared_folder: Path) -> Path:
     """The compilers of all pages, with what was found out about them; for all processes."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "page-compilers"
+    folder = shared_folder / "page-compilers"
     prepare_compilers(llvm22, folder)
     return folder
 

@@ -43,7 +43,7 @@ ln -sf libbase.so.1.0 libbase.so.1
 ln -sf libbase.so.1 libbase.so
 cc -shared -o libmid.so mid.o -L. -lbase
 cc -Oz -DNDEBUG -Wl,-Map,prog.map -o prog main.o liba.a libthin.a
-cc -o ../work/user user.o libmid.so -Wl,-rpath-link,. -Wl,-rpath,$ORIGIN
+cc -o ../tree/user user.o libmid.so -Wl,-rpath-link,. -Wl,-rpath,$ORIGIN
 cc -r -o part.o part1.o part2.o
 cc -o parted parted.o part.o
 cc -fuse-ld=lld -o lldprog main.o $PWD/liba.a -L$PWD -lthin -Wl,--build-id=sha1
@@ -94,7 +94,7 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory, llvm22: Llvm) -> Built:
     folder = tmp_path_factory.mktemp("built")
-    work = folder / "work"
+    work = folder / "tree"
     work.mkdir()
     sources(work)
     with pytest.MonkeyPatch.context() as patch:
@@ -133,7 +133,7 @@ def size_of(llvm: Llvm, path: Path) -> int:
 
 def linked_by_hand(built: Built, llvm: Llvm, objects: Path, folder: Path, *flags: str) -> Path:
     """Run the build's links in a copy of its tree with other objects."""
-    work = folder / "work"
+    work = folder / "tree"
     shutil.copytree(built.work, work, symlinks=True)
     for item in objects.glob("*.o"):
         shutil.copy(item, work)
