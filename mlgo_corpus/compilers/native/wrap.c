@@ -17,10 +17,6 @@
 
    If anything goes wrong with the policy, the compiler is ended, one line tells why, and the plain compile is done. */
 
-#if defined(__linux__) && !defined(_GNU_SOURCE)
-#define _GNU_SOURCE
-#endif
-
 #include "native.h"
 #include "policy.h"
 #include "config.h"
@@ -232,8 +228,7 @@ static int open_fifo(const struct channel *channel, const char *name)
     return openat(channel->descriptor, name, O_RDWR | O_NONBLOCK | O_CLOEXEC);
 }
 
-/* Make the folder and the channel in it. Return 0, or -1 and errno. */
-static int make_channel(struct channel *channel)
+static int try_channel(struct channel *channel)
 {
     const char *parent = getenv("TMPDIR");
     channel->folder[0] = '\0';
@@ -260,6 +255,18 @@ static int make_channel(struct channel *channel)
     channel->in = open_fifo(channel, "c.in");
     channel->out = channel->in < 0 ? -1 : open_fifo(channel, "c.out");
     return channel->out < 0 ? -1 : 0;
+}
+
+/* Make the folder and the channel in it. Return 0, or -1 and errno. */
+static int make_channel(struct channel *channel)
+{
+    /* Until it is locked, a folder may be removed by a process that takes it for abandoned. */
+    for (int tries = 0; tries < 5; tries++)
+        if (try_channel(channel) == 0)
+            return 0;
+        else if (errno != ENOENT || channel->folder[0] == '\0' || access(channel->folder, F_OK) == 0)
+            break;
+    return -1;
 }
 
 /* Return the options that have the compiler ask over the channel. */
