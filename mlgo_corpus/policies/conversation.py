@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, Final
 
 import numpy as np
@@ -124,6 +124,21 @@ def decision_check(header: LogHeader) -> Callable[[bytes, bytes], None]:
             raise ValueError(f"{spec.name} {value}")
 
     return check
+
+
+def needs_default(task: Task, major: int, features: Container[str]) -> bool:
+    """Return True if a policy's features are those of a trace only if the compiler sends its heuristic's decision.
+
+    To send it takes the compiler time, and where it is misplaced, it changes another feature.
+
+    Args:
+        task: the task that the policy is for.
+        major: the major version of the compiler's LLVM.
+        features: the names of the features that the policy needs.
+    """
+    if task.with_default is None:
+        return False
+    return _DEFAULT in features or (major in MISPLACED_DEFAULT and _MISPLACED_IN in features)
 
 
 def repair_of(task: Task, major: int, header: LogHeader) -> Callable[[bytes], bytes] | None:

@@ -72,6 +72,11 @@ class StockClang:
     version: str
     misplaced_default: bool
 
+    @property
+    def major(self) -> int:
+        """The first number of the version."""
+        return int(self.version.partition(".")[0])
+
 
 @dataclass(frozen=True, slots=True)
 class Asking:
@@ -81,11 +86,13 @@ class Asking:
         always: ask at every level of optimisation, not only where code is optimised for size.
         keep_smaller: compile each object plainly, too, and keep the smaller one.
         may_grow: let a module grow without limit by inlining.
+        with_default: have the compiler send its own decision among the features.
     """
 
     always: bool = False
     keep_smaller: bool = False
     may_grow: bool = False
+    with_default: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +219,8 @@ def _try(program: Path) -> None:
 def _config(policy: PolicyCode, clang: StockClang, asking: Asking) -> str:
     """Return the text of the header that tells the program what it wraps."""
     task = find_task(policy.task)
-    base = "BASE"
-    advisor = [option for option in task.channel_options(base) if base not in option]
+    default = task.with_default if asking.with_default else None
+    advisor = (f"{task.advisor}=release", *filter(None, (default,)))
     own = (task.advisor, task.channel, *filter(None, (task.with_default,)))
     arrays = {
         "C_DRIVER": clang.c,
