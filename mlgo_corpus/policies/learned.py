@@ -181,7 +181,10 @@ class LearnedPolicy:
 
     def advise(self, observation: np.void) -> Any:
         """Return the decision of one observation of a live session."""
-        return self._decide({spec.name: observation[spec.name] for spec in self.features}, 1)[0]
+        if self.candidates == 1:
+            inputs = np.array([[observation[spec.name].item() for spec in self.features]], np.float64)
+            return self._decisions(self.model.scores(inputs), ())[0]
+        return self.decide(np.asarray(observation).reshape(1))[0]
 
     def decide(self, observations: NDArray[Any] | Mapping[str, Any]) -> NDArray[Any]:
         """Return the decisions of many observations.
@@ -208,23 +211,25 @@ class LearnedPolicy:
                     f"{spec.name}: expected {spec.element_count} for each of {count} observations, found "
                     f"{columns[spec.name].size} numbers"
                 )
-        return self._decide(columns, count)
+        mask = np.asarray(columns[MASK]).reshape(count, -1) if self.task == EVICTION else ()
+        return self._decisions(self._scores(columns, count), mask)
 
-    def scores(self, observations: Mapping[str, Any], count: int) -> Doubles:
-        """Return the scores of so many observations; of eviction, one for each candidate."""
+    def _scores(self, observations: Mapping[str, Any], count: int) -> Doubles:
+        """Return the scores of so many observations, one for each candidate."""
         columns = []
         for spec in self.features:
             values = np.asarray(observations[spec.name], spec.dtype).astype(np.float64).reshape(count, -1)
             columns.append(np.broadcast_to(values, (count, self.candidates)).reshape(-1))
-        return self.model.scores(np.column_stack(columns)).reshape(count, self.candidates)
+        return self.model.scores(np.column_stack(columns))
 
-    def _decide(self, columns: Mapping[str, Any], count: int) -> NDArray[Any]:
+    def _decisions(self, scores: Doubles, mask: Any) -> NDArray[Any]:
+        """Return the decisions that scores mean; ``mask`` is that of eviction."""
         decisions: NDArray[Any]
-        scores = self.scores(columns, count)
+        scores = scores.reshape(-1, self.candidates)
         if self.task == INLINING:
             decisions = (scores[:, 0] > self.threshold).astype(np.int64)
         elif self.task == EVICTION:
-            allowed = np.asarray(columns[MASK]).reshape(count, -1) != 0
+            allowed = np.asarray(mask) != 0
             scores = np.where(np.isnan(scores), -np.inf, scores)
             # A candidate whose score is minus infinity comes before one that is not allowed.
             best = np.where(allowed, scores, -np.inf).max(axis=1, keepdims=True)
