@@ -27,12 +27,13 @@ from mlgo_corpus.policies import source
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.source import ABI, policy_source
 
-C_FLAGS: Final = ("-std=c99", "-O2", "-ffp-contract=off")
-"""What ``policy.c`` is compiled with."""
+_C_FLAGS: Final = ("-std=c99", "-O2", "-ffp-contract=off")
 
 LIBRARY_NAME: Final = "policy.so"
-SOURCE_NAME: Final = "policy.c"
-HEADER_NAME: Final = "policy.h"
+"""The shared object of a policy, in a folder for compilers."""
+
+_SOURCE_NAME: Final = "policy.c"
+_HEADER_NAME: Final = "policy.h"
 
 _SHARED_FLAGS: Final = ("-fPIC", "-shared")
 _COMPILE_TIMEOUT_S: Final = 120.0
@@ -98,9 +99,9 @@ def compile_policy(policy: LearnedPolicy, library: Path) -> tuple[str, ...]:
     with scratch_folder() as scratch:
         write_source(policy, scratch)
         for compiler in _iter_compilers():
-            flags = (*compiler, *C_FLAGS, *_SHARED_FLAGS)
+            flags = (*compiler, *_C_FLAGS, *_SHARED_FLAGS)
             try:
-                run_tool((*flags, SOURCE_NAME, "-o", LIBRARY_NAME), cwd=scratch, timeout=_COMPILE_TIMEOUT_S)
+                run_tool((*flags, _SOURCE_NAME, "-o", LIBRARY_NAME), cwd=scratch, timeout=_COMPILE_TIMEOUT_S)
             except ToolError as error:
                 failure = str(error)
                 continue
@@ -115,7 +116,7 @@ def write_source(policy: LearnedPolicy, folder: Path) -> None:
     Raises:
         OSError: they cannot be written.
     """
-    for name, text in zip((SOURCE_NAME, HEADER_NAME), policy_source(policy), strict=True):
+    for name, text in zip((_SOURCE_NAME, _HEADER_NAME), policy_source(policy), strict=True):
         write_atomically(folder / name, text.encode())
 
 
@@ -127,7 +128,7 @@ def cached_library(policy: LearnedPolicy, cache: Path | None = None) -> Path:
         OSError: the cache cannot be written.
     """
     made_of = sha256(Path(source.__file__).read_bytes())
-    made_of.update(repr((policy.digest, C_FLAGS, _SHARED_FLAGS, platform.system(), platform.machine())).encode())
+    made_of.update(repr((policy.digest, _C_FLAGS, _SHARED_FLAGS, platform.system(), platform.machine())).encode())
     folder = (cache_folder() if cache is None else cache) / _POLICIES_FOLDER
     library = folder / f"{policy.name}-{made_of.hexdigest()[:32]}.so"
     if not library.is_file():

@@ -68,9 +68,8 @@ from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, TASKS
 from mlgo_corpus.formats.logs.tensors import TensorSpec, shown
 from mlgo_corpus.policies.models import Doubles, Model, Network, Rule, Trees, model_of
 
-FORMAT: Final = 1
-"""The version of the format above."""
-
+# The version of the format above.
+_FORMAT: Final = 1
 POLICY_NAME: Final = "policy.json"
 _MODEL_NAME: Final = "model.npz"
 _METRICS_NAME: Final = "metrics.json"
@@ -254,7 +253,7 @@ class LearnedPolicy:
         """Return ``policy.json`` as plain values."""
         features = [{"name": spec.name, "type": spec.type, "shape": list(spec.shape)} for spec in self.features]
         value: dict[str, Any] = {
-            "format": FORMAT,
+            "format": _FORMAT,
             "name": self.name,
             "task": self.task,
             "kind": self.kind,
@@ -410,14 +409,14 @@ def _fields_of(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of `LearnedPolicy` that ``policy.json`` has."""
     version = value.get("format")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise FormatError(f"format: expected {FORMAT}, found {shown(version)}")
-    if version > FORMAT:
-        raise UnsupportedError(f"format {shown(version)}, expected {FORMAT}: a newer mlgo-corpus reads it")
+        raise FormatError(f"format: expected {_FORMAT}, found {shown(version)}")
+    if version > _FORMAT:
+        raise UnsupportedError(f"format {shown(version)}, expected {_FORMAT}: a newer mlgo-corpus reads it")
     if value.get("kind") not in _KINDS:
         raise FormatError(f"kind: expected one of {', '.join(_KINDS)}, found {shown(value.get('kind'))}")
     features = value.get("features")
-    if not isinstance(features, list) or len(features) > _MAX_FEATURES:
-        raise FormatError(f"features: expected a list of at most {_MAX_FEATURES}, found {shown(features)}")
+    if not isinstance(features, list) or not 1 <= len(features) <= _MAX_FEATURES:
+        raise FormatError(f"features: expected a list of 1 to {_MAX_FEATURES}, found {shown(features)}")
     decision = _object(value, "decision")
     fields = {
         "name": value.get("name"),
