@@ -68,9 +68,8 @@ from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, TASKS
 from mlgo_corpus.formats.logs.tensors import TensorSpec, shown
 from mlgo_corpus.policies.models import Doubles, Model, Network, Rule, Trees, model_of
 
-FORMAT: Final = 1
-"""The version of the format above."""
-
+# The version of the format above.
+_FORMAT: Final = 1
 POLICY_NAME: Final = "policy.json"
 _MODEL_NAME: Final = "model.npz"
 _METRICS_NAME: Final = "metrics.json"
@@ -181,7 +180,10 @@ class LearnedPolicy:
 
     def advise(self, observation: np.void) -> Any:
         """Return the decision of one observation of a live session."""
-        return self._decide({spec.name: observation[spec.name] for spec in self.features}, 1)[0]
+        if self.candidates == 1:
+            inputs = np.array([[observation[spec.name].item() for spec in self.features]], np.float64)
+            return self._decisions(self.model.scores(inputs), ())[0]
+        return self.decide(np.asarray(observation).reshape(1))[0]
 
     def decide(self, observations: NDArray[Any] | Mapping[str, Any]) -> NDArray[Any]:
         """Return the decisions of many observations.
@@ -208,23 +210,25 @@ class LearnedPolicy:
                     f"{spec.name}: expected {spec.element_count} for each of {count} observations, found "
                     f"{columns[spec.name].size} numbers"
                 )
-        return self._decide(columns, count)
+        mask = np.asarray(columns[MASK]).reshape(count, -1) if self.task == EVICTION else ()
+        return self._decisions(self._scores(columns, count), mask)
 
-    def scores(self, observations: Mapping[str, Any], count: int) -> Doubles:
-        """Return the scores of so many observations; of eviction, one for each candidate."""
+    def _scores(self, observations: Mapping[str, Any], count: int) -> Doubles:
+        """Return the scores of so many observations, one for each candidate."""
         columns = []
         for spec in self.features:
             values = np.asarray(observations[spec.name], spec.dtype).astype(np.float64).reshape(count, -1)
             columns.append(np.broadcast_to(values, (count, self.candidates)).reshape(-1))
-        return self.model.scores(np.column_stack(columns)).reshape(count, self.candidates)
+        return self.model.scores(np.column_stack(columns))
 
-    def _decide(self, columns: Mapping[str, Any], count: int) -> NDArray[Any]:
+    def _decisions(self, scores: Doubles, mask: Any) -> NDArray[Any]:
+        """Return the decisions that scores mean; ``mask`` is that of eviction."""
         decisions: NDArray[Any]
-        scores = self.scores(columns, count)
+        scores = scores.reshape(-1, self.candidates)
         if self.task == INLINING:
             decisions = (scores[:, 0] > self.threshold).astype(np.int64)
         elif self.task == EVICTION:
-            allowed = np.asarray(columns[MASK]).reshape(count, -1) != 0
+            allowed = np.asarray(mask) != 0
             scores = np.where(np.isnan(scores), -np.inf, scores)
             # A candidate whose score is minus infinity comes before one that is not allowed.
             best = np.where(allowed, scores, -np.inf).max(axis=1, keepdims=True)
@@ -249,7 +253,7 @@ class LearnedPolicy:
         """Return ``policy.json`` as plain values."""
         features = [{"name": spec.name, "type": spec.type, "shape": list(spec.shape)} for spec in self.features]
         value: dict[str, Any] = {
-            "format": FORMAT,
+            "format": _FORMAT,
             "name": self.name,
             "task": self.task,
             "kind": self.kind,
@@ -405,14 +409,14 @@ def _fields_of(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of `LearnedPolicy` that ``policy.json`` has."""
     version = value.get("format")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise FormatError(f"format: expected {FORMAT}, found {shown(version)}")
-    if version > FORMAT:
-        raise UnsupportedError(f"format {shown(version)}, expected {FORMAT}: a newer mlgo-corpus reads it")
+        raise FormatError(f"format: expected {_FORMAT}, found {shown(version)}")
+    if version > _FORMAT:
+        raise UnsupportedError(f"format {shown(version)}, expected {_FORMAT}: a newer mlgo-corpus reads it")
     if value.get("kind") not in _KINDS:
         raise FormatError(f"kind: expected one of {', '.join(_KINDS)}, found {shown(value.get('kind'))}")
     features = value.get("features")
-    if not isinstance(features, list) or len(features) > _MAX_FEATURES:
-        raise FormatError(f"features: expected a list of at most {_MAX_FEATURES}, found {shown(features)}")
+    if not isinstance(features, list) or not 1 <= len(features) <= _MAX_FEATURES:
+        raise FormatError(f"features: expected a list of 1 to {_MAX_FEATURES}, found {shown(features)}")
     decision = _object(value, "decision")
     fields = {
         "name": value.get("name"),

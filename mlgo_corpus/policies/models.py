@@ -27,11 +27,10 @@ from numpy.typing import NDArray
 from mlgo_corpus.errors import FormatError
 
 Doubles = NDArray[np.float64]
-Indices = NDArray[np.int32]
+_Indices = NDArray[np.int32]
 
-MAX_LEVELS: Final = 256
-"""The most decisions on the way to a leaf. Trees of learning libraries have some ten, at most 63 with 64 leaves."""
-
+# The most decisions on the way to a leaf. Trees of learning libraries have some ten, at most 63 with 64 leaves.
+_MAX_LEVELS: Final = 256
 _MAX_TREES: Final = 1 << 16
 _MAX_LAYERS: Final = 16
 _MAX_WIDTH: Final = 4096
@@ -127,14 +126,14 @@ class Trees:
     """
 
     bias: float
-    roots: Indices
-    feature: Indices
+    roots: _Indices
+    feature: _Indices
     threshold: Doubles
-    children: Indices
+    children: _Indices
     leaves: Doubles
     nan_as_zero: tuple[int, ...] = ()
     levels: int = field(init=False)
-    _table: tuple[Indices, Doubles, Indices, Doubles] = field(init=False, repr=False)
+    _table: tuple[_Indices, Doubles, _Indices, Doubles] = field(init=False, repr=False)
     kind: ClassVar[str] = "trees"
 
     def __post_init__(self) -> None:
@@ -178,13 +177,13 @@ class Trees:
         level, count = self.roots[self.roots >= 0], 0
         while len(level):
             count += 1
-            if count > MAX_LEVELS:
-                raise FormatError(f"children: expected trees of at most {MAX_LEVELS} levels, found more")
+            if count > _MAX_LEVELS:
+                raise FormatError(f"children: expected trees of at most {_MAX_LEVELS} levels, found more")
             below = self.children[level].ravel()
             level = below[below >= 0]
         return count
 
-    def _with_leaves(self) -> tuple[Indices, Doubles, Indices, Doubles]:
+    def _with_leaves(self) -> tuple[_Indices, Doubles, _Indices, Doubles]:
         """Return feature, threshold, children and value of the nodes and of the leaves, which lead to themselves."""
         nodes, leaves = len(self.feature), len(self.leaves)
         itself = np.arange(nodes, nodes + leaves, dtype=np.int32)
@@ -457,7 +456,7 @@ def _doubles(*values: float) -> Doubles:
     return np.array(values, np.float64)
 
 
-def _integers(*values: int) -> Indices:
+def _integers(*values: int) -> _Indices:
     return np.array(values, np.int32)
 
 
