@@ -27,6 +27,7 @@ from mlgo_corpus.engine.choice import EngineChoice as EngineChoice
 from mlgo_corpus.engine.shared.workers import SharedWorker as SharedWorker
 from mlgo_corpus.engine.shared.workers import SharedWorkers as SharedWorkers
 from mlgo_corpus.errors import MlgoCorpusError as MlgoCorpusError
+from mlgo_corpus.evaluate import evaluate_corpus as evaluate_corpus
 from mlgo_corpus.export import ExportReport as ExportReport
 from mlgo_corpus.export import export_tfrecord as export_tfrecord
 from mlgo_corpus.export import read_tfrecord as read_tfrecord
@@ -50,6 +51,7 @@ from mlgo_corpus.policies.learned import load_policy as load_policy
 from mlgo_corpus.relink import relink_corpus as relink_corpus
 from mlgo_corpus.report import ReportSummary as ReportSummary
 from mlgo_corpus.report import report_page as report_page
+from mlgo_corpus.runs.evaluate.sums import EvaluationReport as EvaluationReport
 from mlgo_corpus.runs.links.run import RelinkReport as RelinkReport
 from mlgo_corpus.runs.search.run import SearchReport as SearchReport
 from mlgo_corpus.runs.sizes.run import SizesReport as SizesReport

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mlgo_corpus import __version__
-from mlgo_corpus.compilers.choose import WAYS, choose_compiler, compiler_identity
 from mlgo_corpus.compilers.command import CommandEdits
-from mlgo_corpus.compilers.find import built_toolchains, cache_folder
-from mlgo_corpus.compilers.limits import Limits, check_count
-from mlgo_corpus.corpus.open import open_corpus
-from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
-from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths, refuse_difference
-from mlgo_corpus.dataset.tracetable import iter_trace_rows
-from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
-from mlgo_corpus.errors import UsageError
-from mlgo_corpus.formats.logs.tasks import INLINING, find_task
-from mlgo_corpus.policies.keyed import may_grow
-from mlgo_corpus.policies.policy import policy_digest, policy_folder, try_policy
+from mlgo_corpus.compilers.limits import Limits
+from mlgo_corpus.corpus.select import ModuleChoice
+from mlgo_corpus.engine.choice import HERE, EngineChoice
+from mlgo_corpus.formats.logs.tasks import INLINING
 from mlgo_corpus.runs.datasets.publish import to_urls
-from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceSettings, clashing_copies
-from mlgo_corpus.runs.trace.places import make_places
-from mlgo_corpus.runs.trace.run import Trace, TraceReport
+from mlgo_corpus.runs.trace.corpus import TraceRequest, run_trace
+from mlgo_corpus.runs.trace.run import TraceReport
 
 
 @to_urls
@@ -99,78 +88,19 @@ def trace_corpus(
         CorpusError: there is no corpus.
         MlgoCorpusError: not one module could be traced, or the dataset cannot be written.
     """
-    started = time.perf_counter()
-    output = Path(output)
-    cache = cache_folder() if cache is None else cache
-    the_task = find_task(task)
-    if via not in WAYS:
-        raise UsageError(f"expected one of {', '.join(WAYS)}", option="via", value=via)
-    choice = choice or ModuleChoice(sample, module_filter, modules_file, seed)
-    edits = edits or CommandEdits.of(add_flags, delete_flags, replace_flags, trusted=trust_corpus)
-    limits = limits or Limits(timeout, memory_limit, retries)
-    limits.check()
-    check_count("jobs", jobs)
-    if (home := policy_folder(policy)) is not None:  # workers may run in other folders
-        policy = str(home)
-    if policy != "default":  # which is every task's own, where a training log shows it
-        try_policy(policy, the_task, seed=seed, timeout=limits.timeout)
-    edits.check()
-    opened = open_corpus(engine.place(corpus))
-    chosen = choice.select(opened)
-    toolchain, way = choose_compiler(
-        compiler,
-        the_task,
-        policy,
-        via,
-        producer=newest_producer(opened, chosen),
-        built=built_toolchains(cache),
-        cache=cache,
-        jobs=jobs or available_cpus(),
-    )
-    identity = compiler_identity(toolchain)
-    key = {
-        "version": __version__,
-        "task": task,
-        "via": way,
-        "policy": policy if home is None else home.name,
-        "policy_code": policy_digest(policy),
-        "seed": seed if policy.partition(":")[0] == "random" else None,
-        "compiler": {"version": toolchain.version, "sha256": identity},
-        "names": names,
-        **edits.key(),
-        **choice_key(opened, chosen),
-    }
-    if DatasetPaths.of(output).single:
-        raise UsageError(f"{output}: a trace is a folder: name one without .parquet")
-    if not force:
-        refuse_difference(DatasetPaths.of(output), key)
-    folder = DatasetFolder(output, key, force=force)
-    make_places({"keep_logs": keep_logs, "keep_objects": keep_objects}, output, opened, make=not folder.is_whole)
-    settings = TraceSettings(
-        cc1=toolchain.cc1,
-        compiler_id=identity,
-        major=toolchain.major or 0,
+    request = TraceRequest(
         task=task,
-        via=way,
+        via=via,
         policy=policy,
+        compiler=compiler,
         seed=seed,
-        work=folder.paths.work.absolute(),
-        baselines=(cache / BASELINES_FOLDER).absolute(),
-        edits=edits,
-        limits=limits,
         names=names,
-        may_grow=may_grow(policy),
-        keep_logs=None if keep_logs is None else keep_logs.absolute(),
-        keep_objects=None if keep_objects is None else keep_objects.absolute(),
-        copy_names=clashing_copies(opened.names) if keep_logs or keep_objects else {},
+        choice=choice or ModuleChoice(sample, module_filter, modules_file, seed),
+        edits=edits or CommandEdits.of(add_flags, delete_flags, replace_flags, trusted=trust_corpus),
+        limits=limits or Limits(timeout, memory_limit, retries),
+        keep_logs=keep_logs,
+        keep_objects=keep_objects,
     )
-    trace = Trace(folder, settings, toolchain, opened, chosen, jobs, engine, progress)
-    try:
-        if folder.is_whole:
-            trace.read(iter_trace_rows(folder.paths.modules))
-        else:
-            trace.run()
-    finally:
-        folder.close()
-    hints = tuple(edits.without_effect(opened.modules(chosen), toolchain.cc1))
-    return trace.report(hints, time.perf_counter() - started)
+    return run_trace(
+        corpus, Path(output), request, jobs=jobs, force=force, cache=cache, engine=engine, progress=progress
+    )

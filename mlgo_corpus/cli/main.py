@@ -16,6 +16,7 @@ from mlgo_corpus.cli.console import EXIT_READER_LEFT, complain, reader_left
 from mlgo_corpus.cli.demo import demo
 from mlgo_corpus.cli.doctor import doctor, show_version
 from mlgo_corpus.cli.dump import dump
+from mlgo_corpus.cli.evaluate import evaluate
 from mlgo_corpus.cli.explain import explain
 from mlgo_corpus.cli.export import export
 from mlgo_corpus.cli.extract import extract
@@ -153,6 +154,7 @@ app.command(rich_help_panel=_RUN, short_help="Record a compiler's decisions and 
 app.command(rich_help_panel=_RUN, short_help="Find better inlining decisions than the compiler's.")(search)
 app.command(rich_help_panel=_RUN, short_help="Make a table of functions: features, native sizes.")(ir2native)
 app.command(rich_help_panel=_RUN, short_help="Link a build's products again, with other objects.")(relink)
+app.command(rich_help_panel=_RUN, short_help="Measure policies: objects and linked products.")(evaluate)
 
 _LEARN = "Prepare for training"
 app.command(rich_help_panel=_LEARN, short_help="Convert training logs to Parquet.")(logs_to_parquet)

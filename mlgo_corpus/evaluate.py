@@ -1,0 +1,225 @@
+"""The evaluate stage: what policies make of a corpus, against LLVM's own decisions."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from mlgo_corpus import __version__
+from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler, compiler_identity
+from mlgo_corpus.compilers.command import CommandEdits
+from mlgo_corpus.compilers.find import built_toolchains, cache_folder
+from mlgo_corpus.compilers.limits import Limits, check_count
+from mlgo_corpus.corpus.modules import STATUS_OK
+from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
+from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
+from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.files.folder import WORK_LOCK, finish_moves, keep_work_of, read_note, whole_files
+from mlgo_corpus.files.lock import open_locked
+from mlgo_corpus.files.names import STATE_FOLDER
+from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.formats.logs.tasks import INLINING, find_task
+from mlgo_corpus.policies.policy import policy_digest
+from mlgo_corpus.runs.evaluate.run import Evaluation, contenders
+from mlgo_corpus.runs.evaluate.sums import EvaluationReport, sum_up
+from mlgo_corpus.runs.evaluate.table import (
+    EVALUATION_NAME,
+    LINKED_NAME,
+    iter_evaluation_rows,
+    iter_linked_rows,
+    write_evaluation_rows,
+    write_linked_rows,
+)
+from mlgo_corpus.runs.trace.corpus import TraceRequest
+
+_KIND: Final = "evaluation"
+_NOTE_NAME: Final = "evaluation.json"
+_PROBLEMS: Final = 5
+
+
+def evaluate_corpus(
+    corpus: Path | str,
+    output: Path | str,
+    *,
+    policies: Sequence[str],
+    link: bool = True,
+    compiler: str | None = None,
+    seed: int = 0,
+    add_flags: Sequence[str] = (),
+    delete_flags: Sequence[str] = (),
+    replace_flags: Sequence[str] = (),
+    trust_corpus: bool = False,
+    timeout: float = 60.0,
+    memory_limit: int | None = None,
+    retries: int = 0,
+    sample: str | None = None,
+    module_filter: str | None = None,
+    modules_file: Path | None = None,
+    jobs: int | None = None,
+    force: bool = False,
+    cache: Path | None = None,
+    engine: EngineChoice = HERE,
+    choice: ModuleChoice | None = None,
+    edits: CommandEdits | None = None,
+    limits: Limits | None = None,
+    progress: Callable[[int, int, int, str], None] | None = None,
+) -> EvaluationReport:
+    """Compile a corpus by each of several policies, link its products of the objects, and compare all sizes.
+
+    Modules that a learned policy was trained on are found by their functions' bodies, and are not in the headline.
+    Called again after an interruption, it goes on: modules that are done are not compiled again.
+
+    Args:
+        corpus: the corpus's folder; a packed one may be behind a URL.
+        output: a folder for the tables (`mlgo_corpus.runs.evaluate.table`).
+        policies: who decides, see `mlgo_corpus.policies.policy.make_policy`.
+        link: link the products, too, if the corpus knows them.
+        compiler: a clang; by default the best one found on this machine.
+        seed: of random policies, of the sample, and of the intervals.
+        add_flags: as of `mlgo_corpus.trace_corpus`, and so the following ones.
+        delete_flags: options to take out of each command.
+        replace_flags: ``NAME=VALUE``: options that get another value.
+        trust_corpus: the corpus is one's own: run any command, without walls and without default limits.
+        timeout: seconds that one compile may take.
+        memory_limit: bytes of address space that one compile may have.
+        retries: how often a compile is tried again that crashed or took too long.
+        sample: compile only so many modules, or this fraction of them, of all sizes.
+        module_filter: compile only modules in whose names this regular expression is found.
+        modules_file: compile only the modules whose names are in this file.
+        jobs: compilers at a time; by default the CPUs this process may use, or the cluster's.
+        force: start over, and replace an evaluation that was made otherwise.
+        cache: where plain compiles are remembered; the user's cache by default.
+        engine: where the compilers run: on this machine, or on a cluster.
+        choice: which modules, instead of ``sample``, ``module_filter`` and ``modules_file``.
+        edits: how commands are changed, instead of the three ``flags`` and ``trust_corpus``.
+        limits: what a compile may take, instead of ``timeout``, ``memory_limit`` and ``retries``.
+        progress: called with (compiles done, of them failed by this policy, compiles in all, the policy's name).
+
+    Raises:
+        UsageError: the request cannot be carried out as it stands; nothing was written.
+        CorpusError: there is no corpus.
+        MlgoCorpusError: not one module could be compiled by a policy, or the tables cannot be written.
+    """
+    started = time.perf_counter()
+    output = Path(output)
+    cache = cache_folder() if cache is None else cache
+    check_count("jobs", jobs)
+    request = TraceRequest(
+        task=INLINING,
+        via=INTERACTIVE,
+        compiler=compiler,
+        seed=seed,
+        names=False,
+        choice=choice or ModuleChoice(sample, module_filter, modules_file, seed),
+        edits=edits or CommandEdits.of(add_flags, delete_flags, replace_flags, trusted=trust_corpus),
+        limits=limits or Limits(timeout, memory_limit, retries),
+    )
+    wanted = contenders(policies, request)
+    opened = open_corpus(engine.place(corpus))
+    chosen = request.choice.select(opened)
+    toolchain, _ = choose_compiler(
+        compiler,
+        find_task(INLINING),
+        wanted[0].request.policy,
+        INTERACTIVE,
+        producer=newest_producer(opened, chosen),
+        built=built_toolchains(cache),
+        cache=cache,
+        jobs=jobs or available_cpus(),
+    )
+    key = {
+        "version": __version__,
+        "stage": "evaluate",
+        "policies": [[one.label, policy_digest(one.request.policy)] for one in wanted],
+        "link": link,
+        "seed": seed,
+        "compiler": {"version": toolchain.version, "sha256": compiler_identity(toolchain)},
+        **request.edits.key(),
+        **choice_key(opened, chosen),
+    }
+    note = output / _NOTE_NAME
+    finish_moves(note)
+    there = _note_of(output)
+    if there is not None and there != key and not force:
+        raise UsageError(f"{output}: an evaluation made from other inputs or with other options; `force` replaces it")
+    unchanged = there == key and not force and (output / EVALUATION_NAME).is_file() and (output / LINKED_NAME).is_file()
+    hints: tuple[str, ...] = ()
+    if unchanged:
+        rows = list(iter_evaluation_rows(output / EVALUATION_NAME))
+        linked = list(iter_linked_rows(output / LINKED_NAME))
+    else:
+        work = output / STATE_FOLDER
+        try:
+            work.mkdir(parents=True, exist_ok=True)
+            lock = open_locked(work / WORK_LOCK, f"{output}: another mlgo-corpus is writing this evaluation")
+            try:
+                keep_work_of(json.loads(json.dumps(key)), work, fresh=force)
+                evaluation = Evaluation(
+                    opened,
+                    chosen,
+                    corpus,
+                    work,
+                    link=link,
+                    jobs=jobs,
+                    cache=cache,
+                    engine=engine,
+                    progress=progress,
+                )
+                evaluation.run(wanted)
+                rows, linked, hints = evaluation.rows, evaluation.linked, tuple(evaluation.hints)
+                _write(output, rows, linked, key)
+                shutil.rmtree(work, ignore_errors=True)
+            finally:
+                os.close(lock)
+        except OSError as error:
+            raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
+    failed = [(row.module, row.reason, row.detail) for row in rows if row.status != STATUS_OK]
+    failed += [(row.product, row.reason, row.detail) for row in linked if row.status != STATUS_OK]
+    return EvaluationReport(
+        corpus=opened.shown,
+        output=output,
+        compiler=toolchain.vendor or "",
+        modules=len(chosen),
+        policies=sum_up(rows, linked, seed),
+        unchanged=unchanged,
+        problems=tuple(dict.fromkeys(failed))[:_PROBLEMS],
+        hints=hints,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _note_of(output: Path) -> Any:
+    """Return the key of the evaluation in a folder; None if there is none.
+
+    Raises:
+        UsageError: something else is there.
+    """
+    if os.path.lexists(output) and not output.is_dir():
+        raise UsageError(f"{output}: expected a folder, found a file; name another `output`")
+    note = read_note(output / _NOTE_NAME)
+    if isinstance(note, dict) and note.get("kind") == _KIND:
+        return note.get("key")
+    try:
+        strangers = sorted(name for name in os.listdir(output) if name != STATE_FOLDER)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"{output}: {os_reason(error)}") from error
+    if strangers:
+        raise UsageError(f"{output}: is not empty, and not an evaluation: it holds {strangers[0]}; name another folder")
+    return None
+
+
+def _write(output: Path, rows: Sequence[Any], linked: Sequence[Any], key: Any) -> None:
+    note = output / _NOTE_NAME
+    about = {"tool": "mlgo-corpus", "kind": _KIND, "key": key}
+    with whole_files(note) as files:
+        write_evaluation_rows(files.make(output / EVALUATION_NAME), rows, about)
+        write_linked_rows(files.make(output / LINKED_NAME), linked, about)
+        files.make(note).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,127 @@
+"""What a policy was trained on, so that it can be told from what it has never seen.
+
+``policy.json`` has it in ``training``, under ``seen``::
+
+    {"bodies": BASE64, "least_instructions": 8, "below": NUMBER, "modules": BASE64}
+
+``bodies`` are the hashes of the bodies of the training modules' functions, six bytes each (the highest of the 64 bits,
+little-endian, ascending), of those that are less than ``below``: hashes are as good as random, so that of many bodies a
+known part is kept, and the size of the file is bounded. ``modules`` are the first six bytes of the SHA-256 of modules'
+bitcode, the least of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlgo_corpus.errors import FormatError
+
+SEEN_KEY: Final = "seen"
+"""The key in a policy's ``training``."""
+
+_BYTES: Final = 6
+_BITS: Final = 8 * _BYTES
+_ALL: Final = 1 << _BITS
+_MOST_BODIES: Final = 4096
+_MOST_MODULES: Final = 1024
+
+_Hashes = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a policy was trained on.
+
+    Attributes:
+        bodies: the hashes of functions' bodies, shortened to 48 bits, ascending.
+        below: only hashes less than this are kept.
+        least_instructions: bodies of fewer instructions do not count: unrelated programs have them, too.
+        modules: digests of modules, shortened to 48 bits, ascending.
+    """
+
+    bodies: _Hashes
+    below: int
+    least_instructions: int
+    modules: _Hashes
+
+    @classmethod
+    def of(cls, hashes: Iterable[int], digests: Iterable[str], least_instructions: int) -> Seen:
+        """Return what training has seen.
+
+        Args:
+            hashes: of bodies that have at least ``least_instructions`` instructions, 64 bits each.
+            digests: SHA-256 of modules' bitcode, in hexadecimal.
+            least_instructions: what the hashes are of.
+        """
+        bodies = np.unique(np.fromiter(hashes, np.uint64) >> np.uint64(64 - _BITS))
+        below = int(bodies[_MOST_BODIES]) if len(bodies) > _MOST_BODIES else _ALL
+        modules = np.unique(np.array([int(digest[: 2 * _BYTES], 16) for digest in digests], np.uint64))
+        return cls(bodies[:_MOST_BODIES], below, least_instructions, modules[:_MOST_MODULES])
+
+    @classmethod
+    def of_training(cls, training: Mapping[str, Any]) -> Seen | None:
+        """Return what a policy's ``training`` says; None if it says nothing.
+
+        Raises:
+            FormatError: it is not as this module's docstring says.
+        """
+        value = training.get(SEEN_KEY)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise FormatError("training: seen: expected an object")
+        below, least = value.get("below"), value.get("least_instructions")
+        for name, number, most in (("below", below, _ALL), ("least_instructions", least, 1 << 30)):
+            if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= most:
+                raise FormatError(f"training: seen: {name}: expected a number from 0 to {most}")
+        return cls(_decoded(value, "bodies"), int(below or 0), int(least or 0), _decoded(value, "modules"))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as ``training`` holds it."""
+        return {
+            "bodies": _encoded(self.bodies),
+            "least_instructions": self.least_instructions,
+            "below": self.below,
+            "modules": _encoded(self.modules),
+        }
+
+    def share(self, hashes: _Hashes, instructions: NDArray[np.integer[Any]], digest: str | None) -> float:
+        """Return how much of a module training has seen, from 0 to 1: by instructions of its functions' bodies.
+
+        Args:
+            hashes: of its functions' bodies, 64 bits each.
+            instructions: how many these bodies have.
+            digest: SHA-256 of its bitcode, in hexadecimal.
+        """
+        if digest is not None and np.isin(int(digest[: 2 * _BYTES], 16), self.modules):
+            return 1.0
+        short = hashes >> np.uint64(64 - _BITS)
+        counts = (instructions >= self.least_instructions) & (short < np.uint64(self.below))
+        weights = instructions[counts].astype(np.float64)
+        if not weights.sum():
+            return 0.0
+        return float(weights[np.isin(short[counts], self.bodies)].sum() / weights.sum())
+
+
+def _encoded(values: _Hashes) -> str:
+    data = values.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :_BYTES]
+    return base64.b64encode(data.tobytes()).decode()
+
+
+def _decoded(value: Mapping[str, Any], name: str) -> _Hashes:
+    try:
+        data = base64.b64decode(value.get(name, ""), validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        raise FormatError(f"training: seen: {name}: expected base64") from None
+    if len(data) % _BYTES:
+        raise FormatError(f"training: seen: {name}: expected {_BYTES} bytes for each, found {len(data)} bytes")
+    wide = np.zeros((len(data) // _BYTES, 8), np.uint8)
+    wide[:, :_BYTES] = np.frombuffer(data, np.uint8).reshape(-1, _BYTES)
+    return wide.view("<u8").reshape(-1).astype(np.uint64)

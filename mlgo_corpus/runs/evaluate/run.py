@@ -1,0 +1,239 @@
+"""One evaluation: each policy's trace, the products of its objects, what it was trained on, and the tables."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from mlgo_corpus.compilers.limits import Limits
+from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.functions import FunctionColumns
+from mlgo_corpus.corpus.products import LinkRecord, modules_of, parts_of, product_links, read_links
+from mlgo_corpus.dataset.folder import DatasetPaths
+from mlgo_corpus.dataset.tracetable import TraceRow, iter_trace_rows
+from mlgo_corpus.engine.choice import EngineChoice, available_cpus
+from mlgo_corpus.errors import CorpusError, FormatError, UsageError
+from mlgo_corpus.files.text import printable
+from mlgo_corpus.policies.learned import find_policy, load_policy
+from mlgo_corpus.policies.policy import policy_folder
+from mlgo_corpus.policies.seen import Seen
+from mlgo_corpus.runs.evaluate.table import EvaluationRow, LinkedRow
+from mlgo_corpus.runs.functions.run import read_corpus_functions
+from mlgo_corpus.runs.links.corpus import run_relink
+from mlgo_corpus.runs.links.table import ProductRow
+from mlgo_corpus.runs.trace.corpus import TraceRequest, run_trace
+
+# A module of which a policy has seen so much is not one that it has never seen.
+_TRAINED_SHARE: Final = 0.5
+_LINKS: Final[Mapping[str, tuple[str, ...]]] = {
+    "linked": (),
+    "folded": ("-fuse-ld=lld", "-Wl,--gc-sections,--icf=all"),
+}
+_LINK_TIMEOUT_S: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A policy to evaluate.
+
+    Attributes:
+        label: its name in tables.
+        request: how to trace with it.
+        seen: what it was trained on, if it says so.
+    """
+
+    label: str
+    request: TraceRequest
+    seen: Seen | None
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder of work."""
+        return sha256(self.request.policy.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def contenders(policies: Sequence[str], request: TraceRequest) -> tuple[Contender, ...]:
+    """Return the policies to evaluate, each once.
+
+    Args:
+        policies: their names, as a trace takes them.
+        request: what else a trace is asked for.
+
+    Raises:
+        UsageError: one cannot be made, or there is none.
+    """
+    if not policies:
+        raise UsageError("expected at least one policy", option="policies")
+    requests = [replace(request, policy=policy).check() for policy in dict.fromkeys(policies)]
+    short = [Path(one.policy).name if policy_folder(one.policy) else one.policy for one in requests]
+    labels = [name if short.count(name) == 1 else one.policy for name, one in zip(short, requests, strict=True)]
+    return tuple(Contender(label, one, _seen_by(one.policy)) for label, one in zip(labels, requests, strict=True))
+
+
+def _seen_by(policy: str) -> Seen | None:
+    home = policy_folder(policy)
+    if home is None or find_policy(policy) is None:
+        return None
+    try:
+        return Seen.of_training(load_policy(home).training)
+    except FormatError as error:
+        raise UsageError(str(error), option="policy", value=policy) from None
+
+
+class Evaluation:
+    """One evaluation under way.
+
+    Args:
+        corpus: what to compile.
+        chosen: the names of the modules.
+        source: the corpus as the user named it.
+        work: the folder for traces and products.
+        compiler: the clang, or None.
+        link: whether to link products, if the corpus has records of them.
+        jobs, cache, engine: as of `mlgo_corpus.trace_corpus`.
+        progress: called with (compiles done, of them failed, compiles in all, the policy's name).
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        chosen: Sequence[str],
+        source: Path | str,
+        work: Path,
+        *,
+        link: bool,
+        jobs: int | None,
+        cache: Path,
+        engine: EngineChoice,
+        progress: Callable[[int, int, int, str], None] | None,
+    ) -> None:
+        self.rows: list[EvaluationRow] = []
+        self.linked: list[LinkedRow] = []
+        self.hints: dict[str, None] = {}
+        self._corpus = corpus
+        self._chosen = chosen
+        self._source = source
+        self._work = work
+        self._jobs = jobs
+        self._cache = cache
+        self._engine = engine
+        self._progress = progress
+        self._functions: FunctionColumns | None = None
+        self._records: tuple[LinkRecord, ...] = ()
+        if link:
+            with suppress(CorpusError):
+                self._records = read_links(corpus)
+
+    def run(self, policies: Sequence[Contender]) -> None:
+        """Measure all policies.
+
+        Raises:
+            UsageError, MlgoCorpusError: one cannot be measured.
+            OSError: the work folder cannot be written.
+        """
+        for number, policy in enumerate(policies):
+            self._measure(policy, number, len(policies))
+
+    def _measure(self, policy: Contender, number: int, count: int) -> None:
+        folder = self._work / policy.folder
+        total = len(self._chosen)
+
+        def progress(done: int, failed: int, _decisions: int, _total: int) -> None:
+            if self._progress is not None:
+                self._progress(number * total + done, failed, count * total, policy.label)
+
+        report = run_trace(
+            self._source,
+            folder / "dataset",
+            replace(policy.request, keep_objects=folder / "objects"),
+            jobs=self._jobs,
+            cache=self._cache,
+            engine=self._engine,
+            progress=progress,
+        )
+        self.hints |= dict.fromkeys(report.hints)
+        shares = self._shares(policy.seen)
+        trained = set()
+        for row in iter_trace_rows(DatasetPaths.of(folder / "dataset").modules):
+            share = shares(row)
+            self.rows.append(_row_of(policy.label, row, share))
+            if share >= _TRAINED_SHARE:
+                trained.add(row.module)
+        if not product_links(self._records):
+            return
+        built_by = dict.fromkeys(one.compiler for one in product_links(self._records))
+        edits = policy.request.edits
+        if [*built_by] != [report.compiler] or edits.add or edits.delete or edits.replace:
+            self.hints["products are compared with those of the build's own objects, which were compiled otherwise"] = (
+                None
+            )
+        for link, flags in _LINKS.items():
+            products = run_relink(
+                self._source,
+                folder / link,
+                objects=folder / "objects",
+                ld_flags=flags,
+                compiler=None,
+                trust_corpus=edits.trusted,
+                limits=Limits(_LINK_TIMEOUT_S),
+                jobs=self._jobs,
+                force=True,
+                progress=None,
+            )
+            self.linked += self._linked_rows(policy.label, link, [ProductRow(**row) for row in products.rows], trained)  # type: ignore[arg-type]
+            shutil.rmtree(folder / link, ignore_errors=True)
+
+    def _shares(self, seen: Seen | None) -> Callable[[TraceRow], float]:
+        """Return a function that tells how much of a row's module a policy was trained on."""
+        if seen is None:
+            return lambda _: 0.0
+        if self._functions is None:
+            self._functions, _ = read_corpus_functions(self._corpus, self._chosen, jobs=self._jobs or available_cpus())
+        functions = self._functions
+        edges = np.searchsorted(functions.modules, np.arange(len(self._chosen) + 1))
+        place = {printable(name): number for number, name in enumerate(self._chosen)}
+
+        def share(row: TraceRow) -> float:
+            number = place[row.module]
+            own = slice(int(edges[number]), int(edges[number + 1]))
+            return seen.share(functions.hashes[own], functions.instructions[own], row.bitcode_sha256)
+
+        return share
+
+    def _linked_rows(
+        self, policy: str, link: str, rows: Sequence[ProductRow], trained: set[str]
+    ) -> Iterator[LinkedRow]:
+        parts = parts_of(self._records)
+        for row, record in zip(rows, product_links(self._records), strict=True):
+            modules = [printable(name) for name in modules_of(record, parts)]
+            seen = sum(name in trained for name in modules)
+            yield LinkedRow(
+                policy=policy,
+                link=link,
+                product=row.product,
+                kind=row.kind,
+                status=row.status,
+                reason=row.reason,
+                detail=row.detail,
+                modules=len(modules),
+                trained_modules=seen,
+                trained=seen > 0 and seen >= _TRAINED_SHARE * len(modules),
+                text_size=row.text_size,
+                baseline_text_size=row.original_text_size,
+            )
+
+
+def _row_of(policy: str, row: TraceRow, share: float) -> EvaluationRow:
+    return EvaluationRow(
+        policy=policy,
+        trained_share=share,
+        trained=share >= _TRAINED_SHARE,
+        **{name: getattr(row, name) for name in EvaluationRow._fields if name in TraceRow._fields},
+    )

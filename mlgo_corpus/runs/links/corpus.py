@@ -1,0 +1,146 @@
+"""The products of a corpus linked again, from a request to a report."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mlgo_corpus import __version__
+from mlgo_corpus.compilers.choose import choose_for_link
+from mlgo_corpus.compilers.limits import Limits, check_count
+from mlgo_corpus.compilers.walls import close_launchers
+from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.corpus.products import read_links
+from mlgo_corpus.engine.choice import available_cpus
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.scratch import scratch_folder
+from mlgo_corpus.files.tables import read_metadata
+from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.runs.builds.shims import drivers_of
+from mlgo_corpus.runs.links.module import LinkSettings
+from mlgo_corpus.runs.links.run import Relink, RelinkReport, sum_up
+from mlgo_corpus.runs.links.table import PRODUCTS_NAME, RELINK_KIND, write_product_rows
+from mlgo_corpus.runs.trace.module import clashing_copies
+
+
+def run_relink(
+    corpus: Path | str,
+    output: Path | str,
+    *,
+    objects: Path | str | None,
+    ld_flags: Sequence[str],
+    compiler: str | None,
+    trust_corpus: bool,
+    limits: Limits,
+    jobs: int | None,
+    force: bool,
+    progress: Callable[[int, int, int], None] | None,
+) -> RelinkReport:
+    """Link the products again, as `mlgo_corpus.relink_corpus` does.
+
+    Raises:
+        UsageError: the request cannot be carried out as it stands; nothing was written.
+        CorpusError: there is no corpus, or it has no record of links.
+        MlgoCorpusError: the products cannot be written.
+    """
+    started = time.perf_counter()
+    limits.check()
+    check_count("jobs", jobs)
+    opened = open_corpus(corpus)
+    place = Path(os.path.realpath(output))
+    other = None if objects is None else _folder_of_objects(objects)
+    _check_place(place, opened, other, force=force)
+    records = read_links(opened)
+    chosen = choose_for_link(compiler, records[-1].compiler if records else None)
+    drivers = drivers_of(chosen)
+    archiver = drivers.archivers.get("ar") or (shutil.which("ar") or "ar",)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with scratch_folder(place.parent) as work:
+            result = work / "result"
+            result.mkdir()
+            (work / "work").mkdir()
+            settings = LinkSettings(
+                c=drivers.c,
+                cxx=drivers.cxx,
+                ar=archiver,
+                vendor=chosen.vendor,
+                flags=tuple(ld_flags),
+                corpus=opened.path if isinstance(opened.place, Path) else None,
+                objects=other,
+                object_names={module: names.object for module, names in clashing_copies(opened.names).items()},
+                work=work / "work",
+                trusted=trust_corpus,
+                limits=limits,
+            )
+            rows = Relink(records, settings, result, jobs=jobs or available_cpus(), progress=progress).run()
+            report = sum_up(
+                rows,
+                records,
+                corpus=opened.shown,
+                output=Path(output),
+                compiler=chosen.vendor,
+                seconds=time.perf_counter() - started,
+            )
+            about = {
+                "kind": RELINK_KIND,
+                "version": __version__,
+                "corpus": opened.location,
+                "corpus_digest": opened.own_digest(),
+                "compiler": chosen.vendor,
+                "objects": None if other is None else str(other),
+                "ld_flags": list(ld_flags),
+            }
+            write_product_rows(result / PRODUCTS_NAME, rows, about)
+            _move(result, place, work / "old")
+    except KeyboardInterrupt as error:
+        error.add_note("nothing was written, and the same command begins again")
+        raise
+    except OSError as error:
+        raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
+    finally:
+        close_launchers()
+    return report
+
+
+def _folder_of_objects(objects: Path | str) -> Path:
+    if not os.path.isdir(objects):
+        found = "a file" if os.path.exists(objects) else "none"
+        raise UsageError(f"expected a folder of objects, found {found}", option="objects", value=objects)
+    return Path(os.path.realpath(objects))
+
+
+def _check_place(place: Path, corpus: Corpus, objects: Path | None, *, force: bool) -> None:
+    """Check that the folder for the products is free, or holds an earlier relink that may be replaced.
+
+    Raises:
+        UsageError: it is not.
+    """
+    for what, folder in (("corpus", corpus.path.resolve()), ("folder of objects", objects)):
+        if folder is not None and (place.is_relative_to(folder) or folder.is_relative_to(place)):
+            raise UsageError(f"{place}: is in the {what}, or around it; name another `output`")
+    if not os.path.lexists(place):
+        return
+    if not place.is_dir():
+        raise UsageError(f"{place}: expected a folder, found a file; name another `output`")
+    try:
+        if not any(place.iterdir()):
+            return
+        ours = read_metadata(place / PRODUCTS_NAME).get("kind") == RELINK_KIND
+    except (CorpusError, OSError):
+        ours = False
+    if not ours:
+        raise UsageError(f"{place}: is not empty, and not an earlier relink; name another `output`")
+    if not force:
+        raise UsageError(f"{place}: an earlier relink is there; `force` replaces it")
+
+
+def _move(result: Path, place: Path, old: Path) -> None:
+    """Move the result to its place; an earlier one moves into the folder of work, which is removed."""
+    if place.is_dir() and any(place.iterdir()):
+        place.rename(old)
+    result.rename(place)
