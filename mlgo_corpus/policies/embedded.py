@@ -12,10 +12,13 @@ A feature that a policy has and LLVM does not is never written: it stays 0.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Final
 
+from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, find_task
-from mlgo_corpus.policies.learned import LearnedPolicy
+from mlgo_corpus.policies.compiled import LIBRARY_NAME, cached_library
+from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, load_policy
 from mlgo_corpus.policies.source import decide_source, filled
 
 OUTPUT_SPEC_NAME: Final = "output_spec.json"
@@ -130,6 +133,29 @@ def model_header(policy: LearnedPolicy) -> str:
         "source": decide_source(policy, "static void decide"),
     }
     return filled(_HEADER, values)
+
+
+def place_model(policy: str, folder: Path) -> None:
+    """Make the folder of a learned policy that development mode reads, if it is not there.
+
+    Args:
+        policy: the folder of the policy, or its name in the package.
+        folder: the folder to make.
+
+    Raises:
+        UsageError: there is no such policy, or it cannot be compiled.
+        OSError: the folder cannot be written.
+    """
+    if folder.is_dir():
+        return
+    try:
+        found = load_policy(find_policy(policy) or policy)
+    except FormatError as error:
+        raise UsageError(str(error)) from None
+    library = cached_library(found).read_bytes()
+    folder.mkdir()
+    (folder / LIBRARY_NAME).write_bytes(library)
+    (folder / OUTPUT_SPEC_NAME).write_text(output_spec(found), encoding="utf-8")
 
 
 def output_spec(policy: LearnedPolicy) -> str:

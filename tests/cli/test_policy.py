@@ -144,7 +144,7 @@ int main() {
 def test_the_header_decides_as_numpy_does(task: str, kind: str, tmp_path: Path) -> None:
     features, records = real_observations(task)
     records = np.concatenate([records[:500], extremes(features, 100, 2)])
-    policy = policy_of(task, features, random_model(kind, len(features), 3, at=columns_of(features, records)))
+    policy = policy_of(task, features, random_model(kind, len(features), 9, at=columns_of(features, records)))
     model = model_name(task)
     (tmp_path / f"{model}.h").write_text(model_header(policy))
     values: dict[str, Any] = {

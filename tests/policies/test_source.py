@@ -61,7 +61,7 @@ def assert_equal_decisions(library: Path, policy: LearnedPolicy, observations: A
 @pytest.mark.parametrize("kind", ["rule", "trees", "mlp"])
 def test_c_decides_as_numpy_does_on_what_compilers_sent(task: str, kind: str, tmp_path: Path) -> None:
     features, records = real_observations(task)
-    model = random_model(kind, len(features), 7, at=columns_of(features, records))
+    model = random_model(kind, len(features), 6, at=columns_of(features, records))
     policy = policy_of(task, features, model)
     if task == INLINING:  # a threshold that a real score meets
         score = float(np.median(model.scores(columns_of(features, records))))
