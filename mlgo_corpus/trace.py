@@ -19,6 +19,7 @@ from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.keyed import may_grow
+from mlgo_corpus.policies.learned import find_policy
 from mlgo_corpus.policies.policy import policy_digest, policy_folder, try_policy
 from mlgo_corpus.runs.datasets.publish import to_urls
 from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceSettings, clashing_copies
@@ -122,6 +123,7 @@ def trace_corpus(
         the_task,
         policy,
         via,
+        learned=find_policy(policy) is not None,
         producer=newest_producer(opened, chosen),
         built=built_toolchains(cache),
         cache=cache,
