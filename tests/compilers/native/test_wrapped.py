@@ -309,7 +309,7 @@ def test_the_smaller_object_is_kept(llvm22: Llvm, wrapped: Path, keeping: Path, 
         + "}\n"
     )
     (sources / "one.c").write_text("static int one(int n) { return n; }\nint f(int n) { return one(n); }\n")
-    for name, told in itertools.product(("a", "big", "one"), ("never", "always", "default")):
+    for name, told in itertools.product(("a", "big", "one"), ("never", "always")):
         line = f"-Oz -c {name}.c"
         plain = compiled(llvm22.clang, line, sources, tmp_path)
         policys = compiled(wrapped / "clang", line, sources, tmp_path, POLICY=told)
@@ -331,37 +331,39 @@ def test_both_ways_are_compiled_only_where_there_is_one_object(
     assert (code, b"", b"", files) == compiled(llvm22.clang, "-O2 -w -c a.c", sources, tmp_path)
 
 
-@pytest.mark.parametrize("version", [19, 22])
 def test_objects_are_those_of_a_trace(
-    version: int,
-    cheap_calls: LearnedPolicy,
-    request: pytest.FixtureRequest,
-    sources: Path,
-    cache: Path,
-    tmp_path: Path,
+    llvm22: Llvm, cheap_calls: LearnedPolicy, probed: Path, sources: Path, tmp_path: Path
 ) -> None:
-    llvm: Llvm = request.getfixturevalue(f"llvm{version}")
+    cache = shutil.copytree(probed, tmp_path / "cache")
     cheap_calls.save(tmp_path / "policy")
-    report = wrap_toolchain(tmp_path / "policy", tmp_path / "wrapped", compiler=llvm.clang, cache=cache)
-    assert report.seconds < 60
+    report = wrap_toolchain(tmp_path / "policy", tmp_path / "wrapped", compiler=llvm22.clang, cache=cache)
     for name in ("a.c", "b.cc"):
-        run_checked(llvm.clang, "-w", "-Oz", *EMBED, "-c", name, "-o", f"{name}.o", cwd=sources)
+        run_checked(llvm22.clang, "-w", "-Oz", *EMBED, "-c", name, "-o", f"{name}.o", cwd=sources)
     extract_corpus([sources], tmp_path / "corpus", jobs=1)
     trace_corpus(
         tmp_path / "corpus",
         tmp_path / "traced",
         policy=str(tmp_path / "policy"),
-        compiler=llvm.clang,
+        compiler=llvm22.clang,
         jobs=1,
         keep_objects=tmp_path / "objects",
         cache=cache,
     )
     for name in ("a.c", "b.cc"):
         run_checked(report.wrapped.clang, "-w", "-Oz", "-c", name, "-o", "it.o", cwd=sources)
-        run_checked(llvm.clang, "-w", "-Oz", "-c", name, "-o", "plain.o", cwd=sources)
+        run_checked(llvm22.clang, "-w", "-Oz", "-c", name, "-o", "plain.o", cwd=sources)
         (traced,) = (tmp_path / "objects").rglob(f"{name}.o")
         assert (sources / "it.o").read_bytes() == traced.read_bytes()
         assert (sources / "it.o").read_bytes() != (sources / "plain.o").read_bytes()
+
+
+def test_an_llvm_that_misplaces_its_decision_is_put_right(
+    llvm19: Llvm, code: PolicyCode, sources: Path, tmp_path: Path
+) -> None:
+    wrapped = wrap_clang(tmp_path / "wrapped", code, stock(llvm19), Asking(may_grow=True), force=False)
+    plain = compiled(llvm19.clang, "-Oz -c a.c", sources, tmp_path)
+    assert compiled(wrapped.clang, "-Oz -c a.c", sources, tmp_path) == plain
+    assert compiled(wrapped.clang, "-Oz -c a.c", sources, tmp_path, POLICY="never")[3] != plain[3]
 
 
 def left_over(scratch: Path) -> list[str]:
@@ -384,7 +386,7 @@ def interrupted(wrapped: Path, tmp_path: Path) -> Callable[..., int]:
     folder = tmp_path / "work"
     folder.mkdir()
     one = "static int f%d(int a) { return a * %d + (a ^ 7); }\nint g%d(int a) { return f%d(a) + f%d(a + 1); }"
-    lines = [one % ((n,) * 5) for n in range(400)]
+    lines = [one % ((n,) * 5) for n in range(250)]
     for name in ("a.c", "b.c"):
         (folder / name).write_text("\n".join(lines))
     argv = (wrapped / "clang", "-Oz", "-c", "a.c", "b.c")
@@ -421,7 +423,7 @@ def test_a_killed_compile_leaves_nothing(interrupted: Callable[..., int]) -> Non
 def test_compiles_killed_at_random_moments_leave_nothing(interrupted: Callable[..., int]) -> None:
     draw = random.Random(20)
     codes = set()
-    for _ in range(60):
+    for _ in range(25):
         number = draw.choice((signal.SIGKILL, *SIGNALS))
         code = interrupted(number, draw.uniform(0.0, 0.3), group=draw.random() < 0.5)
         assert code in (0, -number)
@@ -444,10 +446,10 @@ def wrap(*arguments: Any, cache: Path) -> Any:
 
 
 def test_a_wrapped_clang_is_listed_until_it_is_gone(
-    llvm22: Llvm, cheap_calls: LearnedPolicy, probed: Path, tmp_path: Path
+    llvm22: Llvm, cheap_calls: LearnedPolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("mlgo_corpus.toolchain.probe_toolchains", lambda *_, **__: ())
     cache = tmp_path / "cache"
-    shutil.copytree(probed, cache)
     cheap_calls.save(tmp_path / "policy")
     words = ("--policy", tmp_path / "policy", "--output", tmp_path / "made", "--compiler", llvm22.clang, "--always")
     made = wrap(*words, "--json", cache=cache)
@@ -459,7 +461,9 @@ def test_a_wrapped_clang_is_listed_until_it_is_gone(
     assert (found.always, found.keep_smaller, found.compiler) == (True, False, (llvm22.clang,))
     env = {"MLGO_CORPUS_CACHE": str(cache), "COLUMNS": "200"}
     listed = CliRunner().invoke(app, ["toolchain", "list"], env=env).stdout
-    assert f"{found.clang}   inlining-1.0" in " ".join(listed.replace("\n", " ").split(" "))
+    assert f"{found.clang}   inlining-1.0   {found.version}   at -O1 and above" in listed
+    listed = CliRunner().invoke(app, ["toolchain", "list", "--json"], env=env).stdout
+    assert json.loads(listed)["wrapped"][0]["policy_digest"] == cheap_calls.digest
     again = wrap(*words, cache=cache)
     assert again.exit_code == 2
     assert "--force" in again.stderr
