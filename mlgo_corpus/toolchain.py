@@ -26,7 +26,7 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.folder import read_note
 from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.formats.logs.tasks import INLINING, find_task
+from mlgo_corpus.formats.logs.tasks import INLINING
 from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, needs_default
 from mlgo_corpus.policies.keyed import may_grow
 from mlgo_corpus.policies.learned import find_policy, known_policies, load_policy
@@ -184,7 +184,7 @@ def wrap_toolchain(
         always=always,
         keep_smaller=keep_smaller,
         may_grow=learned.task == INLINING and may_grow(str(policy)),
-        with_default=needs_default(find_task(learned.task), stock.major, {spec.name for spec in learned.features}),
+        with_default=needs_default(learned),
     )
     wrapped = wrap_clang(output, code, stock, asking, force=force)
     folder = cache_folder() if cache is None else cache

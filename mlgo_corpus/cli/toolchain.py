@@ -223,17 +223,19 @@ def _wrap_command(
     if json_output:
         print_json(report.as_json())
     else:
-        _show_wrap(report)
+        _show_wrap(report, output)
 
 
-def _show_wrap(report: WrapReport) -> None:
+def _show_wrap(report: WrapReport, output: Path) -> None:
     from rich.markup import escape
 
     wrapped = report.wrapped
     program = escape(visible(str(wrapped.clang)))
-    stock = escape(visible(shlex.join(wrapped.compiler)))
     console = out()
-    console.print(f"{program}: {stock} ({wrapped.version}) with {wrapped.policy} inside, in {report.seconds:.1f} s")
+    console.print(
+        f"{escape(visible(str(output / 'bin' / 'clang')))}: clang {wrapped.version} with {wrapped.policy} inside, "
+        f"made in {report.seconds:.1f} s"
+    )
     console.print(f"use it: make CC={program} CXX={program}++")
 
 

@@ -32,8 +32,8 @@ _C_FLAGS: Final = ("-std=c99", "-O2", "-ffp-contract=off")
 LIBRARY_NAME: Final = "policy.so"
 """The shared object of a policy, in a folder for compilers."""
 
-_SOURCE_NAME: Final = "policy.c"
-_HEADER_NAME: Final = "policy.h"
+SOURCE_NAMES: Final = ("policy.c", "policy.h")
+"""The files of a policy's source."""
 
 _SHARED_FLAGS: Final = ("-fPIC", "-shared")
 _COMPILE_TIMEOUT_S: Final = 120.0
@@ -88,7 +88,7 @@ class CompiledPolicy:
         self._dtype = dtype
 
 
-def compile_policy(policy: LearnedPolicy, library: Path) -> tuple[str, ...]:
+def build_library(policy: LearnedPolicy, library: Path) -> tuple[str, ...]:
     """Compile a policy to a shared object; return the command without its files.
 
     Raises:
@@ -97,27 +97,18 @@ def compile_policy(policy: LearnedPolicy, library: Path) -> tuple[str, ...]:
     """
     failure = "none was found"
     with scratch_folder() as scratch:
-        write_source(policy, scratch)
+        for name, text in zip(SOURCE_NAMES, policy_source(policy), strict=True):
+            (scratch / name).write_text(text, encoding="ascii")
         for compiler in _iter_compilers():
             flags = (*compiler, *_C_FLAGS, *_SHARED_FLAGS)
             try:
-                run_tool((*flags, _SOURCE_NAME, "-o", LIBRARY_NAME), cwd=scratch, timeout=_COMPILE_TIMEOUT_S)
+                run_tool((*flags, SOURCE_NAMES[0], "-o", LIBRARY_NAME), cwd=scratch, timeout=_COMPILE_TIMEOUT_S)
             except ToolError as error:
                 failure = str(error)
                 continue
             write_atomically(library, (scratch / LIBRARY_NAME).read_bytes())
             return flags
     raise UsageError(f"a C compiler is needed, such as cc or clang: {failure}")
-
-
-def write_source(policy: LearnedPolicy, folder: Path) -> None:
-    """Write ``policy.c`` and ``policy.h``.
-
-    Raises:
-        OSError: they cannot be written.
-    """
-    for name, text in zip((_SOURCE_NAME, _HEADER_NAME), policy_source(policy), strict=True):
-        write_atomically(folder / name, text.encode())
 
 
 def cached_library(policy: LearnedPolicy, cache: Path | None = None) -> Path:
@@ -133,7 +124,7 @@ def cached_library(policy: LearnedPolicy, cache: Path | None = None) -> Path:
     library = folder / f"{policy.name}-{made_of.hexdigest()[:32]}.so"
     if not library.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        compile_policy(policy, library)
+        build_library(policy, library)
     return library
 
 

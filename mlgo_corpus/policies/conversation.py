@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +15,7 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader, LogWriter, encode_context
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, TASKS, Task
 from mlgo_corpus.policies.blame import failure_of
+from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, load_policy
 from mlgo_corpus.policies.policy import Policy, begin_session, check_features
 
 # Until LLVM 21, MLInlineAdvisor took the position of the heuristic's decision among the features from the wrong list:
@@ -126,19 +127,26 @@ def decision_check(header: LogHeader) -> Callable[[bytes, bytes], None]:
     return check
 
 
-def needs_default(task: Task, major: int, features: Container[str]) -> bool:
-    """Return True if a policy's features are those of a trace only if the compiler sends its heuristic's decision.
+def asks_default(policy: str, task: Task, major: int) -> bool:
+    """Return True if the compiler should send the heuristic's decision, too.
 
-    To send it takes the compiler time, and where it is misplaced, it changes another feature.
+    A learned policy that does not need it gets the feature that those LLVMs would overwrite with it instead, so that it
+    decides as it does where it is linked into a compiler.
 
     Args:
-        task: the task that the policy is for.
+        policy: how the policy is named.
+        task: the session's task.
         major: the major version of the compiler's LLVM.
-        features: the names of the features that the policy needs.
     """
-    if task.with_default is None:
-        return False
-    return _DEFAULT in features or (major in MISPLACED_DEFAULT and _MISPLACED_IN in features)
+    if task.name != INLINING or major not in MISPLACED_DEFAULT or (folder := find_policy(policy)) is None:
+        return True
+    learned = load_policy(folder)
+    return needs_default(learned) or _MISPLACED_IN not in {spec.name for spec in learned.features}
+
+
+def needs_default(policy: LearnedPolicy) -> bool:
+    """Return True if a policy is told the heuristic's decision."""
+    return _DEFAULT in {spec.name for spec in policy.features}
 
 
 def repair_of(task: Task, major: int, header: LogHeader) -> Callable[[bytes], bytes] | None:

@@ -46,10 +46,7 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
 import re
-import shutil
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -62,6 +59,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError, UsageError
+from mlgo_corpus.files.atomic import write_folder
 from mlgo_corpus.files.regular import read_regular
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, TASKS
@@ -70,7 +68,7 @@ from mlgo_corpus.policies.models import Doubles, Model, Network, Rule, Trees, mo
 
 # The version of the format above.
 _FORMAT: Final = 1
-POLICY_NAME: Final = "policy.json"
+_POLICY_NAME: Final = "policy.json"
 _MODEL_NAME: Final = "model.npz"
 _METRICS_NAME: Final = "metrics.json"
 _CARD_NAME: Final = "README.md"
@@ -274,30 +272,10 @@ class LearnedPolicy:
         Raises:
             UsageError: something is there, or the folder cannot be written.
         """
-        folder = Path(folder)
-        files = self._files()
-        if os.path.lexists(folder) and (not force or not (folder / POLICY_NAME).is_file()):
-            what = "is there already; `force` replaces it" if not force else "is there already, and not a policy"
-            raise UsageError(f"{folder}: {what}")
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            # Beside the folder, so that it can be renamed.
-            part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-            try:
-                whole = part / "new"
-                whole.mkdir()
-                for name, data in files.items():
-                    (whole / name).write_bytes(data)
-                if os.path.lexists(folder):
-                    folder.rename(part / "old")
-                whole.rename(folder)
-            finally:
-                shutil.rmtree(part, ignore_errors=True)
-        except OSError as error:
-            raise UsageError(f"{folder}: {os_reason(error)}") from error
+        write_folder(Path(folder), self._files(), known_by=_POLICY_NAME, force=force)
 
     def _files(self) -> dict[str, bytes]:
-        files = {POLICY_NAME: self._note(POLICY_NAME, self.as_json(), _MAX_POLICY_BYTES)}
+        files = {_POLICY_NAME: self._note(_POLICY_NAME, self.as_json(), _MAX_POLICY_BYTES)}
         if not isinstance(self.model, Rule):
             files[_MODEL_NAME] = _encode_arrays(self.model.arrays())
         if self.metrics:
@@ -324,16 +302,16 @@ def load_policy(folder: Path | str) -> LearnedPolicy:
         FormatError: a file is not as the format says, or damaged; the error names the file.
     """
     folder = Path(folder)
-    if not (folder / POLICY_NAME).is_file():
-        what = f"expected a policy, found a folder without {POLICY_NAME}" if folder.is_dir() else "no such policy"
+    if not (folder / _POLICY_NAME).is_file():
+        what = f"expected a policy, found a folder without {_POLICY_NAME}" if folder.is_dir() else "no such policy"
         raise UsageError(f"{folder}: {what}")
-    value = _read_json(folder / POLICY_NAME, _MAX_POLICY_BYTES)
+    value = _read_json(folder / _POLICY_NAME, _MAX_POLICY_BYTES)
     card = _read(folder / _CARD_NAME, _MAX_TEXT_BYTES, optional=True).decode("utf-8", "replace")
     metrics = _read_json(folder / _METRICS_NAME, _MAX_TEXT_BYTES, optional=True)
     try:
         fields = _fields_of(value)
     except FormatError as error:
-        raise error.at(folder / POLICY_NAME) from None
+        raise error.at(folder / _POLICY_NAME) from None
     is_rule = value["kind"] == Rule.kind
     inputs = len(fields["features"])
     try:
@@ -343,11 +321,11 @@ def load_policy(folder: Path | str) -> LearnedPolicy:
             data = _read(folder / _MODEL_NAME, _MAX_MODEL_BYTES)
             fields["model"] = model_of(value["kind"], _decode_arrays(data), inputs)
     except FormatError as error:
-        raise error.at(folder / (POLICY_NAME if is_rule else _MODEL_NAME)) from None
+        raise error.at(folder / (_POLICY_NAME if is_rule else _MODEL_NAME)) from None
     try:
         return LearnedPolicy(**fields, metrics=metrics, card=card)
     except FormatError as error:
-        raise error.at(folder / POLICY_NAME) from None
+        raise error.at(folder / _POLICY_NAME) from None
 
 
 def find_policy(text: str) -> Path | None:
@@ -357,7 +335,7 @@ def find_policy(text: str) -> Path | None:
     """
     path = Path(text)
     try:
-        if (path / POLICY_NAME).is_file():
+        if (path / _POLICY_NAME).is_file():
             return path.absolute()
     except (OSError, ValueError):  # a name that no file can have
         return None
@@ -368,7 +346,7 @@ def find_policy(text: str) -> Path | None:
 def known_policies() -> dict[str, Path]:
     """Return the folders of the learned policies that come with the package, by their names."""
     home = Path(__file__).parents[1] / "data" / "policies"
-    return {path.parent.name: path.parent for path in sorted(home.glob(f"*/{POLICY_NAME}"))}
+    return {path.parent.name: path.parent for path in sorted(home.glob(f"*/{_POLICY_NAME}"))}
 
 
 def _read(path: Path, most: int, *, optional: bool = False) -> bytes:

@@ -60,7 +60,7 @@ void mlgo_policy_decide(const void *const *features, void *decision);
 """
 
 _BEGIN: Final = """\
-/* The policy {name}, made by mlgo-corpus. Compile it with -O2 -ffp-contract=off. */
+/* The policy @name@, made by mlgo-corpus. Compile it with -O2 -ffp-contract=off. */
 #include "policy.h"
 
 #include <stdint.h>
@@ -71,9 +71,6 @@ _BEGIN: Final = """\
 #elif defined(__GNUC__)
 #pragma GCC optimize("fp-contract=off")
 #endif
-
-#define FEATURES {features}
-#define CANDIDATES {candidates}
 
 """
 
@@ -109,17 +106,17 @@ static double element(const void *const *features, int feature, int index) {
 """
 
 _INLINING: Final = """
-void mlgo_policy_decide(const void *const *features, void *decision) {
+@declared@(const void *const *features, void *decision) {
   double x[FEATURES];
   for (int i = 0; i < FEATURES; ++i)
     x[i] = element(features, i, 0);
-  int64_t answer = score(x) > THRESHOLD;
+  int64_t answer = score(x) > @threshold@;
   memcpy(decision, &answer, sizeof answer);
 }
 """
 
 _PRIORITY: Final = """
-void mlgo_policy_decide(const void *const *features, void *decision) {
+@declared@(const void *const *features, void *decision) {
   double x[FEATURES];
   for (int i = 0; i < FEATURES; ++i)
     x[i] = element(features, i, 0);
@@ -130,7 +127,7 @@ void mlgo_policy_decide(const void *const *features, void *decision) {
 
 _EVICTION: Final = """
 /* A score that is NaN is less than any number; the first of the best is taken. */
-void mlgo_policy_decide(const void *const *features, void *decision) {
+@declared@(const void *const *features, void *decision) {
   int64_t answer = -1;
   double best = 0.0;
   for (int candidate = 0; candidate < CANDIDATES; ++candidate) {
@@ -141,7 +138,7 @@ void mlgo_policy_decide(const void *const *features, void *decision) {
       x[i] = element(features, i, feature_size[i] == 1 ? 0 : candidate);
     double found = score(x);
     if (found != found)
-      found = LEAST;
+      found = -1e308 * 10.0;
     if (answer < 0 || found > best) {
       answer = candidate;
       best = found;
@@ -159,19 +156,18 @@ _MARKED_TREES: Final = """
 /* Each tree has a bit for each of its leaves, the leftmost the lowest. A node whose input is greater than its
    threshold, or NaN, clears those of its left side. Then the lowest that is left is that of the leaf where a walk
    would end. The nodes are sorted by feature and threshold, so that those to visit come first. */
-#if defined(__GNUC__)
-#define LOWEST(bits) @ctz@(bits)
-#else
 static int lowest(leaves_t bits) {
+#if defined(__GNUC__)
+  return @ctz@(bits);
+#else
   int place = 0;
   while (!(bits & 1)) {
     bits >>= 1;
     ++place;
   }
   return place;
-}
-#define LOWEST(bits) lowest(bits)
 #endif
+}
 
 static double score(double *x) {
 @zeros@  leaves_t left[TREES];
@@ -183,9 +179,9 @@ static double score(double *x) {
     for (; node < end && !(x[i] <= threshold[node]); ++node)
       left[tree[node]] &= mask[node];
   }
-  double total = BIAS;
+  double total = @bias@;
   for (int i = 0; i < TREES; ++i)
-    total += leaf[root[i] + LOWEST(left[i])];
+    total += leaf[root[i] + lowest(left[i])];
   return total;
 }
 """
@@ -193,7 +189,7 @@ static double score(double *x) {
 _WALKED_TREES: Final = """
 /* A child is the number of a node, or ~leaf. NaN goes right. */
 static double score(double *x) {
-@zeros@  double total = BIAS;
+@zeros@  double total = @bias@;
   for (int i = 0; i < TREES; ++i) {
     int node = root[i];
     while (node >= 0)
@@ -243,30 +239,37 @@ static double quantile(double x, const double *edge, int count) {
 
 def policy_source(policy: LearnedPolicy) -> tuple[str, str]:
     """Return the texts of ``policy.c`` and ``policy.h``."""
-    parts = [
-        _BEGIN.format(name=policy.name, features=len(policy.features), candidates=policy.candidates),
-        *_feature_tables(policy),
-        *_model(policy),
-        _LOAD,
-    ]
-    if policy.task == INLINING:
-        parts += [f"\n#define THRESHOLD {_double(policy.threshold)}\n", _INLINING]
-    elif policy.task == EVICTION:
-        mask = [spec.name for spec in policy.features].index(MASK)
-        parts += [f"\n#define MASK {mask}\n#define LEAST (-1e308 * 10.0)\n", _EVICTION]
-    else:
-        parts.append(_PRIORITY)
-    about = {
-        "name": policy.name,
-        "task": policy.task,
-        "digest": policy.digest,
-        "type": policy.decision_type,
-    }
-    parts.append(_filled(_ABOUT, about))
+    about = {"name": policy.name, "task": policy.task, "digest": policy.digest, "type": policy.decision_type}
+    parts = [filled(_BEGIN, about), decide_source(policy, "void mlgo_policy_decide"), filled(_ABOUT, about)]
     return "".join(parts), _HEADER
 
 
-def _filled(text: str, values: dict[str, str]) -> str:
+def decide_source(policy: LearnedPolicy, declared: str) -> str:
+    """Return the part of the source that decides: C99 that is C++17, too, with names that can stand in any namespace.
+
+    Args:
+        policy: the policy.
+        declared: what is before the parameters of the function that decides.
+    """
+    constants = {"FEATURES": str(len(policy.features)), "CANDIDATES": str(policy.candidates)}
+    if policy.task == EVICTION:
+        constants["MASK"] = str([spec.name for spec in policy.features].index(MASK))
+    if isinstance(policy.model, Trees):
+        constants["TREES"] = str(len(policy.model.roots))
+    decide = {INLINING: _INLINING, EVICTION: _EVICTION}.get(policy.task, _PRIORITY)
+    return "".join(
+        (
+            f"enum {{ {', '.join(f'{name} = {value}' for name, value in constants.items())} }};\n\n",
+            *_feature_tables(policy),
+            *_model(policy),
+            _LOAD,
+            filled(decide, {"declared": declared, "threshold": _double(policy.threshold)}),
+        )
+    )
+
+
+def filled(text: str, values: dict[str, str]) -> str:
+    """Return a text in which ``@NAME@`` is replaced by the value of each name."""
     for name, value in values.items():
         text = text.replace(f"@{name}@", value)
     return text
@@ -301,7 +304,6 @@ def _rule(rule: Rule) -> Iterator[str]:
 
 def _trees(trees: Trees, features: int) -> Iterator[str]:
     zeros = "".join(f"  if (x[{number}] != x[{number}])\n    x[{number}] = 0.0;\n" for number in trees.nan_as_zero)
-    yield f"#define TREES {len(trees.roots)}\n#define BIAS {_double(trees.bias)}\n"
     marks = _Marks(trees)
     if marks.most_leaves > _MOST_MARKED_LEAVES or len(trees.roots) > _MOST_MARKED_TREES:
         yield _table("int", "root", map(str, trees.roots.tolist()))
@@ -309,7 +311,7 @@ def _trees(trees: Trees, features: int) -> Iterator[str]:
         yield _table("double", "threshold", map(_double, trees.threshold.tolist()))
         yield _table("int", "child", map(str, trees.children.ravel().tolist()))
         yield _table("double", "leaf", map(_double, trees.leaves.tolist()))
-        yield _filled(_WALKED_TREES, {"zeros": zeros})
+        yield filled(_WALKED_TREES, {"zeros": zeros, "bias": _double(trees.bias)})
         return
     bits, ctz = (32, "__builtin_ctz") if marks.most_leaves <= 32 else (64, "__builtin_ctzll")
     order = np.lexsort((trees.threshold, trees.feature))
@@ -322,7 +324,7 @@ def _trees(trees: Trees, features: int) -> Iterator[str]:
     yield _table("leaves_t", "mask", (hex(~marks.left[node] & (1 << bits) - 1) for node in order.tolist()))
     yield _table("int", "root", map(str, marks.first_leaf))
     yield _table("double", "leaf", map(_double, trees.leaves[marks.leaves].tolist()))
-    yield _filled(_MARKED_TREES, {"zeros": zeros, "ctz": ctz, "eight": eight})
+    yield filled(_MARKED_TREES, {"zeros": zeros, "bias": _double(trees.bias), "ctz": ctz, "eight": eight})
 
 
 class _Marks:

@@ -61,7 +61,7 @@ def test_a_policy_is_replaced_only_by_force(tmp_path: Path) -> None:
     small_policy(kind="rule").save(place, force=True)
     assert load_policy(place).kind == "rule"
     (tmp_path / "other").mkdir()
-    with pytest.raises(UsageError, match=r"other: is there already, and not a policy$"):
+    with pytest.raises(UsageError, match=r"other: is there already, and has no policy\.json$"):
         small_policy().save(tmp_path / "other", force=True)
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"policy: (Not a directory|File exists)$"):

@@ -17,7 +17,7 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, TASKS
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies import compiled
-from mlgo_corpus.policies.compiled import CompiledPolicy, cached_library, compile_policy, fastest
+from mlgo_corpus.policies.compiled import CompiledPolicy, build_library, cached_library, fastest
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.models import Network, Rule, Trees
 from mlgo_corpus.policies.policy import make_policy
@@ -61,12 +61,12 @@ def assert_equal_decisions(library: Path, policy: LearnedPolicy, observations: A
 @pytest.mark.parametrize("kind", ["rule", "trees", "mlp"])
 def test_c_decides_as_numpy_does_on_what_compilers_sent(task: str, kind: str, tmp_path: Path) -> None:
     features, records = real_observations(task)
-    model = random_model(kind, len(features), 7, at=columns_of(features, records))
+    model = random_model(kind, len(features), 6, at=columns_of(features, records))
     policy = policy_of(task, features, model)
     if task == INLINING:  # a threshold that a real score meets
         score = float(np.median(model.scores(columns_of(features, records))))
         policy = policy_of(task, features, model, threshold=score)
-    compile_policy(policy, tmp_path / "policy.so")
+    build_library(policy, tmp_path / "policy.so")
     hard = extremes(features, 200, 1)
     assert_equal_decisions(tmp_path / "policy.so", policy, np.concatenate([records, hard]))
 
@@ -81,7 +81,7 @@ def test_c_decides_as_numpy_does(tmp_path_factory: pytest.TempPathFactory, kind:
     observations = extremes(features, 60, seed)
     policy = policy_of(task, features, random_model(kind, 3, seed, at=columns_of(features, observations)))
     library = tmp_path_factory.mktemp("drawn") / "policy.so"  # one that is loaded would be taken for it
-    compile_policy(policy, library)
+    build_library(policy, library)
     assert_equal_decisions(library, policy, observations)
 
 
@@ -96,7 +96,7 @@ def test_trees_of_any_size() -> None:
 
 def test_the_functions_tell_what_the_policy_is(tmp_path: Path) -> None:
     policy = small_policy(EVICTION)
-    compile_policy(policy, tmp_path / "policy.so")
+    build_library(policy, tmp_path / "policy.so")
     loaded = ctypes.CDLL(str(tmp_path / "policy.so"))
     for name in ("name", "task", "digest", "feature_name", "feature_type", "decision_type"):
         getattr(loaded, f"mlgo_policy_{name}").restype = ctypes.c_char_p

@@ -325,17 +325,17 @@ static void report(const struct host *host, int kind, int value, const char *tex
 /* End a group as gently as it allows: on SIGTERM compilers remove their temporary files. */
 static void end_group(pid_t group)
 {
-    kill(-group, SIGTERM);
-    for (int waited = 0; waited < GRACE_MS; waited += NAP_MS) {
-        while (waitpid(-1, NULL, WNOHANG) > 0)
-            ;
-        if (kill(-group, 0) < 0 && errno == ESRCH)
-            return;
-        poll(NULL, 0, NAP_MS);
+    static const int numbers[] = {SIGTERM, SIGKILL};
+    for (int i = 0; i < 2; i++) {
+        kill(-group, numbers[i]);
+        for (int waited = 0; waited < GRACE_MS; waited += NAP_MS) {
+            while (waitpid(-1, NULL, WNOHANG) > 0)
+                ;
+            if (kill(-group, 0) < 0 && errno == ESRCH)
+                return;
+            poll(NULL, 0, NAP_MS);
+        }
     }
-    kill(-group, SIGKILL);
-    while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
-        ;
 }
 
 static void block_signals(void)
@@ -664,6 +664,14 @@ static void end_by(int number)
     _exit(128 + number);
 }
 
+/* Open what is closed of the standard streams, as clang does: else the first files to be opened would stand for them. */
+static void open_standard(void)
+{
+    for (int i = 0; i < 3; i++)
+        if (fcntl(i, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) < 0)
+            return;
+}
+
 static int make_pipe(int ends[2])
 {
     return pipe(ends) == 0 && no_inherit(ends[0]) == 0 && no_inherit(ends[1]) == 0 ? 0 : -1;
@@ -745,6 +753,7 @@ int main(int count, char **words)
     read_line(&line, count - 1, words + 1);
     if (!line.asks || (KEEP_SMALLER && !line.one_object) || is_other(base_name(words[0])))
         return become(words[0], command(count, words, NULL));
+    open_standard();
     memset(&host, 0, sizeof host);
     host.line = &line;
     host.count = count;

@@ -72,11 +72,6 @@ class StockClang:
     version: str
     misplaced_default: bool
 
-    @property
-    def major(self) -> int:
-        """The first number of the version."""
-        return int(self.version.partition(".")[0])
-
 
 @dataclass(frozen=True, slots=True)
 class Asking:
@@ -219,8 +214,9 @@ def _try(program: Path) -> None:
 def _config(policy: PolicyCode, clang: StockClang, asking: Asking) -> str:
     """Return the text of the header that tells the program what it wraps."""
     task = find_task(policy.task)
-    default = task.with_default if asking.with_default else None
-    advisor = (f"{task.advisor}=release", *filter(None, (default,)))
+    advisor = [
+        option for option in task.channel_options("", default=asking.with_default) if option != f"{task.channel}="
+    ]
     own = (task.advisor, task.channel, *filter(None, (task.with_default,)))
     arrays = {
         "C_DRIVER": clang.c,

@@ -21,6 +21,7 @@ from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.keyed import may_grow
+from mlgo_corpus.policies.learned import find_policy
 from mlgo_corpus.policies.policy import policy_digest, policy_folder, try_policy
 from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceSettings, clashing_copies
 from mlgo_corpus.runs.trace.places import make_places
@@ -90,6 +91,7 @@ def run_trace(
         find_task(request.task),
         policy,
         request.via,
+        learned=find_policy(policy) is not None,
         producer=newest_producer(opened, chosen),
         built=built_toolchains(cache),
         cache=cache,

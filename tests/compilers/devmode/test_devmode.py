@@ -15,8 +15,10 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from mlgo_corpus import read_log
 from mlgo_corpus.compilers.devmode import apt, build, compilation, installed, sources
 from mlgo_corpus.compilers.devmode.build import PHASES, DevmodeBuild, build_devmode
 from mlgo_corpus.compilers.devmode.probe import probe_tools
@@ -25,7 +27,11 @@ from mlgo_corpus.errors import FormatError, ToolError, UsageError
 from mlgo_corpus.extract import extract_corpus
 from mlgo_corpus.files.lock import locked
 from mlgo_corpus.formats.logs.tasks import TASKS, Task, for_clang
+from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.policies.learned import LearnedPolicy
+from mlgo_corpus.policy import compile_policy
 from tests.conftest import DATA, Llvm, unpack
+from tests.policies.samples import columns_of, policy_of, random_trees, real_observations, small_policy
 
 pytestmark = pytest.mark.whole
 
@@ -1035,32 +1041,66 @@ def test_vectors_that_cannot_be_written_are_one_line(devmode: Path, lua: Corpus,
     assert errors == [f"LLVM ERROR: -ml-inliner-ir2native-model: {reason}"]
 
 
-POLICY_OPTIONS = {
-    "inlining": "-ml-inliner-model-under-training",
-    "regalloc-eviction": "-regalloc-model",
-    "regalloc-priority": "-regalloc-priority-model",
-}
+def model_of(policy: LearnedPolicy, folder: Path) -> Path:
+    """Give the folder of a policy that development mode reads."""
+    policy.save(folder / "policy")
+    compile_policy(folder / "policy", folder / "model")
+    return folder / "model"
 
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
-def test_a_policy_is_refused_in_one_line(task: Task, devmode: Path, lua: Corpus, tmp_path: Path) -> None:
-    model = tmp_path / "model"
-    command, _ = module_of(lua, "lzio")
-    options = for_clang((f"{task.advisor}=development", f"{POLICY_OPTIONS[task.name]}={model}"))
+def test_a_policy_decides_and_is_logged(task: Task, devmode: Path, lua: Corpus, tmp_path: Path) -> None:
+    features, records = real_observations(task.name)
+    features = tuple(spec for spec in features if spec.name != "inlining_default")  # which is no input of a model
+    trees = random_trees(len(features), np.random.default_rng(4), at=columns_of(features, records))
+    policy = policy_of(task.name, features, trees)
+    options = (*task.log_options(f"{tmp_path}/log"), *task.model_options(str(model_of(policy, tmp_path))))
+    replay(devmode / "bin" / "clang", lua, "ltable", tmp_path / "own.o", *for_clang(options))
+    columns = read_log(tmp_path / "log").to_numpy()
+    expected = policy.decide({spec.name: columns[spec.name] for spec in policy.features})
+    assert len(expected) > 5
+    np.testing.assert_array_equal(columns[task.decision].ravel(), expected)
 
-    def errors() -> str:
+
+@pytest.mark.llvm
+def test_a_policy_is_refused_in_one_line(devmode: Path, lua: Corpus, tmp_path: Path) -> None:
+    task = TASKS[0]
+    command, _ = module_of(lua, "lzio")
+    good = model_of(small_policy(), tmp_path)
+    model = tmp_path / "tried"
+
+    def error(**files: Path) -> str:
+        shutil.rmtree(model, ignore_errors=True)
+        model.mkdir()
+        for path in files.values():
+            shutil.copy(path, model)
+        options = for_clang((f"{task.advisor}=development", *task.model_options(str(model))))
         done = run(devmode / "bin" / "clang", *command, *options, "-o", tmp_path / "x.o")
         assert done.returncode != 0
         return next(line for line in done.stderr.splitlines() if "error: " in line)
 
-    assert errors() == f"error: Error opening output specs file: {model}/output_spec.json : No such file or directory"
-    model.mkdir()
-    tensor = {"name": "decision", "port": 0, "type": "int64_t", "shape": [1]}
-    (model / "output_spec.json").write_text(json.dumps([{"logging_name": task.decision, "tensor_spec": tensor}]))
-    assert errors() == (
-        f"error: this compiler was built without TFLite and cannot evaluate the model '{model}';"
-        " give no model to log the default heuristic"
+    spec = good / "output_spec.json"
+    assert error() == f"error: Error opening output specs file: {model}/output_spec.json : No such file or directory"
+    assert error(spec=spec).startswith(f"error: cannot load the policy: {model}/policy.so: cannot open shared object")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "policy.so").write_bytes(b"none")
+    assert error(spec=spec, library=other / "policy.so").startswith(f"error: cannot load the policy: {model}/policy.so")
+    for number, (features, said) in enumerate(
+        (
+            (("cost_estimate", "cookies"), "needs the feature 'cookies', which this compiler does not have"),
+            (("cost_estimate:float", "threshold"), "has another type or size for the feature 'cost_estimate'"),
+        )
+    ):
+        specs = tuple(TensorSpec(*name.split(":")) for name in features)
+        (tmp_path / str(number)).mkdir()
+        bad = model_of(policy_of(task.name, specs, small_policy().model), tmp_path / str(number))
+        assert error(spec=spec, library=bad / "policy.so").startswith(f"error: the policy inlining-1.0 {said}")
+    tensor = {"name": "decision", "port": 0, "type": "float", "shape": [1]}
+    (other / "output_spec.json").write_text(json.dumps([{"logging_name": task.decision, "tensor_spec": tensor}]))
+    assert error(spec=other / "output_spec.json", library=good / "policy.so") == (
+        "error: the policy inlining-1.0 does not make the one decision that output_spec.json says"
     )
 
 
