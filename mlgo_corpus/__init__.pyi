@@ -73,6 +73,8 @@ from mlgo_corpus.toolchain import list_toolchains as list_toolchains
 from mlgo_corpus.toolchain import list_wrapped as list_wrapped
 from mlgo_corpus.toolchain import wrap_toolchain as wrap_toolchain
 from mlgo_corpus.trace import trace_corpus as trace_corpus
+from mlgo_corpus.train import TrainReport as TrainReport
+from mlgo_corpus.train import train_policy as train_policy
 from mlgo_corpus.verify import VerifyReport as VerifyReport
 from mlgo_corpus.verify import verify_corpus as verify_corpus
 from mlgo_corpus.vocab import FeatureVocabulary as FeatureVocabulary

@@ -32,6 +32,7 @@ FOLDERS = (
     "policies",
     "view",
     "runs",
+    "learn",
 )
 STAGE, CLI = len(FOLDERS), len(FOLDERS) + 1
 

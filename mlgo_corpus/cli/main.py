@@ -31,6 +31,7 @@ from mlgo_corpus.cli.split import dedup, split
 from mlgo_corpus.cli.stats import stats
 from mlgo_corpus.cli.toolchain import toolchain_app
 from mlgo_corpus.cli.trace import trace
+from mlgo_corpus.cli.train import train
 from mlgo_corpus.cli.verify import verify
 from mlgo_corpus.cli.vocab import vocab
 
@@ -157,7 +158,8 @@ app.command(rich_help_panel=_RUN, short_help="Make a table of functions: feature
 app.command(rich_help_panel=_RUN, short_help="Link a build's products again, with other objects.")(relink)
 app.command(rich_help_panel=_RUN, short_help="Measure policies: objects and linked products.")(evaluate)
 
-_LEARN = "Prepare for training"
+_LEARN = "Prepare for training, and train"
+app.command(rich_help_panel=_LEARN, short_help="Train a policy on what searches found.")(train)
 app.command(rich_help_panel=_LEARN, short_help="Convert training logs to Parquet.")(logs_to_parquet)
 app.command(rich_help_panel=_LEARN, short_help="Convert a dataset back to training logs.")(parquet_to_logs)
 app.command(rich_help_panel=_LEARN, short_help="Write TFRecords for ml-compiler-opt's trainers.")(export)

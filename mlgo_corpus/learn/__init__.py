@@ -1,0 +1,1 @@
+"""Policies from data: examples of better decisions, and models fitted to them."""

@@ -1,0 +1,276 @@
+"""Examples to learn inlining from: the decisions of datasets, each with its features and with what it is worth.
+
+A search's dataset has the best decisions that it found, and in ``flips.parquet`` the effect in bytes of what it tried.
+A decision is worth the mean effect, as the objective weighs it, of the flips at its state; one that was not tried is
+worth what decisions are worth on the whole. Few bytes are as good as none, and many are one decision all the same, so
+that both ends are cut. Decisions that several modules have count together as one: a function that many objects hold is
+linked once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b, sha256
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlgo_corpus.corpus.split.components import MIN_INSTRUCTIONS
+from mlgo_corpus.dataset.calls import CALL_COLUMNS
+from mlgo_corpus.dataset.flips import FLIPS_NAME
+from mlgo_corpus.dataset.folder import DATASET_NAME, DatasetPaths
+from mlgo_corpus.dataset.rows import DatasetRows, column_values, open_rows
+from mlgo_corpus.dataset.tracetable import iter_trace_rows
+from mlgo_corpus.engine.map import parallel_map
+from mlgo_corpus.errors import FormatError, UsageError
+from mlgo_corpus.files.folder import read_note
+from mlgo_corpus.files.names import BITCODE_SUFFIX
+from mlgo_corpus.files.regular import read_regular
+from mlgo_corpus.files.tables import read_parquet
+from mlgo_corpus.formats.bitcode.functions import read_functions
+from mlgo_corpus.formats.logs.keys import stable_features
+from mlgo_corpus.formats.logs.tasks import INLINING, task_name
+from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.policies.seen import Seen
+
+# What a module's size tells, and not the call; and LLVM's own decision, which it makes only for policies that ask.
+_NOT_LEARNED: Final = frozenset({"node_count", "edge_count", "inlining_default"})
+_NUMBERS: Final = ("int64_t", "float")
+
+_USUAL_WORTH: Final = 8.0
+_LEAST_WORTH, _MOST_WORTH = 2.0, 32.0
+_MAX_BITCODE: Final = 1 << 30
+_MODULE_SECONDS: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class DataFacts:
+    """What one dataset gave.
+
+    Attributes:
+        name: the corpus that it is of.
+        digest: of what it decides.
+        modules: that have decisions.
+        decisions: how many.
+        flips: how many were tried with success.
+        known: the share of the decisions that were tried.
+        inlined: the share of the decisions that are to inline.
+        bodies_known: modules whose functions are known, so that they are found again in other corpora.
+    """
+
+    name: str
+    digest: str
+    modules: int
+    decisions: int
+    flips: int
+    known: float
+    inlined: float
+    bodies_known: int
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Decisions to learn.
+
+    Attributes:
+        features: the names and types of the columns of ``inputs``.
+        inputs: of shape (n, features).
+        decisions: of shape (n,): 1 to inline.
+        weights: of shape (n,).
+        data: what each dataset gave.
+        seen: what it was made of.
+    """
+
+    features: tuple[TensorSpec, ...]
+    inputs: NDArray[np.float64]
+    decisions: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    data: tuple[DataFacts, ...]
+    seen: Seen
+
+
+def read_examples(datasets: Sequence[Path], *, jobs: int) -> Examples:
+    """Read the examples of several datasets, each of a project of its own.
+
+    Args:
+        datasets: their folders.
+        jobs: processes that read the modules' bitcode.
+
+    Raises:
+        UsageError: one is no dataset of inlining, or they have no decisions or features in common.
+        CorpusError: one cannot be read.
+    """
+    opened = [_open(path) for path in datasets]
+    features = _common_features(opened)
+    parts = [_Part(rows, features) for rows in opened]
+    hashes: list[int] = []
+    digests: list[str] = []
+    facts = []
+    for part in parts:
+        own_hashes, own_digests, known = _bodies(part.rows, jobs)
+        hashes += own_hashes
+        digests += own_digests
+        facts.append(part.facts(known))
+    return Examples(
+        features,
+        np.concatenate([part.inputs for part in parts]),
+        np.concatenate([part.decisions for part in parts]),
+        np.concatenate([part.weights for part in parts]),
+        tuple(facts),
+        Seen.of(hashes, digests, MIN_INSTRUCTIONS),
+    )
+
+
+def _open(path: Path) -> DatasetRows:
+    rows = open_rows(path)
+    if (task := task_name(rows.header)) != INLINING:
+        raise UsageError(f"{path}: expected decisions of {INLINING}, found {task or 'another task'}")
+    return rows
+
+
+def _common_features(opened: Sequence[DatasetRows]) -> tuple[TensorSpec, ...]:
+    """Return the features that a policy can use in all datasets, in the order of the first."""
+    usable = [
+        {spec.name: spec for spec in rows.header.features[:-1] if spec.element_count == 1 and spec.type in _NUMBERS}
+        for rows in opened
+    ]
+    found = tuple(
+        TensorSpec(name, spec.type, (1,))
+        for name, spec in usable[0].items()
+        if name not in _NOT_LEARNED and all(name in other and other[name].type == spec.type for other in usable)
+    )
+    if not found:
+        raise UsageError("the datasets have no features in common")
+    return found
+
+
+class _Part:
+    """The examples of one dataset."""
+
+    def __init__(self, rows: DatasetRows, features: Sequence[TensorSpec]) -> None:
+        self.rows = rows
+        self._worth, self._flips = _read_worth(rows)
+        inputs, decisions, worth, keys = [], [], [], list[bytes]()
+        decision = rows.header.features[-1].name
+        for batch in _batches(rows):
+            inputs.append(_matrix(batch, [spec.name for spec in features]))
+            decisions.append(column_values(batch, decision, 1)[:, 0].astype(np.int64))
+            for module, key in zip(_text(batch, "module"), _keys(batch, rows), strict=True):
+                worth.append(self._worth.get(_with_module(key, module), np.nan))
+                keys.append(key)
+        self.inputs = np.concatenate(inputs)
+        self.decisions = np.concatenate(decisions)
+        self._known = ~np.isnan(np.array(worth))
+        counts = defaultdict[bytes, int](int)
+        for key in keys:
+            counts[key] += 1
+        copies = np.array([counts[key] for key in keys], np.float64)
+        cut = np.clip(np.nan_to_num(np.array(worth), nan=_USUAL_WORTH), _LEAST_WORTH, _MOST_WORTH)
+        self.weights = cut / _USUAL_WORTH / copies
+
+    def facts(self, bodies_known: int) -> DataFacts:
+        """Return what is told of the dataset."""
+        note = read_note(self.rows.root / DATASET_NAME)
+        corpus = note.get("corpus") if isinstance(note, dict) else None
+        return DataFacts(
+            name=corpus if isinstance(corpus, str) else self.rows.root.name,
+            digest=sha256(DatasetPaths.of(self.rows.root).modules.read_bytes()).hexdigest(),
+            modules=len(self.rows.modules),
+            decisions=len(self.decisions),
+            flips=self._flips,
+            known=float(self._known.mean()),
+            inlined=float(self.decisions.mean()),
+            bodies_known=bodies_known,
+        )
+
+
+def _batches(rows: DatasetRows) -> Iterator[Any]:
+    names = [spec.name for spec in rows.header.features]
+    with read_parquet(rows.parts[0].path) as file:
+        there = set(file.schema_arrow.names)
+    calls = [name for name in CALL_COLUMNS[:2] if name in there]
+    total = sum(part.rows for part in rows.parts)
+    for _, batch in rows.iter_batches(["module", *names, *calls], 0, total):
+        yield batch
+
+
+def _matrix(batch: Any, names: Sequence[str]) -> NDArray[np.float64]:
+    return np.column_stack([column_values(batch, name, 1)[:, 0].astype(np.float64) for name in names])
+
+
+def _text(batch: Any, name: str) -> list[str]:
+    at = batch.schema.get_field_index(name)
+    return [""] * batch.num_rows if at < 0 else [str(value) for value in batch.column(at).to_pylist()]
+
+
+def _keys(batch: Any, rows: DatasetRows) -> Iterator[bytes]:
+    """Yield what names the states of a batch: caller, callee, and the features that other decisions do not change."""
+    names = [spec.name for spec in stable_features(rows.header) if spec.element_count == 1]
+    states = np.ascontiguousarray(_matrix(batch, names))
+    for caller, callee, state in zip(_text(batch, "caller"), _text(batch, "callee"), states, strict=True):
+        yield blake2b(f"{caller}\0{callee}\0".encode("utf-8", "replace") + state.tobytes(), digest_size=12).digest()
+
+
+def _with_module(key: bytes, module: str) -> bytes:
+    return key + module.encode("utf-8", "replace")
+
+
+def _read_worth(rows: DatasetRows) -> tuple[dict[bytes, float], int]:
+    """Return what the flips of a search tell of states, in bytes, and the number of flips; nothing without flips."""
+    path = rows.root / FLIPS_NAME
+    if not path.is_file():
+        return {}, 0
+    found = defaultdict[bytes, list[float]](list)
+    with read_parquet(path) as file:
+        for batch in file.iter_batches():
+            effects = batch.column(batch.schema.get_field_index("effect")).to_pylist()
+            calls = column_values(batch, "calls", 1)[:, 0].tolist()
+            named = zip(_text(batch, "module"), _keys(batch, rows), effects, calls, strict=True)
+            for module, key, effect, count in named:
+                if effect is not None:
+                    found[_with_module(key, module)].append(abs(effect) / max(1, count))
+    return {key: sum(values) / len(values) for key, values in found.items()}, sum(map(len, found.values()))
+
+
+def _bodies(rows: DatasetRows, jobs: int) -> tuple[list[int], list[str], int]:
+    """Return the hashes of the modules' functions, the digests of the modules, and how many have known functions.
+
+    The bitcode is read where the dataset's commands say that it was, if it is still the same.
+    """
+    table = DatasetPaths.of(rows.root).modules
+    found = [row for row in iter_trace_rows(table) if row.observations] if rows.has_rewards else []
+    items = [_Bitcode(_place_of(row.argv or ()), row.bitcode_sha256) for row in found if row.bitcode_sha256]
+    read = [
+        hashes
+        for hashes in parallel_map(_read_bodies, items, jobs=jobs, limit=_MODULE_SECONDS, weigh=lambda _: 1.0)
+        if isinstance(hashes, list)
+    ]
+    return [one for hashes in read for one in hashes], [item.sha256 for item in items], len(read)
+
+
+class _Bitcode(NamedTuple):
+    """Where a module's bitcode was, and its digest."""
+
+    path: str | None
+    sha256: str
+
+
+def _place_of(argv: Sequence[str]) -> str | None:
+    return next((word for word in reversed(argv) if word.endswith(BITCODE_SUFFIX)), None)
+
+
+def _read_bodies(item: _Bitcode) -> list[int] | None:
+    """Return the hashes of a module's functions; None if its bitcode is not there, or another one."""
+    if item.path is None:
+        return None
+    try:
+        data = read_regular(Path(item.path), _MAX_BITCODE)
+        if sha256(data).hexdigest() != item.sha256:
+            return None
+        return [one.body_hash for one in read_functions(data) if one.instructions >= MIN_INSTRUCTIONS]
+    except (OSError, FormatError, ValueError):
+        return None

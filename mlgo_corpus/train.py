@@ -1,0 +1,275 @@
+"""The train stage: a policy that learns from datasets of better decisions."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from mlgo_corpus import __version__
+from mlgo_corpus.compilers.find import cache_folder
+from mlgo_corpus.compilers.limits import Limits, check_count
+from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
+from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.files.markdown import markdown_code, markdown_table
+from mlgo_corpus.files.scratch import scratch_folder
+from mlgo_corpus.files.text import counted, os_reason
+from mlgo_corpus.formats.logs.tasks import INLINING
+from mlgo_corpus.learn.boosting import BoostingOptions, Fitted, fit_trees, need_lightgbm
+from mlgo_corpus.learn.examples import DataFacts, Examples, read_examples
+from mlgo_corpus.learn.tuning import Tried, threshold_of, tune
+from mlgo_corpus.policies.learned import LearnedPolicy, find_policy
+from mlgo_corpus.policies.seen import SEEN_KEY
+from mlgo_corpus.runs.report import Report
+from mlgo_corpus.runs.trace.corpus import TraceRequest
+
+IMITATION: Final = "imitation"
+ALGORITHMS: Final = (IMITATION,)
+"""How to learn: ``imitation`` of the best decisions found."""
+
+_USUAL_PROBABILITY: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TrainReport(Report):
+    """The outcome of training.
+
+    Attributes:
+        output: the policy's folder.
+        name: the policy's name; ``digest`` is that of all that it decides by.
+        algorithm: how it was learned.
+        data: what each dataset gave.
+        decisions: what was learned from, in all.
+        features: what it decides by.
+        model: its size in words; ``bytes`` on the disk.
+        probability: above which a call is inlined.
+        validation: what thresholds made of the validation corpora, in the order in which they were tried.
+        importance: of each feature, the share of the loss that its splits save.
+        hints: advice for the user.
+        seconds: how long it took.
+    """
+
+    output: Path
+    name: str
+    digest: str
+    algorithm: str
+    data: tuple[DataFacts, ...]
+    decisions: int
+    features: tuple[str, ...]
+    model: str
+    bytes: int
+    probability: float
+    validation: tuple[Tried, ...]
+    importance: dict[str, float]
+    hints: tuple[str, ...]
+    seconds: float
+
+
+def train_policy(
+    data: Sequence[Path | str],
+    output: Path | str,
+    *,
+    algorithm: str = IMITATION,
+    validation: Sequence[Path | str] = (),
+    threshold: float | None = None,
+    name: str = "inlining-0.1",
+    trees: int = 120,
+    leaves: int = 15,
+    seed: int = 0,
+    compiler: str | None = None,
+    trust_corpus: bool = False,
+    timeout: float = 60.0,
+    memory_limit: int | None = None,
+    jobs: int | None = None,
+    force: bool = False,
+    cache: Path | None = None,
+    engine: EngineChoice = HERE,
+    progress: Callable[[str, int, int, str], None] | None = None,
+) -> TrainReport:
+    """Learn a policy for inlining from what searches found, and write it as a folder.
+
+    The same data, options and library give the same policy, byte for byte, whatever ``jobs`` and ``engine``.
+
+    Args:
+        data: the datasets of searches, each of a project of its own; traces serve, too: then their decisions are
+            imitated.
+        output: the policy's folder, see `mlgo_corpus.policies.learned`.
+        algorithm: ``imitation``: boosted trees that tell the best decisions found, weighted by what these are worth.
+        validation: corpora to tune the threshold on; none of them should be what the data is of.
+        threshold: the probability above which a call is inlined, instead of a tuned one.
+        name: the policy's name.
+        trees: how many trees the model has.
+        leaves: how many leaves each of them has at most.
+        seed: of the features that each tree may use.
+        compiler: the clang that compiles the validation corpora; by default the best one found on this machine.
+        trust_corpus: the validation corpora are one's own: run any command, without walls.
+        timeout: seconds that one compile may take.
+        memory_limit: bytes of address space that one compile may have.
+        jobs: compilers at a time; by default the CPUs this process may use, or the cluster's.
+        force: replace a policy that is there.
+        cache: where plain compiles are remembered; the user's cache by default.
+        engine: where the compilers run: on this machine, or on a cluster.
+        progress: called with (what is done, how much of it, how much in all, what is known of it).
+
+    Raises:
+        UsageError: the request cannot be carried out as it stands; nothing was written.
+        CorpusError: a dataset or corpus cannot be read.
+        MlgoCorpusError: a validation corpus cannot be compiled, or the policy cannot be written.
+    """
+    started = time.perf_counter()
+    output = Path(output)
+    if algorithm not in ALGORITHMS:
+        raise UsageError(f"expected one of {', '.join(ALGORITHMS)}", option="algorithm", value=algorithm)
+    if not data:
+        raise UsageError("expected at least one dataset", option="data")
+    check_count("jobs", jobs)
+    check_count("trees", trees, most=10_000)
+    check_count("leaves", leaves, least=2, most=1024)
+    check_count("seed", seed, least=0, most=2**31 - 1)
+    if threshold is not None and validation:
+        raise UsageError("expected a threshold or corpora to tune it on, found both", option="threshold")
+    probability = _USUAL_PROBABILITY if threshold is None else threshold
+    limit = threshold_of(probability)
+    if os.path.lexists(output) and not (force and find_policy(str(output)) is not None):
+        what = "is there already; `force` replaces it" if not force else "is there already, and not a policy"
+        raise UsageError(f"{output}: {what}")
+    limits = Limits(timeout, memory_limit)
+    limits.check()
+    shown = [open_corpus(engine.place(corpus)).path.name for corpus in validation]
+    need_lightgbm()
+
+    def told(what: str) -> Callable[[int, int, str], None]:
+        def show(done: int, total: int, note: str) -> None:
+            if progress is not None:
+                progress(what, done, total, note)
+
+        return show
+
+    examples = read_examples([Path(path) for path in data], jobs=jobs or available_cpus())
+    options = BoostingOptions(trees, leaves, seed=seed)
+    fitted = fit_trees(examples, options, told("fitting"))
+    policy = LearnedPolicy(
+        name,
+        INLINING,
+        examples.features,
+        fitted.trees,
+        threshold=limit,
+        training=_training_of(algorithm, examples, options, fitted),
+    )
+    tried: tuple[Tried, ...] = ()
+    if validation:
+        request = TraceRequest(compiler=compiler, names=False, limits=limits)
+        request = replace(request, edits=replace(request.edits, trusted=trust_corpus))
+        try:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            with scratch_folder(output.parent) as work:
+                how = {"jobs": jobs, "cache": cache_folder() if cache is None else cache, "engine": engine}
+                tried = tune(policy, validation, request, work, told("tuning"), **how)
+        except OSError as error:
+            raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
+        probability = min(tried, key=lambda one: one.score).probability
+    metrics = {
+        "importance": fitted.importance,
+        "probability": probability,
+        "validation": {"corpora": shown, "tried": [one.as_json() for one in tried]},
+    }
+    policy = replace(
+        policy,
+        threshold=threshold_of(probability),
+        metrics=metrics,
+        card=_card(policy, examples, fitted, probability, shown, tried),
+    )
+    policy.save(output, force=force)
+    return TrainReport(
+        output=output,
+        name=name,
+        digest=policy.digest,
+        algorithm=algorithm,
+        data=examples.data,
+        decisions=len(examples.decisions),
+        features=tuple(spec.name for spec in examples.features),
+        model=fitted.trees.described(),
+        bytes=sum(path.stat().st_size for path in output.iterdir()),
+        probability=probability,
+        validation=tried,
+        importance=fitted.importance,
+        hints=tuple(_hints(examples, tried)),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _training_of(algorithm: str, examples: Examples, options: BoostingOptions, fitted: Fitted) -> Mapping[str, Any]:
+    return {
+        "tool": "mlgo-corpus",
+        "version": __version__,
+        "algorithm": algorithm,
+        "library": fitted.library,
+        "options": {
+            "trees": options.trees,
+            "leaves": options.leaves,
+            "rate": options.rate,
+            "least_in_leaf": options.least_in_leaf,
+            "seed": options.seed,
+        },
+        "data": [
+            {"corpus": one.name, "sha256": one.digest, "modules": one.modules, "decisions": one.decisions}
+            for one in examples.data
+        ],
+        SEEN_KEY: examples.seen.as_json(),
+    }
+
+
+def _hints(examples: Examples, tried: Sequence[Tried]) -> list[str]:
+    hints = []
+    if not any(one.flips for one in examples.data):
+        hints.append("no dataset has flips, so that all decisions count alike: a search tells what each is worth")
+    unknown = sum(one.modules - one.bodies_known for one in examples.data)
+    if unknown:
+        hints.append(
+            f"the bitcode of {counted(unknown, 'module')} is no longer where it was: an evaluation can recognise only "
+            "exact copies of it"
+        )
+    best = min(tried, key=lambda one: one.score, default=None)
+    if best is None:
+        hints.append(f"the threshold is {_USUAL_PROBABILITY:g} or as given: `validation` tunes it on a corpus")
+    elif any(change > 0 for change in best.changes):
+        hints.append("a validation corpus grows: more data of its kind would help")
+    return hints
+
+
+def _card(
+    policy: LearnedPolicy,
+    examples: Examples,
+    fitted: Fitted,
+    probability: float,
+    corpora: Sequence[str],
+    tried: Sequence[Tried],
+) -> str:
+    """Return the policy's README.md."""
+    rows = [
+        (markdown_code(one.name, in_table=True), str(one.modules), str(one.decisions), str(one.flips))
+        for one in examples.data
+    ]
+    parts = [
+        f"# {policy.name}",
+        f"Decides which calls LLVM inlines, to make code small: {fitted.trees.described()}, fitted by "
+        f"{fitted.library} to the best decisions that searches found. Made by mlgo-corpus {__version__}.",
+        f"A call is inlined if the model gives it a probability of more than {probability:g}.",
+        "## Data",
+        markdown_table(("corpus", "modules", "decisions", "flips"), rows),
+        "## Validation",
+    ]
+    if tried:
+        heading = ("threshold", *(markdown_code(name, in_table=True) for name in corpora))
+        body = [(f"{one.probability:g}", *(f"{100 * change:+.2f} %" for change in one.changes)) for one in tried]
+        parts += ["Text of objects, against LLVM's own decisions:", markdown_table(heading, body)]
+    else:
+        parts.append("None: the threshold was not tuned.")
+    important = [(markdown_code(name, in_table=True), f"{share:.1%}") for name, share in fitted.importance.items()]
+    parts += ["## Features", "By the share of the loss that their splits save:"]
+    parts.append(markdown_table(("feature", "share"), important[:15]))
+    return "\n\n".join(parts) + "\n"
