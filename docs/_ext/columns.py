@@ -27,6 +27,7 @@ from mlgo_corpus.formats.logs import events as traininglog
 from mlgo_corpus.formats.logs.meanings import MEANINGS
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY
 from mlgo_corpus.formats.objects import symbols
+from mlgo_corpus.runs.evaluate import table as evaluationtable
 from mlgo_corpus.runs.links import table as producttable
 
 PAGE = Path(__file__).parents[1] / "formats.md"
@@ -150,6 +151,10 @@ def parts() -> Iterator[tuple[str, str]]:
     yield "flips", columns(flips.__doc__, documented_columns(flips.__doc__ or ""), _FLIP_TYPES)
     yield "searches", row_columns(flips.SEARCH_COLUMNS, flips.SearchRow._fields, flips._KINDS)
     yield "products", row_columns(producttable.__doc__, producttable.ProductRow._fields, producttable._KINDS)
+    evaluation = evaluationtable.EvaluationRow._fields
+    yield "evaluation", row_columns(evaluationtable.__doc__, evaluation, evaluationtable._KINDS)
+    linked = evaluationtable.LinkedRow._fields
+    yield "evaluation-products", row_columns(evaluationtable.LINKED_COLUMNS, linked, evaluationtable._LINKED_KINDS)
     yield "relink-reasons", words(RunReason, only=RELINK_REASONS)
     yield "sizes-always", sizes("always")
     yield "sizes-context", sizes("context")

@@ -1,0 +1,198 @@
+"""The whole chain on programs of which the best decisions are known: search, train, evaluate on others."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from mlgo_corpus import build_corpus, evaluate_corpus, load_policy, search_corpus, trace_corpus, train_policy
+from mlgo_corpus.cli.main import app
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.runs.evaluate.sums import EvaluationReport
+from mlgo_corpus.train import TrainReport
+from tests.conftest import Llvm
+from tests.handmade import files
+
+pytestmark = pytest.mark.llvm
+pytest.importorskip("lightgbm", reason="training needs LightGBM")
+
+
+def program(seed: int) -> str:
+    """Return functions that are called once, which to inline saves the call, and others that are called often."""
+    generator = random.Random(seed)
+
+    def terms(count: int) -> str:
+        return "; ".join(f"x = (x {generator.choice('*+^')} {generator.randrange(3, 9999)}) - y" for _ in range(count))
+
+    lines, uses = ["extern int sink(int, int);"], []
+    for number in range(10):
+        lines.append(f"inline int once{seed}_{number}(int x, int y) {{ {terms(4)}; return sink(x, y); }}")
+        uses.append(f"v += once{seed}_{number}(v, {number});")
+    for number in range(3):
+        lines.append(f"inline int often{seed}_{number}(int x, int y) {{ {terms(9)}; return sink(x, y) + sink(y, x); }}")
+        uses += [f"v ^= often{seed}_{number}(v, {5 * number + use});" for use in range(5)]
+    generator.shuffle(uses)
+    return "\n".join((*lines, f"int run{seed}(int v) {{ {' '.join(uses)} return v; }}", ""))
+
+
+def build(folder: Path, seeds: range, llvm: Llvm) -> Path:
+    """Build a library of some programs, and return its corpus."""
+    folder.mkdir()
+    for seed in seeds:
+        (folder / f"p{seed}.cpp").write_text(program(seed))
+    names = " ".join(f"p{seed}" for seed in seeds)
+    script = f"cd {folder}; for p in {names}; do c++ -Oz -fPIC -c $p.cpp; done; c++ -shared -o lib.so *.o"
+    build_corpus(("sh", "-c", script), folder / "corpus", compiler=llvm.clang, stdout=2)
+    return folder / "corpus"
+
+
+class Chain:
+    """What the steps left."""
+
+    def __init__(self, folder: Path, llvm: Llvm) -> None:
+        self.folder, self.compiler, self.cache = folder, llvm.clang, folder / "cache"
+        self.known = build(folder / "known", range(3), llvm)
+        self.others = build(folder / "others", range(10, 12), llvm)
+        self.found = folder / "found"
+        self.search = search_corpus(self.known, self.found, budget=12, compiler=self.compiler, cache=self.cache)
+        self.trained = self.train("policy")
+
+    def train(self, name: str, **options: object) -> TrainReport:
+        """Train."""
+        return train_policy([self.found], self.folder / name, cache=self.cache, **options)  # type: ignore[arg-type]
+
+    def evaluate(self, corpus: Path, name: str, *policies: str, **options: object) -> EvaluationReport:
+        """Evaluate."""
+        usual = {"compiler": self.compiler, "cache": self.cache, "policies": policies}
+        return evaluate_corpus(corpus, self.folder / name, **{**usual, **options})  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory, llvm22: Llvm) -> Iterator[Chain]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("CC", raising=False)
+        patch.delenv("CXX", raising=False)
+        yield Chain(tmp_path_factory.mktemp("chain"), llvm22)
+
+
+def test_a_policy_makes_programs_smaller_that_it_has_never_seen(chain: Chain) -> None:
+    policy = str(chain.folder / "policy")
+    report = chain.evaluate(chain.others, "evaluation", "default", policy, "never")
+    default, learned, never = report.policies
+    assert (report.exit_code, report.modules) == (0, 2)
+    assert [one.policy for one in report.policies] == ["default", "policy", "never"]
+    assert (default.objects.size, default.grew, default.objects.interval) == (default.objects.baseline, 0, (0.0, 0.0))
+    assert (learned.objects.modules, learned.grew, learned.trained) == (2, 0, None)
+    assert learned.objects.size < 0.95 * learned.objects.baseline
+    rows = pq.read_table(chain.folder / "evaluation/evaluation.parquet").to_pylist()
+    traced = trace_corpus(
+        chain.others, chain.folder / "again", policy=policy, compiler=chain.compiler, cache=chain.cache
+    )
+    assert sum(row["text_size"] for row in rows if row["policy"] == "policy") == traced.text_size
+    assert learned.objects.size == traced.text_size < never.objects.size
+    # It is as good as a search of these programs themselves.
+    own = search_corpus(
+        chain.others, chain.folder / "own", budget=12, compiler=chain.compiler, cache=chain.cache, jobs=2
+    )
+    assert learned.objects.size == own.text_size
+    products = pq.read_table(chain.folder / "evaluation/products.parquet").to_pylist()
+    assert [(row["policy"], row["link"], Path(row["product"]).name) for row in products] == [
+        (policy, link, "lib.so") for policy in ("default", "policy", "never") for link in ("linked", "folded")
+    ]
+    linked = {row["policy"]: (row["text_size"], row["baseline_text_size"]) for row in products[::2]}
+    assert linked["default"][0] == linked["default"][1] == linked["policy"][1]
+    assert linked["policy"][0] < linked["policy"][1]
+    assert [one.sizes.size for one in learned.products][:1] == [linked["policy"][0]]
+
+    again = chain.evaluate(chain.others, "evaluation", "default", policy, "never")
+    assert again.unchanged
+    assert again.policies == report.policies
+    with pytest.raises(UsageError, match="`force` replaces it"):
+        chain.evaluate(chain.others, "evaluation", "default")
+
+
+def test_what_was_trained_on_is_not_in_the_headline(chain: Chain) -> None:
+    (learned,) = chain.evaluate(chain.known, "seen", str(chain.folder / "policy"), link=False).policies
+    assert (learned.objects.modules, learned.products) == (0, ())
+    assert learned.trained is not None
+    assert learned.trained.modules == 3
+    assert learned.trained.size < learned.trained.baseline
+    # Without the modules' digests, by their functions alone.
+    policy = load_policy(chain.folder / "policy")
+    seen = {**policy.training["seen"], "modules": ""}
+    bodies = type(policy)(
+        **{name: getattr(policy, name) for name in ("name", "task", "features", "model", "threshold")},
+        training={"seen": seen},
+    )
+    bodies.save(chain.folder / "bodies")
+    (learned,) = chain.evaluate(chain.known, "seen-bodies", str(chain.folder / "bodies"), link=False).policies
+    assert (learned.objects.modules, learned.trained and learned.trained.modules) == (0, 3)
+
+
+def test_the_same_data_give_the_same_bytes(chain: Chain) -> None:
+    first = files(chain.folder / "policy")
+    assert sorted(first) == ["README.md", "metrics.json", "model.npz", "policy.json"]
+    assert sum(map(len, first.values())) == chain.trained.bytes < 300_000
+    chain.train("same", jobs=2)
+    assert files(chain.folder / "same") == first
+    chain.train("other", seed=1)
+    assert files(chain.folder / "other")["model.npz"] != first["model.npz"]
+    told = json.loads(first["policy.json"])["training"]
+    assert [(one["modules"], one["decisions"]) for one in told["data"]] == [(3, chain.trained.decisions)]
+    assert not {"node_count", "edge_count", "inlining_default"} & set(chain.trained.features)
+    assert (chain.trained.data[0].flips, chain.trained.data[0].bodies_known) == (chain.search.flips, 3)
+
+
+def test_a_threshold_is_tuned_on_real_sizes(chain: Chain) -> None:
+    report = chain.train("tuned", validation=[chain.others], compiler=chain.compiler)
+    best = min(report.validation, key=lambda one: one.score)
+    assert report.probability == best.probability
+    assert best.changes[0] < 0
+    (learned,) = chain.evaluate(chain.others, "tuned-sizes", str(chain.folder / "tuned"), link=False).policies
+    assert learned.objects.change == best.changes[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--output", "{policy}"], "policy: is there already; --force replaces it"),
+        (["--output", "{new}", "--threshold", "1"], "--threshold"),
+        (["--output", "{new}", "--validation", "{new}"], "new"),
+    ],
+)
+def test_errors_are_one_line(chain: Chain, words: list[str], said: str) -> None:
+    places = {"policy": chain.folder / "policy", "new": chain.folder / "new"}
+    done = CliRunner().invoke(app, ["train", str(chain.found), *(word.format(**places) for word in words)])
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert said in done.stderr
+    assert not places["new"].exists()
+
+
+def test_a_missing_library_is_named(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    done = CliRunner().invoke(app, ["train", str(chain.found), "--output", str(chain.folder / "new")])
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "pip install 'mlgo-corpus[learn]'" in done.stderr
+
+
+@pytest.mark.usefixtures("plain_terminal")
+def test_what_the_verbs_show(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLGO_CORPUS_CACHE", str(chain.cache))
+    done = CliRunner().invoke(app, ["train", str(chain.found), "--output", str(chain.folder / "shown")])
+    assert done.exit_code == 0
+    assert "inlines what is better inlined with a probability of more than 0.5" in done.stdout
+    words = ["evaluate", str(chain.others), "--policy", str(chain.folder / "shown"), "--compiler", chain.compiler]
+    done = CliRunner().invoke(app, [*words, "--output", str(chain.folder / "shown-sizes"), "--no-link"])
+    assert done.exit_code == 0
+    (row,) = [line.split() for line in done.stdout.splitlines() if line.startswith("shown ")]
+    assert row[:3] == ["shown", "objects", "2"]
+    again = CliRunner().invoke(app, [*words, "--output", str(chain.folder / "shown-sizes"), "--no-link", "--json"])
+    objects = json.loads(again.stdout)["policies"][0]["objects"]
+    assert [str(objects[name]) for name in ("size", "baseline")] == row[3:5]

@@ -1,0 +1,84 @@
+"""What an evaluation's rows add up to, against sums and intervals taken by hand."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from mlgo_corpus.runs.evaluate.sums import sum_up
+from mlgo_corpus.runs.evaluate.table import EvaluationRow, LinkedRow
+
+
+def row(policy: str, module: str, size: int | None, before: int, **more: object) -> EvaluationRow:
+    usual: dict[str, object] = dict.fromkeys(EvaluationRow._fields)
+    usual |= {"policy": policy, "module": module, "status": "ok", "reason": "ok", "detail": "", "observations": 1}
+    usual |= {"trained_share": 0.0, "trained": False, "text_size": size, "baseline_text_size": before}
+    return EvaluationRow(**{**usual, **more})  # type: ignore[arg-type]
+
+
+def test_the_headline_is_of_modules_that_all_policies_have_and_none_has_seen() -> None:
+    rows = [
+        row("one", "a", 90, 100),
+        row("one", "b", 330, 300),
+        row("one", "c", 10, 100, trained=True, trained_share=0.9),
+        row("one", "d", None, 50, status="failed", reason="timeout"),
+        row("one", "e", 40, 40, trained_share=0.25),
+        row("two", "a", 100, 100),
+        row("two", "b", 200, 300),
+        row("two", "c", 100, 100),
+        row("two", "d", 50, 50),
+        row("two", "e", 44, 40),
+    ]
+    one, two = sum_up(rows, (), 0)
+    assert (one.modules, one.failed, one.objects.modules) == (5, 1, 3)
+    assert (one.objects.size, one.objects.baseline) == (460, 440)
+    assert one.objects.change == pytest.approx(460 / 440 - 1)
+    assert (one.grew, one.worst, one.median) == (1, (("b", 330, 300),), 0.0)
+    assert one.trained is not None
+    assert (one.trained.modules, one.trained.size, one.trained.baseline, one.most_shared) == (1, 10, 100, 0.25)
+    assert (two.failed, two.trained, two.objects.size, two.grew) == (0, None, 344, 1)
+
+
+def test_an_interval_is_that_of_all_draws() -> None:
+    sizes, before = np.array([60, 150, 290, 85, 210, 47]), np.array([100, 200, 300, 90, 230, 45])
+    every = np.array(list(product(range(6), repeat=6)))  # each as likely as another
+    changes = sizes[every].sum(axis=1) / before[every].sum(axis=1) - 1
+    rows = [row("p", name, int(size), int(plain)) for name, size, plain in zip("abcdef", sizes, before, strict=True)]
+    (found,) = sum_up(rows, (), 0)
+    assert found.objects.interval == pytest.approx(np.percentile(changes, (2.5, 97.5)).tolist(), abs=0.01)
+    assert sum_up(rows, (), 0) == (found,)
+
+
+def test_projects_are_drawn_whole() -> None:
+    rows = [
+        row("p", "x/a", 90, 100, project="x"),
+        row("p", "x/b", 110, 100, project="x"),
+        row("p", "y/a", 50, 100, project="y"),
+    ]
+    (found,) = sum_up(rows, (), 0)
+    assert found.objects.by_project == (-0.5, 0.0)
+    (alone,) = sum_up(rows[:2], (), 0)
+    assert alone.objects.by_project is None
+    assert alone.objects.interval == pytest.approx((-0.1, 0.1))
+
+
+def test_products_are_added_up_by_link() -> None:
+    def linked(link: str, name: str, size: int | None, before: int, *, trained: bool = False) -> LinkedRow:
+        status = "failed" if size is None else "ok"
+        return LinkedRow("p", link, name, "program", status, status, "", 2, 2 * trained, trained, size, before)
+
+    rows = [
+        linked("linked", "one", 80, 100),
+        linked("linked", "two", None, 100),
+        linked("linked", "three", 1, 100, trained=True),
+        linked("folded", "one", 70, 90),
+    ]
+    (found,) = sum_up([row("p", "a", 1, 1)], rows, 0)
+    as_built, folded = found.products
+    assert (as_built.link, as_built.products, as_built.failed) == ("linked", 3, 1)
+    assert (as_built.sizes.size, as_built.sizes.baseline) == (80, 100)
+    assert as_built.trained is not None
+    assert as_built.trained.size == 1
+    assert (folded.link, folded.sizes.size, folded.sizes.baseline) == ("folded", 70, 90)
