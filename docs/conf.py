@@ -32,7 +32,7 @@ napoleon_use_ivar = True
 nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!mlgo_corpus\.).*"),
-    (r"py:.*", r"mlgo_corpus\.(formats|files|builds|corpus|dataset|engine|compilers|policies|runs)\..*"),
+    (r"py:.*", r"mlgo_corpus\.(formats|files|builds|corpus|dataset|engine|compilers|policies|runs|learn)\..*"),
 ]
 
 html_theme = "furo"
