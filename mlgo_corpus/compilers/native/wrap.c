@@ -55,7 +55,8 @@ struct report {
 static volatile sig_atomic_t target;
 static volatile sig_atomic_t asked_to_end;
 static int wake[2] = {-1, -1};
-static sigset_t before;
+/* The blocked signals that the compiler inherits, and those of the wrapper and the host, which need SIGCHLD. */
+static sigset_t inherited, own;
 
 static const int FORWARDED[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 enum { FORWARDED_COUNT = sizeof FORWARDED / sizeof *FORWARDED };
@@ -347,7 +348,7 @@ static void block_signals(void)
 
 static void unblock_signals(void)
 {
-    sigprocmask(SIG_SETMASK, &before, NULL);
+    sigprocmask(SIG_SETMASK, &own, NULL);
 }
 
 static void restore_signals(void)
@@ -359,7 +360,7 @@ static void restore_signals(void)
         if (sigaction(number, NULL, &action) == 0 && action.sa_handler == on_signal)
             signal(number, SIG_DFL);
     }
-    unblock_signals();
+    sigprocmask(SIG_SETMASK, &inherited, NULL);
 }
 
 static void catch_signal(int number)
@@ -693,7 +694,9 @@ static const char *compile_with_host(struct host *host)
     if (make_pipe(life) < 0 || make_pipe(reports) < 0 || make_pipe(wake) < 0
         || fcntl(wake[0], F_SETFL, O_NONBLOCK) < 0 || fcntl(wake[1], F_SETFL, O_NONBLOCK) < 0)
         return strerror(errno);
-    sigprocmask(SIG_SETMASK, NULL, &before);
+    sigprocmask(SIG_SETMASK, NULL, &inherited);
+    own = inherited;
+    sigdelset(&own, SIGCHLD);
     block_signals();
     for (int i = 0; i < FORWARDED_COUNT; i++)
         catch_signal(FORWARDED[i]);

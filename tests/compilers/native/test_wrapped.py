@@ -438,6 +438,17 @@ def test_a_signal_that_the_wrapper_ignores_ends_nothing(wrapped: Path, sources: 
     assert (sources / "a.o").exists()
 
 
+@pytest.mark.parametrize("how", [signal.SIG_BLOCK, signal.SIG_UNBLOCK])
+def test_the_parent_may_block_or_ignore_the_end_of_children(how: int, wrapped: Path, sources: Path) -> None:
+    def prepare() -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        signal.pthread_sigmask(how, {signal.SIGCHLD})
+
+    argv = (wrapped / "clang", "-Oz", "-w", "-c", "a.c", "b.cc")
+    subprocess.run(argv, cwd=sources, preexec_fn=prepare, timeout=60, check=True)
+    assert (sources / "b.o").exists()
+
+
 # --- the verb
 
 
