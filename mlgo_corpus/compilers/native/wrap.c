@@ -5,9 +5,9 @@
 
      the wrapper     what a build starts. It waits, forwards signals, and ends as the compiler did: with its exit code,
                      or by its signal.
-     the host        its child, in a session of its own. It makes the channel, starts the compiler, answers (session.c)
-                     and removes the channel. It sees the wrapper's end, even by SIGKILL, for a pipe is closed by it;
-                     then it ends the compiler.
+     the host        its child, in a process group of its own, so that it survives who kills the wrapper's. It makes the
+                     channel, starts the compiler, answers (session.c) and removes the channel. It sees the wrapper's
+                     end, even by SIGKILL, for a pipe is closed by it; then it ends the compiler.
      the compiler    the real clang, in a process group of its own, with all processes that it starts. It has the
                      wrapper's standard streams, folder and environment, and is ended by the kernel if the host dies.
 
@@ -399,6 +399,7 @@ static pid_t start(const struct host *host, char **words, int out, int err)
         use_as(out, 1);
         use_as(err, 2);
         restore_signals();
+        signal(SIGTTOU, SIG_IGN); /* it writes to its terminal, although it is in another group */
         _exit(become(host->words[0], words));
     }
     if (child > 0) {
@@ -636,7 +637,7 @@ static void compile_both_ways(struct host *host)
 
 static void host_compile(struct host *host)
 {
-    setsid();
+    setpgid(0, 0); /* not a session: the scheduler would count each compile as much as a whole terminal */
 #ifdef __linux__
     prctl(PR_SET_CHILD_SUBREAPER, 1);
 #endif
