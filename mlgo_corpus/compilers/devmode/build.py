@@ -331,9 +331,8 @@ def _make(output: Path, request: Request, record: Record, installed: Installed, 
 
 def _check_features(embedded: Embedded, installed: Installed, source: Path) -> None:
     """Refuse a model of features that this LLVM does not have: their numbers would stay 0."""
-    known = (source / embedded.source).read_text(encoding="utf-8", errors="replace")
-    known += (installed.headers / "llvm" / "Analysis" / "InlineModelFeatureMaps.h").read_text(encoding="utf-8")
-    words = set(re.findall(r"\w+", known))
+    files = (source / embedded.source, installed.headers / "llvm" / "Analysis" / "InlineModelFeatureMaps.h")
+    words = {word for file in files for word in re.findall(r"\w+", file.read_text(encoding="utf-8", errors="replace"))}
     for name in embedded.features:
         if name not in words:
             raise UsageError(f"the policy needs the feature {name!r}, which LLVM {installed.version} does not have")
