@@ -23,9 +23,8 @@ from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.runs.report import Report
 
-DEVELOPMENT: Final = "development"
-MODES: Final = (DEVELOPMENT, "release")
-"""What a compiler that is built can do besides compiling: write training logs, or decide by a policy."""
+_DEVELOPMENT: Final = "development"
+_MODES: Final = (_DEVELOPMENT, "release")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ def build_toolchain(
     jobs: int | None = None,
     force: bool = False,
     cache: Path | None = None,
-    mode: str = DEVELOPMENT,
+    mode: str = _DEVELOPMENT,
     policy: str | None = None,
     default_on: bool = False,
     progress: Callable[[str, int, int], None] = lambda *_: None,
@@ -105,12 +104,12 @@ def build_toolchain(
     """
     from mlgo_corpus.compilers.devmode.build import build_devmode
 
-    if mode not in MODES:
-        raise UsageError(f"expected one of {', '.join(MODES)}", option="mode", value=mode)
-    if (policy is None) != (mode == DEVELOPMENT):
-        what = "is for `mode` release" if mode == DEVELOPMENT else "is missing: name the one to link in"
+    if mode not in _MODES:
+        raise UsageError(f"expected one of {', '.join(_MODES)}", option="mode", value=mode)
+    if (policy is None) != (mode == _DEVELOPMENT):
+        what = "is for `mode` release" if mode == _DEVELOPMENT else "is missing: name the one to link in"
         raise UsageError(what, option="policy")
-    if default_on and mode == DEVELOPMENT:
+    if default_on and mode == _DEVELOPMENT:
         raise UsageError("is for `mode` release", option="default_on")
     folder = cache_folder() if cache is None else cache
     made = build_devmode(
@@ -125,7 +124,7 @@ def build_toolchain(
         embedded=None if policy is None else _embedded(policy, default_on=default_on),
     )
     toolchain = probe_compiler(str(made.output), cache=folder)
-    if mode == DEVELOPMENT:  # one with a policy in it is no compiler to record or measure others with
+    if mode == _DEVELOPMENT:  # one with a policy in it is no compiler to record or measure others with
         _remember(folder, made.output)
     phases = tuple((phase.name, phase.seconds, phase.detail) for phase in made.phases)
     return BuildReport(made.output, made.seconds, phases, toolchain)
