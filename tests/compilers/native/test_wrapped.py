@@ -29,8 +29,8 @@ from mlgo_corpus.formats.objects.objfile import measure_object
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.models import Rule
 from mlgo_corpus.policies.source import policy_source
-from mlgo_corpus.toolchain import list_wrapped, wrap_toolchain
 from mlgo_corpus.trace import trace_corpus
+from mlgo_corpus.wrap import list_wrapped, wrap_toolchain
 from tests.compilers.native import fake_clang
 from tests.conftest import EMBED, Llvm, run_checked
 
@@ -493,7 +493,7 @@ def test_what_cannot_be_wrapped_is_refused(
     output = tmp_path / "made"
     with pytest.raises(UsageError, match="it needs the feature 'made_up', which this compiler does not send"):
         wrap_toolchain(tmp_path / "policy", output, compiler=llvm22.clang, cache=cache)
-    with pytest.raises(UsageError, match=r"expected a folder with a policy\.json"):
+    with pytest.raises(UsageError, match="nothing: no such policy"):
         wrap_toolchain("nothing", output, compiler=llvm22.clang, cache=cache)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
