@@ -70,8 +70,6 @@ from mlgo_corpus.stats import CorpusStats as CorpusStats
 from mlgo_corpus.stats import corpus_stats as corpus_stats
 from mlgo_corpus.toolchain import build_toolchain as build_toolchain
 from mlgo_corpus.toolchain import list_toolchains as list_toolchains
-from mlgo_corpus.toolchain import list_wrapped as list_wrapped
-from mlgo_corpus.toolchain import wrap_toolchain as wrap_toolchain
 from mlgo_corpus.trace import trace_corpus as trace_corpus
 from mlgo_corpus.train import TrainReport as TrainReport
 from mlgo_corpus.train import train_policy as train_policy
@@ -81,5 +79,7 @@ from mlgo_corpus.vocab import FeatureVocabulary as FeatureVocabulary
 from mlgo_corpus.vocab import VocabularyReport as VocabularyReport
 from mlgo_corpus.vocab import read_vocabulary as read_vocabulary
 from mlgo_corpus.vocab import write_vocabulary as write_vocabulary
+from mlgo_corpus.wrap import list_wrapped as list_wrapped
+from mlgo_corpus.wrap import wrap_toolchain as wrap_toolchain
 
 __version__: str

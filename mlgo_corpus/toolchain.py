@@ -2,42 +2,29 @@
 
 The stage behind ``mlgo-corpus toolchain``. A stock clang embeds bitcode and holds live sessions. Only a compiler in
 development mode writes training logs, and none is distributed: `build_toolchain` makes one from the distribution's
-own static libraries (`mlgo_corpus.compilers.devmode`). `wrap_toolchain` puts a policy into a stock clang
-(`mlgo_corpus.compilers.native`), and `list_wrapped` lists such clangs.
+own static libraries (`mlgo_corpus.compilers.devmode`).
 """
 
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from mlgo_corpus.compilers.choose import choose_for_build, refuse_zig
-from mlgo_corpus.compilers.find import BUILT_NAME, Compiler, built_toolchains, cache_folder
-from mlgo_corpus.compilers.native.wrapped import Asking, PolicyCode, StockClang, Wrapped, read_wrapped, wrap_clang
+from mlgo_corpus.compilers.devmode.record import Embedded
+from mlgo_corpus.compilers.find import BUILT_NAME, built_toolchains, cache_folder
 from mlgo_corpus.compilers.probe import Toolchain, probe_compiler, probe_toolchains
 from mlgo_corpus.engine.choice import available_cpus
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.files.atomic import write_atomically
-from mlgo_corpus.files.folder import read_note
 from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.formats.logs.tasks import INLINING
-from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, needs_default
-from mlgo_corpus.policies.keyed import may_grow
-from mlgo_corpus.policies.learned import find_policy, known_policies, load_policy
-from mlgo_corpus.policies.source import policy_source
-from mlgo_corpus.runs.builds.shims import drivers_of
 from mlgo_corpus.runs.report import Report
 
-# The folders of wrapped clangs, in the cache.
-_WRAPPED_NAME: Final = "wrapped.json"
-# LLVM's InteractiveModelRunner is as old as this.
-_FIRST_INTERACTIVE: Final = 17
+_DEVELOPMENT: Final = "development"
+_MODES: Final = (_DEVELOPMENT, "release")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +47,6 @@ class BuildReport(Report):
         """Return the report as plain values; seconds have three decimals, and each phase is a dictionary."""
         phases = [{"phase": name, "seconds": round(took, 3), "detail": what} for name, took, what in self.phases]
         return {**Report.as_json(self), "seconds": round(self.seconds, 3), "phases": phases}
-
-
-@dataclass(frozen=True, slots=True)
-class WrapReport(Report):
-    """The result of `wrap_toolchain`.
-
-    Attributes:
-        wrapped: the clang with the policy inside.
-        seconds: how long it took.
-    """
-
-    wrapped: Wrapped
-    seconds: float
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the report as plain values; seconds have three decimals."""
-        return {**Report.as_json(self), "seconds": round(self.seconds, 3)}
 
 
 def list_toolchains(
@@ -108,9 +78,12 @@ def build_toolchain(
     jobs: int | None = None,
     force: bool = False,
     cache: Path | None = None,
+    mode: str = _DEVELOPMENT,
+    policy: str | None = None,
+    default_on: bool = False,
     progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> BuildReport:
-    """Make a development-mode clang, opt and llc from an installed LLVM's static libraries and its sources.
+    """Make a clang, opt and llc in development or release mode from an LLVM's static libraries and its sources.
 
     Args:
         output: the folder to make; by default one in the cache.
@@ -120,6 +93,9 @@ def build_toolchain(
         jobs: how many compilers to run at once; by default one for each CPU.
         force: replace other content of ``output``.
         cache: the folder that keeps sources and objects; the user's `cache_folder` by default.
+        mode: ``development``, or ``release``: with a learned policy linked in.
+        policy: release mode: the policy's folder, or the name of one that comes with the package.
+        default_on: release mode: clang uses the policy for -Os and -Oz without being told.
         progress: called with (phase, done, total).
 
     Raises:
@@ -128,6 +104,13 @@ def build_toolchain(
     """
     from mlgo_corpus.compilers.devmode.build import build_devmode
 
+    if mode not in _MODES:
+        raise UsageError(f"expected one of {', '.join(_MODES)}", option="mode", value=mode)
+    if (policy is None) != (mode == _DEVELOPMENT):
+        what = "is for `mode` release" if mode == _DEVELOPMENT else "is missing: name the one to link in"
+        raise UsageError(what, option="policy")
+    if default_on and mode == _DEVELOPMENT:
+        raise UsageError("is for `mode` release", option="default_on")
     folder = cache_folder() if cache is None else cache
     made = build_devmode(
         output,
@@ -138,108 +121,32 @@ def build_toolchain(
         jobs=jobs or available_cpus(),
         force=force,
         progress=progress,
+        embedded=None if policy is None else _embedded(policy, default_on=default_on),
     )
     toolchain = probe_compiler(str(made.output), cache=folder)
-    _remember(folder, made.output)
+    if mode == _DEVELOPMENT:  # one with a policy in it is no compiler to record or measure others with
+        _remember(folder, made.output)
     phases = tuple((phase.name, phase.seconds, phase.detail) for phase in made.phases)
     return BuildReport(made.output, made.seconds, phases, toolchain)
 
 
-def wrap_toolchain(
-    policy: str | Path,
-    output: Path,
-    *,
-    compiler: str | None = None,
-    always: bool = False,
-    keep_smaller: bool = False,
-    force: bool = False,
-    cache: Path | None = None,
-) -> WrapReport:
-    """Make a clang with a learned policy inside: a program around a stock clang, which compiles it in seconds.
+def _embedded(policy: str, *, default_on: bool) -> Embedded:
+    from mlgo_corpus.policies.embedded import model_header, model_name
+    from mlgo_corpus.policies.learned import find_policy, load_policy
 
-    Args:
-        policy: the folder of a learned policy, or the name of one that comes with the package.
-        output: the folder to make; it gets ``bin/clang`` and ``bin/clang++``.
-        compiler: the clang to wrap; by default the one that a build would take.
-        always: ask the policy at every level of optimisation, not only where code is optimised for size.
-        keep_smaller: compile each object plainly, too, and keep the smaller one.
-        force: replace another wrapped clang.
-        cache: the folder that remembers wrapped clangs; the user's `cache_folder` by default.
-
-    Raises:
-        UsageError: the policy or the compiler will not do, or something else is in the output's place.
-        FormatError: the policy is damaged.
-        ToolError: the program cannot be compiled.
-    """
-    begin = time.perf_counter()
-    place = find_policy(str(policy))
-    if place is None:
-        names = ", ".join((*known_policies(), "a folder with a policy.json"))
-        raise UsageError(f"expected {names}", option="policy", value=policy)
-    learned = load_policy(place)
-    source, header = policy_source(learned)
-    code = PolicyCode(learned.name, learned.task, learned.digest, source, header)
-    stock = _stock_clang(compiler, learned.task)
-    asking = Asking(
-        always=always,
-        keep_smaller=keep_smaller,
-        may_grow=learned.task == INLINING and may_grow(str(policy)),
-        with_default=needs_default(learned),
+    try:
+        found = load_policy(find_policy(policy) or policy)
+    except FormatError as error:
+        raise UsageError(str(error)) from None
+    return Embedded(
+        name=found.name,
+        digest=found.digest,
+        task=found.task,
+        model=model_name(found.task),
+        header=model_header(found),
+        features=tuple(spec.name for spec in found.features),
+        default_on=default_on,
     )
-    wrapped = wrap_clang(output, code, stock, asking, force=force)
-    folder = cache_folder() if cache is None else cache
-    _note(folder / _WRAPPED_NAME, wrapped.output, _noted(folder / _WRAPPED_NAME))
-    return WrapReport(wrapped, time.perf_counter() - begin)
-
-
-def list_wrapped(*, cache: Path | None = None) -> tuple[Wrapped, ...]:
-    """Return the clangs with a policy inside that were made here and are still there."""
-    folder = cache_folder() if cache is None else cache
-    return tuple(filter(None, map(read_wrapped, _noted(folder / _WRAPPED_NAME))))
-
-
-def _stock_clang(named: str | None, task: str) -> StockClang:
-    """Return the clang to wrap.
-
-    Raises:
-        UsageError: there is none, or it cannot be wrapped.
-    """
-    compiler = choose_for_build(named)
-    refuse_zig(compiler, "zig's driver keeps objects, and would not ask for them again")
-    _refuse_others(compiler)
-    if compiler.major < _FIRST_INTERACTIVE:
-        message = f"a policy decides in clang {_FIRST_INTERACTIVE} or newer, this is {compiler.version}"
-        raise UsageError(message, option="compiler", value=compiler.driver[0])
-    drivers = drivers_of(compiler)
-    is_misplaced = task == INLINING and compiler.major in MISPLACED_DEFAULT
-    return StockClang(drivers.c, drivers.cxx, compiler.version, is_misplaced)
-
-
-def _refuse_others(compiler: Compiler) -> None:
-    """Refuse a clang that has a policy inside already, and what keeps objects, which must be in front.
-
-    Raises:
-        UsageError: it is one.
-    """
-    program = Path(compiler.driver[0])
-    if read_wrapped(program.parent.parent) is not None:
-        raise UsageError("has a policy inside already", option="compiler", value=program)
-    if Path(os.path.realpath(program)).name in ("ccache", "sccache"):
-        message = f"keeps objects, and would not ask for them again; wrap {compiler.binary}"
-        raise UsageError(message, option="compiler", value=program)
-
-
-def _noted(path: Path) -> list[Path]:
-    said = read_note(path)
-    return [Path(name) for name in said if isinstance(name, str)] if isinstance(said, list) else []
-
-
-def _note(path: Path, folder: Path, known: list[Path]) -> None:
-    """Add a folder to a list in the cache; leave out those that are gone."""
-    kept = [one for one in known if one.is_dir() and one != folder]
-    with suppress(OSError):  # then it is not listed
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps([*map(str, kept), str(folder)], indent=1).encode())
 
 
 def _remember(cache: Path, toolchain: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -21,10 +22,19 @@ if TYPE_CHECKING:
 
     from mlgo_corpus.compilers.native.wrapped import Wrapped
     from mlgo_corpus.compilers.probe import Toolchain
-    from mlgo_corpus.toolchain import BuildReport, WrapReport
+    from mlgo_corpus.toolchain import BuildReport
+    from mlgo_corpus.wrap import WrapReport
 
 # Wide enough for the table's other columns and a short path.
 _LEAST_WIDTH: Final = 80
+
+
+class _Mode(StrEnum):
+    """The values of ``--mode``."""
+
+    DEVELOPMENT = "development"
+    RELEASE = "release"
+
 
 toolchain_app = typer.Typer(
     no_args_is_help=True,
@@ -52,7 +62,8 @@ def _list_command(
     where packages install LLVM, and ziglang from pip. Results of 'toolchain wrap' are listed apart, with their
     policies. The exit code is 1 if no compiler works.
     """
-    from mlgo_corpus.toolchain import list_toolchains, list_wrapped
+    from mlgo_corpus.toolchain import list_toolchains
+    from mlgo_corpus.wrap import list_wrapped
 
     found = list_toolchains(compiler, jobs=jobs, refresh=refresh)
     wrapped = list_wrapped()
@@ -166,6 +177,16 @@ def _build_command(
         typer.Option(metavar="DIR", help="LLVM's sources of the same version: a folder, an archive, or apt."),
     ] = "apt",
     install: Annotated[bool, typer.Option("--install", help="Install missing packages.")] = False,
+    mode: Annotated[
+        _Mode, typer.Option(help="What to build: one that writes training logs, or one with a policy linked in.")
+    ] = _Mode.DEVELOPMENT,
+    policy: Annotated[
+        str | None,
+        typer.Option(metavar="POLICY", help="With --mode release: the policy's folder, or its name in 'policy list'."),
+    ] = None,
+    default_on: Annotated[
+        bool, typer.Option("--default-on", help="With --mode release: let clang use the policy at -Os and -Oz.")
+    ] = False,
     jobs: Annotated[int | None, jobs_option("How many compilers to run at once.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace other contents of the folder.")] = False,
     json_output: JsonOutput = False,
@@ -173,7 +194,8 @@ def _build_command(
     """Build a development-mode clang, opt and llc, which write training logs, in about a minute.
 
     Compiles twenty files of LLVM's sources, links them with the static libraries of an installed LLVM, and tests the
-    result. After an interruption, the same command continues where it stopped.
+    result. After an interruption, the same command continues where it stopped. With --mode release, the tools decide by
+    a learned policy instead, where the option -mllvm -enable-ml-inliner=release says so.
     """
     from mlgo_corpus.toolchain import build_toolchain
 
@@ -183,6 +205,9 @@ def _build_command(
             llvm_config=llvm_config,
             llvm_source=None if llvm_source == "apt" else Path(llvm_source),
             install=install,
+            mode=mode.value,
+            policy=policy,
+            default_on=default_on,
             jobs=jobs,
             force=force,
             progress=progress,
@@ -190,7 +215,7 @@ def _build_command(
     if json_output:
         print_json(report.as_json())
     else:
-        _show_build(report)
+        _show_build(report, policy)
 
 
 @toolchain_app.command("wrap", short_help="Put a policy into a stock clang.")
@@ -217,7 +242,7 @@ def _wrap_command(
     DIR/bin/clang and clang++ pass everything on to the clang that they wrap. Where code is optimised for size, they
     have it ask the policy. If anything goes wrong with that, they say so in a line and compile without it.
     """
-    from mlgo_corpus.toolchain import wrap_toolchain
+    from mlgo_corpus.wrap import wrap_toolchain
 
     report = wrap_toolchain(policy, output, compiler=compiler, always=always, keep_smaller=keep_smaller, force=force)
     if json_output:
@@ -259,7 +284,7 @@ def _phases() -> Iterator[Callable[[str, int, int], None]]:
         yield progress
 
 
-def _show_build(report: BuildReport) -> None:
+def _show_build(report: BuildReport, policy: str | None) -> None:
     from rich.markup import escape
 
     console = out()
@@ -269,6 +294,10 @@ def _show_build(report: BuildReport) -> None:
         rows.add_row(name, f"{seconds:.1f}", escape(visible(detail)))
     console.print(rows)
     toolchain = report.toolchain
+    if policy is not None:
+        where, name = (escape(visible(text)) for text in (str(report.output), policy))
+        console.print(f"{where}: clang, opt and llc {toolchain.version} with {name} in {report.seconds:.1f} s")
+        return
     logs = " and ".join(filter(None, (", ".join(toolchain.training_logs[:-1]), *toolchain.training_logs[-1:])))
     console.print(
         f"{escape(visible(str(report.output)))}: clang, opt and llc {toolchain.version} in {report.seconds:.1f} s; "

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus.errors import FormatError
+from mlgo_corpus.files.text import counted
 
 Doubles = NDArray[np.float64]
 _Indices = NDArray[np.int32]
@@ -62,7 +63,7 @@ class Model(Protocol):
         """Return the numbers of the model by the names that they have in a file."""
 
     def described(self) -> str:
-        """Return its size in words: ``300 trees of 9000 nodes``."""
+        """Return its size in words: ``2 weights``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +103,7 @@ class Rule:
 
     def described(self) -> str:
         """Return its size in words."""
-        return f"{sum(weight != 0 for weight in self.weights)} weights"
+        return counted(sum(weight != 0 for weight in self.weights), "weight")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -237,7 +238,8 @@ class Trees:
 
     def described(self) -> str:
         """Return its size in words."""
-        return f"{len(self.roots)} trees, {len(self.leaves)} leaves, at most {self.levels} levels"
+        sizes = (counted(len(self.roots), "tree"), f"{len(self.leaves)} leaves", counted(self.levels, "level"))
+        return ", ".join(sizes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

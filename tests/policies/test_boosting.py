@@ -34,7 +34,7 @@ def dump(*structures: Any, **more: Any) -> dict[str, Any]:
 def test_a_dump_becomes_trees() -> None:
     tree = node(1, 4.5, leaf(1.0), node(0, -1.0, leaf(2.0), leaf(3.0)))
     trees = trees_of_lightgbm(dump(tree, leaf(0.25)), FEATURES)
-    assert trees.described() == "2 trees, 4 leaves, at most 2 levels"
+    assert trees.described() == "2 trees, 4 leaves, 2 levels"
     assert trees.nan_as_zero == (2,)  # of those compared, the one that is not whole
     rows = np.array([[4.0, 0, 9], [5.0, 0, -1], [5.0, 0, 0], [5.0, 0, math.nan]])
     assert trees.scores(rows).tolist() == [1.25, 2.25, 3.25, 3.25]

@@ -5,9 +5,9 @@
 
      the wrapper     what a build starts. It waits, forwards signals, and ends as the compiler did: with its exit code,
                      or by its signal.
-     the host        its child, in a session of its own. It makes the channel, starts the compiler, answers (session.c)
-                     and removes the channel. It sees the wrapper's end, even by SIGKILL, for a pipe is closed by it;
-                     then it ends the compiler.
+     the host        its child, in a process group of its own, so that it survives who kills the wrapper's. It makes the
+                     channel, starts the compiler, answers (session.c) and removes the channel. It sees the wrapper's
+                     end, even by SIGKILL, for a pipe is closed by it; then it ends the compiler.
      the compiler    the real clang, in a process group of its own, with all processes that it starts. It has the
                      wrapper's standard streams, folder and environment, and is ended by the kernel if the host dies.
 
@@ -55,7 +55,8 @@ struct report {
 static volatile sig_atomic_t target;
 static volatile sig_atomic_t asked_to_end;
 static int wake[2] = {-1, -1};
-static sigset_t before;
+/* The blocked signals that the compiler inherits, and those of the wrapper and the host, which need SIGCHLD. */
+static sigset_t inherited, own;
 
 static const int FORWARDED[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 enum { FORWARDED_COUNT = sizeof FORWARDED / sizeof *FORWARDED };
@@ -347,7 +348,7 @@ static void block_signals(void)
 
 static void unblock_signals(void)
 {
-    sigprocmask(SIG_SETMASK, &before, NULL);
+    sigprocmask(SIG_SETMASK, &own, NULL);
 }
 
 static void restore_signals(void)
@@ -359,7 +360,7 @@ static void restore_signals(void)
         if (sigaction(number, NULL, &action) == 0 && action.sa_handler == on_signal)
             signal(number, SIG_DFL);
     }
-    unblock_signals();
+    sigprocmask(SIG_SETMASK, &inherited, NULL);
 }
 
 static void catch_signal(int number)
@@ -398,6 +399,7 @@ static pid_t start(const struct host *host, char **words, int out, int err)
         use_as(out, 1);
         use_as(err, 2);
         restore_signals();
+        signal(SIGTTOU, SIG_IGN); /* it writes to its terminal, although it is in another group */
         _exit(become(host->words[0], words));
     }
     if (child > 0) {
@@ -635,7 +637,7 @@ static void compile_both_ways(struct host *host)
 
 static void host_compile(struct host *host)
 {
-    setsid();
+    setpgid(0, 0); /* not a session: the scheduler would count each compile as much as a whole terminal */
 #ifdef __linux__
     prctl(PR_SET_CHILD_SUBREAPER, 1);
 #endif
@@ -693,7 +695,9 @@ static const char *compile_with_host(struct host *host)
     if (make_pipe(life) < 0 || make_pipe(reports) < 0 || make_pipe(wake) < 0
         || fcntl(wake[0], F_SETFL, O_NONBLOCK) < 0 || fcntl(wake[1], F_SETFL, O_NONBLOCK) < 0)
         return strerror(errno);
-    sigprocmask(SIG_SETMASK, NULL, &before);
+    sigprocmask(SIG_SETMASK, NULL, &inherited);
+    own = inherited;
+    sigdelset(&own, SIGCHLD);
     block_signals();
     for (int i = 0; i < FORWARDED_COUNT; i++)
         catch_signal(FORWARDED[i]);

@@ -13,7 +13,9 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,14 +24,17 @@ from mlgo_corpus import read_log
 from mlgo_corpus.compilers.devmode import apt, build, compilation, installed, sources
 from mlgo_corpus.compilers.devmode.build import PHASES, DevmodeBuild, build_devmode
 from mlgo_corpus.compilers.devmode.probe import probe_tools
+from mlgo_corpus.compilers.devmode.record import Embedded
 from mlgo_corpus.corpus.open import Corpus
 from mlgo_corpus.errors import FormatError, ToolError, UsageError
 from mlgo_corpus.extract import extract_corpus
 from mlgo_corpus.files.lock import locked
 from mlgo_corpus.formats.logs.tasks import TASKS, Task, for_clang
 from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.policies.embedded import model_header, model_name
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policy import compile_policy
+from mlgo_corpus.toolchain import build_toolchain
 from tests.conftest import DATA, Llvm, unpack
 from tests.policies.samples import columns_of, policy_of, random_trees, real_observations, small_policy
 
@@ -948,6 +953,85 @@ def test_two_builds_of_one_output_do_the_work_once(machine: Machine, tmp_path: P
     details = sorted(result.phases[-1].detail for result in results)
     assert details == ["2 observations", "already there, 2 observations", "already there, 2 observations"]
     assert any(phase.name == "wait" for result in results for phase in result.phases)
+
+
+# Release mode: with a policy, on a made-up machine
+
+
+MAP = "include/llvm/Analysis/InlineModelFeatureMaps.h"
+MODEL_TREE = {
+    **TREE,
+    "llvm/lib/Analysis/MLInlineAdvisor.cpp": "#ifdef LLVM_HAVE_TF_AOT_INLINERSIZEMODEL\n",
+    "llvm/lib/CodeGen/MLRegAllocEvictAdvisor.cpp": f"{CONDITION}mask progress",
+}
+
+
+def embedded(task: str = "inlining", **changes: Any) -> Embedded:
+    policy = small_policy(task)
+    made = Embedded(
+        name=policy.name,
+        digest=policy.digest,
+        task=task,
+        model=model_name(task),
+        header=model_header(policy),
+        features=tuple(spec.name for spec in policy.features),
+    )
+    return replace(made, **changes)
+
+
+def build_release(tmp_path: Path, model: Embedded, *, output: str = "out") -> DevmodeBuild:
+    tree = write_tree(tmp_path / "with-models", MODEL_TREE)
+    options: dict[str, Any] = {"llvm_source": tree, "cache": tmp_path / "cache", "jobs": 2, "progress": ignore}
+    return build_devmode(tmp_path / output if output else None, embedded=model, **options)
+
+
+@pytest.fixture
+def release(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine.write(MAP, "M(int64_t, {1}, cost_estimate, callee_users)")
+    monkeypatch.setattr(build, "probe_release", lambda *_, **__: None)
+    return machine
+
+
+def test_only_the_file_that_asks_the_policy_is_made_anew_for_another(release: Machine, tmp_path: Path) -> None:
+    made = build_release(tmp_path, embedded())
+    compiled = ["MLInlineAdvisor", "cc1_main", "clang-main", "driver", "llc", "opt"]
+    assert [phase.detail for phase in made.phases if phase.name == "compile"] == [f"{len(compiled)} files"]
+    description = json.loads((tmp_path / "out" / "toolchain.json").read_bytes())
+    assert description["inputs"]["policy"] == "inlining-1.0"
+    again = build_release(tmp_path, embedded())
+    assert next(phase.detail for phase in again.phases if phase.name == "probe").startswith("already there")
+    other = embedded(digest="f" * 64, header="// another")
+    assert [phase.detail for phase in build_release(tmp_path, other).phases if phase.name == "compile"] == ["1 file"]
+    (header,) = (tmp_path / "cache").glob("*/*/generated/models/ffff*/*")
+    assert (header.name, header.read_text()) == ("InlinerSizeModel.h", "// another")
+    on = build_release(tmp_path, replace(other, default_on=True))
+    assert [phase.detail for phase in on.phases if phase.name == "compile"] == ["2 files"]  # cc1, and the one before it
+    (wrapper,) = (tmp_path / "cache").glob("*/*/generated/policy-cc1_main.cpp")
+    assert 'Words.push_back("-enable-ml-inliner=release")' in wrapper.read_text()
+
+
+def test_a_policy_for_eviction_is_compiled_into_the_allocator(release: Machine, tmp_path: Path) -> None:
+    build_release(tmp_path, embedded("regalloc-eviction"))
+    assert len(list((tmp_path / "cache").glob("*/*/objects/MLRegAllocEvictAdvisor-*.o"))) == 1
+    assert not list((tmp_path / "cache").glob("*/*/objects/MLInlineAdvisor-*.o"))
+
+
+def test_what_cannot_be_linked_in_is_refused(release: Machine, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"needs the feature 'cookies', which LLVM 19\.1\.7 does not have"):
+        build_release(tmp_path, embedded(features=("cost_estimate", "cookies")))
+    with pytest.raises(UsageError, match="LLVM has no place for a policy for regalloc-priority in a compiler"):
+        build_release(tmp_path, replace(embedded(), task="regalloc-priority", model="RegAllocPriorityModel"))
+    with pytest.raises(UsageError, match="output: a compiler with a policy in it needs a folder of its own"):
+        build_release(tmp_path, embedded(), output="")
+    assert not (tmp_path / "out").exists()
+    for options, said in (
+        ({"mode": "release"}, "policy: is missing"),
+        ({"policy": "x"}, "policy: is for `mode` release"),
+        ({"default_on": True}, "default_on: is for `mode` release"),
+        ({"mode": "fast"}, "mode fast: expected one of development, release"),
+    ):
+        with pytest.raises(UsageError, match=f"^{said}"):
+            build_toolchain(tmp_path / "out", cache=tmp_path / "cache", **options)  # type: ignore[arg-type]
 
 
 # The real compiler.

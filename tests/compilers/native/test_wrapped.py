@@ -29,8 +29,8 @@ from mlgo_corpus.formats.objects.objfile import measure_object
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.models import Rule
 from mlgo_corpus.policies.source import policy_source
-from mlgo_corpus.toolchain import list_wrapped, wrap_toolchain
 from mlgo_corpus.trace import trace_corpus
+from mlgo_corpus.wrap import list_wrapped, wrap_toolchain
 from tests.compilers.native import fake_clang
 from tests.conftest import EMBED, Llvm, run_checked
 
@@ -438,6 +438,17 @@ def test_a_signal_that_the_wrapper_ignores_ends_nothing(wrapped: Path, sources: 
     assert (sources / "a.o").exists()
 
 
+@pytest.mark.parametrize("how", [signal.SIG_BLOCK, signal.SIG_UNBLOCK])
+def test_the_parent_may_block_or_ignore_the_end_of_children(how: int, wrapped: Path, sources: Path) -> None:
+    def prepare() -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        signal.pthread_sigmask(how, {signal.SIGCHLD})
+
+    argv = (wrapped / "clang", "-Oz", "-w", "-c", "a.c", "b.cc")
+    subprocess.run(argv, cwd=sources, preexec_fn=prepare, timeout=60, check=True)
+    assert (sources / "b.o").exists()
+
+
 # --- the verb
 
 
@@ -482,7 +493,7 @@ def test_what_cannot_be_wrapped_is_refused(
     output = tmp_path / "made"
     with pytest.raises(UsageError, match="it needs the feature 'made_up', which this compiler does not send"):
         wrap_toolchain(tmp_path / "policy", output, compiler=llvm22.clang, cache=cache)
-    with pytest.raises(UsageError, match=r"expected a folder with a policy\.json"):
+    with pytest.raises(UsageError, match="nothing: no such policy"):
         wrap_toolchain("nothing", output, compiler=llvm22.clang, cache=cache)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
