@@ -27,8 +27,8 @@ from mlgo_corpus.policies.seen import SEEN_KEY
 from mlgo_corpus.runs.report import Report
 from mlgo_corpus.runs.trace.corpus import TraceRequest
 
-IMITATION: Final = "imitation"
-ALGORITHMS: Final = (IMITATION,)
+_IMITATION: Final = "imitation"
+_ALGORITHMS: Final = (_IMITATION,)
 """How to learn: ``imitation`` of the best decisions found."""
 
 _USUAL_PROBABILITY: Final = 0.5
@@ -73,7 +73,7 @@ def train_policy(
     data: Sequence[Path | str],
     output: Path | str,
     *,
-    algorithm: str = IMITATION,
+    algorithm: str = _IMITATION,
     validation: Sequence[Path | str] = (),
     threshold: float | None = None,
     name: str = "inlining-0.1",
@@ -122,8 +122,8 @@ def train_policy(
     """
     started = time.perf_counter()
     output = Path(output)
-    if algorithm not in ALGORITHMS:
-        raise UsageError(f"expected one of {', '.join(ALGORITHMS)}", option="algorithm", value=algorithm)
+    if algorithm not in _ALGORITHMS:
+        raise UsageError(f"expected one of {', '.join(_ALGORITHMS)}", option="algorithm", value=algorithm)
     if not data:
         raise UsageError("expected at least one dataset", option="data")
     check_count("jobs", jobs)

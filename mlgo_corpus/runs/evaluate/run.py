@@ -40,7 +40,7 @@ _LINK_TIMEOUT_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class _Contender:
     """A policy to evaluate.
 
     Attributes:
@@ -59,7 +59,7 @@ class Contender:
         return sha256(self.request.policy.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def contenders(policies: Sequence[str], request: TraceRequest) -> tuple[Contender, ...]:
+def contenders(policies: Sequence[str], request: TraceRequest) -> tuple[_Contender, ...]:
     """Return the policies to evaluate, each once.
 
     Args:
@@ -74,7 +74,7 @@ def contenders(policies: Sequence[str], request: TraceRequest) -> tuple[Contende
     requests = [replace(request, policy=policy).check() for policy in dict.fromkeys(policies)]
     short = [Path(one.policy).name if policy_folder(one.policy) else one.policy for one in requests]
     labels = [name if short.count(name) == 1 else one.policy for name, one in zip(short, requests, strict=True)]
-    return tuple(Contender(label, one, _seen_by(one.policy)) for label, one in zip(labels, requests, strict=True))
+    return tuple(_Contender(label, one, _seen_by(one.policy)) for label, one in zip(labels, requests, strict=True))
 
 
 def _seen_by(policy: str) -> Seen | None:
@@ -131,7 +131,7 @@ class Evaluation:
             with suppress(CorpusError):
                 self._records = read_links(corpus)
 
-    def run(self, policies: Sequence[Contender]) -> None:
+    def run(self, policies: Sequence[_Contender]) -> None:
         """Measure all policies.
 
         Raises:
@@ -141,7 +141,7 @@ class Evaluation:
         for number, policy in enumerate(policies):
             self._measure(policy, number, len(policies))
 
-    def _measure(self, policy: Contender, number: int, count: int) -> None:
+    def _measure(self, policy: _Contender, number: int, count: int) -> None:
         folder = self._work / policy.folder
         total = len(self._chosen)
 

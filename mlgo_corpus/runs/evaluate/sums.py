@@ -48,7 +48,7 @@ class SizeChange(Report):
 
 
 @dataclass(frozen=True, slots=True)
-class LinkedSizes(Report):
+class _LinkedSizes(Report):
     """What was linked of a policy's objects.
 
     Attributes:
@@ -95,7 +95,7 @@ class PolicySizes(Report):
     most_shared: float
     cpu_s: float
     baseline_cpu_s: float
-    products: tuple[LinkedSizes, ...]
+    products: tuple[_LinkedSizes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ def _sizes_of(rows: Sequence[EvaluationRow], seed: int) -> SizeChange:
     )
 
 
-def _linked(rows: Sequence[LinkedRow], seed: int) -> LinkedSizes:
+def _linked(rows: Sequence[LinkedRow], seed: int) -> _LinkedSizes:
     done = [row for row in rows if row.text_size is not None and row.baseline_text_size is not None]
 
     def sizes(some: Sequence[LinkedRow]) -> SizeChange:
@@ -208,7 +208,7 @@ def _linked(rows: Sequence[LinkedRow], seed: int) -> LinkedSizes:
         return SizeChange(len(some), int(size.sum()), int(before.sum()), interval)
 
     seen = [row for row in done if row.trained]
-    return LinkedSizes(
+    return _LinkedSizes(
         rows[0].link,
         len(rows),
         len(rows) - len(done),
