@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
-from mlgo_corpus import __version__
-from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler, compiler_identity
 from mlgo_corpus.compilers.command import CommandEdits
-from mlgo_corpus.compilers.find import built_toolchains, cache_folder
-from mlgo_corpus.compilers.limits import Limits, check_count
-from mlgo_corpus.corpus.folder import Corpus
-from mlgo_corpus.corpus.open import open_corpus
-from mlgo_corpus.corpus.products import products_of
-from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
-from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths, refuse_difference
-from mlgo_corpus.dataset.tracetable import iter_trace_rows
-from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
-from mlgo_corpus.errors import CorpusError, UsageError
-from mlgo_corpus.formats.logs.tasks import INLINING, find_task
-from mlgo_corpus.policies.policy import policy_digest, policy_folder, try_policy
+from mlgo_corpus.compilers.limits import Limits
+from mlgo_corpus.corpus.select import ModuleChoice
+from mlgo_corpus.engine.choice import HERE, EngineChoice
 from mlgo_corpus.runs.datasets.publish import to_urls
-from mlgo_corpus.runs.search.module import SearchSettings
-from mlgo_corpus.runs.search.run import LINKED, OBJECTIVES, TEXT, Search, SearchReport, copies_for
-from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceSettings, clashing_copies
-from mlgo_corpus.runs.trace.places import make_places
-
-_FOUND = "search"
+from mlgo_corpus.runs.search.corpus import SearchRequest, run_search
+from mlgo_corpus.runs.search.run import SearchReport
 
 
 @to_urls
@@ -103,96 +86,18 @@ def search_corpus(
         CorpusError: there is no corpus.
         MlgoCorpusError: in not one module there was something to decide, or the dataset cannot be written.
     """
-    started = time.perf_counter()
-    output = Path(output)
-    cache = cache_folder() if cache is None else cache
-    choice = choice or ModuleChoice(sample, module_filter, modules_file, seed)
-    edits = edits or CommandEdits.of(add_flags, delete_flags, replace_flags, trusted=trust_corpus)
-    limits = limits or Limits(timeout, memory_limit, retries)
-    limits.check()
-    check_count("jobs", jobs)
-    check_count("budget", budget)
-    if time_limit is not None and not time_limit > 0:
-        raise UsageError("expected more than 0 seconds", option="time_limit", value=time_limit)
-    if objective not in (None, *OBJECTIVES):
-        raise UsageError(f"expected one of {', '.join(OBJECTIVES)}", option="objective", value=objective)
-    if (home := policy_folder(start)) is not None:
-        start = str(home)
-    if start != "default":
-        try_policy(start, find_task(INLINING), seed=seed, timeout=limits.timeout)
-    edits.check()
-    opened = open_corpus(engine.place(corpus))
-    chosen = choice.select(opened)
-    objective = objective or _objective_of(opened)
-    toolchain, _ = choose_compiler(
-        compiler,
-        find_task(INLINING),
-        _FOUND,
-        INTERACTIVE,
-        producer=newest_producer(opened, chosen),
-        built=built_toolchains(cache),
-        cache=cache,
-        jobs=jobs or available_cpus(),
-    )
-    identity = compiler_identity(toolchain)
-    key = {
-        "version": __version__,
-        "stage": "search",
-        "budget": budget,
-        "time_limit": time_limit,
-        "objective": objective,
-        "start": start if home is None else home.name,
-        "start_code": policy_digest(start),
-        "seed": seed,
-        "compiler": {"version": toolchain.version, "sha256": identity},
-        **edits.key(),
-        **choice_key(opened, chosen),
-    }
-    if DatasetPaths.of(output).single:
-        raise UsageError(f"{output}: a search is a folder: name one without .parquet")
-    if not force:
-        refuse_difference(DatasetPaths.of(output), key)
-    folder = DatasetFolder(output, key, force=force)
-    make_places({"keep_objects": keep_objects}, output, opened, make=not folder.is_whole)
-    work = folder.paths.work.absolute()
-    settings = SearchSettings(
-        trace=TraceSettings(
-            cc1=toolchain.cc1,
-            compiler_id=identity,
-            major=toolchain.major or 0,
-            task=INLINING,
-            via=INTERACTIVE,
-            policy=_FOUND,
-            seed=seed,
-            work=work,
-            baselines=(cache / BASELINES_FOLDER).absolute(),
-            edits=edits,
-            limits=limits,
-            may_grow=True,
-            keep_objects=None if keep_objects is None else keep_objects.absolute(),
-            copy_names=clashing_copies(opened.names) if keep_objects else {},
-        ),
-        start=start,
+    request = SearchRequest(
         budget=budget,
         time_limit=time_limit,
+        objective=objective,
+        start=start,
+        compiler=compiler,
         seed=seed,
-        copies=copies_for(objective, work),
+        choice=choice or ModuleChoice(sample, module_filter, modules_file, seed),
+        edits=edits or CommandEdits.of(add_flags, delete_flags, replace_flags, trusted=trust_corpus),
+        limits=limits or Limits(timeout, memory_limit, retries),
+        keep_objects=keep_objects,
     )
-    search = Search(folder, settings, objective, toolchain, opened, chosen, jobs, engine, progress)
-    try:
-        if folder.is_whole:
-            search.read(iter_trace_rows(folder.paths.modules))
-        else:
-            search.run()
-    finally:
-        folder.close()
-    hints = tuple(edits.without_effect(opened.modules(chosen), toolchain.cc1))
-    return search.searched(hints, time.perf_counter() - started)
-
-
-def _objective_of(corpus: Corpus) -> str:
-    """Return the objective for a corpus: what is linked, where it has the links of its build."""
-    with suppress(CorpusError):
-        if products_of(corpus):
-            return LINKED
-    return TEXT
+    return run_search(
+        corpus, Path(output), request, jobs=jobs, force=force, cache=cache, engine=engine, progress=progress
+    )

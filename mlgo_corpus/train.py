@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus import __version__
+from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.corpus.open import open_corpus
@@ -25,6 +26,7 @@ from mlgo_corpus.learn.tuning import Tried, threshold_of, tune
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy
 from mlgo_corpus.policies.seen import SEEN_KEY
 from mlgo_corpus.runs.report import Report
+from mlgo_corpus.runs.search.corpus import SearchRequest, run_search
 from mlgo_corpus.runs.trace.corpus import TraceRequest
 
 _IMITATION: Final = "imitation"
@@ -74,6 +76,9 @@ def train_policy(
     output: Path | str,
     *,
     algorithm: str = _IMITATION,
+    corpora: Sequence[Path | str] = (),
+    rounds: int = 1,
+    budget: int = 25,
     validation: Sequence[Path | str] = (),
     threshold: float | None = None,
     name: str = "inlining-0.1",
@@ -92,21 +97,26 @@ def train_policy(
 ) -> TrainReport:
     """Learn a policy for inlining from what searches found, and write it as a folder.
 
-    The same data, options and library give the same policy, byte for byte, whatever ``jobs`` and ``engine``.
+    The same data, corpora, options and library give the same policy, byte for byte, whatever ``jobs`` and ``engine``.
 
     Args:
         data: the datasets of searches, each of a project of its own; traces serve, too: then their decisions are
             imitated.
         output: the policy's folder, see `mlgo_corpus.policies.learned`.
         algorithm: ``imitation``: boosted trees that tell the best decisions found, weighted by what these are worth.
+        corpora: corpora to search further, from the policy's own decisions: what it does wrong, it learns then. The
+            datasets are kept beside the policy's folder, in ``OUTPUT.searches``; a call after an interruption goes on
+            with them.
+        rounds: how often each of ``corpora`` is searched, each time from a policy that learned from all before.
+        budget: how often a module is compiled in a round at most.
         validation: corpora to tune the threshold on; none of them should be what the data is of.
         threshold: the probability above which a call is inlined, instead of a tuned one.
         name: the policy's name.
         trees: how many trees the model has.
         leaves: how many leaves each of them has at most.
         seed: of the features that each tree may use.
-        compiler: the clang that compiles the validation corpora; by default the best one found on this machine.
-        trust_corpus: the validation corpora are one's own: run any command, without walls.
+        compiler: the clang that compiles the corpora; by default the best one found on this machine.
+        trust_corpus: the corpora are one's own: run any command, without walls.
         timeout: seconds that one compile may take.
         memory_limit: bytes of address space that one compile may have.
         jobs: compilers at a time; by default the CPUs this process may use, or the cluster's.
@@ -127,6 +137,8 @@ def train_policy(
     if not data:
         raise UsageError("expected at least one dataset", option="data")
     check_count("jobs", jobs)
+    check_count("rounds", rounds)
+    check_count("budget", budget)
     check_count("trees", trees, most=10_000)
     check_count("leaves", leaves, least=2, most=1024)
     check_count("seed", seed, least=0, most=2**31 - 1)
@@ -139,7 +151,9 @@ def train_policy(
         raise UsageError(f"{output}: {what}")
     limits = Limits(timeout, memory_limit)
     limits.check()
-    shown = [open_corpus(engine.place(corpus)).path.name for corpus in validation]
+    shown, searched = ([open_corpus(engine.place(one)).path.name for one in some] for some in (validation, corpora))
+    edits = CommandEdits(trusted=trust_corpus)
+    how: dict[str, Any] = {"jobs": jobs, "cache": cache_folder() if cache is None else cache, "engine": engine}
     need_lightgbm()
 
     def told(what: str) -> Callable[[int, int, str], None]:
@@ -149,26 +163,43 @@ def train_policy(
 
         return show
 
-    examples = read_examples([Path(path) for path in data], jobs=jobs or available_cpus())
     options = BoostingOptions(trees, leaves, seed=seed)
-    fitted = fit_trees(examples, options, told("fitting"))
-    policy = LearnedPolicy(
-        name,
-        INLINING,
-        examples.features,
-        fitted.trees,
-        threshold=limit,
-        training=_training_of(algorithm, examples, options, fitted),
-    )
+
+    def learned(datasets: Sequence[Path]) -> tuple[LearnedPolicy, Examples, Fitted]:
+        examples = read_examples(datasets, jobs=jobs or available_cpus())
+        fitted = fit_trees(examples, options, told("fitting"))
+        training = _training_of(algorithm, examples, options, fitted)
+        made = LearnedPolicy(name, INLINING, examples.features, fitted.trees, threshold=limit, training=training)
+        return made, examples, fitted
+
+    datasets = [Path(path) for path in data]
+    policy, examples, fitted = learned(datasets)
+    for number in range(1, rounds + 1) if corpora else ():
+        place = output.with_name(f"{output.name}.searches") / f"round-{number}"
+        policy.save(place / "policy", force=True)
+        request = SearchRequest(
+            budget=budget, start=str(place / "policy"), compiler=compiler, seed=seed, edits=edits, limits=limits
+        )
+        for at, (corpus, corpus_name) in enumerate(zip(corpora, searched, strict=True), 1):
+            show = told(f"round {number}, {corpus_name}")
+            dataset = place / f"{at}-{corpus_name}"
+            run_search(
+                corpus,
+                dataset,
+                request,
+                force=force,
+                progress=lambda done, _failed, saved, total, show=show: show(done, total, f"{saved} bytes saved"),  # type: ignore[misc]
+                **how,
+            )
+            datasets.append(dataset)
+        policy, examples, fitted = learned(datasets)
     tried: tuple[Tried, ...] = ()
     if validation:
-        request = TraceRequest(compiler=compiler, names=False, limits=limits)
-        request = replace(request, edits=replace(request.edits, trusted=trust_corpus))
+        trace = TraceRequest(compiler=compiler, names=False, edits=edits, limits=limits)
         try:
             output.parent.mkdir(parents=True, exist_ok=True)
             with scratch_folder(output.parent) as work:
-                how = {"jobs": jobs, "cache": cache_folder() if cache is None else cache, "engine": engine}
-                tried = tune(policy, validation, request, work, told("tuning"), **how)
+                tried = tune(policy, validation, trace, work, told("tuning"), **how)
         except OSError as error:
             raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
         probability = min(tried, key=lambda one: one.score).probability

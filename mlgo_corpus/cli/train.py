@@ -57,6 +57,18 @@ def train(
     algorithm: Annotated[
         _Algorithm, typer.Option(help="How to learn: by imitation of the best decisions found.")
     ] = _Algorithm.IMITATION,
+    corpus: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--corpus",
+            metavar="CORPUS",
+            help="A corpus to search further, from the policy's own decisions, and to learn from that; repeatable.",
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, metavar="N", help="How often to search each --corpus.")] = 1,
+    budget: Annotated[
+        int, typer.Option(min=1, metavar="COMPILES", help="The most compiles of each module in a round.")
+    ] = 25,
     validation: Annotated[
         list[str] | None,
         typer.Option(
@@ -75,7 +87,7 @@ def train(
     seed: Annotated[int, typer.Option(min=0, help="Seed for the features that each tree may use.")] = 0,
     compiler: Annotated[
         str | None,
-        compiler_option("The clang for --validation.", show_default="the best one in 'toolchain list'"),
+        compiler_option("The clang for --corpus and --validation.", show_default="the best one in 'toolchain list'"),
     ] = None,
     trust_corpus: TrustCorpus = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="The time limit of one compile.")] = 60.0,
@@ -83,7 +95,7 @@ def train(
     jobs: Annotated[int | None, jobs_option("How many compilers to run at once.")] = None,
     engine: Engine = EngineKind.LOCAL,
     ray_address: RayAddress = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a policy that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Start over, and replace a policy that is there.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
     """Train a policy for inlining on the best decisions that searches found, weighted by what each is worth in bytes.
@@ -99,6 +111,9 @@ def train(
             data,
             output,
             algorithm=algorithm.value,
+            corpora=corpus or (),
+            rounds=rounds,
+            budget=budget,
             validation=validation or (),
             threshold=threshold,
             name=name,

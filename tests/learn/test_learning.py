@@ -159,6 +159,24 @@ def test_a_threshold_is_tuned_on_real_sizes(chain: Chain) -> None:
     assert learned.objects.change == best.changes[0]
 
 
+def test_a_round_searches_from_the_policy_s_own_decisions(chain: Chain) -> None:
+    report = chain.train("round", corpora=[chain.known], budget=4, compiler=chain.compiler)
+    place = chain.folder / "round.searches/round-1"
+    assert files(place / "policy")["model.npz"] == files(chain.folder / "policy")["model.npz"]
+    dataset = place / "1-corpus"
+    assert [one.decisions for one in report.data] == [
+        chain.trained.decisions,
+        pq.read_table(dataset / "observations").num_rows,
+    ]
+    # The policy had nothing left to learn here: its decisions are where the search began, and where it ended.
+    searches = pq.read_table(dataset / "search.parquet")
+    assert searches["baseline_text_size"].to_pylist() == searches["text_size"].to_pylist()
+    assert sum(searches["text_size"].to_pylist()) == chain.search.text_size
+    (learned,) = chain.evaluate(chain.others, "round-sizes", str(chain.folder / "round"), link=False).policies
+    (before,) = chain.evaluate(chain.others, "before-sizes", str(chain.folder / "policy"), link=False).policies
+    assert learned.objects == before.objects
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

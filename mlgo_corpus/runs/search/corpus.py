@@ -1,0 +1,166 @@
+"""A search over a corpus, from a request to a report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from mlgo_corpus import __version__
+from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler, compiler_identity
+from mlgo_corpus.compilers.command import CommandEdits
+from mlgo_corpus.compilers.find import built_toolchains, cache_folder
+from mlgo_corpus.compilers.limits import Limits, check_count
+from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.corpus.products import products_of
+from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
+from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths, refuse_difference
+from mlgo_corpus.dataset.tracetable import iter_trace_rows
+from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
+from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.formats.logs.tasks import INLINING, find_task
+from mlgo_corpus.policies.policy import policy_digest, policy_folder, try_policy
+from mlgo_corpus.runs.search.module import SearchSettings
+from mlgo_corpus.runs.search.run import LINKED, OBJECTIVES, TEXT, Search, SearchReport, copies_for
+from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceSettings, clashing_copies
+from mlgo_corpus.runs.trace.places import make_places
+
+_FOUND = "search"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """What to search, and how; parameters are those of `mlgo_corpus.search_corpus`."""
+
+    budget: int = 100
+    time_limit: float | None = None
+    objective: str | None = None
+    start: str = "default"
+    compiler: str | None = None
+    seed: int = 0
+    choice: ModuleChoice = field(default_factory=ModuleChoice)
+    edits: CommandEdits = field(default_factory=CommandEdits)
+    limits: Limits = field(default_factory=Limits)
+    keep_objects: Path | None = None
+
+    def check(self) -> SearchRequest:
+        """Check the request; return it with the whole path of a policy's folder: workers may run in other folders.
+
+        Raises:
+            UsageError: it cannot be carried out.
+        """
+        self.limits.check()
+        check_count("budget", self.budget)
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise UsageError("expected more than 0 seconds", option="time_limit", value=self.time_limit)
+        if self.objective not in (None, *OBJECTIVES):
+            raise UsageError(f"expected one of {', '.join(OBJECTIVES)}", option="objective", value=self.objective)
+        start = self.start if (home := policy_folder(self.start)) is None else str(home)
+        if start != "default":
+            try_policy(start, find_task(INLINING), seed=self.seed, timeout=self.limits.timeout)
+        self.edits.check()
+        return replace(self, start=start)
+
+
+def run_search(
+    corpus: Path | str,
+    output: Path,
+    request: SearchRequest,
+    *,
+    jobs: int | None = None,
+    force: bool = False,
+    cache: Path | None = None,
+    engine: EngineChoice = HERE,
+    progress: Callable[[int, int, int, int], None] | None = None,
+) -> SearchReport:
+    """Search a corpus, as `mlgo_corpus.search_corpus` does.
+
+    Raises:
+        UsageError: the request cannot be carried out as it stands; nothing was written.
+        CorpusError: there is no corpus.
+        MlgoCorpusError: in not one module there was something to decide, or the dataset cannot be written.
+    """
+    started = time.perf_counter()
+    cache = cache_folder() if cache is None else cache
+    check_count("jobs", jobs)
+    request = request.check()
+    edits, limits, start, seed = request.edits, request.limits, request.start, request.seed
+    home, keep_objects = policy_folder(start), request.keep_objects
+    opened = open_corpus(engine.place(corpus))
+    chosen = request.choice.select(opened)
+    objective = request.objective or _objective_of(opened)
+    toolchain, _ = choose_compiler(
+        request.compiler,
+        find_task(INLINING),
+        _FOUND,
+        INTERACTIVE,
+        producer=newest_producer(opened, chosen),
+        built=built_toolchains(cache),
+        cache=cache,
+        jobs=jobs or available_cpus(),
+    )
+    identity = compiler_identity(toolchain)
+    key = {
+        "version": __version__,
+        "stage": "search",
+        "budget": request.budget,
+        "time_limit": request.time_limit,
+        "objective": objective,
+        "start": start if home is None else home.name,
+        "start_code": policy_digest(start),
+        "seed": seed,
+        "compiler": {"version": toolchain.version, "sha256": identity},
+        **edits.key(),
+        **choice_key(opened, chosen),
+    }
+    if DatasetPaths.of(output).single:
+        raise UsageError(f"{output}: a search is a folder: name one without .parquet")
+    if not force:
+        refuse_difference(DatasetPaths.of(output), key)
+    folder = DatasetFolder(output, key, force=force)
+    make_places({"keep_objects": keep_objects}, output, opened, make=not folder.is_whole)
+    work = folder.paths.work.absolute()
+    settings = SearchSettings(
+        trace=TraceSettings(
+            cc1=toolchain.cc1,
+            compiler_id=identity,
+            major=toolchain.major or 0,
+            task=INLINING,
+            via=INTERACTIVE,
+            policy=_FOUND,
+            seed=seed,
+            work=work,
+            baselines=(cache / BASELINES_FOLDER).absolute(),
+            edits=edits,
+            limits=limits,
+            may_grow=True,
+            keep_objects=None if keep_objects is None else keep_objects.absolute(),
+            copy_names=clashing_copies(opened.names) if keep_objects else {},
+        ),
+        start=start,
+        budget=request.budget,
+        time_limit=request.time_limit,
+        seed=seed,
+        copies=copies_for(objective, work),
+    )
+    search = Search(folder, settings, objective, toolchain, opened, chosen, jobs, engine, progress)
+    try:
+        if folder.is_whole:
+            search.read(iter_trace_rows(folder.paths.modules))
+        else:
+            search.run()
+    finally:
+        folder.close()
+    hints = tuple(edits.without_effect(opened.modules(chosen), toolchain.cc1))
+    return search.searched(hints, time.perf_counter() - started)
+
+
+def _objective_of(corpus: Corpus) -> str:
+    """Return the objective for a corpus: what is linked, where it has the links of its build."""
+    with suppress(CorpusError):
+        if products_of(corpus):
+            return LINKED
+    return TEXT
