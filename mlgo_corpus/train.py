@@ -14,6 +14,7 @@ from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.dataset.folder import DatasetPaths, read_key
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.files.markdown import markdown_code, markdown_table
@@ -104,9 +105,9 @@ def train_policy(
             imitated.
         output: the policy's folder, see `mlgo_corpus.policies.learned`.
         algorithm: ``imitation``: boosted trees that tell the best decisions found, weighted by what these are worth.
-        corpora: corpora to search further, from the policy's own decisions: what it does wrong, it learns then. The
-            datasets are kept beside the policy's folder, in ``OUTPUT.searches``; a call after an interruption goes on
-            with them.
+        corpora: corpora to search further, from the policy's own decisions: what it does wrong, it learns then. A
+            dataset of the same corpus among ``data`` is not used any more then. The datasets are kept beside the
+            policy's folder, in ``OUTPUT.searches``; a call after an interruption goes on with them.
         rounds: how often each of ``corpora`` is searched, each time from a policy that learned from all before.
         budget: how often a module is compiled in a round at most.
         validation: corpora to tune the threshold on; none of them should be what the data is of.
@@ -191,7 +192,8 @@ def train_policy(
                 progress=lambda done, _failed, saved, total, show=show: show(done, total, f"{saved} bytes saved"),  # type: ignore[misc]
                 **how,
             )
-            datasets.append(dataset)
+            # Of one corpus, the latest search tells most: it is about decisions that this policy comes to.
+            datasets = [one for one in datasets if _corpus_of(one) != _corpus_of(dataset)] + [dataset]
         policy, examples, fitted = learned(datasets)
     tried: tuple[Tried, ...] = ()
     if validation:
@@ -231,6 +233,12 @@ def train_policy(
         hints=tuple(_hints(examples, tried)),
         seconds=time.perf_counter() - started,
     )
+
+
+def _corpus_of(dataset: Path) -> Any:
+    """Return the digest of the modules that a dataset is of; the dataset itself if that is unknown."""
+    key = read_key(DatasetPaths.of(dataset))
+    return key.get("corpus", dataset) if isinstance(key, dict) else dataset
 
 
 def _training_of(algorithm: str, examples: Examples, options: BoostingOptions, fitted: Fitted) -> Mapping[str, Any]:
