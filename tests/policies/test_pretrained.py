@@ -120,6 +120,9 @@ class Graph:
         codes: list[Table] = [
             {0: ("b", min(CODES[name], 127)), 2: ("i", 1), 3: ("i", CODES[name])} for name in self.codes
         ]
+        for code in codes:
+            if code[3] == ("i", 32):
+                code[1] = ("text", "Bucketize")
         root: Table = {
             0: ("I", 3), 1: ("tables", codes), 2: ("tables", [graph]), 3: ("text", "made"),
             4: ("tables", self.buffers),
@@ -256,6 +259,40 @@ def test_a_damaged_model_is_refused_or_another_model(data: st.DataObject) -> Non
     except FormatError as error:
         said = str(error)
         assert "\n" not in said
+
+
+def flexbuffer(boundaries: Any) -> bytes:
+    """Return {"T": 9, "boundaries": [...]} as TensorFlow's converter writes it: all of four bytes."""
+    data = bytearray(b"T\0boundaries\0\0\0")
+    floats = len(data) + 4
+    data += struct.pack("<I", len(boundaries)) + np.asarray(boundaries, "<f4").tobytes()
+    keys = len(data) + 4
+    data += struct.pack("<III", 2, keys, keys + 4 - 2)
+    begin = len(data) + 12
+    data += struct.pack("<III", len(data) - keys, 4, 2)
+    data += struct.pack("<II", 9, begin + 4 - floats) + bytes([1 << 2 | 2, 13 << 2 | 2])
+    data += struct.pack("<H", len(data) - begin) + bytes([9 << 2 | 2, 2])
+    return bytes(data)
+
+
+def test_an_older_model_has_an_operator_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    edges, _ = numbers(6)
+    lists = iter([np.frombuffer(flexbuffer(values), "u1") for values in edges])
+    plain = Graph.operator
+
+    def custom(self: Graph, name: str, *rest: Any, **more: Any) -> int:
+        made = plain(self, name, *rest, **more)
+        if name == "BUCKETIZE":
+            table = self.operators[-1]
+            self.operators[-1] = {0: table[0], 1: table[1], 2: table[2], 5: ("u1", next(lists))}
+        return made
+
+    expected = policy_of_tflite(model(6), "inlining-1.0")
+    monkeypatch.setattr(Graph, "operator", custom)
+    monkeypatch.setitem(CODES, "BUCKETIZE", 32)
+    whole = model(6)
+    assert b"Bucketize" in whole
+    assert policy_of_tflite(whole, "inlining-1.0").digest == expected.digest
 
 
 def test_tensors_and_operators_are_read() -> None:

@@ -1,8 +1,11 @@
 """TFLite models, as far as a network of numbers has use of: their tensors, operators and constants.
 
 A model is a FlatBuffer (tensorflow/lite/schema/schema.fbs): tables whose fields are found by their slots, and vectors.
-An offset leads forward from where it is stored. Every one is checked against the bytes. Several may lead to one place, so
-vectors are views of the bytes, and there is a limit to how many items a list may have.
+An offset leads forward from where it is stored. Every one is checked against the bytes. Several may lead to one place,
+so vectors are views of the bytes, and there is a limit to how many items a list may have.
+
+Older converters know no BUCKETIZE, and write a custom operator ``Bucketize``, whose options are a FlexBuffer: a map
+with a list ``boundaries``. It is read from its end, and offsets lead backward.
 """
 
 from __future__ import annotations
@@ -50,6 +53,7 @@ _OPERATORS: Final = {
     70: "EXPAND_DIMS",
     147: "BUCKETIZE",
 }
+_CUSTOM: Final = 32
 # ActivationFunctionType, and where it is among an operator's options.
 _ACTIVATIONS: Final = {0: "NONE", 1: "RELU"}
 # Which of the tables of options (BuiltinOptions) an operator has, where they are read.
@@ -58,7 +62,7 @@ _ACTIVATION_SLOTS: Final = {"CONCATENATION": 1, "FULLY_CONNECTED": 0, "MUL": 0}
 
 
 @dataclass(frozen=True, slots=True)
-class TfliteTensor:
+class _TfliteTensor:
     """A tensor: its name, and its values if they are constant."""
 
     name: str
@@ -83,7 +87,7 @@ class TfliteOperator:
 class TfliteModel:
     """A model's only subgraph; the operators are in the order of their execution."""
 
-    tensors: tuple[TfliteTensor, ...]
+    tensors: tuple[_TfliteTensor, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     operators: tuple[TfliteOperator, ...]
@@ -127,21 +131,23 @@ def _parse(data: memoryview) -> TfliteModel:
 def _operator_name(code: _Table) -> str:
     old, new = code.number(0, "b"), code.number(3, "i")
     number = new if old == _PLACEHOLDER or new > old else old
+    name = code.text(1)
+    if number == _CUSTOM and name.upper() == "BUCKETIZE":
+        return "BUCKETIZE"
     if number not in _OPERATORS:
-        name = code.text(1)
         raise UnsupportedError(f"an operator that is not read here: {ascii(name)[:60] if name else f'code {number}'}")
     return _OPERATORS[number]
 
 
-def _tensor(table: _Table, buffers: list[_Table]) -> TfliteTensor:
+def _tensor(table: _Table, buffers: list[_Table]) -> _TfliteTensor:
     name = table.text(3)
     values = buffers[table.number(2, "I")].bytes(0)
     if not values:
-        return TfliteTensor(name, None)
+        return _TfliteTensor(name, None)
     kind = table.number(1, "b")
     if kind not in _TYPES:
         raise UnsupportedError(f"{ascii(name)[:60]}: constants of type {kind}, expected float32, int32 or int64")
-    return TfliteTensor(name, np.frombuffer(values, _TYPES[kind]).reshape(table.numbers(0)))
+    return _TfliteTensor(name, np.frombuffer(values, _TYPES[kind]).reshape(table.numbers(0)))
 
 
 def _operator(table: _Table, codes: list[str]) -> TfliteOperator:
@@ -157,7 +163,50 @@ def _operator(table: _Table, codes: list[str]) -> TfliteOperator:
         activation = _ACTIVATIONS[number]
     if options is not None and name == "BUCKETIZE":
         boundaries = np.frombuffer(options.bytes(0, size=4), "<f4")
+    elif name == "BUCKETIZE":
+        boundaries = _flex_floats(table.bytes(5), b"boundaries")
     return TfliteOperator(name, table.numbers(1), table.numbers(2), activation, boundaries)
+
+
+# FlexBuffer's types: a map, and a list of floats. The two low bits of a type's byte are the width of its items, as a
+# power of two.
+_FLEX_MAP: Final = 9
+_FLEX_FLOATS: Final = 13
+_WIDTHS: Final = "BHIQ"
+
+
+def _flex_floats(data: memoryview, key: bytes) -> NDArray[np.float32]:
+    """Return a list of floats in a FlexBuffer that is a map."""
+
+    def number(place: int, width: int) -> int:
+        if not 0 <= place < len(data):
+            raise ValueError(f"a FlexBuffer's item at byte {place} of {len(data)}")
+        return int(struct.unpack_from(f"<{_WIDTHS[width]}", data, place)[0])
+
+    def target(place: int, width: int) -> int:
+        return place - number(place, width)
+
+    root, size = data[-2], data[-1]
+    if root >> 2 != _FLEX_MAP:
+        raise UnsupportedError("Bucketize: expected a map of options")
+    width, end = root & 3, len(data) - 2
+    place = target(end - size, size.bit_length() - 1)
+    step = 1 << width
+    count = number(place - step, width)
+    if count > len(data):
+        raise ValueError(f"a map of {count} items")
+    keys, key_width = target(place - 3 * step, width), number(place - 2 * step, width).bit_length() - 1
+    for item in range(count):
+        name = target(keys + (item << key_width), key_width)
+        if bytes(data[name : name + len(key) + 1]) == key + b"\0":
+            kind = number(place + count * step + item, 0)
+            values = target(place + item * step, width)
+            if kind >> 2 != _FLEX_FLOATS or kind & 3 not in (2, 3):
+                raise UnsupportedError(f"Bucketize: boundaries of type {kind}, expected floats")
+            of = np.dtype(f"<f{1 << (kind & 3)}")
+            length = number(values - of.itemsize, kind & 3)
+            return np.frombuffer(data[values : values + length * of.itemsize], of, length).astype(np.float32)
+    raise UnsupportedError("Bucketize: there are no boundaries among its options")
 
 
 class _Table:
