@@ -51,6 +51,7 @@ from mlgo_corpus.policies.learned import load_policy as load_policy
 from mlgo_corpus.policy import PolicyBuild as PolicyBuild
 from mlgo_corpus.policy import PolicyFacts as PolicyFacts
 from mlgo_corpus.policy import compile_policy as compile_policy
+from mlgo_corpus.policy import import_policy as import_policy
 from mlgo_corpus.policy import list_policies as list_policies
 from mlgo_corpus.policy import show_policy as show_policy
 from mlgo_corpus.relink import relink_corpus as relink_corpus

@@ -10,18 +10,24 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.files.atomic import write_folder
+from mlgo_corpus.files.regular import read_regular
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.compiled import LIBRARY_NAME, SOURCE_NAMES, build_library
 from mlgo_corpus.policies.embedded import OUTPUT_SPEC_NAME, model_header, model_name, output_spec
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, known_policies, load_policy
+from mlgo_corpus.policies.pretrained import policy_of_tflite
 from mlgo_corpus.policies.source import policy_source
 from mlgo_corpus.runs.report import Report
+
+_TFLITE_NAME: Final = "model.tflite"
+# Such models have some 200 kB.
+_MAX_TFLITE_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +130,28 @@ def compile_policy(policy: str | Path, output: Path, *, force: bool = False) -> 
     files[OUTPUT_SPEC_NAME] = output_spec(found).encode()
     write_folder(output, files, known_by=SOURCE_NAMES[1], force=force)
     return PolicyBuild(output, found.name, found.task, tuple(files), command, time.monotonic() - started)
+
+
+def import_policy(model: Path, output: Path, *, force: bool = False) -> PolicyFacts:
+    """Make a policy of ml-compiler-opt's inlining model.
+
+    Args:
+        model: its ``model.tflite``, or the folder of the saved model that has it.
+        output: the folder to write; its name is the policy's.
+        force: replace a policy that is there.
+
+    Raises:
+        UsageError: the model cannot be read, is none of that kind, or something is at ``output``.
+    """
+    path = model / _TFLITE_NAME if model.is_dir() else model
+    try:
+        found = policy_of_tflite(read_regular(path, _MAX_TFLITE_BYTES), output.name)
+    except OSError as error:
+        raise UsageError(f"{path}: {os_reason(error)}") from error
+    except FormatError as error:
+        raise UsageError(str(error.at(path))) from None
+    found.save(output, force=force)
+    return _facts(output, found)
 
 
 def _load(policy: str | Path) -> tuple[Path, LearnedPolicy]:

@@ -102,3 +102,29 @@ def _compile_command(
         return
     files = ", ".join(report.files)
     out().print(f"{plain(str(report.output))}: {counted(len(report.files), 'file')} of {plain(report.name)}: {files}")
+
+
+@policy_app.command("import", short_help="Make a policy of a model of ml-compiler-opt's.")
+@verb
+def _import_command(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="The inlining model: model.tflite, or the folder that has it.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="POLICY", help="The folder to write; it names the policy.")
+    ],
+    force: Annotated[bool, typer.Option("--force", help="Replace a policy that is there.")] = False,
+    json_output: JsonOutput = False,
+) -> None:
+    """Make a policy of ml-compiler-opt's inlining model, without TensorFlow.
+
+    The model's operators are followed from its inputs to its decision; one that does anything else than quantiles,
+    dense layers and the greater of two outputs is refused. It decides as in TFLite, but in double precision.
+    """
+    from mlgo_corpus.policy import import_policy
+
+    facts = import_policy(model, output, force=force)
+    if json_output:
+        print_json(facts.as_json())
+    else:
+        _show(facts)

@@ -18,6 +18,7 @@ from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, find_ta
 from mlgo_corpus.policies import compiled
 from mlgo_corpus.policies.embedded import model_header, model_name
 from tests.policies.samples import columns_of, extremes, policy_of, random_model, real_observations, small_policy
+from tests.policies.test_pretrained import model as tflite_model
 
 pytestmark = pytest.mark.usefixtures("plain_terminal")
 
@@ -100,6 +101,24 @@ def test_without_a_compiler_nothing_is_written(tmp_path: Path, monkeypatch: pyte
     assert done.exit_code == 2
     assert done.stderr == "mlgo-corpus: error: a C compiler is needed, such as cc or clang: none was found\n"
     assert os.listdir(tmp_path) == ["mine"]
+
+
+def test_a_model_of_ml_compiler_opt_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "model.tflite").write_bytes(tflite_model(6))
+    done = run("import", tmp_path / "saved", "--output", tmp_path / "theirs-1.0")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("theirs-1.0: mlp for inlining: layers of 6, 7, 5, 1\n")
+    facts = json.loads(run("show", tmp_path / "theirs-1.0", "--json").stdout)
+    assert [spec["name"] for spec in facts["features"]] == ["callee_users", "cost_estimate", "node_count"]
+    done = run("import", tmp_path / "saved" / "model.tflite", "--output", tmp_path / "theirs-1.0")
+    assert (done.exit_code, "is there already; --force replaces it" in done.stderr) == (2, True)
+    (tmp_path / "saved" / "model.tflite").write_bytes(b"none")
+    done = run("import", tmp_path / "saved", "--output", tmp_path / "other-1.0")
+    assert done.exit_code == 2
+    assert "model.tflite: expected a TFLite model, which has TFL3 at byte 4" in done.stderr
+    assert run("import", tmp_path / "nothing", "--output", tmp_path / "other-1.0").exit_code == 2
+    assert not (tmp_path / "other-1.0").exists()
 
 
 # LLVM's header, used as its two templates do

@@ -24,7 +24,7 @@ void read_line(struct line *line, int count, char **words);
 struct session {
     int in;              /* the FIFO that the compiler reads */
     int out;             /* the FIFO that the compiler writes */
-    long decisions;
+    long headers, decisions;
     const char *problem; /* why it cannot go on; null if it can */
     char *data;          /* bytes that were read: those from start to end are not used yet */
     size_t start, end, capacity;

@@ -214,6 +214,7 @@ static int read_header(struct session *session, struct text text)
             else
                 sound = sound && skip(&text, DEPTH);
         } while (sound && take(&text, ','));
+    session->headers++;
     if (session->problem != NULL)
         return -1;
     if (!sound || !has_advice || !take(&text, '}'))
