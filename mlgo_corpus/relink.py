@@ -47,15 +47,19 @@ def relink_corpus(
         CorpusError: there is no corpus, or it has no record of links.
         MlgoCorpusError: the products cannot be written.
     """
-    return run_relink(
-        corpus,
-        output,
-        objects=objects,
-        ld_flags=ld_flags,
-        compiler=compiler,
-        trust_corpus=trust_corpus,
-        limits=Limits(timeout),
-        jobs=jobs,
-        force=force,
-        progress=progress,
-    )
+    try:
+        return run_relink(
+            corpus,
+            output,
+            objects=objects,
+            ld_flags=ld_flags,
+            compiler=compiler,
+            trust_corpus=trust_corpus,
+            limits=Limits(timeout),
+            jobs=jobs,
+            force=force,
+            progress=progress,
+        )
+    except KeyboardInterrupt as error:
+        error.add_note("nothing was written, and the same command begins again")
+        raise

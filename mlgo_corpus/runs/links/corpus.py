@@ -97,9 +97,6 @@ def run_relink(
             }
             write_product_rows(result / PRODUCTS_NAME, rows, about)
             _move(result, place, work / "old")
-    except KeyboardInterrupt as error:
-        error.add_note("nothing was written, and the same command begins again")
-        raise
     except OSError as error:
         raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
     finally:
