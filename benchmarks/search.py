@@ -103,7 +103,7 @@ def searched(name: str, folder: Path, given: argparse.Namespace) -> Iterator[tup
             cc1=toolchain.cc1, compiler_id="", major=toolchain.major or 0, task="inlining", via="interactive",
             policy="search", seed=0, work=folder, baselines=folder / "baselines",
         )  # fmt: skip
-        settings = SearchSettings(trace, "default", 100, None, 0, None)
+        settings = SearchSettings(trace, "default", (100,), None, 0, linked=False)
         with run_folder(folder) as work:
             yield module.name, _ModuleSearch(settings, SearchItem(number, module, None), work, lambda _: 1.0)
 
@@ -119,7 +119,7 @@ def ways(search: _ModuleSearch, first: Outcome) -> Iterator[Outcome]:
     waiting: list[tuple[Decision, ...]] = [()]
     while waiting:
         forced = waiting.pop()
-        outcome = search.compile([(one, one.decided) for one in forced]) if forced else first
+        outcome = search.compile([(one.key, one.decided) for one in forced]) if forced else first
         yield outcome
         for number in range(len(forced), len(outcome.decisions)):
             decision = outcome.decisions[number]

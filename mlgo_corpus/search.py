@@ -25,7 +25,8 @@ from mlgo_corpus.policies.keyed import find_dataset
 from mlgo_corpus.policies.policy import policy_digest, try_policy
 from mlgo_corpus.runs.datasets.publish import to_urls
 from mlgo_corpus.runs.search.module import SearchSettings
-from mlgo_corpus.runs.search.run import LINKED, OBJECTIVES, TEXT, Search, SearchReport, copies_for
+from mlgo_corpus.runs.search.rounds import round_budgets
+from mlgo_corpus.runs.search.run import LINKED, OBJECTIVES, TEXT, Search, SearchReport
 from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceSettings, clashing_copies
 from mlgo_corpus.runs.trace.places import make_places
 
@@ -174,10 +175,10 @@ def search_corpus(
             copy_names=clashing_copies(opened.names) if keep_objects else {},
         ),
         start=start,
-        budget=budget,
+        budgets=round_budgets(budget) if objective == LINKED else (budget,),
         time_limit=time_limit,
         seed=seed,
-        copies=copies_for(objective, work),
+        linked=objective == LINKED,
     )
     search = Search(folder, settings, objective, toolchain, opened, chosen, jobs, engine, progress)
     try:

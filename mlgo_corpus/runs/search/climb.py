@@ -55,18 +55,20 @@ class Outcome(NamedTuple):
         sizes: bytes of each function.
         objective: of the whole object; less is better.
         text_size: bytes of the object's text.
+        measured: the objective as it is reported; searches of one module may differ in their objectives.
     """
 
     decisions: tuple[Decision, ...]
     sizes: Mapping[str, int]
     objective: float
     text_size: int
+    measured: float
 
 
 Place = tuple[str, str, int]
 """A call: its caller, its callee, and its number among the calls of this one in that one."""
 
-_Decided = tuple[str, str, int, int]
+DecidedPlace = tuple[str, str, int, int]
 """A place, and what is decided there."""
 
 
@@ -80,7 +82,7 @@ class _Flip(NamedTuple):
     """
 
     calls: tuple[Decision, ...]
-    decided: tuple[_Decided, ...]
+    decided: tuple[DecidedPlace, ...]
     affected: frozenset[str]
 
     @property
@@ -111,7 +113,7 @@ class Found:
         best: the best compile.
         compiles: how many there were.
         tried: the flips, in order.
-        curve: (compiles so far, objective) at each compile that was the best so far.
+        curve: (compiles so far, measured) at each compile that was the best so far.
     """
 
     first: Outcome
@@ -120,7 +122,7 @@ class Found:
     tried: list[_Tried] = field(default_factory=list)
     curve: list[tuple[int, float]] = field(default_factory=list)
 
-    def test(self) -> Callable[[Iterable[_Decided]], bool]:
+    def test(self) -> Callable[[Iterable[DecidedPlace]], bool]:
         """Return a function that tests whether the best compile has some decisions."""
         best = _View(self.best)
         return lambda decided: all(
@@ -130,7 +132,7 @@ class Found:
 
 _Value = TypeVar("_Value")
 
-Plan = Sequence[tuple[Decision, int | None]]
+Plan = Sequence[tuple[Key, int | None]]
 """The decisions that are expected, in their order, each with what is to be decided; None: what the policy decides."""
 
 
@@ -194,6 +196,7 @@ def climb(
     weight: Callable[[str], float] = lambda _: 1.0,
     over: Callable[[], bool] = lambda: False,
     rules: Sequence[Rule] = (),
+    begin: Plan = (),
 ) -> Found:
     """Search.
 
@@ -204,13 +207,14 @@ def climb(
         weight: what a byte of a function counts in the objective.
         over: whether the time is up.
         rules: the first compiles follow one each, for all decisions.
+        begin: the decisions to begin with, which are kept but for those that something better is found for.
 
     Raises:
         Whatever ``compile_with`` raises in its first call; later failures are flips that did not help.
     """
-    first = compile_with((), None)
-    found = Found(first, first, curve=[(1, first.objective)])
-    _Climb(compile_with, budget, generator, weight, over, found).run(rules)
+    first = compile_with(begin, None)
+    found = Found(first, first, curve=[(1, first.measured)])
+    _Climb(compile_with, budget, generator, weight, over, found, keep=bool(begin)).run(rules)
     return found
 
 
@@ -223,6 +227,8 @@ class _Climb:
         weight: Callable[[str], float],
         over: Callable[[], bool],
         found: Found,
+        *,
+        keep: bool,
     ) -> None:
         self._weight = weight
         self._compile_with = compile_with
@@ -230,13 +236,13 @@ class _Climb:
         self._generator = generator
         self._over = over
         self._found = found
-        self._kept: dict[Place, int] = {}
-        self._best_kept: dict[Place, int] = {}
-        # The last compile that had what was kept and nothing else, what that was, and what was kept since.
-        self._base, self._base_kept = found.first, dict[Place, int]()
-        self._since: list[_Flip] = []
         self._view = _View(found.first)
-        self._seen: dict[tuple[tuple[_Decided, ...], bytes], frozenset[str]] = {}
+        self._kept = self._view.all_decided() if keep else {}
+        self._best_kept = dict(self._kept)
+        # The last compile that had what was kept and nothing else, what that was, and what was kept since.
+        self._base, self._base_kept = found.first, dict(self._kept)
+        self._since: list[_Flip] = []
+        self._seen: dict[tuple[tuple[DecidedPlace, ...], bytes], frozenset[str]] = {}
         self._touched: set[str] = set()
         self._failed: list[list[_Flip]] = []
         self._unconfirmed = 0
@@ -278,12 +284,12 @@ class _Climb:
         found.compiles += 1
         view = self._view
         try:
-            outcome = self._compile_with([(one, wanted.get(view.place(one))) for one in view], rule)
+            outcome = self._compile_with([(one.key, wanted.get(view.place(one))) for one in view], rule)
         except CompileFailedError:
             return None
         if outcome.objective < found.best.objective - _EPSILON:
             found.best, self._best_kept = outcome, wanted
-            found.curve.append((found.compiles, outcome.objective))
+            found.curve.append((found.compiles, outcome.measured))
         return outcome
 
     def _choose(self, moves: Iterable[tuple[Decision, ...]]) -> list[_Flip]:
@@ -311,7 +317,7 @@ class _Climb:
                     left[call.callee] += 1 if call.decided else -1
         return chosen
 
-    def _signature(self, calls: Sequence[Decision]) -> tuple[_Decided, ...]:
+    def _signature(self, calls: Sequence[Decision]) -> tuple[DecidedPlace, ...]:
         """Return the other decisions at some calls."""
         return tuple(sorted((*self._view.place(call), 1 - call.decided) for call in calls))
 
