@@ -176,8 +176,14 @@ _LARGE_GROUPS_WORTH: Final = 0.2
 _EPSILON: Final = 1e-6
 
 
-def draw_rules(budget: int, generator: random.Random) -> list[Rule]:
-    """Return the rules to try within a budget of compiles: those that are good everywhere, and some at random."""
+def draw_rules(budget: int, generator: random.Random, *, again: bool = False) -> list[Rule]:
+    """Return the rules to try within a budget of compiles: those that are good everywhere, and some at random.
+
+    Args:
+        budget: the compiles of the search.
+        generator: draws.
+        again: whether an earlier search has tried those that are good everywhere.
+    """
     drawn = (
         Rule(
             generator.choice((1, 2, 3, 4, 6, 10)),
@@ -186,7 +192,7 @@ def draw_rules(budget: int, generator: random.Random) -> list[Rule]:
         )
         for _ in range(budget // 10)
     )
-    return [*_FIRST_RULES, *drawn][: budget // 2]
+    return [*(() if again else _FIRST_RULES), *drawn][: budget // 2]
 
 
 def climb(
@@ -197,6 +203,7 @@ def climb(
     over: Callable[[], bool] = lambda: False,
     rules: Sequence[Rule] = (),
     begin: Plan = (),
+    tried: Iterable[Sequence[DecidedPlace]] = (),
 ) -> Found:
     """Search.
 
@@ -208,13 +215,17 @@ def climb(
         over: whether the time is up.
         rules: the first compiles follow one each, for all decisions.
         begin: the decisions to begin with, which are kept but for those that something better is found for.
+        tried: what an earlier search tried in vain. It is tried again only where bytes do not count in full, since they
+            may have counted otherwise.
 
     Raises:
         Whatever ``compile_with`` raises in its first call; later failures are flips that did not help.
     """
     first = compile_with(begin, None)
     found = Found(first, first, curve=[(1, first.measured)])
-    _Climb(compile_with, budget, generator, weight, over, found, keep=bool(begin)).run(rules)
+    climbing = _Climb(compile_with, budget, generator, weight, over, found)
+    climbing.skip(tried)
+    climbing.run(rules)
     return found
 
 
@@ -227,8 +238,6 @@ class _Climb:
         weight: Callable[[str], float],
         over: Callable[[], bool],
         found: Found,
-        *,
-        keep: bool,
     ) -> None:
         self._weight = weight
         self._compile_with = compile_with
@@ -237,7 +246,7 @@ class _Climb:
         self._over = over
         self._found = found
         self._view = _View(found.first)
-        self._kept = self._view.all_decided() if keep else {}
+        self._kept = {self._view.place(one): one.decided for one in self._view if one.decided != one.base}
         self._best_kept = dict(self._kept)
         # The last compile that had what was kept and nothing else, what that was, and what was kept since.
         self._base, self._base_kept = found.first, dict(self._kept)
@@ -246,6 +255,18 @@ class _Climb:
         self._touched: set[str] = set()
         self._failed: list[list[_Flip]] = []
         self._unconfirmed = 0
+
+    def skip(self, tried: Iterable[Sequence[DecidedPlace]]) -> None:
+        """Take flips as tried, where every byte counts."""
+        view = self._view
+        calls_at, left = {view.place(call): call for call in view}, view.calls_left()
+        for places in tried:
+            there = [(calls_at.get((caller, callee, number)), value) for caller, callee, number, value in places]
+            calls = tuple(call for call, value in there if call is not None and call.decided != value)
+            if len(calls) == len(places):
+                affected = view.affected(calls, left)
+                if all(self._weight(name) == 1.0 for name in affected):
+                    self._seen[self._signature(calls), calls[0].key[0]] = frozenset(affected)
 
     def run(self, rules: Sequence[Rule]) -> None:
         """Try rules, single calls and groups until none is left that was not tried, then pairs, within the budget."""

@@ -362,8 +362,9 @@ class RoundJob:
                     generator,
                     weight,
                     lambda: limit is not None and time.monotonic() - started > limit,
-                    draw_rules(budget, generator),
+                    draw_rules(budget, generator, again=number > 0),
                     before.plan,
+                    (places for _, places in before.flips),
                 )
             except (RunFailure, CompileFailedError):
                 return None

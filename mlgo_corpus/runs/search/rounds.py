@@ -30,18 +30,21 @@ from mlgo_corpus.formats.objects.symbols import WEAK, parse_symbols
 # What a byte counts, of a function that others keep: little, as they might give it up, too. Less is worse (0.05), as is
 # a share of the whole byte.
 _KEPT_ANYWAY: Final = 0.3
-_FEWEST: Final = 20
+# A first round of fewer compiles does not come to the end of the rules that it begins with.
+_FEWEST: Final = 12
 
 Digests = NDArray[np.uint64]
 """Functions by `name_digest`; an array of shape (n,), sorted."""
 
 
 def round_budgets(budget: int) -> tuple[int, ...]:
-    """Return the compiles of each round: two short ones, and one that is as long as both."""
-    if budget < _FEWEST:
+    """Return the compiles of each round: two short ones, and one that is as long as both, if there are enough."""
+    if budget < 2 * _FEWEST:
         return (budget,)
-    short = budget // 4
-    return (short, short, budget - 2 * short)
+    half = budget // 2
+    if half < 2 * _FEWEST:
+        return (budget - half, half)
+    return (half // 2, half - half // 2, budget - half)
 
 
 def name_digest(project: str | None, name: str) -> int:
