@@ -432,11 +432,7 @@ class _Climb:
 
     def _harmful(self, outcome: Outcome) -> set[str]:
         """Return the functions of those flips kept since the last confirmation that made them larger, together."""
-        parts: list[set[str]] = []
-        for flip in self._since:
-            apart = [part for part in parts if part.isdisjoint(flip.affected)]
-            joined = [part for part in parts if not part.isdisjoint(flip.affected)]
-            parts = [*apart, set(flip.affected).union(*joined)]
+        parts = _joined(flip.affected for flip in self._since)
         mine, base = outcome.sizes, self._base.sizes
         return {
             name
@@ -572,14 +568,22 @@ class _View:
 
 
 def _joined(sets: Iterable[frozenset[str]]) -> list[set[str]]:
-    """Return the unions of those sets that have something in common."""
-    part_of: dict[str, set[str]] = {}
-    for one in sets:
-        whole = set(one)
-        for part in {id(part): part for name in one if (part := part_of.get(name)) is not None}.values():
-            whole |= part
-        part_of.update(dict.fromkeys(whole, whole))
-    return list({id(part): part for part in part_of.values()}.values())
+    """Return the unions of those sets, none of them empty, that have something in common."""
+    found = list(sets)
+    above: dict[str, str] = {}
+
+    def top(name: str) -> str:
+        while (next_above := above.setdefault(name, name)) != name:
+            above[name] = name = above[next_above]
+        return name
+
+    for first, *others in found:
+        for other in others:
+            above[top(other)] = top(first)
+    parts: dict[str, set[str]] = {}
+    for one in found:
+        parts.setdefault(top(next(iter(one))), set()).update(one)
+    return list(parts.values())
 
 
 def _taken(mine: dict[str, _Value], others: dict[str, _Value], but: set[str]) -> dict[str, _Value]:
