@@ -254,7 +254,10 @@ class Shell:
             "CONFIG_SHELL": "/bin/sh",  # the quicker one, where configure would look for bash
             "MLGO_CORPUS_CACHE": str(shutil.copytree(compilers / "cache", folder / "cache")),
         }
-        for name, words in (("mlgo-corpus", shell_words(self._env)), ("python", [sys.executable])):
+        # A server of other tests will do, where it writes UTF-8 without being told.
+        as_others = {name: value for name, value in self._env.items() if name != "LC_ALL"}
+        words_of_ours = shell_words(as_others if sys.getfilesystemencoding() == "utf-8" else self._env)
+        for name, words in (("mlgo-corpus", words_of_ours), ("python", [sys.executable])):
             (tools / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
             (tools / name).chmod(0o755)
 
