@@ -235,11 +235,13 @@ class PlainLog:
         self.number += 1
 
 
-def random_log(generator: random.Random, features: tuple[TensorSpec, ...], score: TensorSpec | None) -> bytes:
+def random_log(
+    generator: random.Random, features: tuple[TensorSpec, ...], score: TensorSpec | None, rows: int = 40
+) -> bytes:
     """A log with contexts that come back, that have no observations, and observations before the first of them."""
     numbers = np.random.default_rng(generator.randrange(1 << 32))
     log = PlainLog(features, score)
-    for _ in range(generator.randrange(1, 16)):
+    for _ in range(generator.randrange(1, rows)):
         if generator.random() < 0.3:
             log.context(f"f{generator.randrange(4)}")
         values = []
@@ -264,7 +266,10 @@ def test_any_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, sco
         if score is None
         else TensorSpec(score, generator.choice(("float", "int64_t")), (generator.choice((1, 2)),))
     )
-    logs = {f"m{number}.log": random_log(generator, EVERYTHING, spec) for number in range(generator.randrange(1, 4))}
+    logs = {
+        f"m{number}.log": random_log(generator, EVERYTHING, spec, rows=16)
+        for number in range(generator.randrange(1, 4))
+    }
     folder = tmp_path / f"{seed}-{score}-{batch}-{generator.random()}"
     dataset = make_dataset(folder, logs, rows_per_file=generator.randrange(2, 14))
     rewards: Any = "logged" if score else "none"
