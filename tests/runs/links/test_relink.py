@@ -96,9 +96,9 @@ def sources(work: Path) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _cache(known: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MLGO_CORPUS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("MLGO_CORPUS_CACHE", str(known(tmp_path_factory.mktemp("cache"), Llvm(22).clang)))
         for name in ("CC", "CXX", "MLGO_CORPUS_COMPILER"):
             patch.delenv(name, raising=False)
         yield

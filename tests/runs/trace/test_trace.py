@@ -30,7 +30,7 @@ from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.policies.policy import import_from_here
 from mlgo_corpus.runs.trace.run import LevelSizes, TraceReport
 from mlgo_corpus.trace import trace_corpus
-from tests.conftest import DATA, EMBED, Llvm, run_checked, unpack
+from tests.conftest import DATA, EMBED, LLVM_VERSIONS, Llvm, run_checked, unpack
 from tests.runs.extract.test_extract import SOURCES
 
 TASKS = ("inlining", "regalloc-eviction", "regalloc-priority")
@@ -45,8 +45,8 @@ Trace = Callable[..., TraceReport]
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+def cache(known: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return known(tmp_path_factory.mktemp("cache"), *(Llvm(version).clang for version in LLVM_VERSIONS))
 
 
 @pytest.fixture(autouse=True)
