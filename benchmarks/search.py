@@ -29,7 +29,7 @@ from mlgo_corpus.runs.search.climb import Decision, Found, Outcome, climb, draw_
 from mlgo_corpus.runs.search.module import SearchItem, SearchSettings, _ModuleSearch
 from mlgo_corpus.runs.trace.module import TraceSettings
 
-CMAKE = "-G Ninja -DCMAKE_BUILD_TYPE=MinSizeRel -DCMAKE_C_FLAGS_MINSIZEREL=-Oz -DCMAKE_CXX_FLAGS_MINSIZEREL=-Oz"
+CMAKE = "-DCMAKE_BUILD_TYPE=MinSizeRel -DCMAKE_C_FLAGS_MINSIZEREL=-Oz -DCMAKE_CXX_FLAGS_MINSIZEREL=-Oz"
 # What each project's CMakeLists.txt wants besides.
 PROJECTS = {
     "leveldb": "-DLEVELDB_BUILD_TESTS=OFF -DLEVELDB_BUILD_BENCHMARKS=OFF",
