@@ -44,6 +44,15 @@ from mlgo_corpus.make import make_corpus as make_corpus
 from mlgo_corpus.pack import PackReport as PackReport
 from mlgo_corpus.pack import pack_corpus as pack_corpus
 from mlgo_corpus.pack import unpack_corpus as unpack_corpus
+from mlgo_corpus.policies.boosting import trees_of_lightgbm as trees_of_lightgbm
+from mlgo_corpus.policies.learned import LearnedPolicy as LearnedPolicy
+from mlgo_corpus.policies.learned import load_policy as load_policy
+from mlgo_corpus.policy import PolicyBuild as PolicyBuild
+from mlgo_corpus.policy import PolicyFacts as PolicyFacts
+from mlgo_corpus.policy import compile_policy as compile_policy
+from mlgo_corpus.policy import import_policy as import_policy
+from mlgo_corpus.policy import list_policies as list_policies
+from mlgo_corpus.policy import show_policy as show_policy
 from mlgo_corpus.relink import relink_corpus as relink_corpus
 from mlgo_corpus.report import ReportSummary as ReportSummary
 from mlgo_corpus.report import report_page as report_page

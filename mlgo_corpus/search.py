@@ -21,8 +21,7 @@ from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
-from mlgo_corpus.policies.keyed import find_dataset
-from mlgo_corpus.policies.policy import policy_digest, try_policy
+from mlgo_corpus.policies.policy import policy_digest, policy_folder, try_policy
 from mlgo_corpus.runs.datasets.publish import to_urls
 from mlgo_corpus.runs.search.module import SearchSettings
 from mlgo_corpus.runs.search.rounds import round_budgets
@@ -118,8 +117,8 @@ def search_corpus(
         raise UsageError("expected more than 0 seconds", option="time_limit", value=time_limit)
     if objective not in (None, *OBJECTIVES):
         raise UsageError(f"expected one of {', '.join(OBJECTIVES)}", option="objective", value=objective)
-    if (dataset := find_dataset(start)) is not None:
-        start = str(dataset)
+    if (home := policy_folder(start)) is not None:
+        start = str(home)
     if start != "default":
         try_policy(start, find_task(INLINING), seed=seed, timeout=limits.timeout)
     edits.check()
@@ -143,7 +142,7 @@ def search_corpus(
         "budget": budget,
         "time_limit": time_limit,
         "objective": objective,
-        "start": start if dataset is None else dataset.name,
+        "start": start if home is None else home.name,
         "start_code": policy_digest(start),
         "seed": seed,
         "compiler": {"version": toolchain.version, "sha256": identity},

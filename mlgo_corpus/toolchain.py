@@ -12,15 +12,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from mlgo_corpus.compilers.devmode.record import Embedded
 from mlgo_corpus.compilers.find import BUILT_NAME, built_toolchains, cache_folder
 from mlgo_corpus.compilers.probe import Toolchain, probe_compiler, probe_toolchains
 from mlgo_corpus.engine.choice import available_cpus
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.runs.report import Report
+
+_DEVELOPMENT: Final = "development"
+_MODES: Final = (_DEVELOPMENT, "release")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +78,12 @@ def build_toolchain(
     jobs: int | None = None,
     force: bool = False,
     cache: Path | None = None,
+    mode: str = _DEVELOPMENT,
+    policy: str | None = None,
+    default_on: bool = False,
     progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> BuildReport:
-    """Make a development-mode clang, opt and llc from an installed LLVM's static libraries and its sources.
+    """Make a clang, opt and llc in development or release mode from an LLVM's static libraries and its sources.
 
     Args:
         output: the folder to make; by default one in the cache.
@@ -86,6 +93,9 @@ def build_toolchain(
         jobs: how many compilers to run at once; by default one for each CPU.
         force: replace other content of ``output``.
         cache: the folder that keeps sources and objects; the user's `cache_folder` by default.
+        mode: ``development``, or ``release``: with a learned policy linked in.
+        policy: release mode: the policy's folder, or the name of one that comes with the package.
+        default_on: release mode: clang uses the policy for -Os and -Oz without being told.
         progress: called with (phase, done, total).
 
     Raises:
@@ -94,6 +104,13 @@ def build_toolchain(
     """
     from mlgo_corpus.compilers.devmode.build import build_devmode
 
+    if mode not in _MODES:
+        raise UsageError(f"expected one of {', '.join(_MODES)}", option="mode", value=mode)
+    if (policy is None) != (mode == _DEVELOPMENT):
+        what = "is for `mode` release" if mode == _DEVELOPMENT else "is missing: name the one to link in"
+        raise UsageError(what, option="policy")
+    if default_on and mode == _DEVELOPMENT:
+        raise UsageError("is for `mode` release", option="default_on")
     folder = cache_folder() if cache is None else cache
     made = build_devmode(
         output,
@@ -104,11 +121,32 @@ def build_toolchain(
         jobs=jobs or available_cpus(),
         force=force,
         progress=progress,
+        embedded=None if policy is None else _embedded(policy, default_on=default_on),
     )
     toolchain = probe_compiler(str(made.output), cache=folder)
-    _remember(folder, made.output)
+    if mode == _DEVELOPMENT:  # one with a policy in it is no compiler to record or measure others with
+        _remember(folder, made.output)
     phases = tuple((phase.name, phase.seconds, phase.detail) for phase in made.phases)
     return BuildReport(made.output, made.seconds, phases, toolchain)
+
+
+def _embedded(policy: str, *, default_on: bool) -> Embedded:
+    from mlgo_corpus.policies.embedded import model_header, model_name
+    from mlgo_corpus.policies.learned import find_policy, load_policy
+
+    try:
+        found = load_policy(find_policy(policy) or policy)
+    except FormatError as error:
+        raise UsageError(str(error)) from None
+    return Embedded(
+        name=found.name,
+        digest=found.digest,
+        task=found.task,
+        model=model_name(found.task),
+        header=model_header(found),
+        features=tuple(spec.name for spec in found.features),
+        default_on=default_on,
+    )
 
 
 def _remember(cache: Path, toolchain: Path) -> None:

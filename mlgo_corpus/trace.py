@@ -18,8 +18,9 @@ from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
-from mlgo_corpus.policies.keyed import find_dataset, may_grow
-from mlgo_corpus.policies.policy import policy_digest, try_policy
+from mlgo_corpus.policies.keyed import may_grow
+from mlgo_corpus.policies.learned import find_policy
+from mlgo_corpus.policies.policy import policy_digest, policy_folder, try_policy
 from mlgo_corpus.runs.datasets.publish import to_urls
 from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceSettings, clashing_copies
 from mlgo_corpus.runs.trace.places import make_places
@@ -110,8 +111,8 @@ def trace_corpus(
     limits = limits or Limits(timeout, memory_limit, retries)
     limits.check()
     check_count("jobs", jobs)
-    if (dataset := find_dataset(policy)) is not None:  # workers may run in other folders
-        policy = str(dataset)
+    if (home := policy_folder(policy)) is not None:  # workers may run in other folders
+        policy = str(home)
     if policy != "default":  # which is every task's own, where a training log shows it
         try_policy(policy, the_task, seed=seed, timeout=limits.timeout)
     edits.check()
@@ -122,6 +123,7 @@ def trace_corpus(
         the_task,
         policy,
         via,
+        learned=find_policy(policy) is not None,
         producer=newest_producer(opened, chosen),
         built=built_toolchains(cache),
         cache=cache,
@@ -132,7 +134,7 @@ def trace_corpus(
         "version": __version__,
         "task": task,
         "via": way,
-        "policy": policy if dataset is None else dataset.name,
+        "policy": policy if home is None else home.name,
         "policy_code": policy_digest(policy),
         "seed": seed if policy.partition(":")[0] == "random" else None,
         "compiler": {"version": toolchain.version, "sha256": identity},

@@ -84,6 +84,10 @@ NOT_RUN: dict[tuple[str, str], str] = {
     ("docs/training.md", "$ python examples/torch_dataset.py inlining --vocab vocab --split corpus"): (
         "wants PyTorch; test_torch_example.py runs it"
     ),
+    (
+        "docs/policies.md",
+        "mlgo-corpus toolchain build --mode release --policy small-1.0 --output /opt/small-19 --install",
+    ): ("installs packages and takes minutes; test_devmode.py makes the like"),
     ("docs/traces.md", "mlgo-corpus toolchain build --install --output /opt/devmode-19"): (
         "installs packages and takes minutes; test_devmode.py uses what it makes"
     ),

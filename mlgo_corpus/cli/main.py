@@ -22,6 +22,7 @@ from mlgo_corpus.cli.extract import extract
 from mlgo_corpus.cli.ir2native import ir2native
 from mlgo_corpus.cli.logs import logs_to_parquet, parquet_to_logs
 from mlgo_corpus.cli.pack import pack, unpack
+from mlgo_corpus.cli.policy import policy_app
 from mlgo_corpus.cli.relink import relink
 from mlgo_corpus.cli.report import report
 from mlgo_corpus.cli.search import search
@@ -159,6 +160,14 @@ app.command(rich_help_panel=_LEARN, short_help="Convert training logs to Parquet
 app.command(rich_help_panel=_LEARN, short_help="Convert a dataset back to training logs.")(parquet_to_logs)
 app.command(rich_help_panel=_LEARN, short_help="Write TFRecords for ml-compiler-opt's trainers.")(export)
 app.command(rich_help_panel=_LEARN, short_help="Write the quantiles of features for its models.")(vocab)
+
+_USE = "Use a policy"
+app.add_typer(
+    policy_app,
+    name="policy",
+    rich_help_panel=_USE,
+    short_help="Show a learned policy, or write it as C and for LLVM.",
+)
 
 _SETUP = "Set up"
 app.command(rich_help_panel=_SETUP, short_help="Check what is installed, and what is missing.")(doctor)

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
 
 # Wide enough for the table's other columns and a short path.
 _LEAST_WIDTH: Final = 80
+
+
+class _Mode(StrEnum):
+    """The values of ``--mode``."""
+
+    DEVELOPMENT = "development"
+    RELEASE = "release"
+
 
 toolchain_app = typer.Typer(
     no_args_is_help=True,
@@ -141,6 +150,16 @@ def _build_command(
         typer.Option(metavar="DIR", help="LLVM's sources of the same version: a folder, an archive, or apt."),
     ] = "apt",
     install: Annotated[bool, typer.Option("--install", help="Install missing packages.")] = False,
+    mode: Annotated[
+        _Mode, typer.Option(help="What to build: one that writes training logs, or one with a policy linked in.")
+    ] = _Mode.DEVELOPMENT,
+    policy: Annotated[
+        str | None,
+        typer.Option(metavar="POLICY", help="With --mode release: the policy's folder, or its name in 'policy list'."),
+    ] = None,
+    default_on: Annotated[
+        bool, typer.Option("--default-on", help="With --mode release: let clang use the policy at -Os and -Oz.")
+    ] = False,
     jobs: Annotated[int | None, jobs_option("How many compilers to run at once.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace other contents of the folder.")] = False,
     json_output: JsonOutput = False,
@@ -148,7 +167,8 @@ def _build_command(
     """Build a development-mode clang, opt and llc, which write training logs, in about a minute.
 
     Compiles twenty files of LLVM's sources, links them with the static libraries of an installed LLVM, and tests the
-    result. After an interruption, the same command continues where it stopped.
+    result. After an interruption, the same command continues where it stopped. With --mode release, the tools decide by
+    a learned policy instead, where the option -mllvm -enable-ml-inliner=release says so.
     """
     from mlgo_corpus.toolchain import build_toolchain
 
@@ -158,6 +178,9 @@ def _build_command(
             llvm_config=llvm_config,
             llvm_source=None if llvm_source == "apt" else Path(llvm_source),
             install=install,
+            mode=mode.value,
+            policy=policy,
+            default_on=default_on,
             jobs=jobs,
             force=force,
             progress=progress,
@@ -165,7 +188,7 @@ def _build_command(
     if json_output:
         print_json(report.as_json())
     else:
-        _show_build(report)
+        _show_build(report, policy)
 
 
 @contextmanager
@@ -188,7 +211,7 @@ def _phases() -> Iterator[Callable[[str, int, int], None]]:
         yield progress
 
 
-def _show_build(report: BuildReport) -> None:
+def _show_build(report: BuildReport, policy: str | None) -> None:
     from rich.markup import escape
 
     console = out()
@@ -198,6 +221,10 @@ def _show_build(report: BuildReport) -> None:
         rows.add_row(name, f"{seconds:.1f}", escape(visible(detail)))
     console.print(rows)
     toolchain = report.toolchain
+    if policy is not None:
+        where, name = (escape(visible(text)) for text in (str(report.output), policy))
+        console.print(f"{where}: clang, opt and llc {toolchain.version} with {name} in {report.seconds:.1f} s")
+        return
     logs = " and ".join(filter(None, (", ".join(toolchain.training_logs[:-1]), *toolchain.training_logs[-1:])))
     console.print(
         f"{escape(visible(str(report.output)))}: clang, opt and llc {toolchain.version} in {report.seconds:.1f} s; "

@@ -34,17 +34,19 @@ _OTHER_POLICY = "name a `policy`: first, random or module:attribute"
 WAYS = (AUTO, TRAINING_LOG, INTERACTIVE)
 
 
-def ways_of(toolchain: Toolchain, task: Task, policy: str) -> tuple[str, ...]:
+def ways_of(toolchain: Toolchain, task: Task, policy: str, *, learned: bool = False) -> tuple[str, ...]:
     """Return the ways in which a compiler can show this task's decisions under this policy, the better first.
 
-    A training log has the decisions of LLVM's own heuristic only. A live session has that heuristic's decision for
-    inlining only.
+    A training log has the decisions of LLVM's own heuristic, or of a learned policy, which the compiler loads. A live
+    session has that heuristic's decision for inlining only.
     """
     ways = []
     if policy == "default" and task.name in toolchain.training_logs:
         ways.append(TRAINING_LOG)
     if task.name in toolchain.interactive and (policy != "default" or task.name == INLINING):
         ways.append(INTERACTIVE)
+    if learned and task.name in toolchain.training_logs:
+        ways.append(TRAINING_LOG)
     return tuple(ways)
 
 
@@ -71,6 +73,7 @@ def choose_compiler(
     policy: str,
     via: str,
     *,
+    learned: bool = False,
     producer: int | None,
     built: Sequence[Path] = (),
     cache: Path | None = None,
@@ -83,6 +86,7 @@ def choose_compiler(
         task: the task whose decisions are traced.
         policy: the policy that makes them.
         via: a way, or `AUTO`.
+        learned: whether the policy is a learned one, which a compiler in development mode can load.
         producer: the major version of the LLVM that made the corpus, if known.
         built: folders of toolchains that this package built.
         cache: the folder that keeps probe results.
@@ -92,14 +96,14 @@ def choose_compiler(
         UsageError: there is none; the message says what would help.
     """
     if (wanted := _user_compiler(named, cache=cache)) is not None:
-        ways = _wanted(ways_of(wanted, task, policy), via)
+        ways = _wanted(ways_of(wanted, task, policy, learned=learned), via)
         if not ways:
-            raise _user_error(named, _cannot(task, policy, via, producer))
+            raise _user_error(named, _cannot(task, policy, via, producer, learned=learned))
         return wanted, ways[0]
     found = [one for one in probe_toolchains(built=built, cache=cache, jobs=jobs) if one.problem is None]
-    able = list(_iter_able(found, task, policy, via))
+    able = list(_iter_able(found, task, policy, via, learned=learned))
     if not able:
-        why = _cannot(task, policy, via, producer)
+        why = _cannot(task, policy, via, producer, learned=learned)
         raise UsageError(f"no compiler found for this: {why}; see 'mlgo-corpus toolchain list'")
     readers = [pair for pair in able if producer is None or reads_corpora_of(pair[0], producer)]
     if not readers:
@@ -113,7 +117,8 @@ def choose_compiler(
             f"bitcode of {', '.join(map(str, versions))}: {remedy}"
         )
     # Prefer the better way, then the corpus's own version, then the order in which they were found.
-    return min(readers, key=lambda pair: (pair[1] != TRAINING_LOG, pair[0].major != producer))
+    better = TRAINING_LOG if policy == "default" else INTERACTIVE
+    return min(readers, key=lambda pair: (pair[1] != better, pair[0].major != producer))
 
 
 def reads_corpora_of(toolchain: Toolchain, producer: int) -> bool:
@@ -121,9 +126,11 @@ def reads_corpora_of(toolchain: Toolchain, producer: int) -> bool:
     return producer <= (toolchain.major or 0) or producer in toolchain.reads_bitcode
 
 
-def _iter_able(found: Sequence[Toolchain], task: Task, policy: str, via: str) -> Iterator[tuple[Toolchain, str]]:
+def _iter_able(
+    found: Sequence[Toolchain], task: Task, policy: str, via: str, *, learned: bool
+) -> Iterator[tuple[Toolchain, str]]:
     for toolchain in found:
-        ways = _wanted(ways_of(toolchain, task, policy), via)
+        ways = _wanted(ways_of(toolchain, task, policy, learned=learned), via)
         if ways:
             yield toolchain, ways[0]
 
@@ -137,11 +144,11 @@ def build_with(major: int) -> str:
     return f"build the corpus with 'mlgo-corpus build {option_key('compiler')} clang-{major}'"
 
 
-def _cannot(task: Task, policy: str, via: str, producer: int | None) -> str:
+def _cannot(task: Task, policy: str, via: str, producer: int | None, *, learned: bool) -> str:
     made = "a compiler made by 'mlgo-corpus toolchain build'"
     if (producer or 0) > DEVMODE_MAJOR:
         made += f", which reads no corpus of LLVM {producer}: {build_with(DEVMODE_MAJOR)}"
-    if policy != "default" and via == TRAINING_LOG:
+    if policy != "default" and via == TRAINING_LOG and not learned:
         return f"a training log shows the default policy's decisions, not those of {policy!r}: `via` interactive does"
     if via == TRAINING_LOG:
         return f"training logs of {task.name} need {made}"

@@ -1,9 +1,10 @@
 """Files that appear complete: one is written under a temporary name and renamed, several get their names together.
 
-For several, a list of moves is written as JSON when all of them are complete: ``[["0", "modules.parquet"], …]``, a path
-in the work folder and one in the folder of the results. ``[null, "dataset.json"]`` is a file to remove first. Only then
-do the moves begin. A run that finds the list of a killed run makes the moves that are left: nothing is made twice, and
-the last file of the list exists once all do.
+A small folder is written beside its place, and renamed. For files in a folder that others have files in, too, a list of
+moves is written as JSON when all of them are complete: ``[["0", "modules.parquet"], …]``, a path in the work folder and
+one in the folder of the results. ``[null, "dataset.json"]`` is a file to remove first. Only then do the moves begin. A
+run that finds the list of a killed run makes the moves that are left: nothing is made twice, and the last file of the
+list exists once all do.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.text import os_reason
 
 # A path in the work folder, or None to remove; and a path in the folder of the results.
 Move = tuple[str | None, str]
@@ -59,6 +64,37 @@ def write_atomically(path: Path, data: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes], *, known_by: str, force: bool) -> None:
+    """Write a small folder beside its own place, then rename it; with ``force``, another such folder is replaced.
+
+    Args:
+        folder: the folder.
+        files: the content of each file.
+        known_by: the file that tells such a folder from any other.
+        force: whether to replace one.
+
+    Raises:
+        UsageError: something is there, or the folder cannot be written.
+    """
+    if os.path.lexists(folder) and not (force and (folder / known_by).is_file()):
+        what = f"is there already, and has no {known_by}" if force else "is there already; `force` replaces it"
+        raise UsageError(f"{folder}: {what}")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        try:
+            (part / "new").mkdir()
+            for name, data in files.items():
+                (part / "new" / name).write_bytes(data)
+            if os.path.lexists(folder):
+                folder.rename(part / "old")
+            (part / "new").rename(folder)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    except OSError as error:
+        raise UsageError(f"{folder}: {os_reason(error)}") from error
 
 
 def remove(path: Path) -> None:

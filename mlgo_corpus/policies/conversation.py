@@ -15,6 +15,7 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader, LogWriter, encode_context
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, TASKS, Task
 from mlgo_corpus.policies.blame import failure_of
+from mlgo_corpus.policies.learned import find_policy, load_policy
 from mlgo_corpus.policies.policy import Policy, begin_session, check_features
 
 # Until LLVM 21, MLInlineAdvisor took the position of the heuristic's decision among the features from the wrong list:
@@ -124,6 +125,23 @@ def decision_check(header: LogHeader) -> Callable[[bytes, bytes], None]:
             raise ValueError(f"{spec.name} {value}")
 
     return check
+
+
+def asks_default(policy: str, task: Task, major: int) -> bool:
+    """Return True if the compiler should send the heuristic's decision, too.
+
+    A learned policy that does not need it gets the feature that those LLVMs would overwrite with it instead, so that it
+    decides as it does where it is linked into a compiler.
+
+    Args:
+        policy: how the policy is named.
+        task: the session's task.
+        major: the major version of the compiler's LLVM.
+    """
+    if task.name != INLINING or major not in MISPLACED_DEFAULT or (folder := find_policy(policy)) is None:
+        return True
+    names = {spec.name for spec in load_policy(folder).features}
+    return _DEFAULT in names or _MISPLACED_IN not in names
 
 
 def repair_of(task: Task, major: int, header: LogHeader) -> Callable[[bytes], bytes] | None:

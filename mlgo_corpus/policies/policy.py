@@ -37,12 +37,14 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, Task
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.blame import failure_of
+from mlgo_corpus.policies.compiled import fastest
 from mlgo_corpus.policies.keyed import DatasetPolicy, dataset_digest, find_dataset
+from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, known_policies, load_policy
 from mlgo_corpus.policies.overtime import Overtime, end_after
 
 # Random priorities: as many as a float can hold each whole number of.
@@ -137,7 +139,8 @@ NAMES: Final = {
 def make_policy(text: str, task: Task, *, seed: int = 0) -> Policy:
     """Make the policy that ``text`` names: ``default``, ``random:0.3``, ``package.module:Attribute(3)``, ...
 
-    A folder of a dataset means the decisions in it, see `mlgo_corpus.policies.keyed`.
+    A folder of a dataset means the decisions in it, see `mlgo_corpus.policies.keyed`; that of a learned policy, or the
+    name of one that comes with the package, means this policy, see `mlgo_corpus.policies.learned`.
     A module's attribute is a policy, or a class or function that makes one: with the arguments in the name, which are
     Python literals, or without any.
 
@@ -159,13 +162,33 @@ def make_policy(text: str, task: Task, *, seed: int = 0) -> Policy:
         probability = _probability(rest) if colon else 0.5
         features = ("mask",) if task.name == EVICTION else ()
         return _RandomPolicy(task.name, probability, seed, features)
+    if (folder := find_policy(text)) is not None:
+        return fastest(_learned(folder, text, task))
     if colon and name != "random":
         return _import_policy(text, name, rest)
-    also = ("a dataset's folder",) if task.name == INLINING else ()
-    names = ", ".join((*NAMES[task.name], "module:attribute", *also))
+    also = ("a dataset's folder", "a policy's folder") if task.name == INLINING else ("a policy's folder",)
+    names = ", ".join((*NAMES[task.name], *known_policies(), "module:attribute", *also))
     why = "the compiler does not send its heuristic's decision; " if text == "default" else ""
     message = f"not a policy for {task.name}: {why}expected one of {names}"
     raise UsageError(message, option="policy", value=text)
+
+
+def _learned(folder: Path, text: str, task: Task) -> LearnedPolicy:
+    try:
+        policy = load_policy(folder)
+    except FormatError as error:
+        raise UsageError(str(error)) from None
+    if policy.task != task.name:
+        raise UsageError(f"a policy for {policy.task}, expected one for {task.name}", option="policy", value=text)
+    return policy
+
+
+def policy_folder(text: str) -> Path | None:
+    """Return the folder that a policy's name means, absolute: a dataset's or a learned policy's; None for neither."""
+    if (dataset := find_dataset(text)) is not None:
+        return dataset
+    is_own = any(text in names for names in NAMES.values())
+    return None if is_own else find_policy(text)
 
 
 def _probability(text: str) -> float:
@@ -293,9 +316,18 @@ def try_policy(text: str, task: Task, *, seed: int, timeout: float) -> None:
 
 
 def policy_digest(text: str) -> str | None:
-    """Return the digest of a dataset's or of the file of a policy ``module:attribute``; None for a built-in policy."""
+    """Return the digest of a dataset, a learned policy, or the file of ``module:attribute``; None for a simple policy.
+
+    Raises:
+        UsageError: a learned policy cannot be read.
+    """
     if (dataset := find_dataset(text)) is not None:
         return dataset_digest(dataset)
+    if (folder := policy_folder(text)) is not None:
+        try:
+            return load_policy(folder).digest
+        except FormatError as error:
+            raise UsageError(str(error)) from None
     module = sys.modules.get(text.partition(":")[0]) if ":" in text and not text.startswith("random:") else None
     path = getattr(module, "__file__", None)
     try:

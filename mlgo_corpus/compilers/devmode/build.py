@@ -11,6 +11,9 @@ The output::
     OUT/lib/clang         a link to the stock clang's headers (the parent of its resource directory)
     OUT/toolchain.json    a description, with what it was made from; it has `inputs` only if the rest is complete
 
+Release mode is made in the same way, with a model instead of development mode: only the file of LLVM's that asks the
+model is compiled with its header (`mlgo_corpus.compilers.devmode.record.Embedded`).
+
 The tools are moved there when they are complete and have passed a probe. Intermediate files are in a cache, one folder
 for each LLVM, and a build that was interrupted goes on from there.
 """
@@ -21,6 +24,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -51,9 +55,18 @@ from mlgo_corpus.compilers.devmode.installed import (
     missing_error,
     package_names,
 )
-from mlgo_corpus.compilers.devmode.probe import probe_tools
+from mlgo_corpus.compilers.devmode.probe import probe_release, probe_tools
 from mlgo_corpus.compilers.devmode.provision import Source, is_made_of, part_folder, provide_source
-from mlgo_corpus.compilers.devmode.record import ALREADY_THERE, PHASES, Phase, Progress, Record, Request, count
+from mlgo_corpus.compilers.devmode.record import (
+    ALREADY_THERE,
+    PHASES,
+    Embedded,
+    Phase,
+    Progress,
+    Record,
+    Request,
+    count,
+)
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.atomic import write_atomically
@@ -96,6 +109,7 @@ def build_devmode(
     jobs: int,
     force: bool = False,
     progress: Progress,
+    embedded: Embedded | None = None,
 ) -> DevmodeBuild:
     """Build the tools into ``output``, ``jobs`` processes at a time; tools that exist and fit are only probed.
 
@@ -103,7 +117,8 @@ def build_devmode(
     names the LLVM to build with (default: 19, then others). ``llvm_source`` is a tree of the same version's sources, or
     a tarball of one (default: apt fetches the package's). ``install`` lets apt install missing packages. ``force``
     builds anew, also into a folder with other files, which stay. ``progress`` is called with a phase
-    (`mlgo_corpus.compilers.devmode.record.PHASES`), the amount done, and the total.
+    (`mlgo_corpus.compilers.devmode.record.PHASES`), the amount done, and the total. ``embedded`` is a model for release
+    mode, which then takes the place of development mode.
 
     While another build uses the same output or the same cache, this one waits (phase ``wait``).
 
@@ -120,12 +135,15 @@ def build_devmode(
         jobs=jobs,
         force=force,
         progress=progress,
+        embedded=embedded,
     )
     record = Record()
     try:
         if output is not None:  # before anything is installed
             _check_output(output, force=force)
         installed = _look(request, record)
+        if output is None and embedded is not None:
+            raise UsageError("a compiler with a policy in it needs a folder of its own", option="output")
         output = (output or request.cache / _TOOLCHAINS_NAME / f"devmode-{installed.major}").absolute()
         _build(output, request, record, installed)
     except OSError as error:
@@ -251,7 +269,7 @@ def _is_finished(output: Path, request: Request, installed: Installed) -> bool:
     description = _read_description(output)
     try:
         return (
-            description.get("inputs") == _inputs(installed)
+            description.get("inputs") == _inputs(installed, request.embedded)
             and description["tools"] == _tool_sizes(output)
             and (output / "bin" / "clang++").exists()
             and (output / "lib" / "clang").is_dir()
@@ -261,8 +279,19 @@ def _is_finished(output: Path, request: Request, installed: Installed) -> bool:
         return False
 
 
-def _inputs(installed: Installed) -> dict[str, Any]:
+def _inputs(installed: Installed, embedded: Embedded | None) -> dict[str, Any]:
     """Return what determines the tools, besides LLVM's sources: versions and digests, no paths, no dates."""
+    if embedded is not None:
+        return {
+            "llvm": installed.version,
+            "packages": dict(installed.packages),
+            "compile_flags": [*OWN_FLAGS],
+            "link_flags": [*LINK_FLAGS],
+            "policy": embedded.name,
+            "policy_digest": embedded.digest,
+            "header_sha256": hashlib.sha256(embedded.header.encode()).hexdigest(),
+            "default_on": embedded.default_on,
+        }
     own = EVALUATOR.read_bytes() + "".join((CLANG_MAIN, CLANG_MAIN_16, CONFIG_HEADER)).encode()
     return {
         "llvm": installed.version,
@@ -281,9 +310,12 @@ def _make(output: Path, request: Request, record: Record, installed: Installed, 
     """Build in the folder ``work`` and the output, with both locks held."""
     source = provide_source(request, record, installed, work)
     generated = work / "generated"
-    write_generated(generated, source.folder)
+    embedded = request.embedded
+    if embedded is not None:
+        _check_features(embedded, installed, source.folder)
+    write_generated(generated, source.folder, embedded)
     compiler = Compiler(installed, generated, work / "objects")
-    units = list_units(source.folder, generated, has_opt_library=has_opt_library(installed))
+    units = list_units(source.folder, generated, has_opt_library=has_opt_library(installed), embedded=embedded)
     objects = compiler.objects_of(units)
     with record.phase("compile") as detail:
         compiled = compiler.compile(objects, request.jobs, request.counter("compile"))
@@ -294,7 +326,16 @@ def _make(output: Path, request: Request, record: Record, installed: Installed, 
             detail.append(count(len(TOOLS), "tool"))
         _complete(part, installed)
         _probe(part / "bin", request, record, installed)
-        _move_into_place(part, output, _description(part, installed, source))
+        _move_into_place(part, output, _description(part, installed, source, embedded))
+
+
+def _check_features(embedded: Embedded, installed: Installed, source: Path) -> None:
+    """Refuse a model of features that this LLVM does not have: their numbers would stay 0."""
+    files = (source / embedded.source, installed.headers / "llvm" / "Analysis" / "InlineModelFeatureMaps.h")
+    words = {word for file in files for word in re.findall(r"\w+", file.read_text(encoding="utf-8", errors="replace"))}
+    for name in embedded.features:
+        if name not in words:
+            raise UsageError(f"the policy needs the feature {name!r}, which LLVM {installed.version} does not have")
 
 
 def _complete(part: Path, installed: Installed) -> None:
@@ -308,18 +349,23 @@ def _complete(part: Path, installed: Installed) -> None:
 def _probe(tools: Path, request: Request, record: Record, installed: Installed, *said: str) -> None:
     with record.phase("probe") as detail, scratch_folder() as scratch:
         request.progress("probe", 0, 1)
+        if request.embedded is not None:
+            probe_release(tools, request.embedded, version=installed.version, scratch=scratch)
+            request.progress("probe", 1, 1)
+            detail += [*said, "objects made with the policy"]
+            return
         found = probe_tools(tools, version=installed.version, stock_clang=installed.clang, scratch=scratch)
         request.progress("probe", 1, 1)
         observations = sum(number for name, number in found.items() if not name.endswith("rows"))
         detail += [*said, count(observations, "observation")]
 
 
-def _description(part: Path, installed: Installed, source: Source) -> dict[str, Any]:
+def _description(part: Path, installed: Installed, source: Source, embedded: Embedded | None) -> dict[str, Any]:
     return {
         "format": _FORMAT,
         "mlgo_corpus": __version__,
         "llvm_config": str(installed.llvm_config),
-        "inputs": _inputs(installed),
+        "inputs": _inputs(installed, embedded),
         "sources": dict(source.origin),
         "tools": _tool_sizes(part),
     }

@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from mlgo_corpus.compilers.devmode.installed import Installed
+from mlgo_corpus.compilers.devmode.record import Embedded
 from mlgo_corpus.compilers.devmode.sources import ANALYSIS, CODEGEN, DRIVER, LLC, OPT
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.errors import ToolError, UsageError
+from mlgo_corpus.formats.logs.tasks import find_task
 
 EVALUATOR = Path(__file__).with_name("model_evaluator.cpp")
 
@@ -37,6 +39,9 @@ LINK_FLAGS = ("-fuse-ld=lld", "-Wl,--gc-sections", "-Wl,--as-needed", "-s")
 # LLVM's CMake generates config.h in the build's own folder, and no package has it. These files need none of its
 # definitions but those of llvm-config.h.
 CONFIG_HEADER = '#include "llvm/Config/llvm-config.h"\n'
+
+# Where the headers of models are, among what is generated.
+_MODELS = "models"
 
 # The main that CMake generates for the driver (llvm/cmake/modules/llvm-driver-template.cpp.in): since LLVM 17, and
 # before.
@@ -60,13 +65,43 @@ _SLOW = ("NewPMDriver.cpp", "cc1_main.cpp", "driver.cpp", "llc.cpp", "MLRegAlloc
 _Item = TypeVar("_Item")
 
 
+# clang's cc1 with a model that is on for -Os and -Oz: LLVM's own function has another name then.
+_CC1_NAME = "mlgo_plain_cc1_main"
+_CC1_MAIN = """\
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/StringRef.h"
+int @plain@(llvm::ArrayRef<const char *>, const char *, void *);
+int cc1_main(llvm::ArrayRef<const char *> Argv, const char *Argv0, void *MainAddr) {
+  llvm::SmallVector<const char *, 256> Words(Argv.begin(), Argv.end());
+  bool ForSize = false, IsChosen = false;
+  for (llvm::StringRef Word : Argv) {
+    if (Word.starts_with("-O"))
+      ForSize = Word == "-Os" || Word == "-Oz";
+    IsChosen |= Word.starts_with("@option@");
+  }
+  if (ForSize && !IsChosen) {
+    Words.push_back("-mllvm");
+    Words.push_back("@option@=release");
+  }
+  return @plain@(Words, Argv0, MainAddr);
+}
+"""
+_CC1_FILE = "policy-cc1_main.cpp"
+
+
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """A file to compile; ``tool`` is the only tool that is linked with it, empty for all tools."""
+    """A file to compile; ``tool`` is the only tool that is linked with it, empty for all tools.
+
+    ``flags`` are its own, and ``beside`` is another text that it is made from.
+    """
 
     name: str
     tool: str
     source: Path
+    flags: tuple[str, ...] = ()
+    beside: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,25 +112,43 @@ class _Object:
     path: Path
 
 
-def list_units(source: Path, generated: Path, *, has_opt_library: bool) -> list[_Unit]:
+def list_units(
+    source: Path, generated: Path, *, has_opt_library: bool, embedded: Embedded | None = None
+) -> list[_Unit]:
     """Return the files to compile of an LLVM's kept sources and of ``generated``, the slow ones first.
 
-    ``has_opt_library``: whether most of opt is in a library (libLLVMOptDriver.a, since LLVM 19).
+    ``has_opt_library``: whether most of opt is in a library (libLLVMOptDriver.a, since LLVM 19). ``embedded``: the
+    model to compile, instead of development mode.
     """
-    units = [
-        _Unit("model_evaluator", "", EVALUATOR),
-        _Unit("clang-main", "clang", generated / "clang-main.cpp"),
-    ]
-    for folder, tool in ((ANALYSIS, ""), (CODEGEN, ""), (OPT, "opt"), (LLC, "llc"), (DRIVER, "clang")):
+    units = [_Unit("clang-main", "clang", generated / "clang-main.cpp")]
+    if embedded is None:
+        units.append(_Unit("model_evaluator", "", EVALUATOR))
+        units += [_Unit(path.stem, "", path) for path in _of_development_mode(source)]
+    else:
+        path = source / embedded.source
+        # The tools' own files are compiled as for development mode, so that these objects are made once.
+        with_model = ("-ULLVM_HAVE_TFLITE", f"-DLLVM_HAVE_TF_AOT_{embedded.model.upper()}")
+        headers = f"-I{generated / _MODELS / embedded.digest[:16]}"
+        units.append(_Unit(path.stem, "", path, (*with_model, headers), embedded.header))
+    is_wrapped = embedded is not None and embedded.default_on
+    if is_wrapped:
+        units.append(_Unit("policy-cc1_main", "clang", generated / _CC1_FILE))
+    for folder, tool in ((OPT, "opt"), (LLC, "llc"), (DRIVER, "clang")):
         for path in sorted((source / folder).glob("*.cpp")):
             if tool != "opt" or not has_opt_library or path.name == "opt.cpp":
-                units.append(_Unit(f"{tool}-{path.stem}" if tool else path.stem, tool, path))
+                renamed = (f"-Dcc1_main={_CC1_NAME}",) if is_wrapped and path.name == "cc1_main.cpp" else ()
+                units.append(_Unit(f"{tool}-{path.stem}", tool, path, renamed))
     order = {name: place for place, name in enumerate(_SLOW)}
     return sorted(units, key=lambda unit: order.get(unit.source.name, len(order)))
 
 
-def write_generated(folder: Path, source: Path) -> None:
-    """Write the files that LLVM's CMake would generate.
+def _of_development_mode(source: Path) -> list[Path]:
+    paths = [path for folder in (ANALYSIS, CODEGEN) for path in sorted((source / folder).glob("*.cpp"))]
+    return [path for path in paths if b"LLVM_HAVE_TFLITE" in path.read_bytes()]
+
+
+def write_generated(folder: Path, source: Path, embedded: Embedded | None = None) -> None:
+    """Write the files that LLVM's CMake would generate, and those of a model.
 
     Raises:
         OSError: they cannot be written.
@@ -105,6 +158,12 @@ def write_generated(folder: Path, source: Path) -> None:
     config.write_text(CONFIG_HEADER, encoding="utf-8")
     driver = (source / DRIVER / "driver.cpp").read_text(encoding="utf-8", errors="replace")
     (folder / "clang-main.cpp").write_text(CLANG_MAIN if "ToolContext" in driver else CLANG_MAIN_16, encoding="utf-8")
+    if embedded is not None:
+        model = folder / _MODELS / embedded.digest[:16] / f"{embedded.model}.h"
+        model.parent.mkdir(parents=True, exist_ok=True)
+        model.write_text(embedded.header, encoding="utf-8")
+        text = _CC1_MAIN.replace("@plain@", _CC1_NAME).replace("@option@", find_task(embedded.task).advisor)
+        (folder / _CC1_FILE).write_text(text, encoding="utf-8")
 
 
 class Compiler:
@@ -129,7 +188,8 @@ class Compiler:
         made_with = json.dumps([self.installed.version, self.installed.packages, self.flags, CONFIG_HEADER])
         objects = []
         for unit in units:
-            digest = hashlib.sha256(made_with.encode())
+            own = json.dumps([unit.flags, unit.beside]) if unit.flags or unit.beside else ""
+            digest = hashlib.sha256(f"{made_with}{own}".encode())
             for file in (unit.source, *sorted(unit.source.parent.glob("*.h"))):
                 digest.update(file.read_bytes())
             objects.append(_Object(unit, self.objects / f"{unit.name}-{digest.hexdigest()[:16]}.o"))
@@ -155,7 +215,7 @@ class Compiler:
     def _compile_one(self, item: _Object, stop: threading.Event) -> None:
         source = item.unit.source
         folders = ("-isystem", str(self.installed.headers), f"-I{self.generated / 'include'}")
-        command = (*self.flags, *folders, "-c", str(source))
+        command = (*self.flags, *item.unit.flags, *folders, "-c", str(source))
         self._run(command, item.path, f"compile {source.name}", _COMPILE_TIMEOUT_S, stop)
 
     def link(self, objects: Sequence[_Object], tools: Path, jobs: int, progress: Callable[[int, int], None]) -> None:

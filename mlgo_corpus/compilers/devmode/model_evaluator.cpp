@@ -13,10 +13,12 @@
 //     number of the row just written.
 //
 //  2. ModelUnderTrainingRunner, when a policy is given
-//     (-ml-inliner-model-under-training=, -regalloc-model=,
-//     -regalloc-priority-model=). There is no policy evaluator yet: the attempt
-//     is refused with one clear line. Without a policy LLVM never gets here, and
-//     the training logs hold the decisions of the default heuristics.
+//     (-ml-inliner-model-under-training=DIR, -regalloc-model=DIR,
+//     -regalloc-priority-model=DIR): the policy is the shared object
+//     DIR/policy.so, whose functions policy.h of `mlgo-corpus policy compile`
+//     declares. LLVM itself reads DIR/output_spec.json. Without a policy LLVM
+//     never gets here, and the training logs hold the decisions of the default
+//     heuristics.
 //
 // What FILE holds (text, one line per evaluation, in the order of evaluation):
 //
@@ -60,6 +62,8 @@
 #include <utility>
 #include <vector>
 
+#include <dlfcn.h>
+
 using namespace llvm;
 
 static cl::opt<bool> NumberRows(
@@ -84,7 +88,6 @@ private:
 
 /// What stands behind a TFModelEvaluator: zeroed storage for the tensors, and a
 /// function from inputs to outputs, which is what a kind of evaluator defines.
-/// (A learned policy will be one more subclass, and one more line in create().)
 class TFModelEvaluatorImpl {
 public:
   virtual ~TFModelEvaluatorImpl() = default;
@@ -219,6 +222,129 @@ private:
   float *const Estimate;
 };
 
+/// The functions of a policy.so that are used here.
+class PolicyLibrary {
+public:
+  /// Loads a policy; null, after a message, if there is none.
+  static std::unique_ptr<PolicyLibrary> load(const std::string &Path) {
+    // It stays loaded: LLVM makes an evaluator per module, or per function.
+    void *Handle = dlopen(Path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!Handle) {
+      const char *Why = dlerror();
+      errs() << "error: cannot load the policy: " << (Why ? Why : Path) << '\n';
+      return nullptr;
+    }
+    std::unique_ptr<PolicyLibrary> Found(new PolicyLibrary);
+    int (*Abi)() = nullptr;
+    bool IsWhole = find(Handle, "abi", Abi) &&
+                   find(Handle, "name", Found->Name) &&
+                   find(Handle, "feature_count", Found->FeatureCount) &&
+                   find(Handle, "feature_name", Found->FeatureName) &&
+                   find(Handle, "feature_type", Found->FeatureType) &&
+                   find(Handle, "feature_size", Found->FeatureSize) &&
+                   find(Handle, "decision_type", Found->DecisionType) &&
+                   find(Handle, "decide", Found->Decide);
+    if (!IsWhole || Abi() != 1) {
+      errs() << "error: " << Path << ": expected a policy of ABI 1, as "
+             << "'mlgo-corpus policy compile' writes it\n";
+      return nullptr;
+    }
+    return Found;
+  }
+
+  const char *(*Name)() = nullptr;
+  int (*FeatureCount)() = nullptr;
+  const char *(*FeatureName)(int) = nullptr;
+  const char *(*FeatureType)(int) = nullptr;
+  long long (*FeatureSize)(int) = nullptr;
+  const char *(*DecisionType)() = nullptr;
+  void (*Decide)(const void *const *, void *) = nullptr;
+
+private:
+  template <class T>
+  static bool find(void *Handle, const char *Name, T &Function) {
+    std::string Symbol = std::string("mlgo_policy_") + Name;
+    Function = reinterpret_cast<T>(dlsym(Handle, Symbol.c_str()));
+    return Function != nullptr;
+  }
+};
+
+/// The evaluator of a policy.so: finds its features by name, and lets it decide.
+class PolicyEvaluator final : public TFModelEvaluatorImpl {
+public:
+  /// The evaluator; null, after a message, if the policy needs what the compiler
+  /// does not have.
+  static std::unique_ptr<TFModelEvaluatorImpl>
+  create(StringRef Folder, const std::vector<TensorSpec> &InputSpecs,
+         const std::vector<TensorSpec> &OutputSpecs) {
+    std::unique_ptr<PolicyLibrary> Library =
+        PolicyLibrary::load((Folder + "/policy.so").str());
+    if (!Library)
+      return nullptr;
+    std::unique_ptr<PolicyEvaluator> Made(new PolicyEvaluator(
+        std::move(Library), InputSpecs, OutputSpecs));
+    return Made->bind(InputSpecs) && Made->fits(OutputSpecs) ? std::move(Made)
+                                                             : nullptr;
+  }
+
+  bool run() override {
+    Library->Decide(Features.data(), Decision);
+    return true;
+  }
+
+private:
+  PolicyEvaluator(std::unique_ptr<PolicyLibrary> Library,
+                  const std::vector<TensorSpec> &InputSpecs,
+                  const std::vector<TensorSpec> &OutputSpecs)
+      : TFModelEvaluatorImpl(InputSpecs, OutputSpecs),
+        Library(std::move(Library)) {}
+
+  /// Finds the buffer of each feature of the policy. LLVM names its inputs
+  /// "action_FEATURE" (-ml-inliner-trained-model-feed-prefix), or plainly.
+  bool bind(const std::vector<TensorSpec> &InputSpecs) {
+    for (int I = 0, E = Library->FeatureCount(); I < E; ++I) {
+      const std::string Name = Library->FeatureName(I);
+      size_t Place = 0;
+      for (; Place < InputSpecs.size(); ++Place)
+        if (InputSpecs[Place].name() == Name ||
+            InputSpecs[Place].name() == "action_" + Name)
+          break;
+      if (Place == InputSpecs.size())
+        return refuse("needs the feature '" + Name +
+                      "', which this compiler does not have");
+      if (!isOf(InputSpecs[Place], Library->FeatureType(I),
+                Library->FeatureSize(I)))
+        return refuse("has another type or size for the feature '" + Name +
+                      "' than this compiler");
+      Features.push_back(input(Place));
+    }
+    return true;
+  }
+
+  bool fits(const std::vector<TensorSpec> &OutputSpecs) {
+    if (OutputSpecs.size() != 1 ||
+        !isOf(OutputSpecs.front(), Library->DecisionType(), 1))
+      return refuse("does not make the one decision that output_spec.json says");
+    Decision = outputs()->tensor(0);
+    return true;
+  }
+
+  static bool isOf(const TensorSpec &Spec, StringRef Type, long long Size) {
+    bool HasType = Type == "float" ? Spec.isElementType<float>()
+                                   : Spec.isElementType<int64_t>();
+    return HasType && static_cast<long long>(Spec.getElementCount()) == Size;
+  }
+
+  bool refuse(const std::string &Why) {
+    errs() << "error: the policy " << Library->Name() << ' ' << Why << '\n';
+    return false;
+  }
+
+  const std::unique_ptr<PolicyLibrary> Library;
+  std::vector<const void *> Features;
+  void *Decision = nullptr;
+};
+
 } // namespace
 
 std::unique_ptr<TFModelEvaluatorImpl>
@@ -227,10 +353,7 @@ TFModelEvaluatorImpl::create(StringRef Path,
                              const std::vector<TensorSpec> &OutputSpecs) {
   if (IR2NativeRecorder::accepts(InputSpecs, OutputSpecs))
     return std::make_unique<IR2NativeRecorder>(Path, InputSpecs, OutputSpecs);
-  errs() << "error: this compiler was built without TFLite and cannot evaluate "
-            "the model '"
-         << Path << "'; give no model to log the default heuristic\n";
-  return nullptr;
+  return PolicyEvaluator::create(Path, InputSpecs, OutputSpecs);
 }
 
 // The class as TFUtils.h declares it: a thin shell around the above.

@@ -8,11 +8,12 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from mlgo_corpus.compilers.devmode.record import Embedded
 from mlgo_corpus.compilers.probe import PROBE_DATA
 from mlgo_corpus.compilers.process import ToolResult, run_tool
 from mlgo_corpus.errors import FormatError, ToolError
 from mlgo_corpus.formats.logs.events import LogReader, Observation
-from mlgo_corpus.formats.logs.tasks import TASKS, Task, for_clang
+from mlgo_corpus.formats.logs.tasks import TASKS, Task, find_task, for_clang
 
 # Each of the probe's programs takes a tenth of a second.
 _PROBE_TIMEOUT_S = 120.0
@@ -34,9 +35,7 @@ def probe_tools(tools: Path, *, version: str, stock_clang: Path, scratch: Path) 
         OSError: ``scratch`` cannot be used.
     """
     probe = _Probe(tools, scratch)
-    for tool in ("clang", "opt", "llc"):
-        if version not in probe.run(tool, "--version").stdout.decode(errors="replace"):
-            raise probe.wrong(tool, f"expected LLVM {version}, --version names another")
+    probe.check_versions(version)
     # The file has calls to inline, and more values live at a time than there are registers.
     shutil.copyfile(PROBE_DATA / "probe.c", scratch / "probe.c")
     found = probe.clang_logs(stock_clang)
@@ -51,6 +50,24 @@ def probe_tools(tools: Path, *, version: str, stock_clang: Path, scratch: Path) 
     return found
 
 
+def probe_release(tools: Path, embedded: Embedded, *, version: str, scratch: Path) -> None:
+    """Compile a few lines with a model that is linked in.
+
+    Raises:
+        ToolError: a tool failed, or its output is wrong.
+        OSError: ``scratch`` cannot be used.
+    """
+    probe = _Probe(tools, scratch)
+    probe.check_versions(version)
+    shutil.copyfile(PROBE_DATA / "probe.c", scratch / "probe.c")
+    release = for_clang((f"{find_task(embedded.task).advisor}=release",))
+    for options in (release, ()):
+        probe.run("clang", *options, "-Oz", "-c", "probe.c", "-o", f"{len(options)}.o")
+    objects = [(scratch / f"{len(options)}.o").read_bytes() for options in (release, ())]
+    if embedded.default_on and objects[0] != objects[1]:
+        raise probe.wrong("clang", "the policy is not on by default")
+
+
 class _Probe:
     """Runs the tools in a folder, on its files."""
 
@@ -62,6 +79,11 @@ class _Probe:
         environment = {**os.environ, "LC_ALL": "C"}
         argv = (str(self.tools / tool), *words)
         return run_tool(argv, cwd=self.folder, env=environment, timeout=_PROBE_TIMEOUT_S)
+
+    def check_versions(self, version: str) -> None:
+        for tool in ("clang", "opt", "llc"):
+            if version not in self.run(tool, "--version").stdout.decode(errors="replace"):
+                raise self.wrong(tool, f"expected LLVM {version}, --version names another")
 
     def wrong(self, tool: str, what: str) -> ToolError:
         return ToolError((str(self.tools / tool),), 0, f"probe: {what}")

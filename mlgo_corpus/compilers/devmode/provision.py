@@ -99,7 +99,7 @@ def _copied(tree: Path, record: Record, installed: Installed, work: Path) -> Sou
 def _fetched(request: Request, record: Record, installed: Installed, work: Path) -> Source:
     name, version = source_package(installed)
     folder = work / ("source-" + re.sub(r"[^-\w.+~]", "_", version))
-    found = _find(folder)
+    found = _find(folder, request)
     if found is not None:
         with record.phase("sources") as detail:
             detail.append(ALREADY_THERE)
@@ -121,7 +121,7 @@ def _unpacked(
     archive: Path, folder: Path, origin: dict[str, str], request: Request, record: Record, installed: Installed
 ) -> Source:
     with record.phase("unpack") as detail:
-        found = _find(folder)
+        found = _find(folder, request)
         if found is not None:
             detail.append(ALREADY_THERE)
             # The same archive may have another name now.
@@ -145,8 +145,13 @@ def _keep(part: Path, folder: Path, origin: Mapping[str, str]) -> Source:
     return Source(folder, origin)
 
 
-def _find(folder: Path) -> Source | None:
-    """Return the sources in a folder if they are complete and unchanged."""
+def _find(folder: Path, request: Request) -> Source | None:
+    """Return the sources in a folder if they are complete and unchanged.
+
+    Those that an older version of this package kept may lack what is compiled with a model.
+    """
+    if request.embedded is not None and not (folder / request.embedded.source).is_file():
+        return None
     try:
         origin = json.loads((folder / _SOURCE_NAME).read_bytes())
         return Source(folder, origin) if origin["files_sha256"] == sources.digest_files(folder) else None

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+
+from mlgo_corpus.errors import UsageError
 
 PHASES = ("look", "packages", "wait", "sources", "unpack", "compile", "link", "probe")
 
@@ -26,6 +29,47 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
+class Embedded:
+    """A model that is linked into the tools: for release mode, instead of development mode.
+
+    Attributes:
+        name: of its policy.
+        digest: what identifies it.
+        task: whose decisions it makes.
+        model: LLVM's class for it; a header of this name is included.
+        header: the text of that header.
+        features: what it decides by.
+        default_on: whether clang uses it for -Os and -Oz without being told.
+    """
+
+    name: str
+    digest: str
+    task: str
+    model: str
+    header: str
+    features: tuple[str, ...]
+    default_on: bool = False
+
+    @property
+    def source(self) -> str:
+        """LLVM's file that includes the header.
+
+        Raises:
+            UsageError: there is none.
+        """
+        if self.model not in _USERS:
+            raise UsageError(f"LLVM has no place for a policy for {self.task} in a compiler", option="policy")
+        return _USERS[self.model]
+
+
+# The files of LLVM's sources that a model is compiled into.
+_USERS: Final = {
+    "InlinerSizeModel": "llvm/lib/Analysis/MLInlineAdvisor.cpp",
+    "RegAllocEvictModel": "llvm/lib/CodeGen/MLRegAllocEvictAdvisor.cpp",
+}
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """The arguments of `mlgo_corpus.compilers.devmode.build.build_devmode`, with absolute paths."""
 
@@ -36,6 +80,7 @@ class Request:
     jobs: int
     force: bool
     progress: Progress
+    embedded: Embedded | None = None
 
     def counter(self, phase: str) -> Callable[[int, int], None]:
         """Return the function that reports the progress of a phase."""

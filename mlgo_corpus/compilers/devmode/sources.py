@@ -23,6 +23,8 @@ from typing import IO, cast
 from mlgo_corpus.errors import FormatError, UsageError
 
 _CONDITION = b"LLVM_HAVE_TFLITE"
+# Of release mode: what is compiled with a model in it.
+_EMBEDDED = b"LLVM_HAVE_TF_AOT_"
 
 ANALYSIS = "llvm/lib/Analysis"
 CODEGEN = "llvm/lib/CodeGen"
@@ -71,7 +73,7 @@ def is_kept(path: str, data: bytes) -> bool:
     folder, _, name = path.rpartition("/")
     if folder not in (ANALYSIS, CODEGEN) or not name.endswith(".cpp"):
         return True
-    return _CONDITION in data and name != _REPLACED
+    return (_CONDITION in data or _EMBEDDED in data) and name != _REPLACED
 
 
 def unpack(archive: Path, target: Path, progress: Callable[[int, int], None]) -> int:

@@ -28,6 +28,7 @@ class Task:
         advisor: the option that selects the advisor: ``default``, ``development`` or ``release``.
         log: the option that names a training log.
         channel: the option that names the two FIFOs of a live session.
+        model: the option that names the folder of a model that decides, where a training log is written.
         with_default: the option that adds the default policy's decision to the features of a live session.
     """
 
@@ -37,6 +38,7 @@ class Task:
     advisor: str
     log: str
     channel: str
+    model: str
     with_default: str | None = None
 
     def log_options(self, path: str) -> tuple[str, ...]:
@@ -46,10 +48,19 @@ class Task:
         """
         return (f"{self.advisor}=development", f"{self.log}={path}")
 
-    def channel_options(self, base: str) -> tuple[str, ...]:
-        """Return the options that open a live session over ``BASE.in`` and ``BASE.out``."""
+    def model_options(self, folder: str) -> tuple[str, ...]:
+        """Return the option that has the model in a folder decide, besides those of `log_options`."""
+        return (f"{self.model}={folder}",)
+
+    def channel_options(self, base: str, *, default: bool = True) -> tuple[str, ...]:
+        """Return the options that open a live session over ``BASE.in`` and ``BASE.out``.
+
+        Args:
+            base: the path of the two FIFOs.
+            default: whether the heuristic's decision is sent, too, where there is an option for that.
+        """
         options = (f"{self.advisor}=release", f"{self.channel}={base}")
-        return options if self.with_default is None else (*options, self.with_default)
+        return (*options, self.with_default) if default and self.with_default is not None else options
 
 
 INLINING: Final = "inlining"
@@ -64,6 +75,7 @@ TASKS: Final = (
         advisor="-enable-ml-inliner",
         log="-training-log",
         channel="-inliner-interactive-channel-base",
+        model="-ml-inliner-model-under-training",
         with_default="-inliner-interactive-include-default",
     ),
     Task(
@@ -73,6 +85,7 @@ TASKS: Final = (
         advisor="-regalloc-enable-advisor",
         log="-regalloc-training-log",
         channel="-regalloc-evict-interactive-channel-base",
+        model="-regalloc-model",
     ),
     Task(
         name=PRIORITY,
@@ -81,6 +94,7 @@ TASKS: Final = (
         advisor="-regalloc-enable-priority-advisor",
         log="-regalloc-priority-training-log",
         channel="-regalloc-priority-interactive-channel-base",
+        model="-regalloc-priority-model",
     ),
 )
 

@@ -1,1 +1,1 @@
-"""TFRecord and SequenceExample."""
+"""TFRecord, SequenceExample and TFLite."""

@@ -36,7 +36,7 @@ from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang
 from mlgo_corpus.formats.objects.footprints import function_footprints
 from mlgo_corpus.policies.conversation import repair_of
 from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
-from mlgo_corpus.policies.policy import DefaultPolicy, Policy, begin_session, make_policy
+from mlgo_corpus.policies.policy import DefaultPolicy, Policy, begin_session, check_features, make_policy
 from mlgo_corpus.runs.search.climb import (
     CompileFailedError,
     DecidedPlace,
@@ -200,6 +200,7 @@ class _ModuleSearch:
         policy = make_policy(start, find_task(INLINING), seed=self._settings.seed)
 
         def decide(header: LogHeader) -> Callable[[LiveObservation], int]:
+            check_features(policy, header)
             begin_session(policy, header, self._name)
             return lambda observation: int(policy.advise(observation.record) != 0)
 

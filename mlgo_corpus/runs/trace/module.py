@@ -56,7 +56,8 @@ from mlgo_corpus.formats.logs.remarks import (
 )
 from mlgo_corpus.formats.logs.tasks import INLINING, Task, find_task, for_clang, task_name
 from mlgo_corpus.policies.blame import traceback_of
-from mlgo_corpus.policies.conversation import converse, repair_of
+from mlgo_corpus.policies.conversation import asks_default, converse, repair_of
+from mlgo_corpus.policies.embedded import place_model
 from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
 from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.policy import Policy, checked_policy, make_policy
@@ -69,6 +70,7 @@ _LOG_NAME: Final = "training.log"
 _CHANNEL_NAME: Final = "channel"
 _REMARKS_NAME: Final = "remarks.yaml"
 _CALLS_NAME: Final = "calls.arrow"
+_MODEL_NAME: Final = "model"
 
 # A compiler that is too slow is to be told from a policy that is: the session notices the former by itself.
 _POLICY_GRACE_S = 0.5
@@ -527,10 +529,12 @@ class _Run:
         return (*DECISION_OPTIONS, _REMARKS_NAME) if self.settings.with_calls else ()
 
     def _decide_by_log(self, options: tuple[str, ...]) -> _Decided:
-        extra = for_clang((*self.settings.the_task.log_options(_LOG_NAME), *self._without_a_limit(options)))
+        task = self.settings.the_task
+        self.compiles.empty()
+        extra = for_clang((*task.log_options(_LOG_NAME), *self._model_options(), *self._without_a_limit(options)))
         extra = (*extra, *self._remark_options())
         self._known["argv"] = argv = (*self.settings.cc1, *self.compiles.command(options, *extra))
-        usage = self._run(argv)
+        usage = self.compiles.run(argv, words=len(self.settings.cc1)).usage
         log = self.folder / _LOG_NAME
         if not log.is_file():
             raise RunFailure(RunReason.NO_LOG, "the compiler wrote no training log")
@@ -547,9 +551,24 @@ class _Run:
             raise RunFailure(RunReason.UNREADABLE_LOG, str(error.at(None))) from None
         return _Decided(rows, usage, has_log=True)
 
+    def _model_options(self) -> tuple[str, ...]:
+        """Return the option by which the compiler loads a learned policy; none for LLVM's own heuristic."""
+        if self.settings.policy == "default":
+            return ()
+        try:
+            place_model(self.settings.policy, self.folder / _MODEL_NAME)
+        except UsageError as error:
+            raise RunFailure(RunReason.POLICY_ERROR, str(error)) from None
+        return self.settings.the_task.model_options(_MODEL_NAME)
+
+    def _channel_options(self, name: str) -> tuple[str, ...]:
+        settings = self.settings
+        default = settings.make is not None or asks_default(settings.policy, settings.the_task, settings.major)
+        return settings.the_task.channel_options(name, default=default)
+
     def _decide_live(self, options: tuple[str, ...]) -> _Decided:
         settings = self.settings
-        extra = for_clang((*settings.the_task.channel_options(_CHANNEL_NAME), *self._without_a_limit(options)))
+        extra = for_clang((*self._channel_options(_CHANNEL_NAME), *self._without_a_limit(options)))
         extra = (*extra, *self._remark_options())
         self._known["argv"] = argv = (*settings.cc1, *self.compiles.command(options, *extra))
         self.compiles.empty()
@@ -589,7 +608,7 @@ class _Run:
             extra = for_clang((*settings.the_task.log_options("again.log"), *limit))
             self.compiles.run(self._argv_with_remarks(options, "again", *extra), words=len(settings.cc1))
             return
-        extra = for_clang((*settings.the_task.channel_options("again"), *limit))
+        extra = for_clang((*self._channel_options("again"), *limit))
         session = self._session(self._argv_with_remarks(options, "again", *extra), "again")
         with open(os.devnull, "wb") as log, session:
             self._converse(session, log)

@@ -28,7 +28,7 @@ from mlgo_corpus.files.names import BITCODE_SUFFIX, THINLTO_INDEX_SUFFIX
 from mlgo_corpus.files.text import counted, os_reason, printable
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import INLINING
-from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT
+from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, asks_default
 from mlgo_corpus.runs.datasets.convert import LogConversion
 from mlgo_corpus.runs.over import Job, Over
 from mlgo_corpus.runs.report import Report
@@ -59,6 +59,10 @@ _COMPILERS = {
 _MISPLACED = (
     "This LLVM (17 to 20) tells the heuristic's decision in the place of callee_basic_block_count. It was put into "
     "inlining_default, where it belongs; callee_basic_block_count is 0 because it is not known."
+)
+_LEFT_OUT = (
+    "This LLVM (17 to 20) cannot send both the heuristic's decision and callee_basic_block_count. The policy needs the "
+    "latter, so that there is no inlining_default."
 )
 _NO_SCORE = (
     "The compiler's own score (reward in training logs) is not told in a live session, so there is no such column."
@@ -406,7 +410,10 @@ class Trace:
             return ()
         if self.settings.task != INLINING:
             return (_NO_SCORE,)
-        return (_MISPLACED,) if self.settings.major in MISPLACED_DEFAULT else ()
+        settings = self.settings
+        if settings.major not in MISPLACED_DEFAULT:
+            return ()
+        return (_MISPLACED if asks_default(settings.policy, settings.the_task, settings.major) else _LEFT_OUT,)
 
     def report(self, hints: Sequence[str], seconds: float) -> TraceReport:
         """Sum up."""

@@ -13,19 +13,30 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from mlgo_corpus import read_log
 from mlgo_corpus.compilers.devmode import apt, build, compilation, installed, sources
 from mlgo_corpus.compilers.devmode.build import PHASES, DevmodeBuild, build_devmode
 from mlgo_corpus.compilers.devmode.probe import probe_tools
+from mlgo_corpus.compilers.devmode.record import Embedded
 from mlgo_corpus.corpus.open import Corpus
 from mlgo_corpus.errors import FormatError, ToolError, UsageError
 from mlgo_corpus.extract import extract_corpus
 from mlgo_corpus.files.lock import locked
 from mlgo_corpus.formats.logs.tasks import TASKS, Task, for_clang
+from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.policies.embedded import model_header, model_name
+from mlgo_corpus.policies.learned import LearnedPolicy
+from mlgo_corpus.policy import compile_policy
+from mlgo_corpus.toolchain import build_toolchain
 from tests.conftest import DATA, Llvm, unpack
+from tests.policies.samples import columns_of, policy_of, random_trees, real_observations, small_policy
 
 pytestmark = pytest.mark.whole
 
@@ -944,6 +955,85 @@ def test_two_builds_of_one_output_do_the_work_once(machine: Machine, tmp_path: P
     assert any(phase.name == "wait" for result in results for phase in result.phases)
 
 
+# Release mode: with a policy, on a made-up machine
+
+
+MAP = "include/llvm/Analysis/InlineModelFeatureMaps.h"
+MODEL_TREE = {
+    **TREE,
+    "llvm/lib/Analysis/MLInlineAdvisor.cpp": "#ifdef LLVM_HAVE_TF_AOT_INLINERSIZEMODEL\n",
+    "llvm/lib/CodeGen/MLRegAllocEvictAdvisor.cpp": f"{CONDITION}mask progress",
+}
+
+
+def embedded(task: str = "inlining", **changes: Any) -> Embedded:
+    policy = small_policy(task)
+    made = Embedded(
+        name=policy.name,
+        digest=policy.digest,
+        task=task,
+        model=model_name(task),
+        header=model_header(policy),
+        features=tuple(spec.name for spec in policy.features),
+    )
+    return replace(made, **changes)
+
+
+def build_release(tmp_path: Path, model: Embedded, *, output: str = "out") -> DevmodeBuild:
+    tree = write_tree(tmp_path / "with-models", MODEL_TREE)
+    options: dict[str, Any] = {"llvm_source": tree, "cache": tmp_path / "cache", "jobs": 2, "progress": ignore}
+    return build_devmode(tmp_path / output if output else None, embedded=model, **options)
+
+
+@pytest.fixture
+def release(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine.write(MAP, "M(int64_t, {1}, cost_estimate, callee_users)")
+    monkeypatch.setattr(build, "probe_release", lambda *_, **__: None)
+    return machine
+
+
+def test_only_the_file_that_asks_the_policy_is_made_anew_for_another(release: Machine, tmp_path: Path) -> None:
+    made = build_release(tmp_path, embedded())
+    compiled = ["MLInlineAdvisor", "cc1_main", "clang-main", "driver", "llc", "opt"]
+    assert [phase.detail for phase in made.phases if phase.name == "compile"] == [f"{len(compiled)} files"]
+    description = json.loads((tmp_path / "out" / "toolchain.json").read_bytes())
+    assert description["inputs"]["policy"] == "inlining-1.0"
+    again = build_release(tmp_path, embedded())
+    assert next(phase.detail for phase in again.phases if phase.name == "probe").startswith("already there")
+    other = embedded(digest="f" * 64, header="// another")
+    assert [phase.detail for phase in build_release(tmp_path, other).phases if phase.name == "compile"] == ["1 file"]
+    (header,) = (tmp_path / "cache").glob("*/*/generated/models/ffff*/*")
+    assert (header.name, header.read_text()) == ("InlinerSizeModel.h", "// another")
+    on = build_release(tmp_path, replace(other, default_on=True))
+    assert [phase.detail for phase in on.phases if phase.name == "compile"] == ["2 files"]  # cc1, and the one before it
+    (wrapper,) = (tmp_path / "cache").glob("*/*/generated/policy-cc1_main.cpp")
+    assert 'Words.push_back("-enable-ml-inliner=release")' in wrapper.read_text()
+
+
+def test_a_policy_for_eviction_is_compiled_into_the_allocator(release: Machine, tmp_path: Path) -> None:
+    build_release(tmp_path, embedded("regalloc-eviction"))
+    assert len(list((tmp_path / "cache").glob("*/*/objects/MLRegAllocEvictAdvisor-*.o"))) == 1
+    assert not list((tmp_path / "cache").glob("*/*/objects/MLInlineAdvisor-*.o"))
+
+
+def test_what_cannot_be_linked_in_is_refused(release: Machine, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"needs the feature 'cookies', which LLVM 19\.1\.7 does not have"):
+        build_release(tmp_path, embedded(features=("cost_estimate", "cookies")))
+    with pytest.raises(UsageError, match="LLVM has no place for a policy for regalloc-priority in a compiler"):
+        build_release(tmp_path, replace(embedded(), task="regalloc-priority", model="RegAllocPriorityModel"))
+    with pytest.raises(UsageError, match="output: a compiler with a policy in it needs a folder of its own"):
+        build_release(tmp_path, embedded(), output="")
+    assert not (tmp_path / "out").exists()
+    for options, said in (
+        ({"mode": "release"}, "policy: is missing"),
+        ({"policy": "x"}, "policy: is for `mode` release"),
+        ({"default_on": True}, "default_on: is for `mode` release"),
+        ({"mode": "fast"}, "mode fast: expected one of development, release"),
+    ):
+        with pytest.raises(UsageError, match=f"^{said}"):
+            build_toolchain(tmp_path / "out", cache=tmp_path / "cache", **options)  # type: ignore[arg-type]
+
+
 # The real compiler.
 
 
@@ -1035,32 +1125,66 @@ def test_vectors_that_cannot_be_written_are_one_line(devmode: Path, lua: Corpus,
     assert errors == [f"LLVM ERROR: -ml-inliner-ir2native-model: {reason}"]
 
 
-POLICY_OPTIONS = {
-    "inlining": "-ml-inliner-model-under-training",
-    "regalloc-eviction": "-regalloc-model",
-    "regalloc-priority": "-regalloc-priority-model",
-}
+def model_of(policy: LearnedPolicy, folder: Path) -> Path:
+    """Give the folder of a policy that development mode reads."""
+    policy.save(folder / "policy")
+    compile_policy(folder / "policy", folder / "model")
+    return folder / "model"
 
 
 @pytest.mark.llvm
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
-def test_a_policy_is_refused_in_one_line(task: Task, devmode: Path, lua: Corpus, tmp_path: Path) -> None:
-    model = tmp_path / "model"
-    command, _ = module_of(lua, "lzio")
-    options = for_clang((f"{task.advisor}=development", f"{POLICY_OPTIONS[task.name]}={model}"))
+def test_a_policy_decides_and_is_logged(task: Task, devmode: Path, lua: Corpus, tmp_path: Path) -> None:
+    features, records = real_observations(task.name)
+    features = tuple(spec for spec in features if spec.name != "inlining_default")  # which is no input of a model
+    trees = random_trees(len(features), np.random.default_rng(4), at=columns_of(features, records))
+    policy = policy_of(task.name, features, trees)
+    options = (*task.log_options(f"{tmp_path}/log"), *task.model_options(str(model_of(policy, tmp_path))))
+    replay(devmode / "bin" / "clang", lua, "ltable", tmp_path / "own.o", *for_clang(options))
+    columns = read_log(tmp_path / "log").to_numpy()
+    expected = policy.decide({spec.name: columns[spec.name] for spec in policy.features})
+    assert len(expected) > 5
+    np.testing.assert_array_equal(columns[task.decision].ravel(), expected)
 
-    def errors() -> str:
+
+@pytest.mark.llvm
+def test_a_policy_is_refused_in_one_line(devmode: Path, lua: Corpus, tmp_path: Path) -> None:
+    task = TASKS[0]
+    command, _ = module_of(lua, "lzio")
+    good = model_of(small_policy(), tmp_path)
+    model = tmp_path / "tried"
+
+    def error(**files: Path) -> str:
+        shutil.rmtree(model, ignore_errors=True)
+        model.mkdir()
+        for path in files.values():
+            shutil.copy(path, model)
+        options = for_clang((f"{task.advisor}=development", *task.model_options(str(model))))
         done = run(devmode / "bin" / "clang", *command, *options, "-o", tmp_path / "x.o")
         assert done.returncode != 0
         return next(line for line in done.stderr.splitlines() if "error: " in line)
 
-    assert errors() == f"error: Error opening output specs file: {model}/output_spec.json : No such file or directory"
-    model.mkdir()
-    tensor = {"name": "decision", "port": 0, "type": "int64_t", "shape": [1]}
-    (model / "output_spec.json").write_text(json.dumps([{"logging_name": task.decision, "tensor_spec": tensor}]))
-    assert errors() == (
-        f"error: this compiler was built without TFLite and cannot evaluate the model '{model}';"
-        " give no model to log the default heuristic"
+    spec = good / "output_spec.json"
+    assert error() == f"error: Error opening output specs file: {model}/output_spec.json : No such file or directory"
+    assert error(spec=spec).startswith(f"error: cannot load the policy: {model}/policy.so: cannot open shared object")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "policy.so").write_bytes(b"none")
+    assert error(spec=spec, library=other / "policy.so").startswith(f"error: cannot load the policy: {model}/policy.so")
+    for number, (features, said) in enumerate(
+        (
+            (("cost_estimate", "cookies"), "needs the feature 'cookies', which this compiler does not have"),
+            (("cost_estimate:float", "threshold"), "has another type or size for the feature 'cost_estimate'"),
+        )
+    ):
+        specs = tuple(TensorSpec(*name.split(":")) for name in features)
+        (tmp_path / str(number)).mkdir()
+        bad = model_of(policy_of(task.name, specs, small_policy().model), tmp_path / str(number))
+        assert error(spec=spec, library=bad / "policy.so").startswith(f"error: the policy inlining-1.0 {said}")
+    tensor = {"name": "decision", "port": 0, "type": "float", "shape": [1]}
+    (other / "output_spec.json").write_text(json.dumps([{"logging_name": task.decision, "tensor_spec": tensor}]))
+    assert error(spec=other / "output_spec.json", library=good / "policy.so") == (
+        "error: the policy inlining-1.0 does not make the one decision that output_spec.json says"
     )
 
 

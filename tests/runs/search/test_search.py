@@ -20,9 +20,12 @@ import pytest
 from mlgo_corpus import Tracer, extract_corpus, report_page, search_corpus, trace_corpus
 from mlgo_corpus.dataset.flips import iter_search_rows
 from mlgo_corpus.dataset.tracetable import read_trace_rows
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.formats.objects.footprints import function_footprints
 from mlgo_corpus.formats.objects.symbols import WEAK, parse_symbols
+from mlgo_corpus.policies.learned import LearnedPolicy
+from mlgo_corpus.policies.models import Rule
 from mlgo_corpus.runs.search.run import SearchReport
 from tests.conftest import EMBED, Llvm, run_checked
 from tests.handmade import files
@@ -252,6 +255,16 @@ def test_a_search_goes_on_from_another(search: Callable[..., SearchReport], foun
     assert report.start_objective == pytest.approx(first.objective_size)
     assert report.objective_size <= first.objective_size
     assert report.text_size <= first.text_size + 64
+
+
+def test_a_search_begins_with_a_learned_policy(search: Callable[..., SearchReport], tmp_path: Path) -> None:
+    names = ("cost_estimate", "cookies")
+    for name in names:
+        LearnedPolicy(f"{name}-1.0", "inlining", (TensorSpec(name),), Rule(20.0, (-1.0,))).save(tmp_path / name)
+    report = search(tmp_path / "out", start=str(tmp_path / names[0]), budget=3)
+    assert report.failed == 0
+    with pytest.raises(MlgoCorpusError, match="needs the feature 'cookies', which this compiler does not send"):
+        search(tmp_path / "none", start=str(tmp_path / names[1]), budget=3)
 
 
 def test_nothing_is_searched_twice(search: Callable[..., SearchReport], found: Found) -> None:

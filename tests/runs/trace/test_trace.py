@@ -27,10 +27,13 @@ from mlgo_corpus.compilers.session import InteractiveSession
 from mlgo_corpus.corpus.folder import write_manifest
 from mlgo_corpus.dataset.tracetable import TraceRow, read_trace_rows
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.policies.models import Rule
 from mlgo_corpus.policies.policy import import_from_here
 from mlgo_corpus.runs.trace.run import LevelSizes, TraceReport
 from mlgo_corpus.trace import trace_corpus
 from tests.conftest import DATA, EMBED, LLVM_VERSIONS, Llvm, run_checked, unpack
+from tests.policies.samples import columns_of, policy_of, random_trees, real_observations
 from tests.runs.extract.test_extract import SOURCES
 
 TASKS = ("inlining", "regalloc-eviction", "regalloc-priority")
@@ -122,6 +125,45 @@ def digest(path: Path) -> str:
 
 def words(row: TraceRow) -> str:
     return shlex.join(row.argv or ())
+
+
+# --- by a learned policy
+
+
+def test_a_learned_policy_decides_live_as_in_development_mode(
+    llvm19: Llvm, trace19: Trace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MLGO_CORPUS_CACHE", str(tmp_path / "cache"))
+    features, records = real_observations("inlining")
+    features = tuple(spec for spec in features if spec.name != "inlining_default")
+    columns = columns_of(features, records)
+    model = random_trees(len(features), np.random.default_rng(8), trees=40, at=columns)
+    policy = policy_of("inlining", features, model, threshold=float(np.median(model.scores(columns))))
+    policy.save(tmp_path / "inlining-1.0")
+    options = {"policy": str(tmp_path / "inlining-1.0"), "module_filter": FEW}
+    live = trace19("live", compiler=llvm19.clang, keep_objects=tmp_path / "live-objects", **options)
+    logged = trace19("logged", via="training-log", keep_objects=tmp_path / "logged-objects", **options)
+    assert (live.via, logged.via, live.failed, logged.failed) == ("interactive", "training-log", 0, 0)
+    assert live.faithful < live.traced  # it decides otherwise than LLVM's heuristic
+    assert files(tmp_path / "live-objects") == files(tmp_path / "logged-objects")
+    found, expected = observations(tmp_path / "live"), observations(tmp_path / "logged")
+    names = [*(spec.name for spec in features), "inlining_decision", "module"]
+    assert found.select(names).to_pylist() == expected.select(names).to_pylist()
+    assert {"inlining_default"} == set(expected.column_names) - set(found.column_names)
+    assert "callee_basic_block_count" in live.caveats[0]
+    decided = policy.decide({spec.name: found[spec.name].to_numpy() for spec in features})
+    assert found["inlining_decision"].to_pylist() == decided.tolist()
+    assert 0 < sum(decided) < len(decided)
+    policy_of("inlining", features, model, threshold=1e9).save(tmp_path / "inlining-1.0", force=True)
+    with pytest.raises(UsageError, match="live: made in another way"):
+        trace19("live", compiler=llvm19.clang, **options)
+
+
+def test_a_learned_policy_needs_a_compiler_that_sends_its_features(trace22: Trace, tmp_path: Path) -> None:
+    features = (TensorSpec("cost_estimate"), TensorSpec("cookies"))
+    policy_of("inlining", features, Rule(0.0, (1.0, 1.0))).save(tmp_path / "policy")
+    with pytest.raises(MlgoCorpusError, match="needs the feature 'cookies', which this compiler does not send"):
+        trace22(policy=str(tmp_path / "policy"), module_filter=ONE)
 
 
 # --- by LLVM's own heuristic, which leaves the object as it is

@@ -1,0 +1,165 @@
+"""A learned policy as LLVM takes its models: a C++ header to compile into LLVM, and what development mode reads.
+
+LLVM includes ``InlinerSizeModel.h`` or ``RegAllocEvictModel.h`` if ``LLVM_HAVE_TF_AOT_INLINERSIZEMODEL`` or
+``LLVM_HAVE_TF_AOT_REGALLOCEVICTMODEL`` is defined, and uses the class of that name. Two of its templates may: that of
+release mode (``ReleaseModeModelRunner``: ``LookupArgIndex``, ``LookupResultIndex``, ``arg_data``, ``result_data``,
+``Run``) and that for models made by MLIR's EmitC (``EmitCModelRunner``: ``reflectionMap``, ``operator()``). The class
+here has the members of both. All else is in a namespace of its own, so that two policies can be in one file.
+
+A feature that a policy has and LLVM does not is never written: it stays 0.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+from mlgo_corpus.errors import FormatError, UsageError
+from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, find_task
+from mlgo_corpus.policies.compiled import LIBRARY_NAME, cached_library
+from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, load_policy
+from mlgo_corpus.policies.source import decide_source, filled
+
+OUTPUT_SPEC_NAME: Final = "output_spec.json"
+"""What development mode reads in the folder of a model (llvm/lib/Analysis/ModelUnderTrainingRunner.cpp)."""
+
+# LLVM 22 and older have none for priorities: `MLRegAllocPriorityAdvisor.cpp` names the model that does nothing.
+_MODELS: Final = {INLINING: "InlinerSizeModel", EVICTION: "RegAllocEvictModel", PRIORITY: "RegAllocPriorityModel"}
+
+_HEADER: Final = """\
+// The policy @name@ as a model of LLVM's, made by mlgo-corpus.
+#ifndef LLVM_@guard@_H
+#define LLVM_@guard@_H
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <string>
+
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#elif defined(__GNUC__)
+#pragma GCC push_options
+#pragma GCC optimize("fp-contract=off")
+#endif
+
+namespace llvm {
+namespace mlgo_policy_@model@ {
+
+@source@
+} // namespace mlgo_policy_@model@
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
+#endif
+
+class @model@ {
+  alignas(8) char Inputs[@bytes@] = {};
+  alignas(8) @type@ Decision[1] = {};
+  static constexpr std::size_t Starts[] = {@starts@};
+
+  void *input(int Index) { return Inputs + Starts[Index]; }
+
+public:
+  // The features, by their names.
+  std::map<std::string, char *> reflectionMap;
+
+  @model@() {
+    for (int I = 0; I < mlgo_policy_@model@::FEATURES; ++I)
+      reflectionMap[mlgo_policy_@model@::feature_name[I]] = Inputs + Starts[I];
+  }
+  @model@(const @model@ &) = delete;
+  @model@ &operator=(const @model@ &) = delete;
+
+  // -1 for what the policy does not ask for.
+  int LookupArgIndex(const std::string &Name) const {
+    const std::string Prefix = "feed_";
+    if (Name.compare(0, Prefix.size(), Prefix) != 0)
+      return -1;
+    for (int I = 0; I < mlgo_policy_@model@::FEATURES; ++I)
+      if (Name.compare(Prefix.size(), std::string::npos, mlgo_policy_@model@::feature_name[I]) == 0)
+        return I;
+    return -1;
+  }
+  int LookupResultIndex(const std::string &Name) const { return Name == "fetch_@decision@" ? 0 : -1; }
+  void *arg_data(int Index) { return input(Index); }
+  void *result_data(int) { return Decision; }
+
+  void Run() {
+    const void *Features[mlgo_policy_@model@::FEATURES];
+    for (int I = 0; I < mlgo_policy_@model@::FEATURES; ++I)
+      Features[I] = input(I);
+    mlgo_policy_@model@::decide(Features, Decision);
+  }
+
+  char *getBufferForName(const std::string &Name) const {
+    auto Found = reflectionMap.find(Name);
+    return Found == reflectionMap.end() ? nullptr : Found->second;
+  }
+  @type@ operator()() {
+    Run();
+    return Decision[0];
+  }
+};
+
+} // namespace llvm
+
+#endif
+"""
+
+
+def model_name(task: str) -> str:
+    """Return the name of LLVM's class for the model of a task; its header has the same."""
+    return _MODELS[task]
+
+
+def model_header(policy: LearnedPolicy) -> str:
+    """Return the text of the header: C++17."""
+    model = model_name(policy.task)
+    starts, end = [], 0
+    for spec in policy.features:
+        starts.append(end)
+        end += -(-spec.nbytes // 8) * 8
+    values = {
+        "name": policy.name,
+        "guard": model.upper(),
+        "model": model,
+        "bytes": str(end),
+        "starts": ", ".join(map(str, starts)),
+        "decision": find_task(policy.task).decision,
+        "type": "float" if policy.decision_type == "float" else "int64_t",
+        "source": decide_source(policy, "static void decide"),
+    }
+    return filled(_HEADER, values)
+
+
+def place_model(policy: str, folder: Path) -> None:
+    """Make the folder of a learned policy that development mode reads, if it is not there.
+
+    Args:
+        policy: the folder of the policy, or its name in the package.
+        folder: the folder to make.
+
+    Raises:
+        UsageError: there is no such policy, or it cannot be compiled.
+        OSError: the folder cannot be written.
+    """
+    if folder.is_dir():
+        return
+    try:
+        found = load_policy(find_policy(policy) or policy)
+    except FormatError as error:
+        raise UsageError(str(error)) from None
+    library = cached_library(found).read_bytes()
+    folder.mkdir()
+    (folder / LIBRARY_NAME).write_bytes(library)
+    (folder / OUTPUT_SPEC_NAME).write_text(output_spec(found), encoding="utf-8")
+
+
+def output_spec(policy: LearnedPolicy) -> str:
+    """Return the text of ``output_spec.json``."""
+    decision = find_task(policy.task).decision
+    spec = {"name": decision, "port": 0, "type": policy.decision_type, "shape": [1]}
+    return json.dumps([{"logging_name": decision, "tensor_spec": spec}]) + "\n"

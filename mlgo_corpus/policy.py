@@ -1,0 +1,182 @@
+"""The policy stage: what a learned policy is, and what compilers take of it.
+
+The stage behind ``mlgo-corpus policy``. A policy is a folder (`mlgo_corpus.policies.learned`). `compile_policy` makes
+of it a source in C, a shared object, and a header for LLVM (`mlgo_corpus.policies.source`, ``compiled``, ``embedded``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from mlgo_corpus.errors import FormatError, UsageError
+from mlgo_corpus.files.atomic import write_folder
+from mlgo_corpus.files.regular import read_regular
+from mlgo_corpus.files.scratch import scratch_folder
+from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.policies.compiled import LIBRARY_NAME, SOURCE_NAMES, build_library
+from mlgo_corpus.policies.embedded import OUTPUT_SPEC_NAME, model_header, model_name, output_spec
+from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, known_policies, load_policy
+from mlgo_corpus.policies.pretrained import policy_of_tflite
+from mlgo_corpus.policies.source import policy_source
+from mlgo_corpus.runs.report import Report
+
+_TFLITE_NAME: Final = "model.tflite"
+# Such models have some 200 kB.
+_MAX_TFLITE_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFacts(Report):
+    """What a learned policy is.
+
+    Attributes:
+        path: its folder.
+        name: ``TASK-MAJOR.MINOR``.
+        task: ``inlining``, ``regalloc-eviction`` or ``regalloc-priority``.
+        kind: ``rule``, ``trees`` or ``mlp``.
+        size: of its model, in words.
+        threshold: inlining: the score above which a call is inlined; else None.
+        features: what it decides by.
+        digest: what identifies all that it decides by.
+        training: what it was trained on and with.
+        licence: its licence.
+        metrics: what was measured of it.
+        card: the text of its card.
+    """
+
+    path: Path
+    name: str
+    task: str
+    kind: str
+    size: str
+    threshold: float | None
+    features: tuple[TensorSpec, ...]
+    digest: str
+    training: Mapping[str, Any]
+    licence: str
+    metrics: Mapping[str, Any]
+    card: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyBuild(Report):
+    """The result of `compile_policy`.
+
+    Attributes:
+        output: the folder.
+        name: the policy's.
+        task: the policy's.
+        files: the names of the files in the folder.
+        command: what compiled the shared object, without its files.
+        seconds: how long it took.
+    """
+
+    output: Path
+    name: str
+    task: str
+    files: tuple[str, ...]
+    command: tuple[str, ...]
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as plain values; seconds have three decimals."""
+        return {**Report.as_json(self), "seconds": round(self.seconds, 3)}
+
+
+def show_policy(policy: str | Path) -> PolicyFacts:
+    """Return what a policy is.
+
+    Args:
+        policy: its folder, or the name of one that comes with the package.
+
+    Raises:
+        UsageError: there is no such policy, or it is damaged.
+    """
+    folder, found = _load(policy)
+    return _facts(folder, found)
+
+
+def list_policies() -> tuple[PolicyFacts, ...]:
+    """Return the policies that come with the package."""
+    return tuple(_facts(folder, load_policy(folder)) for folder in known_policies().values())
+
+
+def compile_policy(policy: str | Path, output: Path, *, force: bool = False) -> PolicyBuild:
+    """Make of a policy what compilers take: C, a shared object, and LLVM's header.
+
+    Args:
+        policy: its folder, or the name of one that comes with the package.
+        output: the folder to write.
+        force: replace such a folder.
+
+    Raises:
+        UsageError: there is no such policy, or it is damaged; there is no C compiler, or something at ``output``.
+    """
+    started = time.monotonic()
+    _, found = _load(policy)
+    files = {name: text.encode() for name, text in zip(SOURCE_NAMES, policy_source(found), strict=True)}
+    with scratch_folder() as scratch:
+        try:
+            command = build_library(found, scratch / LIBRARY_NAME)
+            files[LIBRARY_NAME] = (scratch / LIBRARY_NAME).read_bytes()
+        except OSError as error:
+            raise UsageError(f"{scratch}: {os_reason(error)}") from error
+    files[f"{model_name(found.task)}.h"] = model_header(found).encode()
+    files[OUTPUT_SPEC_NAME] = output_spec(found).encode()
+    write_folder(output, files, known_by=SOURCE_NAMES[1], force=force)
+    return PolicyBuild(output, found.name, found.task, tuple(files), command, time.monotonic() - started)
+
+
+def import_policy(model: Path, output: Path, *, force: bool = False) -> PolicyFacts:
+    """Make a policy of ml-compiler-opt's inlining model.
+
+    Args:
+        model: its ``model.tflite``, or the folder of the saved model that has it.
+        output: the folder to write; its name is the policy's.
+        force: replace a policy that is there.
+
+    Raises:
+        UsageError: the model cannot be read, is none of that kind, or something is at ``output``.
+    """
+    path = model / _TFLITE_NAME if model.is_dir() else model
+    try:
+        found = policy_of_tflite(read_regular(path, _MAX_TFLITE_BYTES), output.name)
+    except OSError as error:
+        raise UsageError(f"{path}: {os_reason(error)}") from error
+    except FormatError as error:
+        raise UsageError(str(error.at(path))) from None
+    found.save(output, force=force)
+    return _facts(output, found)
+
+
+def _load(policy: str | Path) -> tuple[Path, LearnedPolicy]:
+    folder = find_policy(str(policy))
+    if folder is None and not Path(policy).exists() and known_policies():
+        raise UsageError(f"{policy}: no such policy; expected a folder, or one of {', '.join(known_policies())}")
+    folder = folder or Path(policy)
+    try:
+        return folder, load_policy(folder)
+    except FormatError as error:
+        raise UsageError(str(error)) from None
+
+
+def _facts(folder: Path, policy: LearnedPolicy) -> PolicyFacts:
+    return PolicyFacts(
+        path=folder,
+        name=policy.name,
+        task=policy.task,
+        kind=policy.kind,
+        size=policy.model.described(),
+        threshold=policy.threshold if "threshold" in policy.as_json()["decision"] else None,
+        features=policy.features,
+        digest=policy.digest,
+        training=policy.training,
+        licence=policy.licence,
+        metrics=policy.metrics,
+        card=policy.card,
+    )
