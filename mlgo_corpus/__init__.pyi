@@ -76,5 +76,7 @@ from mlgo_corpus.vocab import FeatureVocabulary as FeatureVocabulary
 from mlgo_corpus.vocab import VocabularyReport as VocabularyReport
 from mlgo_corpus.vocab import read_vocabulary as read_vocabulary
 from mlgo_corpus.vocab import write_vocabulary as write_vocabulary
+from mlgo_corpus.wrap import list_wrapped as list_wrapped
+from mlgo_corpus.wrap import wrap_toolchain as wrap_toolchain
 
 __version__: str

@@ -1,4 +1,4 @@
-"""``mlgo-corpus toolchain``: list compilers and what each can do, and build one that writes training logs."""
+"""``mlgo-corpus toolchain``: list compilers, build one that writes training logs, and put a policy into one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -19,8 +20,10 @@ from mlgo_corpus.files.text import visible
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from mlgo_corpus.compilers.native.wrapped import Wrapped
     from mlgo_corpus.compilers.probe import Toolchain
     from mlgo_corpus.toolchain import BuildReport
+    from mlgo_corpus.wrap import WrapReport
 
 # Wide enough for the table's other columns and a short path.
 _LEAST_WIDTH: Final = 80
@@ -36,7 +39,7 @@ class _Mode(StrEnum):
 toolchain_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="List the compilers on this machine and what each can do; build one that writes training logs.",
+    help="List the compilers on this machine, build one that writes training logs, and put a policy into one.",
 )
 
 
@@ -56,15 +59,20 @@ def _list_command(
     """List the compilers found, and what each can do: probed on ten lines of C, not guessed from the version.
 
     The candidates are --compiler, $MLGO_CORPUS_COMPILER, results of 'toolchain build', clang and clang-N on PATH and
-    where packages install LLVM, and ziglang from pip. The exit code is 1 if no compiler works.
+    where packages install LLVM, and ziglang from pip. Results of 'toolchain wrap' are listed apart, with their
+    policies. The exit code is 1 if no compiler works.
     """
     from mlgo_corpus.toolchain import list_toolchains
+    from mlgo_corpus.wrap import list_wrapped
 
     found = list_toolchains(compiler, jobs=jobs, refresh=refresh)
+    wrapped = list_wrapped()
     if json_output:
-        print_json({"toolchains": [toolchain.as_json() for toolchain in found]})
+        lists = {"toolchains": [toolchain.as_json() for toolchain in found], "wrapped": [*map(asdict, wrapped)]}
+        print_json(lists)
     else:
         show_toolchains(found, out())
+        _show_wrapped(wrapped)
     working = [toolchain for toolchain in found if toolchain.problem is None]
     if not working or (compiler is not None and found[0].problem is not None):
         raise typer.Exit(EXIT_FAILED)
@@ -102,6 +110,25 @@ def show_toolchains(found: Sequence[Toolchain], console: Console) -> None:
     elif not any(toolchain.training_logs for toolchain in working):
         hint = "hint: none of these writes training logs; 'mlgo-corpus toolchain build' makes one that does"
         console.print(hint, soft_wrap=False)
+
+
+def _show_wrapped(wrapped: Sequence[Wrapped]) -> None:
+    """Print the clangs with a policy inside."""
+    from rich.markup import escape
+
+    if not wrapped:
+        return
+    rows = table("with a policy", "policy", "LLVM", "asks", left=4)
+    for column in rows.columns[1:]:
+        column.no_wrap = True
+    for one in wrapped:
+        asks = "at -O1 and above" if one.always else "at -Os and -Oz"
+        keeps = ", keeps the smaller object" if one.keep_smaller else ""
+        rows.add_row(escape(visible(str(one.clang))), one.policy, visible(one.version), asks + keeps)
+    console = out()
+    console.width = max(console.width, _LEAST_WIDTH)
+    console.print()
+    console.print(rows)
 
 
 def command_of(toolchain: Toolchain) -> str:
@@ -189,6 +216,52 @@ def _build_command(
         print_json(report.as_json())
     else:
         _show_build(report, policy)
+
+
+@toolchain_app.command("wrap", short_help="Put a policy into a stock clang.")
+@verb
+def _wrap_command(
+    policy: Annotated[str, typer.Option(metavar="POLICY", help="The learned policy: its folder, or its name.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
+    compiler: Annotated[
+        str | None,
+        compiler_option("The clang to wrap.", show_default="clang on PATH, else the newest"),
+    ] = None,
+    always: Annotated[
+        bool, typer.Option("--always", help="Ask the policy at every level of optimisation, not only -Os and -Oz.")
+    ] = False,
+    keep_smaller: Annotated[
+        bool,
+        typer.Option("--keep-smaller", help="Compile each object plainly, too, and keep the smaller one."),
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace another wrapped clang.")] = False,
+    json_output: JsonOutput = False,
+) -> None:
+    """Put a policy into a stock clang, in seconds: make CC=DIR/bin/clang uses it.
+
+    DIR/bin/clang and clang++ pass everything on to the clang that they wrap. Where code is optimised for size, they
+    have it ask the policy. If anything goes wrong with that, they say so in a line and compile without it.
+    """
+    from mlgo_corpus.wrap import wrap_toolchain
+
+    report = wrap_toolchain(policy, output, compiler=compiler, always=always, keep_smaller=keep_smaller, force=force)
+    if json_output:
+        print_json(report.as_json())
+    else:
+        _show_wrap(report, output)
+
+
+def _show_wrap(report: WrapReport, output: Path) -> None:
+    from rich.markup import escape
+
+    wrapped = report.wrapped
+    program = escape(visible(str(wrapped.clang)))
+    console = out()
+    console.print(
+        f"{escape(visible(str(output / 'bin' / 'clang')))}: clang {wrapped.version} with {wrapped.policy} inside, "
+        f"made in {report.seconds:.1f} s"
+    )
+    console.print(f"use it: make CC={program} CXX={program}++")
 
 
 @contextmanager

@@ -267,9 +267,18 @@ def choose_for_link(named: str | None, vendor: str | None) -> Compiler:
                     if found.vendor == vendor and not _is_zig(found):
                         return found
     found = choose_for_build(named)
-    if _is_zig(found):
-        raise UsageError("zig's driver does not say which linker it runs: name another clang with `compiler`")
+    refuse_zig(found, "zig's driver does not say which linker it runs")
     return found
+
+
+def refuse_zig(compiler: Compiler, why: str) -> None:
+    """Refuse zig's clang.
+
+    Raises:
+        UsageError: it is that; the message says why it will not do.
+    """
+    if _is_zig(compiler):
+        raise UsageError(f"{why}: name another clang with `compiler`")
 
 
 def _is_zig(compiler: Compiler) -> bool:

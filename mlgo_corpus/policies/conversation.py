@@ -15,7 +15,7 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader, LogWriter, encode_context
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, TASKS, Task
 from mlgo_corpus.policies.blame import failure_of
-from mlgo_corpus.policies.learned import find_policy, load_policy
+from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, load_policy
 from mlgo_corpus.policies.policy import Policy, begin_session, check_features
 
 # Until LLVM 21, MLInlineAdvisor took the position of the heuristic's decision among the features from the wrong list:
@@ -140,8 +140,13 @@ def asks_default(policy: str, task: Task, major: int) -> bool:
     """
     if task.name != INLINING or major not in MISPLACED_DEFAULT or (folder := find_policy(policy)) is None:
         return True
-    names = {spec.name for spec in load_policy(folder).features}
-    return _DEFAULT in names or _MISPLACED_IN not in names
+    learned = load_policy(folder)
+    return needs_default(learned) or _MISPLACED_IN not in {spec.name for spec in learned.features}
+
+
+def needs_default(policy: LearnedPolicy) -> bool:
+    """Return True if a policy is told the heuristic's decision."""
+    return _DEFAULT in {spec.name for spec in policy.features}
 
 
 def repair_of(task: Task, major: int, header: LogHeader) -> Callable[[bytes], bytes] | None:

@@ -17,10 +17,7 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.folder import read_note
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.keys import Key, key_maker, stable_features
-from mlgo_corpus.formats.logs.tasks import INLINING, task_name
-
-# LLVM's option for how many times as large a module may grow by inlining; 2 without it.
-_GROWTH_LIMIT: Final = "-ml-advisor-size-increase-threshold"
+from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, INLINING, task_name
 
 _KEY_COLUMNS: Final = ("module", "context", "observation")
 
@@ -113,12 +110,12 @@ def may_grow(policy: str) -> bool:
     if (dataset := find_dataset(policy)) is None:
         return policy == "default"
     words = (read_note(dataset / DATASET_NAME) or {}).get("argv")
-    return isinstance(words, list) and any(_GROWTH_LIMIT in str(word) for word in words)
+    return isinstance(words, list) and any(GROWTH_LIMIT in str(word) for word in words)
 
 
 def growth_options(options: Iterable[str]) -> tuple[str, ...]:
     """Return the option that lets a module grow without limit; none if a command has a limit of its own."""
-    return () if any(_GROWTH_LIMIT in option for option in options) else (f"{_GROWTH_LIMIT}=1e9",)
+    return () if any(GROWTH_LIMIT in option for option in options) else (f"{GROWTH_LIMIT}=1e9",)
 
 
 def dataset_digest(path: Path) -> str:

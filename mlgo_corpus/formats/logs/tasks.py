@@ -67,6 +67,9 @@ INLINING: Final = "inlining"
 EVICTION: Final = "regalloc-eviction"
 PRIORITY: Final = "regalloc-priority"
 
+GROWTH_LIMIT: Final = "-ml-advisor-size-increase-threshold"
+"""LLVM's option for how many times as large a module may grow by inlining; 2 without it."""
+
 TASKS: Final = (
     Task(
         name=INLINING,

@@ -1,0 +1,120 @@
+"""What a clang with a policy inside takes, against the clang that it wraps: each compile of a build by both, in turn.
+
+    python benchmarks/wrap.py COMPILE_COMMANDS.JSON [--policy POLICY] [--compiler clang-22] [--rounds 3]
+
+Without a policy: 300 trees of 31 leaves, of which one decides by the cost and the others make next to no difference, so
+that what both compile is nearly the same. The compile commands are those of the database; their compiler is replaced,
+and what they make goes to a temporary folder. Shown are sums of each file's least times, because a machine has other
+things to do; processor time has all processes of a compile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shlex
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from mlgo_corpus import LearnedPolicy, wrap_toolchain
+from mlgo_corpus.dataset.logs import open_log
+from mlgo_corpus.formats.logs.blocks import BlockReader
+from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.policies.models import Trees
+
+LOGS = Path(__file__).parents[1] / "tests" / "data" / "training-logs"
+TREES, LEAVES = 300, 31
+# Options whose value is a file that a compile writes.
+_OUTPUTS = {"-o": "it.o", "-MF": "it.d", "-MT": "it.o"}
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("database", type=Path)
+    parser.add_argument("--policy")
+    parser.add_argument("--compiler", default="clang")
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        policy = given.policy or folder / "policy"
+        if given.policy is None:
+            made_up_policy().save(folder / "policy")
+        report = wrap_toolchain(policy, folder / "wrapped", compiler=given.compiler, cache=folder)
+        stock, wrapped = report.wrapped.compiler[0], str(report.wrapped.clang)
+        pairs = ((stock, wrapped), (stock.replace("clang", "clang++", 1), f"{wrapped}++"))
+        sums = np.zeros((2, 2))
+        count = 0
+        for words, directory in compiles(given.database, folder):
+            both = pairs[Path(words[0]).name.rstrip("-.0123456789").endswith("++")]
+            least = np.full((2, 2), np.inf)
+            for number in range(2 * given.rounds):
+                which = (number + number // 2) % 2  # AB BA AB ...
+                least[which] = np.minimum(least[which], timed((both[which], *words[1:]), directory))
+            sums += least
+            count += 1
+    print(f"{count} compiles by {report.wrapped.compiler[0]}, with and without {report.wrapped.policy}")
+    print(f"{'':10} {'wall s':>8} {'cpu s':>8}")
+    for name, (wall, cpu) in zip(("plain", "wrapped"), sums, strict=True):
+        print(f"{name:10} {wall:8.2f} {cpu:8.2f}")
+    print(f"{'ratio':10} {sums[1, 0] / sums[0, 0]:8.3f} {sums[1, 1] / sums[0, 1]:8.3f}")
+
+
+def compiles(database: Path, folder: Path) -> Iterator[tuple[list[str], str]]:
+    """Yield each compile's words, with outputs in ``folder``, and the folder that it runs in."""
+    for entry in json.loads(database.read_bytes()):
+        words = entry.get("arguments") or shlex.split(entry["command"])
+        if "-c" not in words:
+            continue
+        for index, word in enumerate(words[:-1]):
+            if word in _OUTPUTS:
+                words[index + 1] = str(folder / _OUTPUTS[word])
+        yield words, entry["directory"]
+
+
+def timed(words: Sequence[str], directory: str) -> tuple[float, float]:
+    """Run a compile, and return its wall time and its processor time in seconds."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begin = time.perf_counter()
+    subprocess.run(words, cwd=directory, env={**os.environ, "CCACHE_DISABLE": "1"}, check=True)
+    wall = time.perf_counter() - begin
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def made_up_policy() -> LearnedPolicy:
+    """Return a policy of many trees that inlines what costs at most 5."""
+    with open_log(next(LOGS.glob("inlining.*.log"))) as source:
+        names = [spec.name for spec in BlockReader(source).header.features]
+    features = tuple(TensorSpec(name) for name in names if not name.startswith("inlining_"))
+    draw = np.random.default_rng(3)
+    roots, feature, threshold, children = [0], [names.index("cost_estimate")], [5.0], [[~0, ~1]]
+    leaves = [1.0, -1.0]
+    for _ in range(TREES - 1):
+        roots.append(len(feature))
+        ends: list[tuple[int, int]] = []
+        for _ in range(LEAVES - 1):
+            if ends:
+                node, side = ends.pop(int(draw.integers(len(ends))))
+                children[node][side] = len(feature)
+            ends += [(len(feature), 0), (len(feature), 1)]
+            feature.append(int(draw.integers(len(features))))
+            threshold.append(float(draw.choice([0, 1, 2, 5, 10, 30, 100])) + 0.5)
+            children.append([0, 0])
+        for node, side in ends:
+            children[node][side] = ~len(leaves)
+            leaves.append(float(draw.normal()) * 1e-6)
+    trees = Trees(0.0, *(np.array(part) for part in (roots, feature, threshold, children, leaves)))
+    return LearnedPolicy("inlining-0.1", "inlining", features, trees)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,259 @@
+"""Make a clang with a policy inside: a C program, compiled together with the policy's C source, around a stock clang.
+
+``wrap.c`` says what the program does. The output::
+
+    OUT/bin/clang      the program, with the path of the stock clang in it
+    OUT/bin/clang++    a link to it, which is a C++ compiler by its name
+    OUT/wrapped.json   a description, see `Wrapped`
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from mlgo_corpus import __version__
+from mlgo_corpus.compilers.find import one_line
+from mlgo_corpus.compilers.probe import PROBE_DATA
+from mlgo_corpus.compilers.process import run_tool
+from mlgo_corpus.errors import ToolError, UsageError
+from mlgo_corpus.files.folder import read_note, replaces_own, whole_folder
+from mlgo_corpus.files.scratch import SCRATCH_PREFIX, scratch_folder
+from mlgo_corpus.formats.commands.driverline import TAKES_NEXT
+from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, find_task
+
+_DESCRIPTION_NAME: Final = "wrapped.json"
+
+_MADE_BY: Final = "toolchain wrap"
+_SOURCES: Final = Path(__file__).parent
+# A policy of some hundred trees is compiled in a second.
+_TIMEOUT_S: Final = 120.0
+# -ffp-contract: a policy decides alike on every machine. The program is small, and starts in half the time if it needs
+# no dynamic linker.
+_FLAGS: Final = ("-std=c99", "-O2", "-ffp-contract=off", "-D_GNU_SOURCE")
+_STATIC: Final = "-static"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyCode:
+    """A policy as C.
+
+    Attributes:
+        name: its name.
+        task: the task whose decisions it makes.
+        digest: a digest of what it decides by.
+        source: the text of ``policy.c``.
+        header: the text of ``policy.h``.
+    """
+
+    name: str
+    task: str
+    digest: str
+    source: str
+    header: str
+
+
+@dataclass(frozen=True, slots=True)
+class StockClang:
+    """The clang that does the work.
+
+    Attributes:
+        c: the words of the command that compiles C; cxx: C++.
+        version: LLVM's version.
+        misplaced_default: whether its LLVM tells its own decision in another feature's place.
+    """
+
+    c: tuple[str, ...]
+    cxx: tuple[str, ...]
+    version: str
+    misplaced_default: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """When a wrapped clang asks its policy, and what it does with the answers.
+
+    Attributes:
+        always: ask at every level of optimisation, not only where code is optimised for size.
+        keep_smaller: compile each object plainly, too, and keep the smaller one.
+        may_grow: let a module grow without limit by inlining.
+        with_default: have the compiler send its own decision among the features.
+    """
+
+    always: bool = False
+    keep_smaller: bool = False
+    may_grow: bool = False
+    with_default: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapped:
+    """A clang with a policy inside.
+
+    Attributes:
+        output: its folder.
+        policy: the policy's name; ``task`` and ``policy_digest`` are the policy's, too.
+        compiler: the words of the command that runs the stock clang.
+        version: LLVM's version.
+        always: whether it asks at every level of optimisation.
+        keep_smaller: whether it keeps the smaller of the plain object and the policy's.
+    """
+
+    output: Path
+    policy: str
+    task: str
+    policy_digest: str
+    compiler: tuple[str, ...]
+    version: str
+    always: bool
+    keep_smaller: bool
+
+    @property
+    def clang(self) -> Path:
+        """The program."""
+        return self.output / "bin" / "clang"
+
+
+def wrap_clang(output: Path, policy: PolicyCode, clang: StockClang, asking: Asking, *, force: bool) -> Wrapped:
+    """Make a clang with a policy inside, and try it.
+
+    Args:
+        output: the folder to make.
+        policy: who decides.
+        clang: the clang that does the work; it compiles the program, too.
+        asking: when to ask.
+        force: replace another wrapped clang.
+
+    Raises:
+        UsageError: something else is in the output's place, or the policy cannot decide in this clang.
+        ToolError: the program cannot be compiled.
+    """
+    wrapped = Wrapped(
+        output=Path(os.path.abspath(output)),
+        policy=policy.name,
+        task=policy.task,
+        policy_digest=policy.digest,
+        compiler=clang.c,
+        version=clang.version,
+        always=asking.always,
+        keep_smaller=asking.keep_smaller,
+    )
+    with whole_folder(output, replace=replaces_own(output, _DESCRIPTION_NAME, _MADE_BY, force=force)) as folder:
+        (folder / "bin").mkdir()
+        program = folder / "bin" / "clang"
+        _compile(program, policy, clang, asking)
+        program.with_name("clang++").symlink_to("clang")
+        _try(program)
+        (folder / _DESCRIPTION_NAME).write_text(json.dumps(_described(wrapped), indent=1) + "\n")
+    return wrapped
+
+
+def read_wrapped(folder: Path) -> Wrapped | None:
+    """Return the wrapped clang in a folder; None if there is none."""
+    said = read_note(folder / _DESCRIPTION_NAME)
+    if not isinstance(said, dict) or said.get("made_by") != _MADE_BY or not (folder / "bin" / "clang").is_file():
+        return None
+    texts = [said.get(key) for key in ("policy", "task", "policy_digest", "version")]
+    words = said.get("compiler")
+    if not isinstance(words, list) or not all(isinstance(text, str) for text in (*texts, *words)):
+        return None
+    name, task, digest, version = map(str, texts)
+    is_always, keeps = said.get("always") is True, said.get("keep_smaller") is True
+    return Wrapped(folder, name, task, digest, tuple(words), version, is_always, keeps)
+
+
+def _described(wrapped: Wrapped) -> dict[str, Any]:
+    return {
+        "tool": "mlgo-corpus",
+        "tool_version": __version__,
+        "made_by": _MADE_BY,
+        "policy": wrapped.policy,
+        "task": wrapped.task,
+        "policy_digest": wrapped.policy_digest,
+        "compiler": list(wrapped.compiler),
+        "version": wrapped.version,
+        "always": wrapped.always,
+        "keep_smaller": wrapped.keep_smaller,
+    }
+
+
+def _compile(program: Path, policy: PolicyCode, clang: StockClang, asking: Asking) -> None:
+    with scratch_folder() as scratch:
+        texts = {"policy.c": policy.source, "policy.h": policy.header, "config.h": _config(policy, clang, asking)}
+        for name, text in texts.items():
+            (scratch / name).write_text(text)
+        sources = (*sorted(map(str, _SOURCES.glob("*.c"))), str(scratch / "policy.c"))
+        command = (*clang.c, *_FLAGS, f"-I{scratch}", *sources, "-o", str(program))
+        env = {**os.environ, "TMPDIR": str(scratch)}
+        try:
+            run_tool((*command, _STATIC), timeout=_TIMEOUT_S, env=env)
+        except ToolError:  # no static libc is installed, or there is none
+            run_tool(command, timeout=_TIMEOUT_S, env=env)
+
+
+def _try(program: Path) -> None:
+    """Compile a dozen lines; the program says if it could not ask the policy.
+
+    Raises:
+        UsageError: it could not.
+    """
+    with scratch_folder() as scratch:
+        argv = (str(program), "-Oz", "-w", "-c", str(PROBE_DATA / "probe.c"), "-o", str(scratch / "probe.o"))
+        try:
+            said = run_tool(argv, timeout=_TIMEOUT_S).stderr.strip()
+        except ToolError as error:
+            raise UsageError(f"the wrapped clang does not work: {one_line(error)}") from None
+    if said:
+        raise UsageError(said.splitlines()[-1].removeprefix("mlgo-corpus: ").partition("; compiled without it")[0])
+
+
+def _config(policy: PolicyCode, clang: StockClang, asking: Asking) -> str:
+    """Return the text of the header that tells the program what it wraps."""
+    task = find_task(policy.task)
+    advisor = [
+        option for option in task.channel_options("", default=asking.with_default) if option != f"{task.channel}="
+    ]
+    own = (task.advisor, task.channel, *filter(None, (task.with_default,)))
+    arrays = {
+        "C_DRIVER": clang.c,
+        "CXX_DRIVER": clang.cxx,
+        "ADVISOR_OPTIONS": advisor,
+        "OWN_OPTIONS": own,
+        "TAKES_NEXT": sorted(TAKES_NEXT),
+    }
+    texts = {"CHANNEL_OPTION": task.channel, "GROWTH_OPTION": GROWTH_LIMIT, "SCRATCH_PREFIX": SCRATCH_PREFIX}
+    switches = {
+        "MAY_GROW": asking.may_grow,
+        "ASK_ALWAYS": asking.always,
+        "KEEP_SMALLER": asking.keep_smaller,
+        "MISPLACED_DEFAULT": clang.misplaced_default,
+    }
+    return "".join(
+        (
+            *(
+                f"__attribute__((unused)) static const char *const {name}[] = {_array(words)};\n"
+                for name, words in arrays.items()
+            ),
+            *(f"#define {name} {_quoted(text)}\n" for name, text in texts.items()),
+            *(f"#define {name} {int(value)}\n" for name, value in switches.items()),
+        )
+    )
+
+
+def _array(words: Sequence[str]) -> str:
+    return f"{{{', '.join((*map(_quoted, words), '0'))}}}"
+
+
+def _quoted(text: str) -> str:
+    """Return a string of C; bytes other than letters, digits and a few signs are octal escapes."""
+    return f'"{"".join(_letters(os.fsencode(text)))}"'
+
+
+def _letters(data: bytes) -> Iterable[str]:
+    for byte in data:
+        letter = chr(byte)
+        yield letter if byte < 128 and (letter.isalnum() or letter in "-_./=+:,") else f"\\{byte:03o}"

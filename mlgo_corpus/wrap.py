@@ -1,0 +1,146 @@
+"""The wrap stage: put a learned policy into a stock clang, and list such clangs.
+
+The stage behind ``mlgo-corpus toolchain wrap`` and a part of ``toolchain list``. The program that asks the policy is in
+`mlgo_corpus.compilers.native`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from mlgo_corpus.compilers.choose import choose_for_build, refuse_zig
+from mlgo_corpus.compilers.find import Compiler, cache_folder
+from mlgo_corpus.compilers.native.wrapped import Asking, PolicyCode, StockClang, Wrapped, read_wrapped, wrap_clang
+from mlgo_corpus.errors import FormatError, UsageError
+from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.folder import read_note
+from mlgo_corpus.formats.logs.tasks import INLINING
+from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, needs_default
+from mlgo_corpus.policies.keyed import may_grow
+from mlgo_corpus.policies.learned import find_policy, load_policy
+from mlgo_corpus.policies.source import policy_source
+from mlgo_corpus.runs.builds.shims import drivers_of
+from mlgo_corpus.runs.report import Report
+
+# The folders of wrapped clangs, in the cache.
+_WRAPPED_NAME: Final = "wrapped.json"
+# LLVM's InteractiveModelRunner is as old as this.
+_FIRST_INTERACTIVE: Final = 17
+
+
+@dataclass(frozen=True, slots=True)
+class WrapReport(Report):
+    """The result of `wrap_toolchain`.
+
+    Attributes:
+        wrapped: the clang with the policy inside.
+        seconds: how long it took.
+    """
+
+    wrapped: Wrapped
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as plain values; seconds have three decimals."""
+        return {**Report.as_json(self), "seconds": round(self.seconds, 3)}
+
+
+def wrap_toolchain(
+    policy: str | Path,
+    output: Path,
+    *,
+    compiler: str | None = None,
+    always: bool = False,
+    keep_smaller: bool = False,
+    force: bool = False,
+    cache: Path | None = None,
+) -> WrapReport:
+    """Make a clang with a learned policy inside: a program around a stock clang, which compiles it in seconds.
+
+    Args:
+        policy: the folder of a learned policy, or the name of one that comes with the package.
+        output: the folder to make; it gets ``bin/clang`` and ``bin/clang++``.
+        compiler: the clang to wrap; by default the one that a build would take.
+        always: ask the policy at every level of optimisation, not only where code is optimised for size.
+        keep_smaller: compile each object plainly, too, and keep the smaller one.
+        force: replace another wrapped clang.
+        cache: the folder that remembers wrapped clangs; the user's `cache_folder` by default.
+
+    Raises:
+        UsageError: the policy or the compiler will not do, or something else is in the output's place.
+        ToolError: the program cannot be compiled.
+    """
+    begin = time.perf_counter()
+    try:
+        learned = load_policy(find_policy(str(policy)) or policy)
+    except FormatError as error:
+        raise UsageError(str(error)) from None
+    source, header = policy_source(learned)
+    code = PolicyCode(learned.name, learned.task, learned.digest, source, header)
+    stock = _stock_clang(compiler, learned.task)
+    asking = Asking(
+        always=always,
+        keep_smaller=keep_smaller,
+        may_grow=learned.task == INLINING and may_grow(str(policy)),
+        with_default=needs_default(learned),
+    )
+    wrapped = wrap_clang(output, code, stock, asking, force=force)
+    folder = cache_folder() if cache is None else cache
+    _note(folder / _WRAPPED_NAME, wrapped.output, _noted(folder / _WRAPPED_NAME))
+    return WrapReport(wrapped, time.perf_counter() - begin)
+
+
+def list_wrapped(*, cache: Path | None = None) -> tuple[Wrapped, ...]:
+    """Return the clangs with a policy inside that were made here and are still there."""
+    folder = cache_folder() if cache is None else cache
+    return tuple(filter(None, map(read_wrapped, _noted(folder / _WRAPPED_NAME))))
+
+
+def _stock_clang(named: str | None, task: str) -> StockClang:
+    """Return the clang to wrap.
+
+    Raises:
+        UsageError: there is none, or it cannot be wrapped.
+    """
+    compiler = choose_for_build(named)
+    refuse_zig(compiler, "zig's driver keeps objects, and would not ask for them again")
+    _refuse_others(compiler)
+    if compiler.major < _FIRST_INTERACTIVE:
+        message = f"a policy decides in clang {_FIRST_INTERACTIVE} or newer, this is {compiler.version}"
+        raise UsageError(message, option="compiler", value=compiler.driver[0])
+    drivers = drivers_of(compiler)
+    is_misplaced = task == INLINING and compiler.major in MISPLACED_DEFAULT
+    return StockClang(drivers.c, drivers.cxx, compiler.version, is_misplaced)
+
+
+def _refuse_others(compiler: Compiler) -> None:
+    """Refuse a clang that has a policy inside already, and what keeps objects, which must be in front.
+
+    Raises:
+        UsageError: it is one.
+    """
+    program = Path(compiler.driver[0])
+    if read_wrapped(program.parent.parent) is not None:
+        raise UsageError("has a policy inside already", option="compiler", value=program)
+    if Path(os.path.realpath(program)).name in ("ccache", "sccache"):
+        message = f"keeps objects, and would not ask for them again; wrap {compiler.binary}"
+        raise UsageError(message, option="compiler", value=program)
+
+
+def _noted(path: Path) -> list[Path]:
+    said = read_note(path)
+    return [Path(name) for name in said if isinstance(name, str)] if isinstance(said, list) else []
+
+
+def _note(path: Path, folder: Path, known: list[Path]) -> None:
+    """Add a folder to a list in the cache; leave out those that are gone."""
+    kept = [one for one in known if one.is_dir() and one != folder]
+    with suppress(OSError):  # then it is not listed
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps([*map(str, kept), str(folder)], indent=1).encode())
