@@ -193,7 +193,7 @@ def _flex_floats(data: memoryview, key: bytes) -> NDArray[np.float32]:
     place = target(end - size, size.bit_length() - 1)
     step = 1 << width
     count = number(place - step, width)
-    if count > len(data):
+    if count > _SLOTS:
         raise ValueError(f"a map of {count} items")
     keys, key_width = target(place - 3 * step, width), number(place - 2 * step, width).bit_length() - 1
     for item in range(count):
@@ -201,11 +201,10 @@ def _flex_floats(data: memoryview, key: bytes) -> NDArray[np.float32]:
         if bytes(data[name : name + len(key) + 1]) == key + b"\0":
             kind = number(place + count * step + item, 0)
             values = target(place + item * step, width)
-            if kind >> 2 != _FLEX_FLOATS or kind & 3 not in (2, 3):
-                raise UnsupportedError(f"Bucketize: boundaries of type {kind}, expected floats")
-            of = np.dtype(f"<f{1 << (kind & 3)}")
-            length = number(values - of.itemsize, kind & 3)
-            return np.frombuffer(data[values : values + length * of.itemsize], of, length).astype(np.float32)
+            if kind != _FLEX_FLOATS << 2 | 2:
+                raise UnsupportedError(f"Bucketize: boundaries of type {kind}, expected floats of four bytes")
+            length = number(values - 4, 2)
+            return np.frombuffer(data[values : values + 4 * length], "<f4", length)
     raise UnsupportedError("Bucketize: there are no boundaries among its options")
 
 
