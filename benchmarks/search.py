@@ -105,7 +105,7 @@ def searched(name: str, folder: Path, given: argparse.Namespace) -> Iterator[tup
         )  # fmt: skip
         settings = SearchSettings(trace, "default", (100,), None, 0, linked=False)
         with run_folder(folder) as work:
-            yield module.name, _ModuleSearch(settings, SearchItem(number, module, None), work, lambda _: 1.0)
+            yield module.name, _ModuleSearch(settings, SearchItem(number, module, ""), work, lambda _: 1.0)
 
 
 def climbed(search: _ModuleSearch, budget: int) -> Found:

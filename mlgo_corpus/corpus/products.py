@@ -163,6 +163,28 @@ def products_of(corpus: Corpus) -> dict[str, tuple[str, ...]]:
     return {module: tuple(names) for module, names in found.items()}
 
 
+def linked_together(corpus: Corpus) -> dict[str, str]:
+    """Return a product for each module that is in one: the same for modules that are linked with each other.
+
+    Products that have a module in common count as one. It is empty for a corpus without a record of links.
+    """
+    try:
+        products = products_of(corpus)
+    except CorpusError:
+        return {}
+    first: dict[str, str] = {}
+
+    def find(name: str) -> str:
+        while (other := first.get(name, name)) != name:
+            name = other
+        return name
+
+    for names in products.values():
+        roots = sorted({find(name) for name in names})
+        first.update(dict.fromkeys(roots, roots[0]))
+    return {module: find(names[0]) for module, names in products.items()}
+
+
 def product_links(records: Sequence[LinkRecord]) -> tuple[LinkRecord, ...]:
     """Return the links that make a product: programs, shared libraries, and objects that no other link takes."""
     taken = {item.sha256 for one in records for item in one.inputs}

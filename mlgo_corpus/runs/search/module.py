@@ -88,11 +88,11 @@ class SearchSettings:
 
 
 class SearchItem(NamedTuple):
-    """One module to search: its number, and the project that it is from."""
+    """One module to search: its number, and the name of those that it is linked with."""
 
     number: int
     module: Module
-    project: str | None
+    linked_with: str
 
     @property
     def traced(self) -> TraceItem:
@@ -342,7 +342,7 @@ class RoundJob:
             return _RoundOutcome()
         so_far, best = searched.so_far(), searched.found.best
         so_far.write(self.work / _so_far_name(item))
-        held = digests_of(best.sizes.keys() & searched.mergeable, item.project)
+        held = digests_of(best.sizes.keys() & searched.mergeable, item.linked_with)
         return _RoundOutcome(_keep_held(self.work, item, held), so_far.baseline_text_size - best.text_size)
 
     def search(self, item: SearchItem) -> _Searched | None:
@@ -384,7 +384,7 @@ class RoundJob:
         own = np.empty(0, np.uint64)
         with suppress(FileNotFoundError):
             own = np.load(settings.round_folder(number - 1) / _held_name(item))
-        return Weights(settings.counts(number), own, item.project, kept=number > 0)
+        return Weights(settings.counts(number), own, item.linked_with, kept=number > 0)
 
     def lost(self, item: SearchItem, lost: Lost) -> _RoundOutcome:  # noqa: ARG002 - a module that fails holds nothing
         """Return the outcome for a module whose worker died."""
@@ -591,7 +591,7 @@ class SurveyJob:
                 compiles.place()
                 command = compiles.command(compiles.options(trace.cc1))
                 compiles.run((*trace.cc1, *command), words=len(trace.cc1))
-                held = digests_of(mergeable_names(compiles.read_object()), item.project)
+                held = digests_of(mergeable_names(compiles.read_object()), item.linked_with)
             except (RunFailure, FormatError):
                 return _RoundOutcome()
         return _RoundOutcome(_keep_held(self.work, item, held))

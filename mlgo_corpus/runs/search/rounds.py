@@ -34,7 +34,7 @@ _KEPT_ANYWAY: Final = 0.3
 _FEWEST: Final = 12
 
 Digests = NDArray[np.uint64]
-"""Functions by `name_digest`; an array of shape (n,), sorted."""
+"""Functions by a digest of their names; an array of shape (n,), sorted."""
 
 
 def round_budgets(budget: int) -> tuple[int, ...]:
@@ -47,9 +47,9 @@ def round_budgets(budget: int) -> tuple[int, ...]:
     return (half // 2, half - half // 2, budget - half)
 
 
-def name_digest(project: str | None, name: str) -> int:
-    """Return a digest of a function's name in its project."""
-    data = f"{project or ''}\0{name}".encode("utf-8", "surrogateescape")
+def _name_digest(linked_with: str, name: str) -> int:
+    """Return a digest of a function's name in what its module is linked with."""
+    data = f"{linked_with}\0{name}".encode("utf-8", "surrogateescape")
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
 
 
@@ -58,9 +58,9 @@ def mergeable_names(data: Buffer) -> set[str]:
     return {symbol.name for symbol in parse_symbols(data) if symbol.is_code and symbol.binding == WEAK}
 
 
-def digests_of(names: Iterable[str], project: str | None) -> Digests:
+def digests_of(names: Iterable[str], linked_with: str) -> Digests:
     """Return the digests of functions' names."""
-    return np.array(sorted(name_digest(project, name) for name in names), np.uint64)
+    return np.array(sorted(_name_digest(linked_with, name) for name in names), np.uint64)
 
 
 @lru_cache(maxsize=4)
@@ -84,21 +84,21 @@ class Weights:
     Args:
         counts: the file that `write_counts` made of all objects; None to count every byte.
         own: the functions that this module's object was counted with.
-        project: the module's.
+        linked_with: the name of those that the module is linked with.
         kept: whether the counted objects are those of an earlier round, and not the plain ones.
     """
 
-    def __init__(self, counts: Path | None, own: Digests, project: str | None, *, kept: bool) -> None:
+    def __init__(self, counts: Path | None, own: Digests, linked_with: str, *, kept: bool) -> None:
         self._counts = {} if counts is None else _counts_at(counts)
         self._own = frozenset(own.tolist())
-        self._project = project
+        self._linked_with = linked_with
         self._share = _KEPT_ANYWAY if kept else 1.0
 
     def __call__(self, name: str) -> float:
         """Return what a byte of a function counts: less the more other objects hold it."""
         if not self._counts:
             return 1.0
-        digest = name_digest(self._project, name)
+        digest = _name_digest(self._linked_with, name)
         others = self._counts.get(digest, 0) - (digest in self._own)
         return 1.0 if others <= 0 else self._share / (others + 1)
 

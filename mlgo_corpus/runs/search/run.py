@@ -14,6 +14,7 @@ import numpy as np
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.groups import ModuleLabels
+from mlgo_corpus.corpus.products import linked_together
 from mlgo_corpus.dataset.calls import read_batch
 from mlgo_corpus.dataset.flips import (
     FLIPS_NAME,
@@ -146,11 +147,11 @@ class Search(Trace):
         self.search = settings
         self.objective = objective
         self.sums = _Sums()
-        labels = ModuleLabels.of(corpus)
+        labels, products = ModuleLabels.of(corpus), linked_together(corpus)
 
         def items(wanted: Sequence[str]) -> Iterator[SearchItem]:
             for number, module in enumerate(corpus.modules(wanted)):
-                yield SearchItem(number, module, labels.project(module.name))
+                yield SearchItem(number, module, products.get(module.name) or f"of {labels.project(module.name)}")
 
         self._search_items = items
         self._shown = progress
