@@ -29,7 +29,7 @@ from mlgo_corpus.runs.search.climb import Decision, Found, Outcome, climb, draw_
 from mlgo_corpus.runs.search.module import SearchItem, SearchSettings, _ModuleSearch
 from mlgo_corpus.runs.trace.module import TraceSettings
 
-CMAKE = "-G Ninja -DCMAKE_BUILD_TYPE=MinSizeRel -DCMAKE_C_FLAGS_MINSIZEREL=-Oz -DCMAKE_CXX_FLAGS_MINSIZEREL=-Oz"
+CMAKE = "-DCMAKE_BUILD_TYPE=MinSizeRel -DCMAKE_C_FLAGS_MINSIZEREL=-Oz -DCMAKE_CXX_FLAGS_MINSIZEREL=-Oz"
 # What each project's CMakeLists.txt wants besides.
 PROJECTS = {
     "leveldb": "-DLEVELDB_BUILD_TESTS=OFF -DLEVELDB_BUILD_BENCHMARKS=OFF",
@@ -103,9 +103,9 @@ def searched(name: str, folder: Path, given: argparse.Namespace) -> Iterator[tup
             cc1=toolchain.cc1, compiler_id="", major=toolchain.major or 0, task="inlining", via="interactive",
             policy="search", seed=0, work=folder, baselines=folder / "baselines",
         )  # fmt: skip
-        settings = SearchSettings(trace, "default", 100, None, 0, None)
+        settings = SearchSettings(trace, "default", (100,), None, 0, linked=False)
         with run_folder(folder) as work:
-            yield module.name, _ModuleSearch(settings, SearchItem(number, module, None), work, lambda _: 1.0)
+            yield module.name, _ModuleSearch(settings, SearchItem(number, module, ""), work, lambda _: 1.0)
 
 
 def climbed(search: _ModuleSearch, budget: int) -> Found:
@@ -119,7 +119,7 @@ def ways(search: _ModuleSearch, first: Outcome) -> Iterator[Outcome]:
     waiting: list[tuple[Decision, ...]] = [()]
     while waiting:
         forced = waiting.pop()
-        outcome = search.compile([(one, one.decided) for one in forced]) if forced else first
+        outcome = search.compile([(one.key, one.decided) for one in forced]) if forced else first
         yield outcome
         for number in range(len(forced), len(outcome.decisions)):
             decision = outcome.decisions[number]

@@ -16,6 +16,7 @@ from mlgo_corpus.corpus.folder import Corpus, read_manifest
 from mlgo_corpus.corpus.groups import projects_of
 from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK, read_module_columns
 from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.corpus.products import known_links
 from mlgo_corpus.corpus.scan import iter_rows
 from mlgo_corpus.corpus.select import corpus_digest
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
@@ -95,7 +96,8 @@ def combine_corpora(
         for name, one in sources.items()
     )
     digests = [(name, _place_of(one), corpus_digest(one, one.names)) for name, one in sources.items()]
-    request = digest_of_request("combine", str(placing), digests)
+    links = {name: known_links(one) for name, one in sources.items()}
+    request = digest_of_request("combine", str(placing), digests, *filter(None, links.values()))
     counts = tuple((name, len(corpus)) for name, corpus in sources.items())
     total = sum(count for _, count in counts)
     if is_whole(output, request, force=force):
@@ -132,6 +134,7 @@ def combine_corpora(
             left_out += sum(module not in by_name for module in unusable)
             places = {f"{name}/{module}": place for place, module in enumerate(corpus.names)}
             made.modules[begin:] = sorted(made.modules[begin:], key=places.__getitem__)
+            made.take_links(links[name], f"{name}/")
         some = next(iter(sources.values()))
         projects: list[str] = []
         for name, one in sources.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.groups import projects_of
 from mlgo_corpus.corpus.modules import STATUS_OK, STATUS_SKIPPED, ModuleRow
 from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.corpus.products import LinkRecord, known_links
 from mlgo_corpus.corpus.scan import iter_rows, iter_tables
 from mlgo_corpus.corpus.split.components import MIN_INSTRUCTIONS
 from mlgo_corpus.engine.choice import available_cpus
@@ -132,10 +133,12 @@ def dedup_corpus(
     unchanged = False
     if output is not None:
         options = [str(placing), near, ignore_commands, min_instructions]
-        request = digest_of_request("dedup", options, [names, contents])
+        links = known_links(opened)
+        request = digest_of_request("dedup", options, [names, contents], *filter(None, [links]))
         unchanged = is_whole(output, request, force=force)
         if not unchanged:
-            problems += _write(opened, output, placing, {one.module: one for one in found}, request, force=force)
+            duplicates = {one.module: one for one in found}
+            problems += _write(opened, output, placing, duplicates, links, request, force=force)
     return DedupReport(
         corpus=opened.shown,
         output=output,
@@ -181,7 +184,14 @@ def _both(bitcode: str, command: str | None) -> str:
 
 
 def _write(
-    opened: Corpus, output: Path, placing: Placing, dropped: dict[str, Duplicate], request: str, *, force: bool
+    opened: Corpus,
+    output: Path,
+    placing: Placing,
+    dropped: dict[str, Duplicate],
+    links: Sequence[LinkRecord] | None,
+    request: str,
+    *,
+    force: bool,
 ) -> tuple[tuple[str, str], ...]:
     """Make the corpus; return the modules whose files could not be read."""
     known = {printable(name): name for name in opened.names}
@@ -195,6 +205,7 @@ def _write(
                 made.add_row(_dropped(row, duplicate), row.module)
             else:
                 made.add(row, known[row.module], opened[known[row.module]])
+        made.take_links(links)
         made.finish(
             has_thinlto=opened.has_thinlto,
             override=opened.global_command_override,

@@ -25,6 +25,7 @@ from mlgo_corpus.corpus.modules import (
     write_module_rows,
 )
 from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.corpus.products import known_links
 from mlgo_corpus.corpus.scan import iter_rows
 from mlgo_corpus.corpus.split.components import (
     MIN_INSTRUCTIONS,
@@ -332,8 +333,11 @@ class _Split:
                 rows[row.split].append(row)
         known = {printable(name): name for name in self.names}
         problems: list[tuple[str, str]] = []
+        links = known_links(self.corpus)
         requests = {
-            name: digest_of_request("split", name, str(placing), self.options, [tuple(row) for row in own])
+            name: digest_of_request(
+                "split", name, str(placing), self.options, [tuple(row) for row in own], *filter(None, [links])
+            )
             for name, own in rows.items()
         }
         due = [name for name in SIDES if not is_whole(output / name, requests[name], force=force)]
@@ -341,6 +345,7 @@ class _Split:
             with new_corpus(output / name, placing, request=requests[name], force=force) as made:
                 for row in rows[name]:
                     made.add(row, known[row.module], self.corpus[known[row.module]])
+                made.take_links(links)
                 made.finish(
                     has_thinlto=self.corpus.has_thinlto,
                     override=self.corpus.global_command_override,

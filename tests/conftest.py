@@ -6,6 +6,7 @@ skipped with the reason, and with ``CI=true`` in the environment such a skip is 
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import gc
 import os
@@ -29,8 +30,9 @@ import hypothesis
 import pytest
 import typer.main
 import typer.testing
+from hypothesis.internal import charmap
 
-from mlgo_corpus.compilers.probe import probe_compiler
+from mlgo_corpus.compilers.probe import CACHE_NAME, probe_compiler
 from mlgo_corpus.compilers.walls import close_launchers
 from mlgo_corpus.engine.signals import ASKING_TO_END
 
@@ -177,13 +179,31 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def probed(shared_folder: Path) -> Path:
-    """A cache that holds what was found out about clang-22, for tests that copy it; for all processes."""
-    folder = shared_folder / "probed"
-    folder.mkdir(exist_ok=True)
-    if clang := Llvm(22).clang:
-        probe_compiler(clang, cache=folder)
-    return folder
+def known(shared_folder: Path) -> Callable[..., Path]:
+    """Fill a cache with what is found out about compilers, which takes a second of each: once for all processes.
+
+    ``known(folder, llvm22.clang)`` gives the folder, which is made; an empty name is no compiler.
+    """
+    shared = shared_folder / "probed"
+    shared.mkdir(exist_ok=True)
+
+    def fill(folder: Path, *compilers: str | Path) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (shared / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for compiler in filter(None, compilers):
+                probe_compiler(str(compiler), cache=shared)
+            if (shared / CACHE_NAME).exists():
+                shutil.copy(shared / CACHE_NAME, folder)
+        return folder
+
+    return fill
+
+
+@pytest.fixture(scope="session")
+def probed(known: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that holds what was found out about clang-22, for tests that copy it."""
+    return known(tmp_path_factory.mktemp("probed"), Llvm(22).clang)
 
 
 @pytest.fixture
@@ -265,7 +285,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
-    """Let asserts be rewritten before the processes begin that all need the same files: each would rewrite all."""
+    """Make the files that all processes need before they begin: the tests with rewritten asserts, Unicode's tables."""
     if config.args_source is not pytest.Config.ArgsSource.TESTPATHS or sys.dont_write_bytecode:
         return
     children = []
@@ -274,6 +294,8 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
             children.append(pid)
             continue
         try:  # whatever goes wrong, or is not there in another pytest: it is done later
+            if half:
+                charmap.intervals_from_codec("utf-8")  # of all texts that Hypothesis makes: two seconds
             _rewrite(sorted((ROOT / "tests").rglob("test_*.py"))[half::2], config)
         finally:
             os._exit(0)
@@ -314,6 +336,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("llvm")
         if "ray_here" in getattr(item, "fixturenames", ()):
             item.add_marker("ray")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Search for no cycles in what stays to the end: it would be copied, too, in each process that a test forks."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

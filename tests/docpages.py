@@ -24,7 +24,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -211,7 +211,7 @@ def verb_options() -> dict[str, set[str]]:
 _PROGRESS = re.compile(r"^[a-z]+ing[a-z ]*: \d[\w. ]* of \d[\w. ]*(, [^\n]*)?\n", re.MULTILINE)
 
 
-def prepare_compilers(llvm: Llvm, folder: Path) -> None:
+def prepare_compilers(llvm: Llvm, folder: Path, known: Callable[..., Path]) -> None:
     """Fill a folder with the compilers of all pages, in ``bin``, and with what is found out about them, in ``cache``.
 
     Where several processes want the folder, the first one fills it.
@@ -228,8 +228,8 @@ def prepare_compilers(llvm: Llvm, folder: Path) -> None:
             ("ld.lld", llvm.tool("ld.lld")),
         ):
             (folder / "bin" / name).symlink_to(program or "")
-        for compiler in (folder / "bin" / "clang", *(Llvm(version).clang for version in LLVM_VERSIONS)):
-            probe_compiler(str(compiler), cache=folder / "cache")
+        known(folder / "cache", *(Llvm(version).clang for version in LLVM_VERSIONS))
+        probe_compiler(str(folder / "bin" / "clang"), cache=folder / "cache")
 
 
 class Shell:
@@ -251,9 +251,13 @@ class Shell:
             "NO_COLOR": "1",
             "TERM": "dumb",
             "LC_ALL": "C.UTF-8",
+            "CONFIG_SHELL": "/bin/sh",  # the quicker one, where configure would look for bash
             "MLGO_CORPUS_CACHE": str(shutil.copytree(compilers / "cache", folder / "cache")),
         }
-        for name, words in (("mlgo-corpus", shell_words(self._env)), ("python", [sys.executable])):
+        # A server of other tests will do, where it writes UTF-8 without being told.
+        as_others = {name: value for name, value in self._env.items() if name != "LC_ALL"}
+        words_of_ours = shell_words(as_others if sys.getfilesystemencoding() == "utf-8" else self._env)
+        for name, words in (("mlgo-corpus", words_of_ours), ("python", [sys.executable])):
             (tools / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
             (tools / name).chmod(0o755)
 

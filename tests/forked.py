@@ -49,6 +49,7 @@ def load() -> None:
     import mlgo_corpus
     from mlgo_corpus.cli.main import app
 
+    gc.disable()  # what is loaded is no garbage
     for name in (*_LOADED, *_ALSO):
         importlib.import_module(name)
     for stage in pkgutil.iter_modules(mlgo_corpus.__path__):
@@ -61,6 +62,7 @@ def load() -> None:
     without_pandas()
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def without_pandas() -> None:

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from importlib.util import find_spec
 from pathlib import Path
@@ -109,10 +109,10 @@ def runnable(page: str) -> bool:
 
 
 @pytest.fixture(scope="session")
-def compilers(llvm19: Llvm, llvm22: Llvm, shared_folder: Path) -> Path:
+def compilers(llvm19: Llvm, llvm22: Llvm, shared_folder: Path, known: Callable[..., Path]) -> Path:
     """The compilers of all pages, with what was found out about them; for all processes."""
     folder = shared_folder / "page-compilers"
-    prepare_compilers(llvm22, folder)
+    prepare_compilers(llvm22, folder, known)
     return folder
 
 

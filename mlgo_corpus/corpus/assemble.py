@@ -18,6 +18,7 @@ from mlgo_corpus import __version__
 from mlgo_corpus.corpus.folder import REFERENCE_MARK, Corpus, Module, write_manifest
 from mlgo_corpus.corpus.links import let_leave
 from mlgo_corpus.corpus.modules import STATUS_FAILED, ModuleRow, ModuleTableWriter, read_module_metadata
+from mlgo_corpus.corpus.products import LinkRecord, links_among, write_links
 from mlgo_corpus.corpus.scan import reason_without
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.atomic import create_file
@@ -25,6 +26,7 @@ from mlgo_corpus.files.folder import find_stranger, recover, whole_folder
 from mlgo_corpus.files.names import (
     BITCODE_SUFFIX,
     COMMAND_SUFFIX,
+    LINKS_NAME,
     MANIFEST_NAME,
     MANIFEST_STEM,
     MODULE_SUFFIXES,
@@ -80,6 +82,7 @@ class NewCorpus:
         # The whole folder is temporary, and a separate name for the unfinished table could be that of a corpus.
         self._table = ModuleTableWriter(path / MODULES_NAME, path / MODULES_NAME)
         self._digest = sha256()
+        self._links: dict[str, LinkRecord] | None = None
 
     def refer(self, name: str, folder: Path) -> None:
         """Make all modules of another corpus's folder available below ``name``."""
@@ -119,11 +122,19 @@ class NewCorpus:
         self._table.append(row)
         return row
 
+    def take_links(self, records: Sequence[LinkRecord] | None, folder: str = "") -> None:
+        """Take over another corpus's links, of those of its modules that are here, with ``folder`` before each name."""
+        if records is not None:
+            names = frozenset(map(printable, self.modules))
+            self._links = (self._links or {}) | {one.output: one for one in links_among(records, folder, names)}
+
     def finish(self, *, has_thinlto: bool, override: Sequence[str] | None, about: Mapping[str, Any]) -> None:
         """Write the table and the manifest; ``about`` goes into the table's metadata: what it was made from."""
         said = {**about, "failed": len(self.failed), "corpus_digest": self._digest.hexdigest()}
         if self._placing is Placing.REFERENCE:
             let_leave(self.path / REFERENCE_MARK, self.output)
+        if self._links is not None:
+            write_links(self.path / LINKS_NAME, self._links.values())
         self._table.commit({"tool": "mlgo-corpus", "version": __version__, **said})
         write_manifest(self.path / MANIFEST_NAME, self.modules, has_thinlto=has_thinlto, override=override)
 
@@ -339,7 +350,7 @@ class _FilesOfACorpus:
 
     def __contains__(self, path: object) -> bool:
         name = str(path)
-        if name.endswith(MODULE_SUFFIXES) or name in TABLE_NAMES:
+        if name.endswith(MODULE_SUFFIXES) or name in (*TABLE_NAMES, LINKS_NAME):
             return True
         is_manifest = "/" not in name and name.startswith(MANIFEST_STEM) and name.endswith(".json")
         return is_manifest or (self._folder / name).is_symlink()

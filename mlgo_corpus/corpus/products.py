@@ -42,7 +42,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
@@ -163,6 +163,28 @@ def products_of(corpus: Corpus) -> dict[str, tuple[str, ...]]:
     return {module: tuple(names) for module, names in found.items()}
 
 
+def linked_together(corpus: Corpus) -> dict[str, str]:
+    """Return a product for each module that is in one: the same for modules that are linked with each other.
+
+    Products that have a module in common count as one. It is empty for a corpus without a record of links.
+    """
+    try:
+        products = products_of(corpus)
+    except CorpusError:
+        return {}
+    first: dict[str, str] = {}
+
+    def find(name: str) -> str:
+        while (other := first.get(name, name)) != name:
+            name = other
+        return name
+
+    for names in products.values():
+        roots = sorted({find(name) for name in names})
+        first.update(dict.fromkeys(roots, roots[0]))
+    return {module: find(names[0]) for module, names in products.items()}
+
+
 def product_links(records: Sequence[LinkRecord]) -> tuple[LinkRecord, ...]:
     """Return the links that make a product: programs, shared libraries, and objects that no other link takes."""
     taken = {item.sha256 for one in records for item in one.inputs}
@@ -206,17 +228,67 @@ def read_links(corpus: Corpus) -> tuple[LinkRecord, ...]:
     Raises:
         CorpusError: there is no record of them, or it is damaged.
     """
+    records = known_links(corpus)
+    if records is None:
+        what = "the corpus has no record of how its build linked, as those of 'mlgo-corpus build' have"
+        raise CorpusError(f"{corpus.place / LINKS_NAME}: {what}, and corpora made of these; build it again")
+    return records
+
+
+def known_links(corpus: Corpus) -> tuple[LinkRecord, ...] | None:
+    """Read the links of a corpus's builds; None without a record of them.
+
+    Raises:
+        CorpusError: it is damaged.
+    """
     if isinstance(corpus.place, Path):
         check_inside(corpus.place, LINKS_NAME)
     return _read(corpus.place / LINKS_NAME)
 
 
-def _read(path: Place) -> tuple[LinkRecord, ...]:
+def links_among(records: Sequence[LinkRecord], folder: str, modules: Container[str]) -> Iterator[LinkRecord]:
+    """Yield the links as a corpus has them that was made of the one that they are of.
+
+    Args:
+        records: the links.
+        folder: what is put in front of each name there, with a slash; or nothing.
+        modules: the modules that are there. A link all of whose modules are missing is left out.
+    """
+
+    def named(module: str) -> str | None:
+        return name if (name := f"{folder}{module}") in modules else None
+
+    parts = parts_of(records)
+    for record in records:
+        own = modules_of(record, parts)
+        if own and not any(map(named, own)):
+            continue
+        inputs = tuple(
+            replace(
+                item,
+                modules=tuple(name for name in map(named, item.modules) if name is not None),
+                members=tuple(replace(one, module=one.module and named(one.module)) for one in item.members),
+            )
+            for item in record.inputs
+        )
+        yield replace(record, name=f"{folder}{record.name.lstrip('/')}" if folder else record.name, inputs=inputs)
+
+
+def write_links(path: Path, records: Collection[LinkRecord]) -> None:
+    """Write a record of links.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    lines = [{"format": _FORMAT, "links": len(records)}, *map(asdict, records)]
+    write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines).encode("ascii"))
+
+
+def _read(path: Place) -> tuple[LinkRecord, ...] | None:
     try:
         lines = read_regular(path, MAX_LIST_BYTES).splitlines()
     except FileNotFoundError:
-        what = "the corpus has no record of how its build linked, as those of 'mlgo-corpus build' have"
-        raise CorpusError(f"{path}: {what}; build it again") from None
+        return None
     except OSError as error:
         raise CorpusError(f"{path}: {os_reason(error)}") from None
     records: list[LinkRecord] = []
@@ -333,15 +405,14 @@ def record_links(
     """
     known: dict[str, LinkRecord] = {}
     with suppress(CorpusError):
-        known = {one.output: one for one in _read(corpus / LINKS_NAME)}
+        known = {one.output: one for one in _read(corpus / LINKS_NAME) or ()}
     examined = _Examined(corpus, compiles, build_dir, compiler)
     for link in sorted(links, key=lambda one: one.order):
         record = examined.record(link)
         if record is not None:
             known.pop(record.output, None)
             known[record.output] = record
-    lines = [{"format": _FORMAT, "links": len(known)}, *map(asdict, known.values())]
-    write_atomically(corpus / LINKS_NAME, "".join(json.dumps(line) + "\n" for line in lines).encode("ascii"))
+    write_links(corpus / LINKS_NAME, known.values())
     return len(known)
 
 

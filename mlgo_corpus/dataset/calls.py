@@ -83,7 +83,7 @@ def write_batch(path: Path, batch: pa.RecordBatch) -> None:
     import pyarrow as pa
 
     with pa.OSFile(str(path), "wb") as file:
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
         with pa.ipc.new_file(file, batch.schema, options=options) as writer:
             writer.write_batch(batch)
 

@@ -47,6 +47,9 @@ from mlgo_corpus.policies.keyed import DatasetPolicy, dataset_digest, find_datas
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, known_policies, load_policy
 from mlgo_corpus.policies.overtime import Overtime, end_after
 
+# Random priorities: as many as a float can hold each whole number of.
+_PRIORITIES: Final = 1 << 24
+
 
 @runtime_checkable
 class Policy(Protocol):
@@ -102,8 +105,8 @@ class _FirstPolicy:
 class _RandomPolicy:
     """Decide at random; a module gets the same decisions from the same seed, wherever and whenever it runs.
 
-    Inlining: 1 with the probability given. Eviction: any candidate that may be evicted. Priority: any number in
-    [0, 1).
+    Inlining: 1 with the probability given. Eviction: any candidate that may be evicted. Priority: any whole
+    number below 2^24; LLVM cuts off what is behind the point (``MLPriorityAdvisor::getPriority``).
     """
 
     task: str
@@ -122,7 +125,7 @@ class _RandomPolicy:
             allowed = np.flatnonzero(observation["mask"])
             return int(self.generator.choice(allowed)) if len(allowed) else 0
         draw = self.generator.random()
-        return draw if self.task == PRIORITY else int(draw < self.probability)
+        return float(int(draw * _PRIORITIES)) if self.task == PRIORITY else int(draw < self.probability)
 
 
 NAMES: Final = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 import subprocess
@@ -28,11 +29,24 @@ def tools(tmp_path: Path) -> Path:
     return folder
 
 
+@functools.cache
+def bash_script() -> str:
+    """Give the script that is installed for bash, which is always the same."""
+    return subprocess.run(
+        [sys.executable, "-m", "mlgo_corpus.cli.main"],
+        env={**os.environ, "PYTHONPATH": PACKAGE_ROOT, "_MLGO_CORPUS_COMPLETE": "source_bash"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+
+
 def ask_bash(tools: Path, line: str, cwd: Path) -> list[str]:
     """Complete the last word of a line by the script that is installed for bash."""
     words = line.split(" ")
     script = (
-        "source <(_MLGO_CORPUS_COMPLETE=source_bash mlgo-corpus)\n"
+        f"{bash_script()}\n"
         f"COMP_WORDS=({' '.join(shlex.quote(word) for word in words)})\n"
         f"COMP_CWORD={len(words) - 1}\n"
         '"$(complete -p mlgo-corpus | sed -E "s/.*-F ([^ ]+).*/\\1/")" mlgo-corpus\n'

@@ -189,10 +189,12 @@ def test_a_package_that_cannot_be_imported(tmp_path: Path, package: str) -> None
         "found": "libfoo.so.1: cannot open [shared] object file",
         "remedy": f"pip install --force-reinstall {package}",
     }
-    done = mlgo("doctor", env={"PYTHONPATH": f"{tmp_path}:{PACKAGE_ROOT}"})
-    assert done.returncode == 1
-    assert "cannot open [shared] object file" in " ".join(done.stdout.split())
-    assert done.stdout.splitlines()[-1] == "2 things broken: see above"
+    assert [finding["state"] for finding in found.values()].count("broken") == 2
+    if package == "numpy":  # which most of it needs
+        done = mlgo("doctor", env={"PYTHONPATH": f"{tmp_path}:{PACKAGE_ROOT}"})
+        assert done.returncode == 1
+        assert "cannot open [shared] object file" in " ".join(done.stdout.split())
+        assert done.stdout.splitlines()[-1] == "2 things broken: see above"
 
 
 @pytest.mark.parametrize(("variable", "name"), [("MLGO_CORPUS_CACHE", "cache"), ("TMPDIR", "temporary files")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,14 @@ from tests.conftest import Llvm
 
 
 @pytest.fixture
-def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, llvm22: Llvm) -> Path:
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, llvm22: Llvm, known: Callable[..., Path]) -> Path:
     work = tmp_path / "work"
     work.mkdir()
     (work / "one.c").write_text("int one(int x) { return x * 3; }\n")
     (work / "main.c").write_text(
         "int one(int); int main(int count, char **words) { (void)words; return one(count); }\n"
     )
-    monkeypatch.setenv("MLGO_CORPUS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("MLGO_CORPUS_CACHE", str(known(tmp_path / "cache", llvm22.clang)))
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.chdir(work)
     script = "cc -c one.c main.c && cc -o prog main.o one.o && cc -o gone main.o one.o -Wl,-plugin,x.so || :"

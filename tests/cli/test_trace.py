@@ -23,7 +23,7 @@ from tests.conftest import PACKAGE_ROOT, Llvm, unpack
 from tests.forked import run_cli
 from tests.handmade import row, table
 from tests.runs.journals import kept
-from tests.runs.trace.test_bad_input import FAKE, cache_of, make_corpus, module, plain, traced
+from tests.runs.trace.test_bad_input import cache_of, make_corpus, module, plain, traced, write_fake
 
 pytestmark = pytest.mark.whole
 
@@ -118,9 +118,7 @@ class Terminal:
 def fake_clang(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The fake clang, and beside it what it can do."""
     folder = tmp_path_factory.mktemp("cli-clang")
-    program = folder / "clang"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{FAKE}" "$0" "$@"\n')
-    program.chmod(0o755)
+    program = write_fake(folder / "clang")
     probe_compiler(str(program), cache=folder)
     return program
 

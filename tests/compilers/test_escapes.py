@@ -35,10 +35,10 @@ pytestmark = pytest.mark.llvm
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def cache(known: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A cache of this file's own: what is known of compilers stays for all tests."""
     with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
+        folder = known(tmp_path_factory.mktemp("cache"), Llvm(22).clang)
         patch.setenv("XDG_CACHE_HOME", str(folder))
         yield folder
 

@@ -296,8 +296,8 @@ def traced(llvm: Llvm, folder: Path, cache: Path, assembly: str) -> TraceRow:
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+def cache(known: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return known(tmp_path_factory.mktemp("cache"), Llvm(22).clang)
 
 
 @pytest.fixture

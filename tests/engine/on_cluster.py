@@ -24,9 +24,11 @@ from ray.cluster_utils import Cluster
 
 from mlgo_corpus import SharedWorkers
 from mlgo_corpus.compilers.process import run_tool
+from tests.engine import ray_start
 
 STORE = 100 << 20
 CPUS = 2
+NODE = {"include_log_monitor": False, "setup_worker_path": ray_start.__file__}
 
 
 class Found(dict[str, Any]):
@@ -95,7 +97,7 @@ def cluster() -> Iterator[Cluster]:
             "object_store_memory": STORE,
             "node_ip_address": "127.0.0.1",
             "include_dashboard": False,
-            "include_log_monitor": False,
+            **NODE,
         },
     )
     try:
@@ -107,7 +109,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def add_node(made: Cluster) -> None:
-    made.add_node(num_cpus=CPUS, object_store_memory=STORE, include_log_monitor=False)
+    made.add_node(num_cpus=CPUS, object_store_memory=STORE, **NODE)
 
 
 def told(work: Callable[[], Any]) -> list[str]:

@@ -25,27 +25,28 @@ from ray.cluster_utils import Cluster
 from mlgo_corpus.engine.choice import EngineChoice, Lost
 from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.errors import MlgoCorpusError
-from tests.engine import raywork
+from tests.engine import ray_start, raywork
 from tests.forked import load_also, run_cli, start
 from tests.runs.journals import kept
 
 SEED = int(os.environ.get("MLGO_CORPUS_RAY_SEED", "0"))
+NODE = {
+    "num_cpus": 1,
+    "object_store_memory": 80 << 20,
+    "node_ip_address": "127.0.0.1",
+    "include_log_monitor": False,
+    "setup_worker_path": ray_start.__file__,
+}
 ROUNDS = 3 * int(os.environ.get("MLGO_CORPUS_RAY_ROUNDS", "1"))
 
 
 @contextmanager
-def cluster(nodes: int = 3, cpus: int = 1) -> Iterator[Cluster]:
-    """Give a cluster; its processes are ended by their numbers."""
-    node = {
-        "num_cpus": cpus,
-        "object_store_memory": 80 << 20,
-        "node_ip_address": "127.0.0.1",
-        "include_log_monitor": False,
-    }
-    made = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+def cluster() -> Iterator[Cluster]:
+    """Give a cluster of three machines; its processes are ended by their numbers."""
+    made = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
     try:
-        for _ in range(nodes - 1):
-            made.add_node(**node)
+        for _ in range(2):
+            made.add_node(**NODE)
         yield made
     finally:
         import ray
@@ -136,7 +137,7 @@ def kills(made: Cluster, folder: Path) -> dict[str, Any]:
         files = sorted(int(path.name) for path in marks.iterdir())
         rounds.append([kind, plain(results) == list(range(60)), files == list(range(60)), gone_within(10)])
         if kind == "machine":
-            made.add_node(num_cpus=1, object_store_memory=80 << 20, node_ip_address="127.0.0.1")
+            made.add_node(**NODE)
     return {"rounds": rounds}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +17,7 @@ from tests import handmade
 from tests.conftest import DATA
 from tests.formats.objects.test_archive import write_bsd, write_gnu
 from tests.runs.extract.test_incremental import database, real_objects
-from tests.runs.trace.test_bad_input import COMMAND, FAKE, cache_of, module
+from tests.runs.trace.test_bad_input import COMMAND, cache_of, module, write_fake
 
 from .mutations import check_one_line
 from .verbs import Place
@@ -44,8 +43,7 @@ def fake_clang(folder: Path) -> Path:
     if program.exists():
         return program
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{FAKE}" "$0" "$@"\n')
-    program.chmod(0o755)
+    write_fake(program)
     probe_compiler(str(program), cache=program.parent)
     return program
 

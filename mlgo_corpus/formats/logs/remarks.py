@@ -34,7 +34,11 @@ REMARK_OPTIONS: Final = ("-opt-record-passes", "inline", "-opt-record-file")
 DECISION_OPTIONS: Final = ("-opt-record-passes", "inline-ml", "-opt-record-file")
 """The cc1 options that record the decisions of LLVM's ML advisor alone; the file follows."""
 
-_BEGIN, _END = b"--- !", b"\n...\n"
+_DECISION = re.compile(
+    rb"--- !.*\nPass: +inline-ml\nName: .*\n(?:DebugLoc: (.*(?:\n .*)*)\n)?Function: (.*)\n(?:Hotness: .*\n)?"
+    rb"Args:.*\n  - Callee: (.*)"
+)
+_ADVICE, _END = b"\n  - ShouldInline:", b"\n...\n"
 # Each call is passed by, without a decision, once a module has grown too much.
 _STOPPED = b"--- !Missed\nPass:            inline-ml\nName:            ForceStop\n"
 _PLACE = re.compile(rb"Line:\s+(\d+),\s+Column:\s+(\d+)\s*\}\s*\Z")
@@ -82,29 +86,35 @@ def iter_decided_calls(data: bytes) -> Iterator[DecidedCall]:
     Raises:
         FormatError: it is not such a file, or is cut off.
     """
-    find, at, size = data.find, 0, len(data)
+    begin, names, at, size = _DECISION.match, _Scalars(), 0, len(data)
     while at < size:
-        end = find(_END, at)
-        if end < 0 or data[at : at + len(_BEGIN)] != _BEGIN:
+        end = data.find(_END, at)
+        if end < 0:
             raise FormatError("expected a remark of the inliner's", offset=at)
-        if data.startswith(_STOPPED, at):
-            at = end + len(_END)
-            continue
-        function = find(b"\nFunction:", at, end)
-        callee = find(b"\n  - Callee:", function, end) if function >= 0 else -1
-        advice = find(b"\n  - ShouldInline:", callee, end) if callee >= 0 else -1
-        if advice < 0:
+        if (remark := begin(data, at, end)) is not None:
+            advice = data.rfind(_ADVICE, remark.end(), end)
+            if advice < 0:
+                raise FormatError("expected a remark about a decision", offset=at)
+            place, caller, callee = remark.groups()
+            found = None if place is None else _PLACE.search(place)
+            yield DecidedCall(
+                names[caller],
+                names[callee],
+                None if found is None else int(found[1]),
+                None if found is None else int(found[2]),
+                names[data[advice + len(_ADVICE) : end].partition(b"\n")[0]] == "true",
+            )
+        elif not data.startswith(_STOPPED, at):
             raise FormatError("expected a remark about a decision", offset=at)
-        place = find(b"\nDebugLoc:", at, function)
-        found = None if place < 0 else _PLACE.search(data[place:function])
-        yield DecidedCall(
-            _scalar(data[function + 10 : find(b"\n", function + 1)]),
-            _scalar(data[callee + 12 : find(b"\n", callee + 1)]),
-            None if found is None else int(found[1]),
-            None if found is None else int(found[2]),
-            _scalar(data[advice + 18 : end].partition(b"\n")[0]) == "true",
-        )
         at = end + len(_END)
+
+
+class _Scalars(dict[bytes, str]):
+    """Values of YAML by their bytes, each read once."""
+
+    def __missing__(self, data: bytes) -> str:
+        self[data] = value = _scalar(data)
+        return value
 
 
 def _scalar(data: bytes) -> str:

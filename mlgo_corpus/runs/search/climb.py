@@ -55,18 +55,20 @@ class Outcome(NamedTuple):
         sizes: bytes of each function.
         objective: of the whole object; less is better.
         text_size: bytes of the object's text.
+        measured: the objective as it is reported; searches of one module may differ in their objectives.
     """
 
     decisions: tuple[Decision, ...]
     sizes: Mapping[str, int]
     objective: float
     text_size: int
+    measured: float
 
 
 Place = tuple[str, str, int]
 """A call: its caller, its callee, and its number among the calls of this one in that one."""
 
-_Decided = tuple[str, str, int, int]
+DecidedPlace = tuple[str, str, int, int]
 """A place, and what is decided there."""
 
 
@@ -80,7 +82,7 @@ class _Flip(NamedTuple):
     """
 
     calls: tuple[Decision, ...]
-    decided: tuple[_Decided, ...]
+    decided: tuple[DecidedPlace, ...]
     affected: frozenset[str]
 
     @property
@@ -111,7 +113,7 @@ class Found:
         best: the best compile.
         compiles: how many there were.
         tried: the flips, in order.
-        curve: (compiles so far, objective) at each compile that was the best so far.
+        curve: (compiles so far, measured) at each compile that was the best so far.
     """
 
     first: Outcome
@@ -120,7 +122,7 @@ class Found:
     tried: list[_Tried] = field(default_factory=list)
     curve: list[tuple[int, float]] = field(default_factory=list)
 
-    def test(self) -> Callable[[Iterable[_Decided]], bool]:
+    def test(self) -> Callable[[Iterable[DecidedPlace]], bool]:
         """Return a function that tests whether the best compile has some decisions."""
         best = _View(self.best)
         return lambda decided: all(
@@ -130,7 +132,7 @@ class Found:
 
 _Value = TypeVar("_Value")
 
-Plan = Sequence[tuple[Decision, int | None]]
+Plan = Sequence[tuple[Key, int | None]]
 """The decisions that are expected, in their order, each with what is to be decided; None: what the policy decides."""
 
 
@@ -174,8 +176,14 @@ _LARGE_GROUPS_WORTH: Final = 0.2
 _EPSILON: Final = 1e-6
 
 
-def draw_rules(budget: int, generator: random.Random) -> list[Rule]:
-    """Return the rules to try within a budget of compiles: those that are good everywhere, and some at random."""
+def draw_rules(budget: int, generator: random.Random, *, again: bool = False) -> list[Rule]:
+    """Return the rules to try within a budget of compiles: those that are good everywhere, and some at random.
+
+    Args:
+        budget: the compiles of the search.
+        generator: draws.
+        again: whether an earlier search has tried those that are good everywhere.
+    """
     drawn = (
         Rule(
             generator.choice((1, 2, 3, 4, 6, 10)),
@@ -184,7 +192,7 @@ def draw_rules(budget: int, generator: random.Random) -> list[Rule]:
         )
         for _ in range(budget // 10)
     )
-    return [*_FIRST_RULES, *drawn][: budget // 2]
+    return [*(() if again else _FIRST_RULES), *drawn][: budget // 2]
 
 
 def climb(
@@ -194,6 +202,8 @@ def climb(
     weight: Callable[[str], float] = lambda _: 1.0,
     over: Callable[[], bool] = lambda: False,
     rules: Sequence[Rule] = (),
+    begin: Plan = (),
+    tried: Iterable[Sequence[DecidedPlace]] = (),
 ) -> Found:
     """Search.
 
@@ -204,13 +214,18 @@ def climb(
         weight: what a byte of a function counts in the objective.
         over: whether the time is up.
         rules: the first compiles follow one each, for all decisions.
+        begin: the decisions to begin with, which are kept but for those that something better is found for.
+        tried: what an earlier search tried in vain. It is tried again only where bytes do not count in full, since they
+            may have counted otherwise.
 
     Raises:
         Whatever ``compile_with`` raises in its first call; later failures are flips that did not help.
     """
-    first = compile_with((), None)
-    found = Found(first, first, curve=[(1, first.objective)])
-    _Climb(compile_with, budget, generator, weight, over, found).run(rules)
+    first = compile_with(begin, None)
+    found = Found(first, first, curve=[(1, first.measured)])
+    climbing = _Climb(compile_with, budget, generator, weight, over, found)
+    climbing.skip(tried)
+    climbing.run(rules)
     return found
 
 
@@ -230,16 +245,28 @@ class _Climb:
         self._generator = generator
         self._over = over
         self._found = found
-        self._kept: dict[Place, int] = {}
-        self._best_kept: dict[Place, int] = {}
-        # The last compile that had what was kept and nothing else, what that was, and what was kept since.
-        self._base, self._base_kept = found.first, dict[Place, int]()
-        self._since: list[_Flip] = []
         self._view = _View(found.first)
-        self._seen: dict[tuple[tuple[_Decided, ...], bytes], frozenset[str]] = {}
+        self._kept = {self._view.place(one): one.decided for one in self._view if one.decided != one.base}
+        self._best_kept = dict(self._kept)
+        # The last compile that had what was kept and nothing else, what that was, and what was kept since.
+        self._base, self._base_kept = found.first, dict(self._kept)
+        self._since: list[_Flip] = []
+        self._seen: dict[tuple[tuple[DecidedPlace, ...], bytes], frozenset[str]] = {}
         self._touched: set[str] = set()
         self._failed: list[list[_Flip]] = []
         self._unconfirmed = 0
+
+    def skip(self, tried: Iterable[Sequence[DecidedPlace]]) -> None:
+        """Take flips as tried, where every byte counts."""
+        view = self._view
+        calls_at, left = {view.place(call): call for call in view}, view.calls_left()
+        for places in tried:
+            there = [(calls_at.get((caller, callee, number)), value) for caller, callee, number, value in places]
+            calls = tuple(call for call, value in there if call is not None and call.decided != value)
+            if len(calls) == len(places):
+                affected = view.affected(calls, left)
+                if all(self._weight(name) == 1.0 for name in affected):
+                    self._seen[self._signature(calls), calls[0].key[0]] = frozenset(affected)
 
     def run(self, rules: Sequence[Rule]) -> None:
         """Try rules, single calls and groups until none is left that was not tried, then pairs, within the budget."""
@@ -278,12 +305,12 @@ class _Climb:
         found.compiles += 1
         view = self._view
         try:
-            outcome = self._compile_with([(one, wanted.get(view.place(one))) for one in view], rule)
+            outcome = self._compile_with([(one.key, wanted.get(view.place(one))) for one in view], rule)
         except CompileFailedError:
             return None
         if outcome.objective < found.best.objective - _EPSILON:
             found.best, self._best_kept = outcome, wanted
-            found.curve.append((found.compiles, outcome.objective))
+            found.curve.append((found.compiles, outcome.measured))
         return outcome
 
     def _choose(self, moves: Iterable[tuple[Decision, ...]]) -> list[_Flip]:
@@ -311,7 +338,7 @@ class _Climb:
                     left[call.callee] += 1 if call.decided else -1
         return chosen
 
-    def _signature(self, calls: Sequence[Decision]) -> tuple[_Decided, ...]:
+    def _signature(self, calls: Sequence[Decision]) -> tuple[DecidedPlace, ...]:
         """Return the other decisions at some calls."""
         return tuple(sorted((*self._view.place(call), 1 - call.decided) for call in calls))
 
@@ -405,11 +432,7 @@ class _Climb:
 
     def _harmful(self, outcome: Outcome) -> set[str]:
         """Return the functions of those flips kept since the last confirmation that made them larger, together."""
-        parts: list[set[str]] = []
-        for flip in self._since:
-            apart = [part for part in parts if part.isdisjoint(flip.affected)]
-            joined = [part for part in parts if not part.isdisjoint(flip.affected)]
-            parts = [*apart, set(flip.affected).union(*joined)]
+        parts = _joined(flip.affected for flip in self._since)
         mine, base = outcome.sizes, self._base.sizes
         return {
             name
@@ -545,14 +568,22 @@ class _View:
 
 
 def _joined(sets: Iterable[frozenset[str]]) -> list[set[str]]:
-    """Return the unions of those sets that have something in common."""
-    part_of: dict[str, set[str]] = {}
-    for one in sets:
-        whole = set(one)
-        for part in {id(part): part for name in one if (part := part_of.get(name)) is not None}.values():
-            whole |= part
-        part_of.update(dict.fromkeys(whole, whole))
-    return list({id(part): part for part in part_of.values()}.values())
+    """Return the unions of those sets, none of them empty, that have something in common."""
+    found = list(sets)
+    above: dict[str, str] = {}
+
+    def top(name: str) -> str:
+        while (next_above := above.setdefault(name, name)) != name:
+            above[name] = name = above[next_above]
+        return name
+
+    for first, *others in found:
+        for other in others:
+            above[top(other)] = top(first)
+    parts: dict[str, set[str]] = {}
+    for one in found:
+        parts.setdefault(top(next(iter(one))), set()).update(one)
+    return list(parts.values())
 
 
 def _taken(mine: dict[str, _Value], others: dict[str, _Value], but: set[str]) -> dict[str, _Value]:

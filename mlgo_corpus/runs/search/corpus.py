@@ -24,7 +24,8 @@ from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.policy import policy_digest, policy_folder, try_policy
 from mlgo_corpus.runs.search.module import SearchSettings
-from mlgo_corpus.runs.search.run import LINKED, OBJECTIVES, TEXT, Search, SearchReport, copies_for
+from mlgo_corpus.runs.search.rounds import round_budgets
+from mlgo_corpus.runs.search.run import LINKED, OBJECTIVES, TEXT, Search, SearchReport
 from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceSettings, clashing_copies
 from mlgo_corpus.runs.trace.places import make_places
 
@@ -141,10 +142,10 @@ def run_search(
             copy_names=clashing_copies(opened.names) if keep_objects else {},
         ),
         start=start,
-        budget=request.budget,
+        budgets=round_budgets(request.budget) if objective == LINKED else (request.budget,),
         time_limit=request.time_limit,
         seed=seed,
-        copies=copies_for(objective, work),
+        linked=objective == LINKED,
     )
     search = Search(folder, settings, objective, toolchain, opened, chosen, jobs, engine, progress)
     try:

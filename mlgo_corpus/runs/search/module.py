@@ -12,14 +12,13 @@ import struct
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
-from hashlib import blake2b
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mlgo_corpus.compilers.compile import ModuleCompiles, run_folder
 from mlgo_corpus.compilers.failures import RunFailure
@@ -35,15 +34,22 @@ from mlgo_corpus.formats.logs.keys import Key, key_maker
 from mlgo_corpus.formats.logs.remarks import DECISION_OPTIONS, iter_decided_calls
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang
 from mlgo_corpus.formats.objects.footprints import function_footprints
-from mlgo_corpus.formats.objects.symbols import WEAK, parse_symbols
 from mlgo_corpus.policies.conversation import repair_of
 from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
 from mlgo_corpus.policies.policy import DefaultPolicy, Policy, begin_session, check_features, make_policy
-from mlgo_corpus.runs.search.climb import CompileFailedError, Decision, Found, Outcome, Plan, Rule, climb, draw_rules
+from mlgo_corpus.runs.search.climb import (
+    CompileFailedError,
+    DecidedPlace,
+    Decision,
+    Found,
+    Outcome,
+    Plan,
+    Rule,
+    climb,
+    draw_rules,
+)
+from mlgo_corpus.runs.search.rounds import Digests, SoFar, Weights, digests_of, mergeable_names
 from mlgo_corpus.runs.trace.module import TracedModule, TraceItem, TraceJob, TraceSettings
-
-SURVEY_FOLDER: Final = "survey"
-"""The folder of what the plain compiles tell, in the folder for work under way."""
 
 _CHANNEL: Final = "channel"
 _REMARKS: Final = "remarks.yaml"
@@ -59,67 +65,39 @@ class SearchSettings:
     Attributes:
         trace: those of the trace of what is found.
         start: the policy whose decisions the search begins with.
-        budget: the most compiles of a module.
+        budgets: the most compiles of a module in each round.
         time_limit: the most seconds of a module's search; None for no limit.
         seed: of the search's choices.
-        copies: the file that tells how many objects hold a function, see `Copies`; None to count every byte.
+        linked: whether a function that several objects hold counts less, see `mlgo_corpus.runs.search.rounds`.
     """
 
     trace: TraceSettings
     start: str
-    budget: int
+    budgets: tuple[int, ...]
     time_limit: float | None
     seed: int
-    copies: Path | None
+    linked: bool
+
+    def round_folder(self, number: int) -> Path:
+        """Return the folder of what a round left, for the next one; that of the plain compiles has the number -1."""
+        return self.trace.work / (f"round-{number + 1}" if number >= 0 else "survey")
+
+    def counts(self, number: int) -> Path | None:
+        """Return the place of what is known of all objects in a round."""
+        return self.round_folder(number - 1) / "counts.npy" if self.linked else None
 
 
 class SearchItem(NamedTuple):
-    """One module to search: its number, and the project that it is from."""
+    """One module to search: its number, and the name of those that it is linked with."""
 
     number: int
     module: Module
-    project: str | None
+    linked_with: str
 
     @property
     def traced(self) -> TraceItem:
         """The same for the trace of what is found."""
         return TraceItem(self.number, self.module)
-
-
-class Copies:
-    """How many objects of its project hold a function that a linker keeps once.
-
-    Args:
-        path: an array of the digests of (project, name), each as often as an object holds it.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._counts: dict[int, int] = {}
-        if path is not None:
-            digests, counts = np.load(path)
-            self._counts = dict(zip(digests.tolist(), counts.tolist(), strict=True))
-
-    def weight(self, project: str | None, name: str) -> float:
-        """Return what a byte of a function counts: less the more objects hold the function."""
-        if not self._counts:
-            return 1.0
-        return 1.0 / self._counts.get(name_digest(project, name), 1)
-
-
-_copies_at = lru_cache(maxsize=1)(Copies)
-"""Return the `Copies` of a file, which is read once in each process."""
-
-
-def name_digest(project: str | None, name: str) -> int:
-    """Return a digest of a function's name in its project."""
-    data = f"{project or ''}\0{name}".encode("utf-8", "surrogateescape")
-    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
-
-
-def _shared_names(data: Any, project: str | None) -> NDArray[np.uint64]:
-    """Return the digests of an object's functions that other objects may hold, too, and a linker keeps once."""
-    names = {symbol.name for symbol in parse_symbols(data) if symbol.is_code and symbol.binding == WEAK}
-    return np.array(sorted(name_digest(project, name) for name in names), np.uint64)
 
 
 class _ModuleSearch:
@@ -130,18 +108,28 @@ class _ModuleSearch:
         item: the module.
         folder: empty, and the search's own.
         weight: what a byte of a function counts.
+        measure: what it counts in reports.
+
+    Attributes:
+        header: the compiler's, None before the first decision.
+        mergeable: the functions that other objects may hold, too, of all compiles so far.
 
     Raises:
         RunFailure: the module cannot be compiled.
     """
 
     def __init__(
-        self, settings: SearchSettings, item: SearchItem, folder: Path, weight: Callable[[str], float]
+        self,
+        settings: SearchSettings,
+        item: SearchItem,
+        folder: Path,
+        weight: Callable[[str], float],
+        measure: Callable[[str], float] | None = None,
     ) -> None:
         trace = settings.trace
         self._settings = settings
         self._name = item.module.name
-        self._weight = weight
+        self._weight, self._measure = weight, measure or weight
         self._compiles = ModuleCompiles(item.module, folder, trace.edits, trace.limits, stop=trace.stop)
         self._compiles.place()
         task = find_task(INLINING)
@@ -150,6 +138,7 @@ class _ModuleSearch:
         extra = for_clang((*task.channel_options(_CHANNEL), *growth_options(options)))
         self._argv = (*trace.cc1, *self._compiles.command(options, *extra, *DECISION_OPTIONS, _REMARKS))
         self.header: LogHeader | None = None
+        self.mergeable: set[str] = set()
 
     def compile(self, plan: Plan, rule: Rule | None = None) -> Outcome:
         """Compile by a plan.
@@ -191,13 +180,17 @@ class _ModuleSearch:
         data = compiles.read_object()
         text_size = compiles.measure(data).text_size
         sizes = function_footprints(data)
-        weight = self._weight
-        objective = text_size - sum(size * (1.0 - weight(name)) for name, size in sizes.items())
+        if self._settings.linked:
+            self.mergeable |= mergeable_names(data)
+        objective, measured = (
+            text_size - sum(size * (1.0 - weight(name)) for name, size in sizes.items())
+            for weight in (self._weight, self._measure)
+        )
         decisions = tuple(
             Decision(key, call.caller, call.callee, base, decision, tensors, worth_of(tensors, decision))
             for (key, base, decision, tensors), call in zip(decided, calls, strict=True)
         )
-        return Outcome(decisions, sizes, objective, text_size)
+        return Outcome(decisions, sizes, objective, text_size, measured)
 
     @cached_property
     def _decider(self) -> Callable[[LogHeader], Callable[[LiveObservation], int]]:
@@ -273,7 +266,7 @@ class _Expected:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self._keys = [one.key[0] for one, _ in plan]
+        self._keys = [features for (features, _), _ in plan]
         self._values = [value for _, value in plan]
         self._open: dict[bytes, list[int]] = {}
         for number, key in enumerate(self._keys):
@@ -296,9 +289,144 @@ class _Expected:
         return self._values[found]
 
 
+class _RoundOutcome(NamedTuple):
+    """The outcome of a round for one module, or of its plain compile.
+
+    Attributes:
+        held: the file of the functions that its object holds and others may hold, too; empty if there is none.
+        saved: bytes of text saved so far.
+    """
+
+    held: str = ""
+    saved: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RoundJob:
+    """A round of a module's search that is not the last one, as `mlgo_corpus.runs.over` does it to every module."""
+
+    settings: SearchSettings
+    number: int
+
+    @property
+    def work(self) -> Path:
+        """The folder for work under way."""
+        return self.settings.round_folder(self.number)
+
+    @property
+    def limit_s(self) -> float:
+        """Seconds that the compiles of one module may take together."""
+        settings = self.settings
+        compiles = settings.budgets[self.number] * settings.trace.limits.timeout
+        limit = self._time_limit()
+        return compiles if limit is None else min(compiles, limit + settings.trace.limits.timeout)
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The compiler."""
+        return self.settings.trace.cc1[:1]
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it runs without walls."""
+        return self.settings.trace.edits.trusted
+
+    def run(self, item: SearchItem) -> _RoundOutcome:
+        """Search, and keep what was found for the next round.
+
+        Raises:
+            OSError: the work folder cannot be written.
+        """
+        searched = self.search(item)
+        if searched is None:
+            return _RoundOutcome()
+        so_far, best = searched.so_far(), searched.found.best
+        so_far.write(self.work / _so_far_name(item))
+        held = digests_of(best.sizes.keys() & searched.mergeable, item.linked_with)
+        return _RoundOutcome(_keep_held(self.work, item, held), so_far.baseline_text_size - best.text_size)
+
+    def search(self, item: SearchItem) -> _Searched | None:
+        """Search; None if the module cannot be compiled, or there is nothing to decide."""
+        settings, number = self.settings, self.number
+        started, limit = time.monotonic(), self._time_limit()
+        before = SoFar() if number == 0 else SoFar.read(settings.round_folder(number - 1) / _so_far_name(item))
+        seed = f"{settings.seed}:{item.module.name}" + f":{number}" * (number > 0)
+        generator = random.Random(seed)  # noqa: S311 - an experiment, no secret
+        weight, measure = self._weights(item, number), self._weights(item, 0)
+        budget = settings.budgets[number]
+        with run_folder(settings.trace.work) as folder:
+            try:
+                search = _ModuleSearch(settings, item, folder, weight, measure)
+                found = climb(
+                    search.compile,
+                    budget,
+                    generator,
+                    weight,
+                    lambda: limit is not None and time.monotonic() - started > limit,
+                    draw_rules(budget, generator, again=number > 0),
+                    before.plan,
+                    (places for _, places in before.flips),
+                )
+            except (RunFailure, CompileFailedError):
+                return None
+        if not found.first.decisions or search.header is None:
+            return None
+        return _Searched(before, found, search.header, search.mergeable, time.monotonic() - started)
+
+    def _time_limit(self) -> float | None:
+        settings = self.settings
+        if settings.time_limit is None:
+            return None
+        return settings.time_limit * settings.budgets[self.number] / sum(settings.budgets)
+
+    def _weights(self, item: SearchItem, number: int) -> Weights:
+        settings = self.settings
+        own = np.empty(0, np.uint64)
+        with suppress(FileNotFoundError):
+            own = np.load(settings.round_folder(number - 1) / _held_name(item))
+        return Weights(settings.counts(number), own, item.linked_with, kept=number > 0)
+
+    def lost(self, item: SearchItem, lost: Lost) -> _RoundOutcome:  # noqa: ARG002 - a module that fails holds nothing
+        """Return the outcome for a module whose worker died."""
+        return _RoundOutcome()
+
+    def outcome(self, record: Any) -> _RoundOutcome:
+        """Return the outcome that JSON held."""
+        return _RoundOutcome(*record)
+
+    def is_whole(self, item: SearchItem, outcome: _RoundOutcome) -> bool:
+        """Return True if what the next round needs is there."""
+        return all((self.work / name).is_file() for name in (outcome.held or _held_name(item), _so_far_name(item)))
+
+
+class _Searched(NamedTuple):
+    """A round of a module's search, and what was found before it."""
+
+    before: SoFar
+    found: Found
+    header: LogHeader
+    mergeable: set[str]
+    wall_s: float
+
+    def so_far(self) -> SoFar:
+        """Return what all rounds found."""
+        before, found = self.before, self.found
+        has = found.test()
+        flips = ((row, places) for row, places in (*before.flips, *_flip_rows(found, before.compiles)))
+        return SoFar(
+            plan=tuple((decision.key, decision.decided) for decision in found.best.decisions),
+            compiles=before.compiles + found.compiles,
+            baseline_text_size=before.baseline_text_size or found.first.text_size,
+            baseline_objective=before.baseline_objective or found.first.measured,
+            curve=(*before.curve, *((before.compiles + count, objective) for count, objective in found.curve)),
+            flips=tuple((row._replace(kept=has(places)), places) for row, places in flips),
+            wall_s=before.wall_s + self.wall_s,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class SearchJob:
-    """A search of one module, as `mlgo_corpus.runs.over` does it to every module."""
+    """The last round of a module's search, and the trace of what was found."""
 
     settings: SearchSettings
 
@@ -310,11 +438,7 @@ class SearchJob:
     @property
     def limit_s(self) -> float:
         """Seconds that the compiles of one module may take together."""
-        settings = self.settings
-        compiles = settings.budget * settings.trace.limits.timeout
-        if settings.time_limit is not None:
-            compiles = min(compiles, settings.time_limit + settings.trace.limits.timeout)
-        return compiles + self._trace.limit_s
+        return self._round.limit_s + self._trace.limit_s
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -330,6 +454,10 @@ class SearchJob:
     def _trace(self) -> TraceJob:
         return TraceJob(self.settings.trace)
 
+    @property
+    def _round(self) -> RoundJob:
+        return RoundJob(self.settings, len(self.settings.budgets) - 1)
+
     def run(self, item: SearchItem) -> TracedModule:
         """Search, and trace what was found; what goes wrong with the module is in the row.
 
@@ -337,51 +465,29 @@ class SearchJob:
             OSError: the work folder, or a folder for copies, cannot be written.
         """
         settings = self.settings
-        started = time.monotonic()
-        found, header = self._search(item, started)
-        if found is None:
+        searched = self._round.search(item)
+        if searched is None:
             start = partial(make_policy, settings.start, find_task(INLINING), seed=settings.seed)
             return TraceJob(replace(settings.trace, make=start)).run(item.traced)
-        decisions = {decision.key: decision.decided for decision in found.best.decisions}
-        make = partial(_keyed, decisions)
+        so_far, best = searched.so_far(), searched.found.best
+        make = partial(_keyed, dict(so_far.plan))
         traced = TraceJob(replace(settings.trace, make=make)).run(item.traced)
-        rows = list(_flip_rows(found))
-        if traced.log is not None and header is not None:
-            write_batch(flips_of(self.work, traced.log), flip_batch(header, item.module.name, rows))
+        if traced.log is not None:
+            rows = [row for row, _ in so_far.flips]
+            write_batch(flips_of(self.work, traced.log), flip_batch(searched.header, item.module.name, rows))
         row = SearchRow(
             module=item.module.name,
-            compiles=found.compiles,
-            flips=len(rows),
-            kept=sum(decision.decided != decision.base for decision in found.best.decisions),
-            baseline_text_size=found.first.text_size,
-            text_size=found.best.text_size,
-            baseline_objective=found.first.objective,
-            objective=found.best.objective,
-            found_after=" ".join(f"{number}:{objective:.6g}" for number, objective in found.curve),
-            wall_s=time.monotonic() - started,
+            compiles=so_far.compiles,
+            flips=len(so_far.flips),
+            kept=sum(decision.decided != decision.base for decision in best.decisions),
+            baseline_text_size=so_far.baseline_text_size,
+            text_size=best.text_size,
+            baseline_objective=so_far.baseline_objective,
+            objective=best.measured,
+            found_after=" ".join(f"{number}:{objective:.6g}" for number, objective in so_far.curve),
+            wall_s=so_far.wall_s,
         )
         return traced._replace(more=row)
-
-    def _search(self, item: SearchItem, started: float) -> tuple[Found | None, LogHeader | None]:
-        """Search; None if the module cannot be compiled, or there is nothing to decide."""
-        settings = self.settings
-        limit = settings.time_limit
-        copies = _copies_at(settings.copies)
-        generator = random.Random(f"{settings.seed}:{item.module.name}")  # noqa: S311 - an experiment, no secret
-        with run_folder(self.work) as folder:
-            try:
-                search = _ModuleSearch(settings, item, folder, lambda name: copies.weight(item.project, name))
-                found = climb(
-                    search.compile,
-                    settings.budget,
-                    generator,
-                    lambda name: copies.weight(item.project, name),
-                    lambda: limit is not None and time.monotonic() - started > limit,
-                    draw_rules(settings.budget, generator),
-                )
-            except (RunFailure, CompileFailedError):
-                return None, None
-            return (found if found.first.decisions else None), search.header
 
     def lost(self, item: SearchItem, lost: Lost) -> TracedModule:
         """Return the outcome for a module whose worker died."""
@@ -408,23 +514,42 @@ def flips_of(work: Path, log: str) -> Path:
     return work / f"{log.partition('.')[0]}.flips"
 
 
-def _flip_rows(found: Found) -> Iterator[FlipRow]:
-    has = found.test()
+def _flip_rows(found: Found, compiles: int) -> Iterator[tuple[FlipRow, tuple[DecidedPlace, ...]]]:
+    """Yield the flips of a round, with the places and decisions of each, after so many compiles before it."""
     for tried in found.tried:
         flip = tried.flip
-        yield FlipRow(
-            compile=tried.compile,
+        first = flip.calls[0]
+        row = FlipRow(
+            compile=compiles + tried.compile,
             others=tried.others,
-            caller=flip.calls[0].caller,
-            callee=flip.calls[0].callee,
+            caller=first.caller,
+            callee=first.callee,
             calls=len(flip.calls),
-            base=flip.calls[0].base,
-            tried=1 - flip.calls[0].decided,
+            base=first.base,
+            tried=1 - first.decided,
             text_effect=tried.text_effect,
             effect=tried.effect,
-            kept=has(flip.decided),
-            tensors=flip.calls[0].tensors,
+            kept=False,
+            tensors=first.tensors,
         )
+        yield row, flip.decided
+
+
+def _so_far_name(item: SearchItem) -> str:
+    return f"{item.number:07d}.json"
+
+
+def _held_name(item: SearchItem) -> str:
+    return f"held-{item.number:07d}.npy"
+
+
+def _keep_held(folder: Path, item: SearchItem, held: Digests) -> str:
+    """Keep the functions that a module's object holds, in a file of a round; return its name."""
+    name = _held_name(item)
+    part = folder / f".{name}"
+    np.save(part, held)
+    part.replace(folder / name)
+    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,7 +561,7 @@ class SurveyJob:
     @property
     def work(self) -> Path:
         """The folder for work under way."""
-        return self.settings.trace.work / SURVEY_FOLDER
+        return self.settings.round_folder(-1)
 
     @property
     def limit_s(self) -> float:
@@ -453,8 +578,8 @@ class SurveyJob:
         """Whether it runs without walls."""
         return self.settings.trace.edits.trusted
 
-    def run(self, item: SearchItem) -> str:
-        """Compile, and keep the digests of the shared functions' names in a file; return its name, or nothing.
+    def run(self, item: SearchItem) -> _RoundOutcome:
+        """Compile, and keep which functions the object holds that others may hold, too.
 
         Raises:
             OSError: the work folder cannot be written.
@@ -466,23 +591,19 @@ class SurveyJob:
                 compiles.place()
                 command = compiles.command(compiles.options(trace.cc1))
                 compiles.run((*trace.cc1, *command), words=len(trace.cc1))
-                names = _shared_names(compiles.read_object(), item.project)
+                held = digests_of(mergeable_names(compiles.read_object()), item.linked_with)
             except (RunFailure, FormatError):
-                return ""
-            path = folder / "names.npy"
-            np.save(path, names)
-            place = self.work / f"names-{item.number:07d}.npy"
-            path.replace(place)
-            return place.name
+                return _RoundOutcome()
+        return _RoundOutcome(_keep_held(self.work, item, held))
 
-    def lost(self, item: SearchItem, lost: Lost) -> str:  # noqa: ARG002 - a module that fails shares nothing
+    def lost(self, item: SearchItem, lost: Lost) -> _RoundOutcome:  # noqa: ARG002 - a module that fails shares nothing
         """Return the outcome for a module whose worker died."""
-        return ""
+        return _RoundOutcome()
 
-    def outcome(self, record: Any) -> str:
+    def outcome(self, record: Any) -> _RoundOutcome:
         """Return the outcome that JSON held."""
-        return str(record)
+        return _RoundOutcome(*record)
 
-    def is_whole(self, item: SearchItem, outcome: str) -> bool:  # noqa: ARG002 - the name is the number's
-        """Return True if the file of names is there."""
-        return bool(outcome) and (self.work / outcome).is_file()
+    def is_whole(self, item: SearchItem, outcome: _RoundOutcome) -> bool:  # noqa: ARG002 - the name is the number's
+        """Return True if the file is there."""
+        return bool(outcome.held) and (self.work / outcome.held).is_file()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import numpy as np
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.groups import ModuleLabels
+from mlgo_corpus.corpus.products import linked_together
 from mlgo_corpus.dataset.calls import read_batch
 from mlgo_corpus.dataset.flips import (
     FLIPS_NAME,
@@ -31,7 +31,8 @@ from mlgo_corpus.files.tables import BatchTable, file_metadata
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.runs.over import Over
 from mlgo_corpus.runs.report import Report
-from mlgo_corpus.runs.search.module import SURVEY_FOLDER, SearchItem, SearchJob, SearchSettings, SurveyJob, flips_of
+from mlgo_corpus.runs.search.module import RoundJob, SearchItem, SearchJob, SearchSettings, SurveyJob, flips_of
+from mlgo_corpus.runs.search.rounds import write_counts
 from mlgo_corpus.runs.trace.module import TracedModule
 from mlgo_corpus.runs.trace.run import Trace
 
@@ -40,7 +41,6 @@ LINKED: Final = "linked"
 OBJECTIVES: Final = (TEXT, LINKED)
 """What is made small: each object's text, or what a linker keeps of all of them."""
 
-_COPIES_NAME = "copies.npy"
 # The numbers of compiles after which a report tells what was found.
 _AFTER = (10, 25, 50, 100, 200, 400, 800)
 
@@ -147,22 +147,35 @@ class Search(Trace):
         self.search = settings
         self.objective = objective
         self.sums = _Sums()
-        labels = ModuleLabels.of(corpus)
+        labels, products = ModuleLabels.of(corpus), linked_together(corpus)
 
         def items(wanted: Sequence[str]) -> Iterator[SearchItem]:
             for number, module in enumerate(corpus.modules(wanted)):
-                yield SearchItem(number, module, labels.project(module.name))
+                yield SearchItem(number, module, products.get(module.name) or f"of {labels.project(module.name)}")
 
         self._search_items = items
+        self._shown = progress
+        last = len(settings.budgets) - 1
         super().__init__(
-            folder, settings.trace, toolchain, corpus, names, jobs, engine, progress, job=SearchJob(settings)
+            folder,
+            settings.trace,
+            toolchain,
+            corpus,
+            names,
+            jobs,
+            engine,
+            lambda finished, failed, saved, _: self._show(last, finished, failed, saved),
+            job=SearchJob(settings),
         )
 
     def run(self) -> None:
         """Search, and make the dataset."""
-        if self.search.copies is not None:
+        search = self.search
+        if search.linked:
             self.folder.begin()
-            self._survey(self.search.copies)
+            self._count(SurveyJob(search), 0, self.corpus.names)
+            for number in range(len(search.budgets) - 1):
+                self._count(RoundJob(search, number), number + 1, self.names)
         super().run()
 
     def read(self, rows: Any) -> None:
@@ -208,7 +221,7 @@ class Search(Trace):
             **super().about(header),
             "start": search.start,
             "objective": self.objective,
-            "budget": search.budget,
+            "budget": sum(search.budgets),
             "seed": search.seed,
         }
 
@@ -240,14 +253,13 @@ class Search(Trace):
             seconds=seconds,
         )
 
-    def _survey(self, place: Path) -> None:
-        """Find out how many objects hold each function, and keep it for the workers."""
-        if place.exists():
+    def _count(self, job: SurveyJob | RoundJob, number: int, names: Sequence[str]) -> None:
+        """Run what comes before a round, and count how many objects hold each function then."""
+        place = self.search.counts(number)
+        if place is None or place.exists():
             return
-        job = SurveyJob(self.search)
         with suppress(FileExistsError):
             os.mkdir(job.work)
-        names = self.corpus.names
         over = Over(
             job,
             lambda: self._search_items(names),
@@ -256,18 +268,23 @@ class Search(Trace):
             engine=self.engine,
             needs=self.corpus.on_this_machine(),
         )
-        held = [np.load(job.work / name) for name in over.outcomes() if name]
-        digests, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *held]), return_counts=True)
-        several = counts > 1
-        part = place.with_name(f".{place.name}.{os.getpid()}.npy")
-        np.save(part, np.stack([digests[several], counts[several].astype(np.uint64)]))
-        part.replace(place)
-        shutil.rmtree(self.folder.paths.work / SURVEY_FOLDER, ignore_errors=True)
+        held = []
+        saved = failed = 0
+        for finished, outcome in enumerate(over.outcomes(), 1):
+            saved += outcome.saved
+            failed += not outcome.held
+            if outcome.held:
+                held.append(np.load(job.work / outcome.held))
+            if number:
+                self._show(number - 1, finished, failed, saved)
+        write_counts(place, held)
 
-
-def copies_for(objective: str, work: Path) -> Path | None:
-    """Return the place of what the survey finds, in a folder for work under way; None if the objective needs none."""
-    return work / _COPIES_NAME if objective == LINKED else None
+    def _show(self, number: int, finished: int, failed: int, saved: int) -> None:
+        """Show progress; in a round that has a share of the compiles, a module counts that share."""
+        budgets = self.search.budgets
+        done = sum(budgets[:number]) * len(self.names) + budgets[number] * finished
+        if self._shown is not None:
+            self._shown(done // sum(budgets), failed, saved, len(self.names))
 
 
 def _saved(row: TraceRow) -> int:

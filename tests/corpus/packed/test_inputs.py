@@ -45,9 +45,9 @@ PLACES = ("corpus", "output", "seconds")
 
 
 @pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def cache(known: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
+        folder = known(tmp_path_factory.mktemp("cache"), Llvm(22).clang)
         patch.setenv("MLGO_CORPUS_CACHE", str(folder))
         yield folder
 

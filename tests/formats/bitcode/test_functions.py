@@ -539,6 +539,8 @@ def test_symbols_and_bodies_are_as_many(name: str) -> None:
     for stem, data in real(name).items():
         functions = read_functions(data)
         assert count_functions(data) == sum(each.linkage != "available_externally" for each in functions), stem
+        if len(data) > 20_000:  # where bitcode is does not depend on how much it is
+            continue
         # In a wrapper, in a view, behind other bytes, and before another module.
         wrapped = struct.pack("<5I", 0x0B17C0DE, 0, 20, len(data), 7) + data
         wrapped += bytes(-len(wrapped) % 16)

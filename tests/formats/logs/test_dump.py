@@ -564,7 +564,7 @@ def test_what_is_whole_is_printed_before_the_error(tmp_path: Path) -> None:
 
 
 def test_every_truncation_prints_a_beginning(tmp_path: Path) -> None:
-    data = write_every_type(tmp_path / "types.log", steps=3).read_bytes()
+    data = write_every_type(tmp_path / "types.log", steps=2).read_bytes()
     whole = llvm_text(data)
     header = data.index(b"\n") + 1
     lengths = {0}

@@ -235,11 +235,13 @@ class PlainLog:
         self.number += 1
 
 
-def random_log(generator: random.Random, features: tuple[TensorSpec, ...], score: TensorSpec | None) -> bytes:
+def random_log(
+    generator: random.Random, features: tuple[TensorSpec, ...], score: TensorSpec | None, rows: int = 40
+) -> bytes:
     """A log with contexts that come back, that have no observations, and observations before the first of them."""
     numbers = np.random.default_rng(generator.randrange(1 << 32))
     log = PlainLog(features, score)
-    for _ in range(generator.randrange(1, 40)):
+    for _ in range(generator.randrange(1, rows)):
         if generator.random() < 0.3:
             log.context(f"f{generator.randrange(4)}")
         values = []
@@ -264,16 +266,19 @@ def test_any_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, sco
         if score is None
         else TensorSpec(score, generator.choice(("float", "int64_t")), (generator.choice((1, 2)),))
     )
-    logs = {f"m{number}.log": random_log(generator, EVERYTHING, spec) for number in range(generator.randrange(1, 4))}
+    logs = {
+        f"m{number}.log": random_log(generator, EVERYTHING, spec, rows=16)
+        for number in range(generator.randrange(1, 4))
+    }
     folder = tmp_path / f"{seed}-{score}-{batch}-{generator.random()}"
-    dataset = make_dataset(folder, logs, rows_per_file=generator.randrange(3, 30))
+    dataset = make_dataset(folder, logs, rows_per_file=generator.randrange(2, 14))
     rewards: Any = "logged" if score else "none"
     row_bytes = sum(each.nbytes for each in EVERYTHING)
     with monkeypatch.context() as patch:
         patch.setattr(datasetrows, "_BATCH_BYTES", batch * row_bytes)
         patch.setattr(sequences, "_HELD_BYTES", generator.choice((0, 2000, 1 << 20)))
         patch.setattr(sequences, "_EQUAL_STEPS", 3)
-        patch.setattr(exporting, "_SHARE_BYTES", generator.choice((1, 40 * row_bytes)))
+        patch.setattr(exporting, "_SHARE_BYTES", generator.choice((1, 15 * row_bytes)))
         export_tfrecord(dataset, folder / "t", reward=rewards, min_steps=1, jobs=1)
         export_tfrecord(dataset, folder / "s", reward=rewards, min_steps=1, jobs=1, shards=2)
     wanted = expected(logs, rewards, 1)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,12 +18,24 @@ from typing import Any
 
 import pytest
 
-from mlgo_corpus import Corpus, RelinkReport, build_corpus, pack_corpus, relink_corpus, trace_corpus, unpack_corpus
+from mlgo_corpus import (
+    Corpus,
+    RelinkReport,
+    build_corpus,
+    combine_corpora,
+    dedup_corpus,
+    pack_corpus,
+    relink_corpus,
+    split_corpus,
+    trace_corpus,
+    unpack_corpus,
+)
 from mlgo_corpus.compilers.find import find_zig
 from mlgo_corpus.corpus.products import products_of, read_links
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.runs.links.table import PRODUCTS_NAME, ProductRow, iter_product_rows
 from tests.conftest import PACKAGE_ROOT, Llvm, run_checked
+from tests.handmade import corpus as handmade_corpus
 
 CODE = """
 int {name}(int x);
@@ -83,9 +96,9 @@ def sources(work: Path) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _cache(known: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MLGO_CORPUS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("MLGO_CORPUS_CACHE", str(known(tmp_path_factory.mktemp("cache"), Llvm(22).clang)))
         for name in ("CC", "CXX", "MLGO_CORPUS_COMPILER"):
             patch.delenv(name, raising=False)
         yield
@@ -521,3 +534,47 @@ def test_a_packed_corpus_has_its_links(built: Built, tmp_path: Path) -> None:
     assert rows_of(relink_corpus(tmp_path / "packed", tmp_path / "out"))["prog"].identical
     unpack_corpus(tmp_path / "packed", tmp_path / "again")
     assert read_links(Corpus.open(tmp_path / "again")) == read_links(Corpus.open(built.corpus))
+
+
+def test_a_combined_corpus_has_the_links_of_all(built: Built, objects: Path, tmp_path: Path) -> None:
+    handmade_corpus(tmp_path / "plain", ["x.o"])
+    both = [built.corpus, f"one={built.corpus}", tmp_path / "plain"]
+    combine_corpora(both, tmp_path / "all")
+    found = products_of(Corpus.open(tmp_path / "all"))
+    # Both are of one build: of the links that wrote one file, the last is kept.
+    assert found == {
+        f"one/{module}": tuple(f"one/{name.lstrip('/')}" for name in names)
+        for module, names in products_of(Corpus.open(built.corpus)).items()
+    }
+    (tmp_path / "objects").mkdir()
+    (tmp_path / "objects/one").symlink_to(objects)
+    theirs = rows_of(relink_corpus(built.corpus, tmp_path / "theirs", objects=objects))
+    mine = rows_of(relink_corpus(tmp_path / "all", tmp_path / "mine", objects=tmp_path / "objects"))
+    # What the build deleted, only its own corpus has; all that is replaced is not needed.
+    assert {name.removeprefix("one/"): (row.reason, row.sha256, row.replaced) for name, row in mine.items()} == {
+        name: (row.reason, row.sha256, row.replaced) for name, row in theirs.items()
+    }
+    assert combine_corpora(both, tmp_path / "all").unchanged
+    again = tmp_path / "again"
+    shutil.copytree(built.corpus, again)
+    lines = (again / "links.jsonl").read_text().splitlines()
+    (again / "links.jsonl").write_text("\n".join([lines[0].replace("13", "12"), *lines[1:-1], ""]))
+    both[1] = f"one={again}"
+    with pytest.raises(UsageError, match="`force` replaces it"):
+        combine_corpora(both, tmp_path / "all")
+    combine_corpora(both, tmp_path / "all", force=True)
+    assert len(read_links(Corpus.open(tmp_path / "all"))) == 13
+
+
+def test_a_part_of_a_corpus_has_the_links_of_its_modules(built: Built, objects: Path, tmp_path: Path) -> None:
+    split_corpus(built.corpus, output=tmp_path / "sides", fractions=(0.4, 0.3, 0.3), min_instructions=1000)
+    dedup_corpus(built.corpus, tmp_path / "few", ignore_commands=True)
+    whole = products_of(Corpus.open(built.corpus))
+    for folder in (*(tmp_path / "sides" / name for name in ("train", "validation", "test")), tmp_path / "few"):
+        part = Corpus.open(folder)
+        assert products_of(part) == {module: whole[module] for module in part.names if module in whole} != {}
+    modules = Corpus.open(tmp_path / "sides/test").names
+    rows = rows_of(relink_corpus(tmp_path / "sides/test", tmp_path / "out", objects=objects))
+    counts = Counter(product for module in modules for product in whole.get(module, ()))
+    assert {name: row.modules for name, row in rows.items()} == counts
+    assert {row.missing for row in rows.values()} == {0}

@@ -24,7 +24,7 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.commands.replay import embedding_options, verbatim_command
 from mlgo_corpus.runs.rebuild.module import RebuildCompiler, RebuildItem, RebuildJob, RebuildSettings, pick_compiler
 from mlgo_corpus.runs.rebuild.run import RebuildReport
-from tests.conftest import EMBED, ROOT, Llvm, run_checked, unpack
+from tests.conftest import EMBED, LLVM_VERSIONS, ROOT, Llvm, run_checked, unpack
 from tests.forked import start
 from tests.runs.journals import kept
 
@@ -51,10 +51,10 @@ Rows = dict[str, dict[str, Any]]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def cache(known: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Let what compilers can do be found out once."""
     with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
+        folder = known(tmp_path_factory.mktemp("cache"), *(Llvm(version).clang for version in LLVM_VERSIONS))
         patch.setenv("MLGO_CORPUS_CACHE", str(folder))
         yield folder
 

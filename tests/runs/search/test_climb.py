@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from mlgo_corpus.runs.search.climb import CompileFailedError, Found, Outcome, Plan, Rule, climb, draw_rules
+from mlgo_corpus.runs.search.climb import CompileFailedError, Found, Outcome, Plan, Rule, _joined, climb, draw_rules
 from tests.runs.search.toy import Program, random_program
 
 
@@ -136,3 +136,20 @@ def test_the_time_is_up() -> None:
     program = random_program(3, functions=20, calls=40)
     found = climb(program.compile_by, 60, random.Random(1), over=lambda: program.compiles[0] >= 5)
     assert found.compiles <= 6
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sets_are_joined_that_have_something_in_common(seed: int) -> None:
+    generator = random.Random(seed)
+    names = [str(name) for name in range(40)]
+    sets = [frozenset(generator.sample(names, generator.randrange(1, 4))) for _ in range(generator.randrange(20))]
+    near = {name: {other for one in sets if name in one for other in one} for name in names}
+    expected = set()
+    for name in set().union(*sets):
+        reached, before = {name}, set()
+        while reached != before:
+            before, reached = reached, set().union(*(near[one] for one in reached))
+        expected.add(frozenset(reached))
+    found = _joined(sets)
+    assert {frozenset(part) for part in found} == expected
+    assert len(found) == len(expected)

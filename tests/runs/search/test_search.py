@@ -88,8 +88,8 @@ def corpus(llvm22: Llvm, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+def cache(known: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return known(tmp_path_factory.mktemp("cache"), Llvm(22).clang)
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ class Program:
         used = {callee for rest in left.values() for callee, _ in rest}
         there = {f"f{number}": size for number, size in sizes.items() if self.kept[number] or number in used}
         total = sum(there.values())
-        return Outcome(tuple(decisions), there, float(total), total)
+        return Outcome(tuple(decisions), there, float(total), total, float(total))
 
     def uses(self, function: int) -> int:
         """Count the calls of a function."""
@@ -56,7 +56,7 @@ class Program:
 
     def compile_by(self, plan: Plan, rule: Rule | None = None) -> Outcome:
         """Inline by a plan, and a rule."""
-        return self.compile({one.key: value for one, value in plan if value is not None}, rule)
+        return self.compile({key: value for key, value in plan if value is not None}, rule)
 
     def outcomes(self) -> Iterator[Outcome]:
         """Yield the outcome of every way to decide."""

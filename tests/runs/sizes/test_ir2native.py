@@ -50,7 +50,7 @@ from mlgo_corpus.runs import over
 from mlgo_corpus.runs.sizes import rows as sizing
 from mlgo_corpus.runs.sizes import run as sizes_run
 from mlgo_corpus.runs.sizes.rows import SizedModule, SizingItem, SizingJob
-from tests.conftest import DATA, EMBED, PACKAGE_ROOT, Llvm, run_checked, unpack
+from tests.conftest import DATA, EMBED, LLVM_VERSIONS, PACKAGE_ROOT, Llvm, run_checked, unpack
 from tests.forked import run_cli
 from tests.runs.trace.test_interrupted import Tool, all_end
 
@@ -71,8 +71,8 @@ Make = Callable[..., SizesReport]
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+def cache(known: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return known(tmp_path_factory.mktemp("cache"), *(Llvm(version).clang for version in LLVM_VERSIONS))
 
 
 @pytest.fixture(autouse=True)

@@ -76,7 +76,7 @@ def reference_name(project: str, module: Module) -> str:
 @pytest.mark.parametrize("project", ["lua", "zlib"])
 def test_vectors_and_sizes_are_those_of_llvm(llvm19: Llvm, corpora: dict[str, Corpus], project: str) -> None:
     """Of some modules of each build; `test_ir2native` has the tables of all."""
-    chosen = list(corpora[project])[::4]
+    chosen = list(corpora[project])[::8]
     for module in chosen:
         snapshot = snapshot_module(settings_of(llvm19), module)
         assert snapshot.reason is RunReason.OK, snapshot.detail

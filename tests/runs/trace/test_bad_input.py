@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import py_compile
 import re
 import shutil
 import signal
@@ -47,13 +48,19 @@ HALF = str(len(LIVE_HEADER) + 30)
 Told = dict[str, Any]
 
 
+def write_fake(program: Path) -> Path:
+    """Make the fake clang a program, whose Python is compiled once and not in each run."""
+    compiled = py_compile.compile(str(FAKE), str(program.with_name("fake.pyc")), doraise=True)
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{compiled}" "$0" "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
 @pytest.fixture(scope="session")
 def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The fake clang, as a program; what it can do is known already."""
     folder = tmp_path_factory.mktemp("fake-clang")
-    program = folder / "clang"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "{FAKE}" "$0" "$@"\n')
-    program.chmod(0o755)
+    program = write_fake(folder / "clang")
     toolchain = probe_compiler(str(program), cache=folder)
     assert (toolchain.training_logs, toolchain.interactive) == (("inlining",), ("inlining",))
     return program

@@ -32,7 +32,7 @@ from mlgo_corpus.policies.models import Rule
 from mlgo_corpus.policies.policy import import_from_here
 from mlgo_corpus.runs.trace.run import LevelSizes, TraceReport
 from mlgo_corpus.trace import trace_corpus
-from tests.conftest import DATA, EMBED, Llvm, run_checked, unpack
+from tests.conftest import DATA, EMBED, LLVM_VERSIONS, Llvm, run_checked, unpack
 from tests.policies.samples import columns_of, policy_of, random_trees, real_observations
 from tests.runs.extract.test_extract import SOURCES
 
@@ -48,8 +48,8 @@ Trace = Callable[..., TraceReport]
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+def cache(known: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return known(tmp_path_factory.mktemp("cache"), *(Llvm(version).clang for version in LLVM_VERSIONS))
 
 
 @pytest.fixture(autouse=True)

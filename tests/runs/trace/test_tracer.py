@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -42,9 +43,9 @@ def corpus(llvm22: Llvm, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cache(known: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What is known of the compiler and of plain compiles, for all tests here."""
-    return tmp_path_factory.mktemp("cache")
+    return known(tmp_path_factory.mktemp("cache"), Llvm(22).clang)
 
 
 def stable(row: TraceRow) -> dict[str, Any]:

@@ -1,0 +1,150 @@
+"""The rounds of a search for small products: in each, a module knows which functions other objects hold.
+
+A function that several objects of a project hold, such as an inline function of C++, is linked once. Whether an object
+should hold it, or inline it everywhere, depends on the others. At first a byte of it counts its share: it is one of as
+many as there are in the plain objects. That is wrong wherever one object keeps what another one gives up, so a search
+stops twice to find out what every object holds then. What is kept by others costs an object next to nothing, what it
+alone holds costs it every byte.
+
+Measured on yaml-cpp with 100 compiles of each module: the products are 11.9 % smaller instead of 10.6 %, with gc and
+folding by the linker 7.1 % instead of 5.6 %.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlgo_corpus.dataset.flips import FlipRow
+from mlgo_corpus.formats.buffer import Buffer
+from mlgo_corpus.formats.logs.keys import Key
+from mlgo_corpus.formats.objects.symbols import WEAK, parse_symbols
+
+# What a byte counts, of a function that others keep: little, as they might give it up, too. Less is worse (0.05), as is
+# a share of the whole byte.
+_KEPT_ANYWAY: Final = 0.3
+# A first round of fewer compiles does not come to the end of the rules that it begins with.
+_FEWEST: Final = 12
+
+Digests = NDArray[np.uint64]
+"""Functions by a digest of their names; an array of shape (n,), sorted."""
+
+
+def round_budgets(budget: int) -> tuple[int, ...]:
+    """Return the compiles of each round: two short ones, and one that is as long as both, if there are enough."""
+    if budget < 2 * _FEWEST:
+        return (budget,)
+    half = budget // 2
+    if half < 2 * _FEWEST:
+        return (budget - half, half)
+    return (half // 2, half - half // 2, budget - half)
+
+
+def _name_digest(linked_with: str, name: str) -> int:
+    """Return a digest of a function's name in what its module is linked with."""
+    data = f"{linked_with}\0{name}".encode("utf-8", "surrogateescape")
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
+
+
+def mergeable_names(data: Buffer) -> set[str]:
+    """Return the functions of an object that others may hold, too, and a linker keeps once."""
+    return {symbol.name for symbol in parse_symbols(data) if symbol.is_code and symbol.binding == WEAK}
+
+
+def digests_of(names: Iterable[str], linked_with: str) -> Digests:
+    """Return the digests of functions' names."""
+    return np.array(sorted(_name_digest(linked_with, name) for name in names), np.uint64)
+
+
+@lru_cache(maxsize=4)
+def _counts_at(path: Path) -> dict[int, int]:
+    """Read how many objects hold a function, by its digest; once in each process."""
+    digests, counts = np.load(path)
+    return dict(zip(digests.tolist(), counts.tolist(), strict=True))
+
+
+def write_counts(path: Path, held: Iterable[Digests]) -> None:
+    """Write how many of some objects hold each function, as an array of shape (2, n)."""
+    digests, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *held]), return_counts=True)
+    part = path.with_name(f".{path.name}.part.npy")
+    np.save(part, np.stack([digests, counts.astype(np.uint64)]))
+    part.replace(path)
+
+
+class Weights:
+    """What a byte of a module's functions counts.
+
+    Args:
+        counts: the file that `write_counts` made of all objects; None to count every byte.
+        own: the functions that this module's object was counted with.
+        linked_with: the name of those that the module is linked with.
+        kept: whether the counted objects are those of an earlier round, and not the plain ones.
+    """
+
+    def __init__(self, counts: Path | None, own: Digests, linked_with: str, *, kept: bool) -> None:
+        self._counts = {} if counts is None else _counts_at(counts)
+        self._own = frozenset(own.tolist())
+        self._linked_with = linked_with
+        self._share = _KEPT_ANYWAY if kept else 1.0
+
+    def __call__(self, name: str) -> float:
+        """Return what a byte of a function counts: less the more other objects hold it."""
+        if not self._counts:
+            return 1.0
+        digest = _name_digest(self._linked_with, name)
+        others = self._counts.get(digest, 0) - (digest in self._own)
+        return 1.0 if others <= 0 else self._share / (others + 1)
+
+
+class SoFar(NamedTuple):
+    """What a module's earlier rounds found.
+
+    Attributes:
+        plan: the best decisions, in their order.
+        flips: those that were tried, and each one's places and decisions.
+        curve: (compiles so far, objective) whenever something better was found.
+        compiles: how many there were.
+        baseline_text_size: bytes of text with the decisions that the search began with.
+        baseline_objective: the objective with them.
+        wall_s: seconds that it took.
+    """
+
+    plan: tuple[tuple[Key, int], ...] = ()
+    flips: tuple[tuple[FlipRow, tuple[tuple[str, str, int, int], ...]], ...] = ()
+    curve: tuple[tuple[int, float], ...] = ()
+    compiles: int = 0
+    baseline_text_size: int = 0
+    baseline_objective: float = 0.0
+    wall_s: float = 0.0
+
+    def write(self, path: Path) -> None:
+        """Write it to a file, as JSON; bytes are text of the same characters."""
+        plan = [(features.decode("latin-1"), number, decided) for (features, number), decided in self.plan]
+        flips = [((*row[:-1], row.tensors.decode("latin-1")), places) for row, places in self.flips]
+        part = path.with_name(f".{path.name}.part")
+        part.write_text(json.dumps((plan, flips, *self[2:])), "ascii")
+        part.replace(path)
+
+    @classmethod
+    def read(cls, path: Path) -> SoFar:
+        """Read what `write` wrote; nothing was found if there is no file."""
+        try:
+            plan, flips, curve, *plain = json.loads(path.read_text("ascii"))
+        except FileNotFoundError:
+            return cls()
+        return cls(
+            tuple(((features.encode("latin-1"), number), decided) for features, number, decided in plan),
+            tuple(
+                (FlipRow._make((*row, tensors.encode("latin-1"))), tuple(map(tuple, places)))
+                for (*row, tensors), places in flips
+            ),
+            tuple((count, objective) for count, objective in curve),
+            *plain,
+        )

@@ -1,0 +1,32 @@
+"""Which modules are linked with each other, by what is known of a build's links."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlgo_corpus.corpus import products
+from mlgo_corpus.errors import CorpusError
+
+
+@given(st.dictionaries(st.sampled_from("abcdefgh"), st.lists(st.sampled_from("12345678"), min_size=1, unique=True)))
+def test_modules_of_products_that_have_one_in_common(built: dict[str, list[str]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(products, "products_of", lambda _: built)
+        found = products.linked_together(None)  # type: ignore[arg-type]
+    together = {(one, other) for one in built for other in built if set(built[one]) & set(built[other])}
+    for _ in built:  # the closure, step by step
+        together |= {(one, last) for one, middle in together for first, last in together if middle == first}
+    assert set(found) == set(built)
+    assert {(one, other) for one in found for other in found if found[one] == found[other]} == together
+
+
+def test_a_corpus_without_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(_: Any) -> Any:
+        raise CorpusError("no links")
+
+    monkeypatch.setattr(products, "products_of", without)
+    assert products.linked_together(None) == {}  # type: ignore[arg-type]

@@ -1,0 +1,76 @@
+"""What modules know of each other in a search for small products: what a byte counts, and what a round leaves."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlgo_corpus.dataset.flips import FlipRow
+from mlgo_corpus.runs.search.climb import climb
+from mlgo_corpus.runs.search.rounds import SoFar, Weights, digests_of, round_budgets, write_counts
+from tests.runs.search.toy import random_program
+
+HELD = {"a.o": {"f", "g", "h"}, "b.o": {"f", "g"}, "c.o": {"f"}}
+
+
+@pytest.mark.parametrize(("kept", "share"), [(False, 1.0), (True, 0.3)])
+def test_a_function_counts_less_the_more_other_objects_hold_it(tmp_path: Path, kept: bool, share: float) -> None:
+    counts = tmp_path / "counts.npy"
+    write_counts(counts, [digests_of(names, "p") for names in HELD.values()])
+    for module, names in {**HELD, "new.o": set[str]()}.items():
+        weights = Weights(counts, digests_of(names, "p"), "p", kept=kept)
+        for name in "fghi":
+            others = sum(name in held for other, held in HELD.items() if other != module)
+            assert weights(name) == (share / (others + 1) if others else 1.0), (module, name)
+        of_another = Weights(counts, digests_of(names, "q"), "q", kept=kept)
+        assert {of_another(name) for name in "fghi"} == {1.0}
+    assert Weights(None, np.empty(0, np.uint64), "p", kept=kept)("f") == 1.0
+
+
+@given(st.integers(1, 10_000))
+def test_rounds_share_the_compiles(budget: int) -> None:
+    rounds = round_budgets(budget)
+    assert sum(rounds) == budget
+    assert min(rounds) >= min(budget, 12)
+    assert len(rounds) == (1 if budget < 24 else 2 if budget < 48 else 3)
+
+
+NAMES = st.text(st.characters(codec=None), max_size=5)
+
+
+@given(st.data())
+def test_what_a_round_left_is_read_again(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    row = st.builds(
+        FlipRow, *[st.integers(0, 9)] * 2, NAMES, NAMES, *[st.integers(0, 9)] * 3,
+        *[st.floats() | st.just(float("nan"))] * 2, st.booleans(), st.binary(max_size=20),
+    )  # fmt: skip
+    places = st.lists(st.tuples(NAMES, NAMES, st.integers(0, 9), st.integers(0, 1)), max_size=3).map(tuple)
+    so_far = SoFar(
+        tuple(data.draw(st.lists(st.tuples(st.tuples(st.binary(), st.integers(0, 9)), st.integers(0, 1))))),
+        tuple(data.draw(st.lists(st.tuples(row, places), max_size=3))),
+        tuple(data.draw(st.lists(st.tuples(st.integers(0, 99), st.floats(allow_nan=False)), max_size=3))),
+        *data.draw(st.tuples(st.integers(0, 99), st.integers(0, 99), st.floats(0, 99), st.floats(0, 99))),
+    )
+    path = tmp_path_factory.getbasetemp() / "so-far.json"
+    so_far.write(path)
+    assert repr(SoFar.read(path)) == repr(so_far)  # NaN is not equal to itself
+
+
+def test_nothing_was_found_before_the_first_round(tmp_path: Path) -> None:
+    assert SoFar.read(tmp_path / "none.json") == SoFar()
+
+
+def test_a_round_begins_with_what_was_found() -> None:
+    for seed in range(10):
+        program = random_program(seed, functions=20, calls=40)
+        first = climb(program.compile_by, 20, random.Random(seed)).best
+        begin = [(one.key, one.decided) for one in first.decisions]
+        found = climb(program.compile_by, 20, random.Random(seed), begin=begin)
+        assert found.first == first
+        assert found.best.objective <= first.objective
+        assert any(one.decided != one.base for one in found.best.decisions) or first.decisions == found.best.decisions
