@@ -167,7 +167,8 @@ def make_policy(text: str, task: Task, *, seed: int = 0) -> Policy:
     if colon and name != "random":
         return _import_policy(text, name, rest)
     also = ("a dataset's folder", "a policy's folder") if task.name == INLINING else ("a policy's folder",)
-    names = ", ".join((*NAMES[task.name], *known_policies(), "module:attribute", *also))
+    known = (name for name in known_policies() if name.startswith(f"{task.name}-"))
+    names = ", ".join((*NAMES[task.name], *known, "module:attribute", *also))
     why = "the compiler does not send its heuristic's decision; " if text == "default" else ""
     message = f"not a policy for {task.name}: {why}expected one of {names}"
     raise UsageError(message, option="policy", value=text)

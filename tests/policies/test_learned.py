@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError
 from mlgo_corpus.formats.logs.events import LogHeader
-from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, TASKS
+from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, TASKS, find_task
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, known_policies, load_policy
 from mlgo_corpus.policies.models import Network, Quantiles, Rule, Scaling, Trees
@@ -433,3 +433,17 @@ def test_no_policy_is_said_in_a_line(tmp_path: Path) -> None:
         load_policy(tmp_path / "nothing")
     with pytest.raises(UsageError, match=r"expected a policy, found a folder without policy\.json$"):
         load_policy(tmp_path)
+
+
+def test_policies_that_come_with_the_package() -> None:
+    """Each is named as its folder, small, says what it is worth, and decides on what compilers send."""
+    known = known_policies()
+    assert list(known) == ["inlining-0.1"]
+    features, records = real_observations(INLINING)
+    for name, folder in known.items():
+        policy = load_policy(folder)
+        assert (policy.name, policy.task, policy.licence) == (name, INLINING, "Apache-2.0")
+        assert "## Results" in policy.card
+        assert sum(path.stat().st_size for path in folder.iterdir()) <= 300_000
+        check_features(make_policy(name, find_task(INLINING)), LogHeader((*features, TensorSpec("inlining_decision"))))
+        assert set(policy.decide(records).tolist()) == {0, 1}

@@ -103,7 +103,11 @@ def test_random_is_the_modules_and_the_seeds(task: Task) -> None:
 @pytest.mark.parametrize(
     ("text", "task", "message"),
     [
-        ("first", INLINING, "not a policy for inlining: expected one of default, never, always, random:P, module:attr"),
+        (
+            "first",
+            INLINING,
+            "not a policy for inlining: expected one of default, never, always, random:P, inlining-0.1, module:attr",
+        ),
         ("", INLINING, "policy : not a policy for inlining"),
         ("never", EVICTION, "not a policy for regalloc-eviction: expected one of first, random, module:attribute"),
         ("random:0.5", EVICTION, "not a policy for regalloc-eviction: expected one of first, random, module:attribute"),

@@ -176,14 +176,8 @@ _LARGE_GROUPS_WORTH: Final = 0.2
 _EPSILON: Final = 1e-6
 
 
-def draw_rules(budget: int, generator: random.Random, *, again: bool = False) -> list[Rule]:
-    """Return the rules to try within a budget of compiles: those that are good everywhere, and some at random.
-
-    Args:
-        budget: the compiles of the search.
-        generator: draws.
-        again: whether an earlier search has tried those that are good everywhere.
-    """
+def draw_rules(budget: int, generator: random.Random) -> list[Rule]:
+    """Return the rules to try within a budget of compiles: those that are good everywhere, and some at random."""
     drawn = (
         Rule(
             generator.choice((1, 2, 3, 4, 6, 10)),
@@ -192,7 +186,7 @@ def draw_rules(budget: int, generator: random.Random, *, again: bool = False) ->
         )
         for _ in range(budget // 10)
     )
-    return [*(() if again else _FIRST_RULES), *drawn][: budget // 2]
+    return [*_FIRST_RULES, *drawn][: budget // 2]
 
 
 def climb(

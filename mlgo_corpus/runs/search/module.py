@@ -363,7 +363,7 @@ class RoundJob:
                     generator,
                     weight,
                     lambda: limit is not None and time.monotonic() - started > limit,
-                    draw_rules(budget, generator, again=number > 0),
+                    draw_rules(budget, generator),
                     before.plan,
                     (places for _, places in before.flips),
                 )
