@@ -20,7 +20,7 @@ from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.compiled import LIBRARY_NAME, SOURCE_NAMES, build_library
 from mlgo_corpus.policies.embedded import OUTPUT_SPEC_NAME, model_header, model_name, output_spec
-from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, known_policies, load_policy
+from mlgo_corpus.policies.learned import LearnedPolicy, known_policies, load_policy, named_policy
 from mlgo_corpus.policies.pretrained import policy_of_tflite
 from mlgo_corpus.policies.source import policy_source
 from mlgo_corpus.runs.report import Report
@@ -97,7 +97,7 @@ def show_policy(policy: str | Path) -> PolicyFacts:
     Raises:
         UsageError: there is no such policy, or it is damaged.
     """
-    folder, found = _load(policy)
+    folder, found = named_policy(policy)
     return _facts(folder, found)
 
 
@@ -118,7 +118,7 @@ def compile_policy(policy: str | Path, output: Path, *, force: bool = False) -> 
         UsageError: there is no such policy, or it is damaged; there is no C compiler, or something at ``output``.
     """
     started = time.monotonic()
-    _, found = _load(policy)
+    _, found = named_policy(policy)
     files = {name: text.encode() for name, text in zip(SOURCE_NAMES, policy_source(found), strict=True)}
     with scratch_folder() as scratch:
         try:
@@ -152,17 +152,6 @@ def import_policy(model: Path, output: Path, *, force: bool = False) -> PolicyFa
         raise UsageError(str(error.at(path))) from None
     found.save(output, force=force)
     return _facts(output, found)
-
-
-def _load(policy: str | Path) -> tuple[Path, LearnedPolicy]:
-    folder = find_policy(str(policy))
-    if folder is None and not Path(policy).exists() and known_policies():
-        raise UsageError(f"{policy}: no such policy; expected a folder, or one of {', '.join(known_policies())}")
-    folder = folder or Path(policy)
-    try:
-        return folder, load_policy(folder)
-    except FormatError as error:
-        raise UsageError(str(error)) from None
 
 
 def _facts(folder: Path, policy: LearnedPolicy) -> PolicyFacts:

@@ -18,7 +18,7 @@ from mlgo_corpus.compilers.devmode.record import Embedded
 from mlgo_corpus.compilers.find import BUILT_NAME, built_toolchains, cache_folder
 from mlgo_corpus.compilers.probe import Toolchain, probe_compiler, probe_toolchains
 from mlgo_corpus.engine.choice import available_cpus
-from mlgo_corpus.errors import FormatError, UsageError
+from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.runs.report import Report
@@ -132,12 +132,9 @@ def build_toolchain(
 
 def _embedded(policy: str, *, default_on: bool) -> Embedded:
     from mlgo_corpus.policies.embedded import model_header, model_name
-    from mlgo_corpus.policies.learned import find_policy, load_policy
+    from mlgo_corpus.policies.learned import named_policy
 
-    try:
-        found = load_policy(find_policy(policy) or policy)
-    except FormatError as error:
-        raise UsageError(str(error)) from None
+    _, found = named_policy(policy)
     return Embedded(
         name=found.name,
         digest=found.digest,

@@ -17,13 +17,13 @@ from typing import Any, Final
 from mlgo_corpus.compilers.choose import choose_for_build, refuse_zig
 from mlgo_corpus.compilers.find import Compiler, cache_folder
 from mlgo_corpus.compilers.native.wrapped import Asking, PolicyCode, StockClang, Wrapped, read_wrapped, wrap_clang
-from mlgo_corpus.errors import FormatError, UsageError
+from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.folder import read_note
 from mlgo_corpus.formats.logs.tasks import INLINING
 from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, needs_default
 from mlgo_corpus.policies.keyed import may_grow
-from mlgo_corpus.policies.learned import find_policy, load_policy
+from mlgo_corpus.policies.learned import named_policy
 from mlgo_corpus.policies.source import policy_source
 from mlgo_corpus.runs.builds.shims import drivers_of
 from mlgo_corpus.runs.report import Report
@@ -77,10 +77,7 @@ def wrap_toolchain(
         ToolError: the program cannot be compiled.
     """
     begin = time.perf_counter()
-    try:
-        learned = load_policy(find_policy(str(policy)) or policy)
-    except FormatError as error:
-        raise UsageError(str(error)) from None
+    _, learned = named_policy(policy)
     source, header = policy_source(learned)
     code = PolicyCode(learned.name, learned.task, learned.digest, source, header)
     stock = _stock_clang(compiler, learned.task)

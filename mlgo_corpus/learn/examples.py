@@ -37,7 +37,7 @@ from mlgo_corpus.formats.logs.tasks import INLINING, task_name
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.seen import Seen
 
-# What a module's size tells, and not the call; and LLVM's own decision, which it makes only for policies that ask.
+# Features of the module's size, not of the call; and LLVM's own decision, which it makes only for policies that ask.
 _NOT_LEARNED: Final = frozenset({"node_count", "edge_count", "inlining_default"})
 _NUMBERS: Final = ("int64_t", "float")
 

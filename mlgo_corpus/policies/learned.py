@@ -343,6 +343,25 @@ def find_policy(text: str) -> Path | None:
     return None if known is None else known.absolute()
 
 
+def named_policy(text: str | Path) -> tuple[Path, LearnedPolicy]:
+    """Return the folder of a policy, and what it holds.
+
+    Args:
+        text: its folder, or the name of one that comes with the package.
+
+    Raises:
+        UsageError: there is none, or it cannot be read.
+    """
+    folder = find_policy(str(text))
+    if folder is None and not Path(text).exists() and known_policies():
+        raise UsageError(f"{text}: no such policy; expected a folder, or one of {', '.join(known_policies())}")
+    folder = folder or Path(text)
+    try:
+        return folder, load_policy(folder)
+    except FormatError as error:
+        raise UsageError(str(error)) from None
+
+
 def known_policies() -> dict[str, Path]:
     """Return the folders of the learned policies that come with the package, by their names."""
     home = Path(__file__).parents[1] / "data" / "policies"

@@ -36,7 +36,7 @@ _MAX_TREES: Final = 1 << 16
 _MAX_LAYERS: Final = 16
 _MAX_WIDTH: Final = 4096
 
-# So many numbers are worked on at a time: they stay in a processor's cache.
+# The numbers in one step of a batch: few enough to stay in a processor's cache.
 _NUMBERS_AT_ONCE: Final = 1 << 16
 
 

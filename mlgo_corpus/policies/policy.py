@@ -37,14 +37,14 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 
-from mlgo_corpus.errors import FormatError, UsageError
+from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, Task
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.blame import failure_of
 from mlgo_corpus.policies.compiled import fastest
 from mlgo_corpus.policies.keyed import DatasetPolicy, dataset_digest, find_dataset
-from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, known_policies, load_policy
+from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, known_policies, named_policy
 from mlgo_corpus.policies.overtime import Overtime, end_after
 
 # Random priorities: as many as a float can hold each whole number of.
@@ -162,8 +162,8 @@ def make_policy(text: str, task: Task, *, seed: int = 0) -> Policy:
         probability = _probability(rest) if colon else 0.5
         features = ("mask",) if task.name == EVICTION else ()
         return _RandomPolicy(task.name, probability, seed, features)
-    if (folder := find_policy(text)) is not None:
-        return fastest(_learned(folder, text, task))
+    if find_policy(text) is not None:
+        return fastest(_learned(text, task))
     if colon and name != "random":
         return _import_policy(text, name, rest)
     also = ("a dataset's folder", "a policy's folder") if task.name == INLINING else ("a policy's folder",)
@@ -174,11 +174,8 @@ def make_policy(text: str, task: Task, *, seed: int = 0) -> Policy:
     raise UsageError(message, option="policy", value=text)
 
 
-def _learned(folder: Path, text: str, task: Task) -> LearnedPolicy:
-    try:
-        policy = load_policy(folder)
-    except FormatError as error:
-        raise UsageError(str(error)) from None
+def _learned(text: str, task: Task) -> LearnedPolicy:
+    _, policy = named_policy(text)
     if policy.task != task.name:
         raise UsageError(f"a policy for {policy.task}, expected one for {task.name}", option="policy", value=text)
     return policy
@@ -325,10 +322,7 @@ def policy_digest(text: str) -> str | None:
     if (dataset := find_dataset(text)) is not None:
         return dataset_digest(dataset)
     if (folder := policy_folder(text)) is not None:
-        try:
-            return load_policy(folder).digest
-        except FormatError as error:
-            raise UsageError(str(error)) from None
+        return named_policy(folder)[1].digest
     module = sys.modules.get(text.partition(":")[0]) if ":" in text and not text.startswith("random:") else None
     path = getattr(module, "__file__", None)
     try:

@@ -26,7 +26,7 @@ from mlgo_corpus.policies.models import Network, Quantiles
 
 # How many numbers may be on the way: the usual model has 40 000, mostly edges.
 _MOST_NUMBERS: Final = 1 << 22
-# What converters put around a feature's name.
+# The prefixes and the suffix that converters add to a feature's name.
 _AROUND: Final = re.compile(r"^(?:serving_default_|action_)+|:\d+$")
 # A factor this near to one over the number of edges is meant as such, and was rounded to single precision.
 _ROUNDING: Final = 1e-6

@@ -23,7 +23,7 @@ from typing import IO, cast
 from mlgo_corpus.errors import FormatError, UsageError
 
 _CONDITION = b"LLVM_HAVE_TFLITE"
-# Of release mode: what is compiled with a model in it.
+# The prefix of the macros under which LLVM embeds a model, in release mode.
 _EMBEDDED = b"LLVM_HAVE_TF_AOT_"
 
 ANALYSIS = "llvm/lib/Analysis"

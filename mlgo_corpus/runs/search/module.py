@@ -11,7 +11,7 @@ import random
 import struct
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -48,7 +48,7 @@ from mlgo_corpus.runs.search.climb import (
     climb,
     draw_rules,
 )
-from mlgo_corpus.runs.search.rounds import Digests, SoFar, Weights, digests_of, mergeable_names
+from mlgo_corpus.runs.search.rounds import SoFar, Weights, digests_of, mergeable_names, write_held
 from mlgo_corpus.runs.trace.module import TracedModule, TraceItem, TraceJob, TraceSettings
 
 _CHANNEL: Final = "channel"
@@ -302,24 +302,21 @@ class _RoundOutcome(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RoundJob:
-    """A round of a module's search that is not the last one, as `mlgo_corpus.runs.over` does it to every module."""
+class _CountedJob:
+    """What is done to a module before a round: which functions its object holds then is counted.
+
+    Attributes:
+        settings: of the search.
+        number: of the round that it is, -1 for the plain compiles.
+    """
 
     settings: SearchSettings
-    number: int
+    number: int = -1
 
     @property
     def work(self) -> Path:
         """The folder for work under way."""
         return self.settings.round_folder(self.number)
-
-    @property
-    def limit_s(self) -> float:
-        """Seconds that the compiles of one module may take together."""
-        settings = self.settings
-        compiles = settings.budgets[self.number] * settings.trace.limits.timeout
-        limit = self._time_limit()
-        return compiles if limit is None else min(compiles, limit + settings.trace.limits.timeout)
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -330,6 +327,68 @@ class RoundJob:
     def trusted(self) -> bool:
         """Whether it runs without walls."""
         return self.settings.trace.edits.trusted
+
+    def lost(self, item: SearchItem, lost: Lost) -> _RoundOutcome:  # noqa: ARG002 - a module that fails holds nothing
+        """Return the outcome for a module whose worker died."""
+        return _RoundOutcome()
+
+    def outcome(self, record: Any) -> _RoundOutcome:
+        """Return the outcome that JSON held."""
+        return _RoundOutcome(*record)
+
+    def is_whole(self, item: SearchItem, outcome: _RoundOutcome) -> bool:
+        """Return True if the files are there that a next round needs."""
+        return bool(outcome.held) and all((self.work / name).is_file() for name in self._files(item))
+
+    def _files(self, item: SearchItem) -> tuple[str, ...]:
+        return (_held_name(item),)
+
+    def _held(self, item: SearchItem, names: Iterable[str], saved: int = 0) -> _RoundOutcome:
+        """Keep the functions that an object holds and others may hold, too, in a file."""
+        name = _held_name(item)
+        write_held(self.work / name, digests_of(names, item.linked_with))
+        return _RoundOutcome(name, saved)
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyJob(_CountedJob):
+    """The plain compile of one module, to find out which functions its object shares with others."""
+
+    @property
+    def limit_s(self) -> float:
+        """Seconds that the compile may take."""
+        return self.settings.trace.limits.timeout
+
+    def run(self, item: SearchItem) -> _RoundOutcome:
+        """Compile, and keep which functions the object holds that others may hold, too.
+
+        Raises:
+            OSError: the work folder cannot be written.
+        """
+        trace = self.settings.trace
+        with run_folder(self.work) as folder:
+            compiles = ModuleCompiles(item.module, folder, trace.edits, trace.limits, stop=trace.stop)
+            try:
+                compiles.place()
+                command = compiles.command(compiles.options(trace.cc1))
+                compiles.run((*trace.cc1, *command), words=len(trace.cc1))
+                held = mergeable_names(compiles.read_object())
+            except (RunFailure, FormatError):
+                return _RoundOutcome()
+        return self._held(item, held)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundJob(_CountedJob):
+    """A round of a module's search that is not the last one, as `mlgo_corpus.runs.over` does it to every module."""
+
+    @property
+    def limit_s(self) -> float:
+        """Seconds that the compiles of one module may take together."""
+        settings = self.settings
+        compiles = settings.budgets[self.number] * settings.trace.limits.timeout
+        limit = self._time_limit()
+        return compiles if limit is None else min(compiles, limit + settings.trace.limits.timeout)
 
     def run(self, item: SearchItem) -> _RoundOutcome:
         """Search, and keep what was found for the next round.
@@ -342,8 +401,8 @@ class RoundJob:
             return _RoundOutcome()
         so_far, best = searched.so_far(), searched.found.best
         so_far.write(self.work / _so_far_name(item))
-        held = digests_of(best.sizes.keys() & searched.mergeable, item.linked_with)
-        return _RoundOutcome(_keep_held(self.work, item, held), so_far.baseline_text_size - best.text_size)
+        held = best.sizes.keys() & searched.mergeable
+        return self._held(item, held, so_far.baseline_text_size - best.text_size)
 
     def search(self, item: SearchItem) -> _Searched | None:
         """Search; None if the module cannot be compiled, or there is nothing to decide."""
@@ -386,17 +445,8 @@ class RoundJob:
             own = np.load(settings.round_folder(number - 1) / _held_name(item))
         return Weights(settings.counts(number), own, item.linked_with, kept=number > 0)
 
-    def lost(self, item: SearchItem, lost: Lost) -> _RoundOutcome:  # noqa: ARG002 - a module that fails holds nothing
-        """Return the outcome for a module whose worker died."""
-        return _RoundOutcome()
-
-    def outcome(self, record: Any) -> _RoundOutcome:
-        """Return the outcome that JSON held."""
-        return _RoundOutcome(*record)
-
-    def is_whole(self, item: SearchItem, outcome: _RoundOutcome) -> bool:
-        """Return True if what the next round needs is there."""
-        return all((self.work / name).is_file() for name in (outcome.held or _held_name(item), _so_far_name(item)))
+    def _files(self, item: SearchItem) -> tuple[str, ...]:
+        return (_held_name(item), _so_far_name(item))
 
 
 class _Searched(NamedTuple):
@@ -541,69 +591,3 @@ def _so_far_name(item: SearchItem) -> str:
 
 def _held_name(item: SearchItem) -> str:
     return f"held-{item.number:07d}.npy"
-
-
-def _keep_held(folder: Path, item: SearchItem, held: Digests) -> str:
-    """Keep the functions that a module's object holds, in a file of a round; return its name."""
-    name = _held_name(item)
-    part = folder / f".{name}"
-    np.save(part, held)
-    part.replace(folder / name)
-    return name
-
-
-@dataclass(frozen=True, slots=True)
-class SurveyJob:
-    """The plain compile of one module, to find out which functions its object shares with others."""
-
-    settings: SearchSettings
-
-    @property
-    def work(self) -> Path:
-        """The folder for work under way."""
-        return self.settings.round_folder(-1)
-
-    @property
-    def limit_s(self) -> float:
-        """Seconds that the compile may take."""
-        return self.settings.trace.limits.timeout
-
-    @property
-    def programs(self) -> tuple[str, ...]:
-        """The compiler."""
-        return self.settings.trace.cc1[:1]
-
-    @property
-    def trusted(self) -> bool:
-        """Whether it runs without walls."""
-        return self.settings.trace.edits.trusted
-
-    def run(self, item: SearchItem) -> _RoundOutcome:
-        """Compile, and keep which functions the object holds that others may hold, too.
-
-        Raises:
-            OSError: the work folder cannot be written.
-        """
-        trace = self.settings.trace
-        with run_folder(self.work) as folder:
-            compiles = ModuleCompiles(item.module, folder, trace.edits, trace.limits, stop=trace.stop)
-            try:
-                compiles.place()
-                command = compiles.command(compiles.options(trace.cc1))
-                compiles.run((*trace.cc1, *command), words=len(trace.cc1))
-                held = digests_of(mergeable_names(compiles.read_object()), item.linked_with)
-            except (RunFailure, FormatError):
-                return _RoundOutcome()
-        return _RoundOutcome(_keep_held(self.work, item, held))
-
-    def lost(self, item: SearchItem, lost: Lost) -> _RoundOutcome:  # noqa: ARG002 - a module that fails shares nothing
-        """Return the outcome for a module whose worker died."""
-        return _RoundOutcome()
-
-    def outcome(self, record: Any) -> _RoundOutcome:
-        """Return the outcome that JSON held."""
-        return _RoundOutcome(*record)
-
-    def is_whole(self, item: SearchItem, outcome: _RoundOutcome) -> bool:  # noqa: ARG002 - the name is the number's
-        """Return True if the file is there."""
-        return bool(outcome.held) and (self.work / outcome.held).is_file()

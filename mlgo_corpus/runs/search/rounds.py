@@ -12,6 +12,7 @@ folding by the linker 6.7 % instead of 5.6 %. All rounds begin with the same rul
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable
 from functools import lru_cache
@@ -23,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus.dataset.flips import FlipRow
+from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.logs.keys import Key
 from mlgo_corpus.formats.objects.symbols import WEAK, parse_symbols
 
-# What a byte counts, of a function that others keep: little, as they might give it up, too. Less is worse (0.05), as is
-# a share of the whole byte.
+# The weight of a byte of a function that others keep: little, since they might give it up, too. 0.05 is worse.
 _KEPT_ANYWAY: Final = 0.3
 # A first round of fewer compiles does not come to the end of the rules that it begins with.
 _FEWEST: Final = 12
@@ -73,9 +74,18 @@ def _counts_at(path: Path) -> dict[int, int]:
 def write_counts(path: Path, held: Iterable[Digests]) -> None:
     """Write how many of some objects hold each function, as an array of shape (2, n)."""
     digests, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *held]), return_counts=True)
-    part = path.with_name(f".{path.name}.part.npy")
-    np.save(part, np.stack([digests, counts.astype(np.uint64)]))
-    part.replace(path)
+    _write_array(path, np.stack([digests, counts.astype(np.uint64)]))
+
+
+def write_held(path: Path, held: Digests) -> None:
+    """Write which functions an object holds."""
+    _write_array(path, held)
+
+
+def _write_array(path: Path, array: NDArray[np.uint64]) -> None:
+    data = io.BytesIO()
+    np.save(data, array)
+    write_atomically(path, data.getvalue())
 
 
 class Weights:
@@ -128,9 +138,7 @@ class SoFar(NamedTuple):
         """Write it to a file, as JSON; bytes are text of the same characters."""
         plan = [(features.decode("latin-1"), number, decided) for (features, number), decided in self.plan]
         flips = [((*row[:-1], row.tensors.decode("latin-1")), places) for row, places in self.flips]
-        part = path.with_name(f".{path.name}.part")
-        part.write_text(json.dumps((plan, flips, *self[2:])), "ascii")
-        part.replace(path)
+        write_atomically(path, json.dumps((plan, flips, *self[2:])).encode("ascii"))
 
     @classmethod
     def read(cls, path: Path) -> SoFar:

@@ -13,7 +13,6 @@ import numpy as np
 
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.folder import Corpus
-from mlgo_corpus.corpus.groups import ModuleLabels
 from mlgo_corpus.corpus.products import linked_together
 from mlgo_corpus.dataset.calls import read_batch
 from mlgo_corpus.dataset.flips import (
@@ -147,13 +146,7 @@ class Search(Trace):
         self.search = settings
         self.objective = objective
         self.sums = _Sums()
-        labels, products = ModuleLabels.of(corpus), linked_together(corpus)
-
-        def items(wanted: Sequence[str]) -> Iterator[SearchItem]:
-            for number, module in enumerate(corpus.modules(wanted)):
-                yield SearchItem(number, module, products.get(module.name) or f"of {labels.project(module.name)}")
-
-        self._search_items = items
+        self._products = linked_together(corpus) if settings.linked else {}
         self._shown = progress
         last = len(settings.budgets) - 1
         super().__init__(
@@ -186,7 +179,12 @@ class Search(Trace):
 
     def items(self) -> Iterator[SearchItem]:
         """Yield the modules to search."""
-        return self._search_items(self.names)
+        return self._items(self.names)
+
+    def _items(self, names: Sequence[str]) -> Iterator[SearchItem]:
+        for number, module in enumerate(self.corpus.modules(names)):
+            linked_with = self._products.get(module.name) or f"of {self.labels.project(module.name)}"
+            yield SearchItem(number, module, linked_with)
 
     def progress_of(self, outcome: TracedModule) -> int:
         """Return the bytes that a module's search saved."""
@@ -262,7 +260,7 @@ class Search(Trace):
             os.mkdir(job.work)
         over = Over(
             job,
-            lambda: self._search_items(names),
+            lambda: self._items(names),
             len(names),
             jobs=self.jobs,
             engine=self.engine,
