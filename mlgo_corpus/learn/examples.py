@@ -9,7 +9,7 @@ linked once.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b, sha256
@@ -55,7 +55,7 @@ class DataFacts:
 
     Attributes:
         name: the corpus that it is of.
-        digest: of what it decides.
+        digest: of the examples.
         modules: that have decisions.
         decisions: how many.
         flips: how many were tried with success.
@@ -122,12 +122,12 @@ def read_examples(datasets: Sequence[Path], *, jobs: int, languages: Collection[
         raise UsageError("the datasets have no decisions in these languages", option="language")
     features = _common_features(opened)
     parts = [_Part(rows, features) for rows in opened]
-    hashes: list[int] = []
+    projects = Counter[int]()
     digests: list[str] = []
     facts = []
     for part in parts:
         own_hashes, own_digests, known = _bodies(part.rows, jobs)
-        hashes += own_hashes
+        projects.update(set(own_hashes))
         digests += own_digests
         facts.append(part.facts(known))
     return Examples(
@@ -136,7 +136,8 @@ def read_examples(datasets: Sequence[Path], *, jobs: int, languages: Collection[
         np.concatenate([part.decisions for part in parts]),
         np.concatenate([part.weights for part in parts]),
         tuple(facts),
-        Seen.of(hashes, digests, MIN_INSTRUCTIONS),
+        # What several projects have is of a library that all programs may use, and no sign of one project's code.
+        Seen.of((one for one, count in projects.items() if count == 1), digests, MIN_INSTRUCTIONS),
     )
 
 
@@ -204,7 +205,7 @@ class _Part:
         corpus = note.get("corpus") if isinstance(note, dict) else None
         return DataFacts(
             name=corpus if isinstance(corpus, str) else self.rows.root.name,
-            digest=sha256(DatasetPaths.of(self.rows.root).modules.read_bytes()).hexdigest(),
+            digest=sha256(b"".join(map(bytes, (self.inputs, self.decisions, self.weights)))).hexdigest(),
             modules=len(self.rows.modules),
             decisions=len(self.decisions),
             flips=self._flips,
