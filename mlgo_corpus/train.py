@@ -323,7 +323,10 @@ def _card(
     if tried:
         heading = ("threshold", *(markdown_code(name, in_table=True) for name in corpora))
         body = [(f"{one.probability:g}", *(f"{100 * change:+.2f} %" for change in one.changes)) for one in tried]
-        parts += ["Text of objects, against LLVM's own decisions:", markdown_table(heading, body)]
+        parts += [
+            "Text against LLVM's own decisions, the mean of objects, products, and products with gc and folding:",
+            markdown_table(heading, body),
+        ]
     else:
         parts.append("None: the threshold was not tuned.")
     important = [(markdown_code(name, in_table=True), f"{share:.1%}") for name, share in fitted.importance.items()]
