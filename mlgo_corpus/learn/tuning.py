@@ -22,7 +22,7 @@ from mlgo_corpus.runs.evaluate.sums import sum_up
 from mlgo_corpus.runs.report import Report
 from mlgo_corpus.runs.trace.corpus import TraceRequest
 
-CANDIDATES: Final = (0.8, 0.65, 0.5, 0.4, 0.3, 0.2)
+CANDIDATES: Final = (0.65, 0.5, 0.35, 0.25, 0.15)
 """Probabilities above which a call is inlined, in the order in which they are tried."""
 
 # A corpus that grows counts so much more than one that shrinks: nobody wants to pay for other people's savings.
