@@ -217,10 +217,10 @@ def corpus_of(project: Project, folder: Path, compiler: str) -> Path:
     if not (corpus / "corpus_description.json").is_file():
         command = project.command(unpacked(project, folder), folder / "build" / project.package)
         with (folder / f"{project.package}.log").open("wb") as log:
-            report = build_corpus(("sh", "-c", command), corpus, compiler=compiler, stdout=log.fileno())
+            report = build_corpus(("sh", "-c", f"({command}) 2>&1"), corpus, compiler=compiler, stdout=log.fileno())
         if report.exit_code:
             sys.exit(f"{project.package} cannot be built: see {folder / project.package}.log")
-        say(f"built {project.package}: {report.modules} modules")
+        say(f"built {project.package} in {report.build_seconds:.0f} s")
     return corpus
 
 
