@@ -26,6 +26,9 @@ from mlgo_corpus.doctor import diagnose as diagnose
 from mlgo_corpus.engine.choice import EngineChoice as EngineChoice
 from mlgo_corpus.engine.shared.workers import SharedWorker as SharedWorker
 from mlgo_corpus.engine.shared.workers import SharedWorkers as SharedWorkers
+from mlgo_corpus.environments import EvictionEnv as EvictionEnv
+from mlgo_corpus.environments import InliningEnv as InliningEnv
+from mlgo_corpus.environments import PriorityEnv as PriorityEnv
 from mlgo_corpus.errors import MlgoCorpusError as MlgoCorpusError
 from mlgo_corpus.evaluate import evaluate_corpus as evaluate_corpus
 from mlgo_corpus.export import ExportReport as ExportReport

@@ -280,6 +280,11 @@ class Tracer:
         self.close()
 
 
+def settings_of(tracer: Tracer) -> TraceSettings:
+    """Return the settings of a tracer's runs."""
+    return tracer._settings
+
+
 def _read(path: Path) -> bytes:
     buffer, data = bytearray(1 << 20), bytearray()
     with open_log(path) as source:
