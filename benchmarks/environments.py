@@ -10,7 +10,7 @@ All of them compile the same modules by the same commands, and decide the same, 
   each compiles half of the modules.
 
 A compiler's work hides what an environment adds to it. So the second table is without: the small C program of
-``benchmarks/interactive.py`` asks as fast as it can, a session's answers are a constant, and an environment's are steps.
+``benchmarks/interactive.py`` asks as fast as it can, a session answers a constant, and an environment takes steps.
 
 Rounds take turns; medians count. A corpus is what ``mlgo-corpus build`` makes; by default Lua's objects from the tests.
 """
