@@ -39,11 +39,10 @@ FEATURES = (
     "callee_users",
     "callee_basic_block_count",
     "caller_basic_block_count",
-    "callsite_height",
     "nr_ctant_params",
-    "last_call_to_static_bonus",
-    "is_multiple_blocks",
 )
+# It begins with: inline what costs less. LLVM's own limit at -Oz is 5.
+COST = 30
 
 
 class Policy:
@@ -145,14 +144,14 @@ def main() -> None:
         env = compiles.envs.get()
         modules = modules_to_decide(env, options.modules)
         seen: list[np.ndarray] = []
-        for module in modules:  # once as LLVM does, more or less: inline what costs nothing
-            compile_module(env, module, lambda observation: seen.append(observation) or int(observation[0] <= 0))
+        for module in modules:  # once, to see how large features are
+            compile_module(env, module, lambda observation: seen.append(observation) or int(observation[0] < COST))
         compiles.envs.put(env)
-        edges = [np.unique(np.quantile(column, np.linspace(0, 1, 33))) for column in np.transpose(seen)]
+        edges = [np.unique(np.quantile(column, np.linspace(0, 1, 101))) for column in np.transpose(seen)]
         start = np.zeros(1 + len(FEATURES))
-        start[:2] = edges[0].searchsorted(0, side="right") / len(edges[0]), -1
+        start[:2] = edges[0].searchsorted(COST, side="right") / len(edges[0]), -1
         strategy = cma.CMAEvolutionStrategy(
-            start, 0.3, {"popsize": options.population, "seed": options.seed, "verbose": -9}
+            start, 0.2, {"popsize": options.population, "seed": options.seed, "verbose": -9}
         )
         policies = [Policy(edges, start[0], start[1:])]
         shares = compiles.all(modules, policies)
