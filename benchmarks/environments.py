@@ -7,7 +7,8 @@ All of them compile the same modules by the same commands, and decide the same, 
 - *InliningEnv*: reset and step until the end, with the reward; ``names=False`` is without those remarks;
 - *linked*: the same with ``reward="linked"``;
 - *2 in SyncVectorEnv*, *2 in AsyncVectorEnv*: two environments at a time, in one process, and in a process for each;
-  each compiles half of the modules.
+  each compiles half of the modules;
+- *2 in threads*: the same without a vector: none waits for the other.
 
 A compiler's work hides what an environment adds to it. So the second table is without: the small C program of
 ``benchmarks/interactive.py`` asks as fast as it can, a session answers a constant, and an environment takes steps.
@@ -25,7 +26,8 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -41,6 +43,7 @@ sys.path.insert(0, str(PROJECT))
 from benchmarks import interactive  # noqa: E402
 from mlgo_corpus import InliningEnv, InteractiveSession, Tracer, environments, extract_corpus  # noqa: E402
 from mlgo_corpus.compilers.compile import Compiled, ModuleCompiles, run_folder  # noqa: E402
+from mlgo_corpus.formats.logs.flat import FlatFeatures  # noqa: E402
 from mlgo_corpus.formats.logs.remarks import DECISION_OPTIONS  # noqa: E402
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang  # noqa: E402
 from mlgo_corpus.runs.trace.episode import Episode, EpisodeOutcome  # noqa: E402
@@ -106,6 +109,12 @@ def vector(envs: Any, modules: list[str]) -> int:
     return count
 
 
+def threads(envs: Sequence[InliningEnv], halves: Sequence[list[str]]) -> int:
+    """Run an episode of each module, in a thread for each environment."""
+    with ThreadPoolExecutor(len(envs)) as pool:
+        return sum(pool.map(single, envs, halves))
+
+
 def compare_with_peer(env: InliningEnv, module: str, rounds: int, folder: Path) -> None:
     """Let an environment and a session answer a program that does nothing but ask."""
     (folder / "peer.c").write_text(interactive.PEER)
@@ -122,7 +131,7 @@ def compare_with_peer(env: InliningEnv, module: str, rounds: int, folder: Path) 
             self.outcome = EpisodeOutcome(compiled, b"", compiled, ())
 
     environments.Episode = PeerEpisode
-    env._header, env._view = case.header, environments._View(case.header, None)
+    env._header, env._flat = case.header, FlatFeatures(case.header, None)
     hosts = {"session": lambda: interactive.ours_constant(case), "InliningEnv": lambda: single(env, [module])}
     show(hosts, rounds, "session")
 
@@ -161,8 +170,9 @@ def measure(corpus: Path, options: argparse.Namespace, cache: Path) -> None:
         closing(make(reward="linked")) as linked,
     ):
         modules = decided(tracer)[: options.modules]
-        halves = [partial(InOrder, make, modules[half::2]) for half in (0, 1)]
-        in_turn, at_once = SyncVectorEnv(halves), AsyncVectorEnv(halves)
+        halves = [modules[half::2] for half in (0, 1)]
+        makes = [partial(InOrder, make, half) for half in halves]
+        in_turn, at_once = SyncVectorEnv(makes), AsyncVectorEnv(makes)
         single(linked, modules)  # compiles plainly what is remembered from here on
         hosts: dict[str, Callable[[], int]] = {
             "bare": lambda: bare(tracer, modules, names=False),
@@ -172,6 +182,7 @@ def measure(corpus: Path, options: argparse.Namespace, cache: Path) -> None:
             "linked": lambda: single(linked, modules),
             "2 in SyncVectorEnv": lambda: vector(in_turn, modules),
             "2 in AsyncVectorEnv": lambda: vector(at_once, modules),
+            "2 in threads": lambda: threads((env, nameless), halves),
         }
         print(f"{len(modules)} modules, {rounds} rounds")
         show(hosts, rounds, "bare")

@@ -4,17 +4,15 @@ An episode is one compile of a module of a corpus, by a stock clang: each step i
 the last one, from the object's size. Importing this module registers ``mlgo-corpus/Inlining-v0``,
 ``mlgo-corpus/Eviction-v0`` and ``mlgo-corpus/Priority-v0``.
 
-An observation has the features that the compiler sends, one after the other, as doubles: whole numbers up to 2^53 are
-exact, NaN (LLVM divides by the largest of all candidates, which may be infinite) is 0, and infinity is the largest
-number of single precision. ``places`` tells where each feature is. The last observation of an episode is all zeros:
-there is nothing more to decide.
+An observation has the features that the compiler sends, one after the other, as finite doubles
+(`mlgo_corpus.formats.logs.flat`). The last one of an episode is all zeros: there is nothing more to decide.
 """
 
 from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -32,8 +30,8 @@ from mlgo_corpus.dataset.tracetable import reward as reward_of
 from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.text import counted, os_reason, printable
 from mlgo_corpus.formats.logs.events import LogHeader
+from mlgo_corpus.formats.logs.flat import FlatFeatures, Numbers
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY
-from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.learned import MASK
 from mlgo_corpus.runs.search.linked import LinkedSizes
 from mlgo_corpus.runs.search.run import LINKED, TEXT
@@ -52,12 +50,9 @@ _DEFAULT: Final = "inlining_default"
 _NOTHING: Final = "there is nothing to decide in it"
 # Single precision has each whole number up to this.
 _PRIORITIES: Final = float(1 << 24)
-_LARGEST: Final = float(np.finfo(np.float32).max)
-
-_Numbers = NDArray[np.float64]
 
 
-class _Environment(gymnasium.Env[_Numbers, Any]):
+class _Environment(gymnasium.Env[Numbers, Any]):
     _task: ClassVar[str]
     metadata = {"render_modes": []}  # noqa: RUF012 - as Gymnasium has it
 
@@ -102,7 +97,7 @@ class _Environment(gymnasium.Env[_Numbers, Any]):
             self._names = (choice or ModuleChoice()).select(tracer.corpus)
             self._left = set(self._names)
             self._header = self._find_header()
-            self._view = _View(self._header, features)
+            self._flat = FlatFeatures(self._header, features)
             if reward == LINKED:
                 self._linked = LinkedSizes(tracer.corpus, self._settings, cache)
         except OSError as error:
@@ -111,14 +106,14 @@ class _Environment(gymnasium.Env[_Numbers, Any]):
         except BaseException:
             self.close()
             raise
-        self.features = self._view.features
-        self.places = self._view.places
-        self.observation_space = self._view.space()
+        self.features = self._flat.features
+        self.places = self._flat.places
+        self.observation_space = spaces.Box(self._flat.low, self._flat.high, dtype=np.float64)
         self.action_space = self._actions(self._header)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[_Numbers, dict[str, Any]]:
+    ) -> tuple[Numbers, dict[str, Any]]:
         """Begin to compile a module, up to its first decision.
 
         Args:
@@ -140,11 +135,11 @@ class _Environment(gymnasium.Env[_Numbers, Any]):
         except OSError as error:
             _raise_system(error)
         if observation is not None:
-            return self._view.read(observation.tensors), self._info(observation)
+            return self._flat.read(observation.tensors), self._info(observation)
         why = self._unusable[module]
         raise UsageError(why, option="module", value=module) if why == _NOTHING else CorpusError(why, module)
 
-    def step(self, action: Any) -> tuple[_Numbers, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Numbers, float, bool, bool, dict[str, Any]]:
         """Decide, and go on to the next decision, or to the end of the compile.
 
         Raises:
@@ -161,7 +156,7 @@ class _Environment(gymnasium.Env[_Numbers, Any]):
             episode.advise(decision)
             self._asked = following = next(episode, None)
             if following is not None:
-                return self._view.read(following.tensors), 0.0, False, False, self._info(following)
+                return self._flat.read(following.tensors), 0.0, False, False, self._info(following)
             reward, info = self._measured(episode)
         except RunFailure as failure:
             failed = True
@@ -169,7 +164,7 @@ class _Environment(gymnasium.Env[_Numbers, Any]):
         except OSError as error:
             _raise_system(error)
         self._running.end()
-        return self._view.nothing(), reward, not failed, failed, info
+        return self._flat.nothing(), reward, not failed, failed, info
 
     def close(self) -> None:
         """End the compiler, and remove its files."""
@@ -396,94 +391,6 @@ class _Running:
                 self.end()
             finally:
                 self._tracer.close()
-
-
-class _View:
-    """What an observation has of what the compiler sends.
-
-    Args:
-        header: the compiler's.
-        names: the features, in their order; None for all.
-
-    Attributes:
-        features: the features' specs.
-        places: their places in an observation.
-
-    Raises:
-        UsageError: the compiler does not send a feature.
-    """
-
-    def __init__(self, header: LogHeader, names: Sequence[str] | None) -> None:
-        sent = {spec.name: spec for spec in header.features}
-        names = tuple(sent if names is None else names)
-        if unknown := [name for name in names if name not in sent]:
-            there = ", ".join(sent)
-            raise UsageError(f"this compiler sends no {unknown[0]!r}, but {there}", option="features")
-        if not names or len(set(names)) != len(names):
-            raise UsageError("expected one or more, each once", option="features")
-        self.features: tuple[TensorSpec, ...] = tuple(sent[name] for name in names)
-        self.places = _places(self.features)
-        self._size = sum(spec.element_count for spec in self.features)
-        whole, everything = _places(header.features), tuple(sent) == names
-        parts = [np.arange(whole[name].start, whole[name].stop) for name in names]
-        self._take = None if everything else np.concatenate(parts)
-        self._whole_size = header.tensor_bytes
-        # Neighbours of one type are read together.
-        self._runs: list[tuple[np.dtype[Any], int, int, int]] = []
-        at = 0
-        for spec, offset in zip(header.features, header.offsets, strict=True):
-            if self._runs and self._runs[-1][0] == spec.dtype:
-                kind, count, first, place = self._runs[-1]
-                self._runs[-1] = (kind, count + spec.element_count, first, place)
-            else:
-                self._runs.append((spec.dtype, spec.element_count, offset, at))
-            at += spec.element_count
-        self._count = at
-        self.read = self._reader()
-
-    def space(self) -> spaces.Space[_Numbers]:
-        """Return the space of observations."""
-        low, high = np.empty(self._size), np.empty(self._size)
-        for spec in self.features:
-            whole = np.iinfo(spec.dtype) if spec.dtype.kind in "iu" else None
-            low[self.places[spec.name]] = -_LARGEST if whole is None else whole.min
-            high[self.places[spec.name]] = _LARGEST if whole is None else whole.max
-        return spaces.Box(low, high, dtype=np.float64)
-
-    def nothing(self) -> _Numbers:
-        """Return the observation where nothing is to be decided."""
-        return np.zeros(self._size)
-
-    def _reader(self) -> Callable[[bytes], _Numbers]:
-        """Return a function that makes an observation of tensors."""
-        take = self._take
-        if len(self._runs) == 1 and self._runs[0][0].kind in "iu":
-            ((kind, count, _, _),) = self._runs
-            if take is None:
-                return lambda tensors: np.frombuffer(tensors, kind, count).astype(np.float64)
-            return lambda tensors: np.frombuffer(tensors, kind, count)[take].astype(np.float64)
-        runs, total = self._runs, self._count
-
-        def read(tensors: bytes) -> _Numbers:
-            numbers = np.empty(total)
-            for kind, count, offset, place in runs:
-                numbers[place : place + count] = np.frombuffer(tensors, kind, count, offset)
-            if take is not None:
-                numbers = numbers[take]
-            if not np.isfinite(numbers).all():
-                np.nan_to_num(numbers, copy=False, posinf=_LARGEST, neginf=-_LARGEST)
-            return numbers
-
-        return read
-
-
-def _places(features: Sequence[TensorSpec]) -> dict[str, slice]:
-    """Return where each feature is, if all are put one after the other."""
-    places, at = {}, 0
-    for spec in features:
-        places[spec.name] = slice(at, at + spec.element_count)
-        at += spec.element_count
-    return places
 
 
 def _any_policy(observation: Any) -> NoReturn:
