@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,11 +38,19 @@ from mlgo_corpus.runs.search.run import LINKED, TEXT
 from mlgo_corpus.runs.trace.episode import Episode
 from mlgo_corpus.runs.trace.tracer import Tracer, settings_of
 
-try:
+if TYPE_CHECKING:
     import gymnasium
     from gymnasium import spaces
-except ImportError as error:
-    raise UsageError(f"environments need Gymnasium: pip install 'mlgo-corpus[rl]' ({error})") from None
+
+    _Base = gymnasium.Env[Numbers, Any]
+else:
+    try:
+        import gymnasium
+        from gymnasium import spaces
+
+        _Base = gymnasium.Env
+    except ImportError:  # who makes an environment is told
+        gymnasium, _Base = None, object
 
 _DELTA_SIZE: Final = "delta_size"
 _REWARDS: Final = (TEXT, LINKED, _DELTA_SIZE)
@@ -52,7 +60,7 @@ _NOTHING: Final = "there is nothing to decide in it"
 _PRIORITIES: Final = float(1 << 24)
 
 
-class _Environment(gymnasium.Env[Numbers, Any]):
+class _Environment(_Base):
     _task: ClassVar[str]
     metadata = {"render_modes": []}  # noqa: RUF012 - as Gymnasium has it
 
@@ -70,6 +78,8 @@ class _Environment(gymnasium.Env[Numbers, Any]):
         trust_corpus: bool = False,
         cache: Path | str | None = None,
     ) -> None:
+        if gymnasium is None:
+            raise UsageError("environments need Gymnasium: pip install 'mlgo-corpus[rl]'")
         _check_reward(reward)
         cache = cache_folder() if cache is None else Path(cache)
         tracer = Tracer(
@@ -441,4 +451,5 @@ def _register() -> None:
             gymnasium.register(name, entry_point=f"{__name__}:{kind.__name__}")
 
 
-_register()
+if gymnasium is not None:
+    _register()
