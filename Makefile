@@ -55,6 +55,7 @@ bench: $(VENV)/.installed-dev llvm devmode ## compare each stage with the tools 
 	$(BIN)/python benchmarks/build.py
 	$(BIN)/python benchmarks/logs.py
 	$(BIN)/python benchmarks/interactive.py
+	$(BIN)/python benchmarks/environments.py
 	$(BIN)/python benchmarks/trace.py
 	$(BIN)/python benchmarks/policies.py
 	$(BIN)/python benchmarks/ir2native.py

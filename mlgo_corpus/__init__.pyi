@@ -26,6 +26,9 @@ from mlgo_corpus.doctor import diagnose as diagnose
 from mlgo_corpus.engine.choice import EngineChoice as EngineChoice
 from mlgo_corpus.engine.shared.workers import SharedWorker as SharedWorker
 from mlgo_corpus.engine.shared.workers import SharedWorkers as SharedWorkers
+from mlgo_corpus.environments import EvictionEnv as EvictionEnv
+from mlgo_corpus.environments import InliningEnv as InliningEnv
+from mlgo_corpus.environments import PriorityEnv as PriorityEnv
 from mlgo_corpus.errors import MlgoCorpusError as MlgoCorpusError
 from mlgo_corpus.evaluate import evaluate_corpus as evaluate_corpus
 from mlgo_corpus.export import ExportReport as ExportReport
@@ -70,6 +73,7 @@ from mlgo_corpus.split import split_corpus as split_corpus
 from mlgo_corpus.stats import CorpusStats as CorpusStats
 from mlgo_corpus.stats import corpus_stats as corpus_stats
 from mlgo_corpus.toolchain import build_toolchain as build_toolchain
+from mlgo_corpus.toolchain import list_released as list_released
 from mlgo_corpus.toolchain import list_toolchains as list_toolchains
 from mlgo_corpus.trace import trace_corpus as trace_corpus
 from mlgo_corpus.train import TrainReport as TrainReport

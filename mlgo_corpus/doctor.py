@@ -47,6 +47,7 @@ _ON_RAY: Final = f"{option_key('engine')} ray"
 _EXTRAS: Final = (
     ("zig", "ziglang", "ziglang", "a clang from pip, which the demo runs"),
     ("ray", "ray", "ray", f"{_ON_RAY}, SharedWorkers"),
+    ("rl", "gymnasium", "gymnasium", "environments for reinforcement learning"),
     ("report", "vl_convert", "vl-convert-python", "the charts of report"),
     ("report", "jinja2", "jinja2", "the pages of report"),
 )

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mlgo_corpus.compilers.devmode.record import Embedded
-from mlgo_corpus.compilers.find import BUILT_NAME, built_toolchains, cache_folder
+from mlgo_corpus.compilers.find import BUILT_NAME, built_toolchains, cache_folder, note_folder, noted_folders
 from mlgo_corpus.compilers.probe import Toolchain, probe_compiler, probe_toolchains
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import UsageError
@@ -23,8 +23,13 @@ from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.runs.report import Report
 
+if TYPE_CHECKING:
+    from mlgo_corpus.compilers.devmode.build import Released
+
 _DEVELOPMENT: Final = "development"
 _MODES: Final = (_DEVELOPMENT, "release")
+# The folders of compilers with a policy linked in, in the cache.
+_RELEASED_NAME: Final = "released.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +129,20 @@ def build_toolchain(
         embedded=None if policy is None else _embedded(policy, default_on=default_on),
     )
     toolchain = probe_compiler(str(made.output), cache=folder)
-    if mode == _DEVELOPMENT:  # one with a policy in it is no compiler to record or measure others with
+    if mode == _DEVELOPMENT:
         _remember(folder, made.output)
+    else:  # it is no compiler to record or measure others with
+        note_folder(folder / _RELEASED_NAME, made.output)
     phases = tuple((phase.name, phase.seconds, phase.detail) for phase in made.phases)
     return BuildReport(made.output, made.seconds, phases, toolchain)
+
+
+def list_released(*, cache: Path | None = None) -> tuple[Released, ...]:
+    """Return the compilers with a policy linked in that were made here and are still there."""
+    from mlgo_corpus.compilers.devmode.build import read_released
+
+    folder = cache_folder() if cache is None else cache
+    return tuple(filter(None, map(read_released, noted_folders(folder / _RELEASED_NAME))))
 
 
 def _embedded(policy: str, *, default_on: bool) -> Embedded:

@@ -6,20 +6,16 @@ The stage behind ``mlgo-corpus toolchain wrap`` and a part of ``toolchain list``
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus.compilers.choose import choose_for_build, refuse_zig
-from mlgo_corpus.compilers.find import Compiler, cache_folder
+from mlgo_corpus.compilers.find import Compiler, cache_folder, note_folder, noted_folders
 from mlgo_corpus.compilers.native.wrapped import Asking, PolicyCode, StockClang, Wrapped, read_wrapped, wrap_clang
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.files.atomic import write_atomically
-from mlgo_corpus.files.folder import read_note
 from mlgo_corpus.formats.logs.tasks import INLINING
 from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, needs_default
 from mlgo_corpus.policies.keyed import may_grow
@@ -88,15 +84,14 @@ def wrap_toolchain(
         with_default=needs_default(learned),
     )
     wrapped = wrap_clang(output, code, stock, asking, force=force)
-    folder = cache_folder() if cache is None else cache
-    _note(folder / _WRAPPED_NAME, wrapped.output, _noted(folder / _WRAPPED_NAME))
+    note_folder((cache_folder() if cache is None else cache) / _WRAPPED_NAME, wrapped.output)
     return WrapReport(wrapped, time.perf_counter() - begin)
 
 
 def list_wrapped(*, cache: Path | None = None) -> tuple[Wrapped, ...]:
     """Return the clangs with a policy inside that were made here and are still there."""
     folder = cache_folder() if cache is None else cache
-    return tuple(filter(None, map(read_wrapped, _noted(folder / _WRAPPED_NAME))))
+    return tuple(filter(None, map(read_wrapped, noted_folders(folder / _WRAPPED_NAME))))
 
 
 def _stock_clang(named: str | None, task: str) -> StockClang:
@@ -128,16 +123,3 @@ def _refuse_others(compiler: Compiler) -> None:
     if Path(os.path.realpath(program)).name in ("ccache", "sccache"):
         message = f"keeps objects, and would not ask for them again; wrap {compiler.binary}"
         raise UsageError(message, option="compiler", value=program)
-
-
-def _noted(path: Path) -> list[Path]:
-    said = read_note(path)
-    return [Path(name) for name in said if isinstance(name, str)] if isinstance(said, list) else []
-
-
-def _note(path: Path, folder: Path, known: list[Path]) -> None:
-    """Add a folder to a list in the cache; leave out those that are gone."""
-    kept = [one for one in known if one.is_dir() and one != folder]
-    with suppress(OSError):  # then it is not listed
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps([*map(str, kept), str(folder)], indent=1).encode())

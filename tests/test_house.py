@@ -42,6 +42,7 @@ ONLY_IN = {
     "rich": {"cli"},
     "subprocess": {"compilers", "engine", "runs"},
     "fcntl": {"files"},
+    "gymnasium": {"environments"},  # whose classes are its; nothing else imports that file
 }
 NEVER_AT_IMPORT = frozenset(
     {"pyarrow", "lief", "ray", "jinja2", "vl_convert", "torch", "lightgbm", "jax", "tensorflow"}

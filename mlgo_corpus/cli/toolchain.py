@@ -20,6 +20,7 @@ from mlgo_corpus.files.text import visible
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from mlgo_corpus.compilers.devmode.build import Released
     from mlgo_corpus.compilers.native.wrapped import Wrapped
     from mlgo_corpus.compilers.probe import Toolchain
     from mlgo_corpus.toolchain import BuildReport
@@ -59,20 +60,20 @@ def _list_command(
     """List the compilers found, and what each can do: probed on ten lines of C, not guessed from the version.
 
     The candidates are --compiler, $MLGO_CORPUS_COMPILER, results of 'toolchain build', clang and clang-N on PATH and
-    where packages install LLVM, and ziglang from pip. Results of 'toolchain wrap' are listed apart, with their
-    policies. The exit code is 1 if no compiler works.
+    where packages install LLVM, and ziglang from pip. Compilers with a policy inside, from 'toolchain wrap' and from
+    'toolchain build --mode release', are listed apart. The exit code is 1 if no compiler works.
     """
-    from mlgo_corpus.toolchain import list_toolchains
+    from mlgo_corpus.toolchain import list_released, list_toolchains
     from mlgo_corpus.wrap import list_wrapped
 
     found = list_toolchains(compiler, jobs=jobs, refresh=refresh)
-    wrapped = list_wrapped()
+    wrapped, released = list_wrapped(), list_released()
     if json_output:
-        lists = {"toolchains": [toolchain.as_json() for toolchain in found], "wrapped": [*map(asdict, wrapped)]}
-        print_json(lists)
+        lists = {"wrapped": [*map(asdict, wrapped)], "released": [*map(asdict, released)]}
+        print_json({"toolchains": [toolchain.as_json() for toolchain in found], **lists})
     else:
         show_toolchains(found, out())
-        _show_wrapped(wrapped)
+        _show_with_policy(wrapped, released)
     working = [toolchain for toolchain in found if toolchain.problem is None]
     if not working or (compiler is not None and found[0].problem is not None):
         raise typer.Exit(EXIT_FAILED)
@@ -112,11 +113,13 @@ def show_toolchains(found: Sequence[Toolchain], console: Console) -> None:
         console.print(hint, soft_wrap=False)
 
 
-def _show_wrapped(wrapped: Sequence[Wrapped]) -> None:
-    """Print the clangs with a policy inside."""
+def _show_with_policy(wrapped: Sequence[Wrapped], released: Sequence[Released]) -> None:
+    """Print the clangs with a policy inside: around another one, or linked in."""
     from rich.markup import escape
 
-    if not wrapped:
+    from mlgo_corpus.formats.logs.tasks import find_task
+
+    if not wrapped and not released:
         return
     rows = table("with a policy", "policy", "LLVM", "asks", left=4)
     for column in rows.columns[1:]:
@@ -125,6 +128,9 @@ def _show_wrapped(wrapped: Sequence[Wrapped]) -> None:
         asks = "at -O1 and above" if one.always else "at -Os and -Oz"
         keeps = ", keeps the smaller object" if one.keep_smaller else ""
         rows.add_row(escape(visible(str(one.clang))), one.policy, visible(one.version), asks + keeps)
+    for made in released:
+        asks = "at -Os and -Oz" if made.default_on else f"with -mllvm {find_task(made.task).advisor}=release"
+        rows.add_row(escape(visible(str(made.clang))), made.policy, visible(made.version), f"linked in, {asks}")
     console = out()
     console.width = max(console.width, _LEAST_WIDTH)
     console.print()

@@ -25,6 +25,8 @@ from typing import Final
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.corpus.links import cache_folder as cache_folder
 from mlgo_corpus.errors import ToolError, UsageError
+from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.folder import read_note
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 
 COMPILER_VARIABLE: Final = "MLGO_CORPUS_COMPILER"
@@ -97,6 +99,20 @@ def built_toolchains(cache: Path) -> Sequence[Path]:
     with suppress(OSError):
         found += sorted((cache / _TOOLCHAINS_FOLDER).iterdir())
     return tuple(dict.fromkeys(found))
+
+
+def noted_folders(path: Path) -> list[Path]:
+    """Return the folders in a list in the cache, see `note_folder`."""
+    said = read_note(path)
+    return [Path(name) for name in said if isinstance(name, str)] if isinstance(said, list) else []
+
+
+def note_folder(path: Path, folder: Path) -> None:
+    """Add a folder to a list in the cache, from which those go that are gone."""
+    kept = [one for one in noted_folders(path) if one.is_dir() and one != folder]
+    with suppress(OSError):  # then it is not listed
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps([*map(str, kept), str(folder)], indent=1).encode())
 
 
 def find_zig() -> tuple[str, ...] | None:

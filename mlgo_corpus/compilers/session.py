@@ -179,6 +179,10 @@ class InteractiveSession:
         """The contexts since the current header, in order of appearance, and how many observations each had."""
         return MappingProxyType(self._counts)
 
+    def extend(self, seconds: float) -> None:
+        """Move the deadline, as for time that the caller took to advise and that is not to count."""
+        self._stream.deadline += seconds
+
     def take_contexts(self) -> tuple[str, ...]:
         """Return the contexts that were named since the last call, in order, with repetitions."""
         named, self._named = tuple(self._named), []
@@ -189,9 +193,9 @@ class InteractiveSession:
             self._advice = stack.enter_context(_fifo(Path(f"{self._base}.in")))
             self._requests = stack.enter_context(_fifo(Path(f"{self._base}.out")))
             stack.enter_context(self._child)
-            self._deadline = time.monotonic() + self._timeout
+            deadline = time.monotonic() + self._timeout
             self._child.watch(self._requests, select.POLLIN)
-            self._stream = _Stream(self._child, self._requests, self._deadline, self._stop)
+            self._stream = _Stream(self._child, self._requests, deadline, self._stop)
             self._stack = stack.pop_all()
         return self
 
@@ -256,7 +260,7 @@ class InteractiveSession:
         """Send what did not fit into the FIFO; if the compiler ends meanwhile, the next read raises the reason."""
         child = self._child
         child.watch(self._advice, select.POLLOUT)
-        while data and child.wait(self._deadline, self._stop):
+        while data and child.wait(self._stream.deadline, self._stop):
             with suppress(BlockingIOError):
                 data = data[os.write(self._advice, data) :]
         child.watch(self._requests, select.POLLIN)
@@ -363,6 +367,7 @@ class _Stream:
         data: the buffer of bytes that were read.
         at: the position of the next event in it.
         ended: whether the compiler has ended, so that no more bytes will come.
+        deadline: until when to wait for them, of ``time.monotonic``.
     """
 
     def __init__(self, child: Child, descriptor: int, deadline: float, stop: threading.Event | None) -> None:
@@ -374,7 +379,7 @@ class _Stream:
         self._look = 0.0
         self._left = PIPE_CAPACITY
         self._child = child
-        self._deadline = deadline
+        self.deadline = deadline
         self._stop = stop
 
     def fill(self) -> bool:
@@ -403,7 +408,7 @@ class _Stream:
     def _awaited(self) -> bytes:
         """Wait for more bytes and return them; none at the end."""
         if not self.ended:
-            while self._child.wait(self._deadline, self._stop):
+            while self._child.wait(self.deadline, self._stop):
                 if chunk := self._take(_CHUNK):
                     self._look = time.monotonic() + POLL_S
                     return chunk

@@ -180,7 +180,7 @@ _REQUIRED = frozenset({"module", "status", "reason", "detail", "contexts", "obse
 _LATER = frozenset({"opt_level", "project", "split", "unmet"})
 
 
-def reward(size: int | None, baseline: int | None, *, epsilon: float = REWARD_EPSILON) -> float | None:
+def reward(size: float | None, baseline: float | None, *, epsilon: float = REWARD_EPSILON) -> float | None:
     """Return how much smaller an object is than the baseline's: 0.1 for a tenth, negative if it is larger.
 
     This is ml-compiler-opt's ``1 - (size + epsilon) / (baseline + epsilon)``; None if one of the sizes is not known.

@@ -2,6 +2,10 @@
 
 A decision takes microseconds this way, and a hundred times as long with numpy. Both decide alike, so that it does not
 matter which one a machine can do.
+
+Measured with the policy that comes with the package, on yaml-cpp: session, decision and log take 19 us of this process
+for a decision, of which the calls of the system that no host can do without are 4; the compiler takes 280 to 560. So a
+trace that was answered by a program in C (`mlgo_corpus.compilers.native`) instead would gain 3 to 5 % at most.
 """
 
 from __future__ import annotations

@@ -395,6 +395,12 @@ def test_the_deadline_counts_while_decisions_flow(tmp_path: Path) -> None:
         run(tmp_path, "proper", 1 << 40, timeout=0.7)
 
 
+def test_the_deadline_can_be_moved(tmp_path: Path) -> None:
+    with session(tmp_path, "proper", 5, timeout=0.0) as live:
+        live.extend(60)
+        assert len(advise_all(live)) == 5
+
+
 @pytest.mark.parametrize(
     ("how", "message"), [("never", "did not finish in time"), ("die", "exit code 1: error: enough")]
 )

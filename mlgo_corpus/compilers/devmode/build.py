@@ -73,8 +73,9 @@ from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.lock import locked
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.formats.logs.tasks import TASKS
 
-__all__ = ["PHASES", "DevmodeBuild", "Phase", "build_devmode"]
+__all__ = ["PHASES", "DevmodeBuild", "Phase", "Released", "build_devmode", "read_released"]
 
 _DESCRIPTION_NAME = "toolchain.json"
 _FORMAT = "mlgo-corpus-devmode"
@@ -97,6 +98,30 @@ class DevmodeBuild:
     phases: tuple[Phase, ...]
     seconds: float
     fetched_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A compiler with a policy linked in.
+
+    Attributes:
+        output: its folder.
+        policy: the policy's name; ``task`` and ``policy_digest`` are the policy's, too.
+        version: LLVM's version.
+        default_on: whether clang uses the policy for -Os and -Oz without being told.
+    """
+
+    output: Path
+    policy: str
+    task: str
+    policy_digest: str
+    version: str
+    default_on: bool
+
+    @property
+    def clang(self) -> Path:
+        """The program."""
+        return self.output / "bin" / "clang"
 
 
 def build_devmode(
@@ -264,6 +289,19 @@ def _read_description(output: Path) -> dict[str, Any]:
     return description if is_ours else {}
 
 
+def read_released(output: Path) -> Released | None:
+    """Return the release-mode compiler in a folder; None if there is none."""
+    description = _read_description(output)
+    inputs, task = description.get("inputs"), description.get("task")
+    if not isinstance(inputs, dict) or not (output / "bin" / "clang").is_file():
+        return None
+    texts = [inputs.get(key) for key in ("policy", "policy_digest", "llvm")]
+    if task not in [one.name for one in TASKS] or not all(isinstance(text, str) for text in texts):
+        return None
+    name, digest, version = map(str, texts)
+    return Released(output, name, task, digest, version, inputs.get("default_on") is True)
+
+
 def _is_finished(output: Path, request: Request, installed: Installed) -> bool:
     """Return True if the output was made from the same inputs, and its tools have not been changed since."""
     description = _read_description(output)
@@ -368,6 +406,7 @@ def _description(part: Path, installed: Installed, source: Source, embedded: Emb
         "inputs": _inputs(installed, embedded),
         "sources": dict(source.origin),
         "tools": _tool_sizes(part),
+        **({} if embedded is None else {"task": embedded.task}),
     }
 
 

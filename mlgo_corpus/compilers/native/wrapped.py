@@ -9,9 +9,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Iterable, Sequence
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -37,6 +41,8 @@ _TIMEOUT_S: Final = 120.0
 # no dynamic linker.
 _FLAGS: Final = ("-std=c99", "-O2", "-ffp-contract=off", "-D_GNU_SOURCE")
 _STATIC: Final = "-static"
+# lld writes to memory that is mapped to its output: if the disk is full, that is a bus error.
+_FULL: Final = re.compile("No space left on device|Disk quota exceeded|Bus error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +191,7 @@ def _described(wrapped: Wrapped) -> dict[str, Any]:
 
 
 def _compile(program: Path, policy: PolicyCode, clang: StockClang, asking: Asking) -> None:
-    with scratch_folder() as scratch:
+    with scratch_folder() as scratch, _room_in(scratch.parent, program.parents[2]):
         texts = {"policy.c": policy.source, "policy.h": policy.header, "config.h": _config(policy, clang, asking)}
         for name, text in texts.items():
             (scratch / name).write_text(text)
@@ -204,15 +210,37 @@ def _try(program: Path, language: str) -> None:
     Raises:
         UsageError: it could not.
     """
-    with scratch_folder() as scratch:
+    with scratch_folder() as scratch, _room_in(scratch.parent):
         source = ("-x", language, str(PROBE_DATA / "probe.c"))
         argv = (str(program), "-Oz", "-w", "-c", *source, "-o", str(scratch / "probe.o"))
         try:
             said = run_tool(argv, timeout=_TIMEOUT_S).stderr.strip()
         except ToolError as error:
+            if _FULL.search(error.stderr):
+                raise
             raise UsageError(f"the wrapped clang does not work: {one_line(error)}") from None
     if said:
         raise UsageError(said.splitlines()[-1].removeprefix("mlgo-corpus: ").partition("; compiled without it")[0])
+
+
+@contextmanager
+def _room_in(*folders: Path) -> Iterator[None]:
+    """Say that a disk is full, and which, where that is why a file cannot be written in or below one of the folders.
+
+    Raises:
+        UsageError: a disk is full.
+    """
+    try:
+        yield
+    except (ToolError, OSError) as error:
+        if isinstance(error, ToolError):
+            full = _FULL.search(error.stderr) is not None
+        else:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if not full:
+            raise
+        where = min(folders, key=lambda folder: shutil.disk_usage(folder).free)
+        raise UsageError(f"{where}: no space left on the disk; a wrapped clang takes a megabyte") from None
 
 
 def _config(policy: PolicyCode, clang: StockClang, asking: Asking) -> str:

@@ -26,7 +26,8 @@ from mlgo_corpus.policies.policy import policy_digest, policy_folder, try_policy
 from mlgo_corpus.runs.search.module import SearchSettings
 from mlgo_corpus.runs.search.rounds import round_budgets
 from mlgo_corpus.runs.search.run import LINKED, OBJECTIVES, TEXT, Search, SearchReport
-from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceSettings, clashing_copies
+from mlgo_corpus.runs.trace.baseline import BASELINES_FOLDER
+from mlgo_corpus.runs.trace.module import TraceSettings, clashing_copies
 from mlgo_corpus.runs.trace.places import make_places
 
 _FOUND = "search"

@@ -49,7 +49,7 @@ from mlgo_corpus.runs.search.climb import (
     climb,
     draw_rules,
 )
-from mlgo_corpus.runs.search.rounds import SoFar, Weights, digests_of, mergeable_names, write_held
+from mlgo_corpus.runs.search.rounds import SoFar, Weights, digests_of, mergeable_names, weighted_size, write_held
 from mlgo_corpus.runs.trace.module import TracedModule, TraceItem, TraceJob, TraceSettings
 
 _CHANNEL: Final = "channel"
@@ -86,6 +86,13 @@ class SearchSettings:
     def counts(self, number: int) -> Path | None:
         """Return the place of what is known of all objects in a round."""
         return self.round_folder(number - 1) / "counts.npy" if self.linked else None
+
+    def weights(self, item: SearchItem, number: int) -> Weights:
+        """Return what a byte of each of a module's functions counts in a round; in the first, by the plain objects."""
+        own = np.empty(0, np.uint64)
+        with suppress(FileNotFoundError):
+            own = np.load(self.round_folder(number - 1) / _held_name(item))
+        return Weights(self.counts(number), own, item.linked_with, kept=number > 0)
 
 
 class SearchItem(NamedTuple):
@@ -184,10 +191,7 @@ class _ModuleSearch:
         sizes = function_footprints(data)
         if self._settings.linked:
             self.mergeable |= mergeable_names(data)
-        objective, measured = (
-            text_size - sum(size * (1.0 - weight(name)) for name, size in sizes.items())
-            for weight in (self._weight, self._measure)
-        )
+        objective, measured = (weighted_size(text_size, sizes, weight) for weight in (self._weight, self._measure))
         decisions = tuple(
             Decision(key, call.caller, call.callee, base, decision, tensors, worth_of(tensors, decision))
             for (key, base, decision, tensors), call in zip(decided, calls, strict=True)
@@ -413,7 +417,7 @@ class RoundJob(_CountedJob):
         before = SoFar() if number == 0 else SoFar.read(settings.round_folder(number - 1) / _so_far_name(item))
         seed = f"{settings.seed}:{item.module.name}" + f":{number}" * (number > 0)
         generator = random.Random(seed)  # noqa: S311 - an experiment, no secret
-        weight, measure = self._weights(item, number), self._weights(item, 0)
+        weight, measure = settings.weights(item, number), settings.weights(item, 0)
         budget = settings.budgets[number]
         with run_folder(settings.trace.work) as folder:
             try:
@@ -439,13 +443,6 @@ class RoundJob(_CountedJob):
         if settings.time_limit is None:
             return None
         return settings.time_limit * settings.budgets[self.number] / sum(settings.budgets)
-
-    def _weights(self, item: SearchItem, number: int) -> Weights:
-        settings = self.settings
-        own = np.empty(0, np.uint64)
-        with suppress(FileNotFoundError):
-            own = np.load(settings.round_folder(number - 1) / _held_name(item))
-        return Weights(settings.counts(number), own, item.linked_with, kept=number > 0)
 
     def _files(self, item: SearchItem) -> tuple[str, ...]:
         return (_held_name(item), _so_far_name(item))

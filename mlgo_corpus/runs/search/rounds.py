@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -23,6 +23,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.groups import ModuleLabels
+from mlgo_corpus.corpus.products import linked_together
 from mlgo_corpus.dataset.flips import FlipRow
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.formats.buffer import Buffer
@@ -111,6 +114,17 @@ class Weights:
         digest = _name_digest(self._linked_with, name)
         others = self._counts.get(digest, 0) - (digest in self._own)
         return 1.0 if others <= 0 else self._share / (others + 1)
+
+
+def weighted_size(text_size: int, sizes: Mapping[str, int], weight: Callable[[str], float]) -> float:
+    """Return the bytes of an object's text, those of each function weighted."""
+    return text_size - sum(size * (1.0 - weight(name)) for name, size in sizes.items())
+
+
+def linked_groups(corpus: Corpus) -> Callable[[str], str]:
+    """Return a function that names those that a module is linked with: by its product, else by its project."""
+    products, labels = linked_together(corpus), ModuleLabels.of(corpus)
+    return lambda name: products.get(name) or f"of {labels.project(name)}"
 
 
 class SoFar(NamedTuple):

@@ -13,7 +13,6 @@ import numpy as np
 
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.folder import Corpus
-from mlgo_corpus.corpus.products import linked_together
 from mlgo_corpus.dataset.calls import read_batch
 from mlgo_corpus.dataset.flips import (
     FLIPS_NAME,
@@ -31,7 +30,7 @@ from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.runs.over import Over
 from mlgo_corpus.runs.report import Report
 from mlgo_corpus.runs.search.module import RoundJob, SearchItem, SearchJob, SearchSettings, SurveyJob, flips_of
-from mlgo_corpus.runs.search.rounds import write_counts
+from mlgo_corpus.runs.search.rounds import linked_groups, write_counts
 from mlgo_corpus.runs.trace.module import TracedModule
 from mlgo_corpus.runs.trace.run import Trace
 
@@ -146,7 +145,7 @@ class Search(Trace):
         self.search = settings
         self.objective = objective
         self.sums = _Sums()
-        self._products = linked_together(corpus) if settings.linked else {}
+        self._linked_with = linked_groups(corpus) if settings.linked else lambda _: ""
         self._shown = progress
         last = len(settings.budgets) - 1
         super().__init__(
@@ -183,8 +182,7 @@ class Search(Trace):
 
     def _items(self, names: Sequence[str]) -> Iterator[SearchItem]:
         for number, module in enumerate(self.corpus.modules(names)):
-            linked_with = self._products.get(module.name) or f"of {self.labels.project(module.name)}"
-            yield SearchItem(number, module, linked_with)
+            yield SearchItem(number, module, self._linked_with(module.name))
 
     def progress_of(self, outcome: TracedModule) -> int:
         """Return the bytes that a module's search saved."""

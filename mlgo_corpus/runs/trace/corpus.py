@@ -23,7 +23,8 @@ from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.keyed import may_grow
 from mlgo_corpus.policies.learned import find_policy
 from mlgo_corpus.policies.policy import policy_digest, policy_folder, try_policy
-from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceSettings, clashing_copies
+from mlgo_corpus.runs.trace.baseline import BASELINES_FOLDER
+from mlgo_corpus.runs.trace.module import TraceSettings, clashing_copies
 from mlgo_corpus.runs.trace.places import make_places
 from mlgo_corpus.runs.trace.run import Trace, TraceReport
 

@@ -9,7 +9,6 @@ first the log, then the row, so that a row is never without its log.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import threading
@@ -43,7 +42,6 @@ from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.regular import MAX_MODULE_BYTES, MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.text import counted, os_reason
 from mlgo_corpus.formats.commands.languages import language_of_command
-from mlgo_corpus.formats.commands.replay import required_files
 from mlgo_corpus.formats.ir.pipeline import optimisation_level
 from mlgo_corpus.formats.logs.blocks import BlockReader, Rows
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
@@ -63,6 +61,7 @@ from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
 from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.policy import Policy, checked_policy, make_policy
 from mlgo_corpus.runs.over import lost_reason
+from mlgo_corpus.runs.trace.baseline import PlainCompile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,9 +76,6 @@ _MODEL_NAME: Final = "model"
 _POLICY_GRACE_S = 0.5
 # Logs of this size and more are worth compressing.
 _COMPRESS_FROM = 64 << 10
-
-BASELINES_FOLDER: Final = "baselines"
-"""Where plain compiles are remembered, in the user's cache."""
 
 
 class _CopyNames(NamedTuple):
@@ -460,47 +456,12 @@ class _Run:
 
     def _baseline(self, command: tuple[str, ...], digest: str) -> tuple[Compiled, Usage]:
         """Compile without a policy, or remember what came of it."""
-        index = self.compiles.module.thinlto_index_path
-        identity = [
-            self.settings.compiler_id,
-            self._command_without_paths(command),
-            digest,
-            None if index is None else sha256(read_regular(index, MAX_MODULE_BYTES)).hexdigest(),
-            [_stamp(self.folder / path) for _, path in required_files(command)],
-        ]
-        key = sha256(json.dumps(identity).encode()).hexdigest()
-        place = self.settings.baselines / key[:2] / f"{key[2:]}.json"
-        try:
-            text_size, code_size, object_sha256, (wall_s, cpu_s, peak) = json.loads(read_regular(place, MAX_NOTE_BYTES))
-            usage = Usage(float(wall_s), float(cpu_s), None if peak is None else int(peak))
-            return Compiled(int(text_size), int(code_size), str(object_sha256)), usage
-        except (OSError, ValueError, TypeError, RecursionError):
-            pass
-        self._known["argv"] = argv = (*self.settings.cc1, *command)
-        try:
-            usage = self._run(argv)
-            compiled = self.compiles.measure(self.compiles.read_object())
-        except RunFailure as failure:
-            detail = f"the plain compile: {failure.detail}"
-            raise RunFailure(failure.reason, detail, may_pass=failure.may_pass) from None
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            sizes = (compiled.text_size, compiled.code_size, compiled.sha256)
-            kept = (*sizes, (usage.wall_s, usage.cpu_s, usage.max_rss_bytes))
-            write_atomically(place, json.dumps(kept).encode())
-        except OSError:
-            pass  # the next trace compiles it again
-        return compiled, usage
-
-    def _command_without_paths(self, command: tuple[str, ...]) -> list[str]:
-        own = {self.compiles.bitcode_path: "BITCODE"}
-        if (index := self.compiles.module.thinlto_index_path) is not None:
-            own[f"-fthinlto-index={index.absolute()}"] = "INDEX"
-        return [own.get(word, word) for word in command]
-
-    def _run(self, argv: tuple[str, ...]) -> Usage:
-        self.compiles.empty()
-        return self.compiles.run(argv, words=len(self.settings.cc1)).usage
+        settings = self.settings
+        plain = PlainCompile(self.compiles, settings.cc1, command, digest, settings.compiler_id, settings.baselines)
+        if (remembered := plain.remembered()) is not None:
+            return remembered
+        self._known["argv"] = plain.argv
+        return plain.run()
 
     def _know(self, prefix: str, compiled: Compiled, usage: Usage) -> None:
         self._known |= {
@@ -655,11 +616,3 @@ class _Run:
         count = converse(session, policy, self.name, log)
         self._unmet = policy.unmet if isinstance(policy, KeyedPolicy) else None
         return count
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_size, status.st_mtime_ns

@@ -37,7 +37,8 @@ from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.keyed import may_grow
 from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.policy import Policy, decides, named_object, try_policy
-from mlgo_corpus.runs.trace.module import BASELINES_FOLDER, TraceItem, TraceJob, TraceSettings, calls_of
+from mlgo_corpus.runs.trace.baseline import BASELINES_FOLDER
+from mlgo_corpus.runs.trace.module import TraceItem, TraceJob, TraceSettings, calls_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -277,6 +278,11 @@ class Tracer:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def settings_of(tracer: Tracer) -> TraceSettings:
+    """Return the settings of a tracer's runs."""
+    return tracer._settings
 
 
 def _read(path: Path) -> bytes:

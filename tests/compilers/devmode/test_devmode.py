@@ -19,8 +19,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from mlgo_corpus import read_log
+from mlgo_corpus.cli.main import app
 from mlgo_corpus.compilers.devmode import apt, build, compilation, installed, sources
 from mlgo_corpus.compilers.devmode.build import PHASES, DevmodeBuild, build_devmode
 from mlgo_corpus.compilers.devmode.probe import probe_tools
@@ -34,7 +36,7 @@ from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.embedded import model_header, model_name
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policy import compile_policy
-from mlgo_corpus.toolchain import build_toolchain
+from mlgo_corpus.toolchain import build_toolchain, list_released
 from tests.conftest import DATA, Llvm, unpack
 from tests.policies.samples import columns_of, policy_of, random_trees, real_observations, small_policy
 
@@ -1012,6 +1014,33 @@ def test_only_the_file_that_asks_the_policy_is_made_anew_for_another(release: Ma
     build_release(tmp_path, embedded(digest="e" * 64, default_on=True, languages=("C",)))
     assert "IsDecided = false" in wrapper.read_text()
     assert 'Language : {"c", "cpp-output"}' in wrapper.read_text()
+
+
+def test_a_compiler_with_a_policy_linked_in_is_listed(
+    release: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mlgo_corpus.toolchain.probe_compiler", lambda *_, **__: None)
+    monkeypatch.setattr("mlgo_corpus.toolchain.probe_toolchains", lambda *_, **__: ())
+    tree, cache = write_tree(tmp_path / "with-models", MODEL_TREE), tmp_path / "cache"
+    policy = small_policy("inlining")
+    policy.save(tmp_path / "policy")
+    for name, default_on in (("plain", False), ("on", True)):
+        options = {"mode": "release", "policy": str(tmp_path / "policy"), "default_on": default_on, "jobs": 1}
+        build_toolchain(tmp_path / name, llvm_source=tree, cache=cache, **options)  # type: ignore[arg-type]
+    plain, on = list_released(cache=cache)
+    assert (plain.output, plain.policy, plain.task) == (tmp_path / "plain", policy.name, "inlining")
+    assert (plain.policy_digest, plain.version, plain.default_on) == (policy.digest, "19.1.7", False)
+    assert on == replace(plain, output=tmp_path / "on", default_on=True)
+    env = {"MLGO_CORPUS_CACHE": str(cache), "COLUMNS": "200"}
+    shown = CliRunner().invoke(app, ["toolchain", "list"], env=env).stdout
+    listed = [" ".join(line.split()) for line in shown.splitlines()]
+    start = f"{policy.name} 19.1.7 linked in,"
+    assert f"{plain.clang} {start} with -mllvm -enable-ml-inliner=release" in listed
+    assert f"{on.clang} {start} at -Os and -Oz" in listed
+    listed = json.loads(CliRunner().invoke(app, ["toolchain", "list", "--json"], env=env).stdout)["released"]
+    assert [one["policy_digest"] for one in listed] == [policy.digest, policy.digest]
+    shutil.rmtree(tmp_path / "plain")
+    assert list_released(cache=cache) == (on,)
 
 
 def test_a_policy_for_eviction_is_compiled_into_the_allocator(release: Machine, tmp_path: Path) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,7 +25,7 @@ from typer.testing import CliRunner
 
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.compilers.native.wrapped import Asking, PolicyCode, StockClang, wrap_clang
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.extract import extract_corpus
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.formats.objects.objfile import measure_object
@@ -514,6 +517,28 @@ def test_a_wrapped_clang_is_listed_until_it_is_gone(
     assert "has a policy inside already" in inside.stderr
     shutil.rmtree(tmp_path / "made")
     assert list_wrapped(cache=cache) == ()
+
+
+@pytest.mark.parametrize("tool", [True, False])
+def test_a_full_disk_is_one_line(
+    tool: bool, llvm22: Llvm, cheap_calls: LearnedPolicy, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(argv: Any, **_: Any) -> Any:
+        if tool:
+            raise ToolError(
+                argv, 1, "ld: final link failed: No space left on device\nclang: error: linker command failed"
+            )
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("mlgo_corpus.compilers.native.wrapped.run_tool", full)
+    cheap_calls.save(tmp_path / "policy")
+    words = ("--policy", tmp_path / "policy", "--output", tmp_path / "made", "--compiler", llvm22.clang)
+    done = wrap(*words, cache=cache)
+    folders = "|".join(map(re.escape, (tempfile.gettempdir(), str(tmp_path))))
+    said = f"mlgo-corpus: error: ({folders}): no space left on the disk; a wrapped clang takes a megabyte\n"
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert re.fullmatch(said, done.stderr)
+    assert not (tmp_path / "made").exists()
 
 
 def test_what_cannot_be_wrapped_is_refused(

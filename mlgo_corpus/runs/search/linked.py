@@ -1,0 +1,82 @@
+"""What an object adds to what is linked: its text, in which a function that n plain objects hold counts an n-th.
+
+It is the objective of a search's first round (`mlgo_corpus.runs.search.rounds`), for others that need it. Which objects
+hold a function is found out once for a corpus and a compiler, and remembered in the cache.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.select import corpus_digest
+from mlgo_corpus.engine.choice import available_cpus
+from mlgo_corpus.files.lock import locked
+from mlgo_corpus.formats.buffer import Buffer
+from mlgo_corpus.formats.objects.footprints import function_footprints
+from mlgo_corpus.runs.search.module import SearchItem, SearchSettings, SurveyJob
+from mlgo_corpus.runs.search.rounds import linked_groups, weighted_size, write_counts
+from mlgo_corpus.runs.trace.module import TraceSettings
+
+_FOLDER: Final = "linked"
+# Of what is remembered; to be changed with its layout.
+_VERSION: Final = 1
+
+
+class LinkedSizes:
+    """What objects of a corpus add to what is linked.
+
+    Args:
+        corpus: all its modules are compiled plainly, unless that is known.
+        settings: of compiles.
+        cache: where it is remembered which objects hold a function.
+
+    Raises:
+        OSError: the cache cannot be written.
+    """
+
+    def __init__(self, corpus: Corpus, settings: TraceSettings, cache: Path) -> None:
+        names = tuple(dict.fromkeys(corpus.names))
+        identity = [_VERSION, settings.compiler_id, corpus_digest(corpus, names), settings.edits.key()]
+        home = cache.absolute() / _FOLDER
+        place = home / sha256(json.dumps(identity).encode()).hexdigest()
+        self._settings = SearchSettings(
+            replace(settings, work=place), start="default", budgets=(1,), time_limit=None, seed=0, linked=True
+        )
+        self._items = {item.module.name: item for item in _iter_items(corpus, names)}
+        counts = self._settings.counts(0)
+        if counts is not None and not counts.exists():
+            with locked(home / f"{place.name}.lock", str(place), waiting=lambda: None):
+                if not counts.exists():
+                    self._survey(counts)
+
+    def size(self, module: str, data: Buffer, text_size: int) -> float:
+        """Return what an object of a module adds to what is linked, in bytes.
+
+        Raises:
+            FormatError: the object is damaged.
+        """
+        weight = self._settings.weights(self._items[module], 0)
+        return weighted_size(text_size, function_footprints(data), weight)
+
+    def _survey(self, counts: Path) -> None:
+        """Find out which functions the plain objects hold, and count."""
+        job = SurveyJob(self._settings)
+        job.work.mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(available_cpus(), "survey") as pool:
+            outcomes = list(pool.map(job.run, self._items.values()))
+        write_counts(counts, [np.load(job.work / one.held) for one in outcomes if one.held])
+
+
+def _iter_items(corpus: Corpus, names: tuple[str, ...]) -> Iterator[SearchItem]:
+    linked_with = linked_groups(corpus)
+    for number, module in enumerate(corpus.modules(names)):
+        yield SearchItem(number, module, linked_with(module.name))
