@@ -44,7 +44,7 @@ ONLY_IN = {
     "fcntl": {"files"},
 }
 NEVER_AT_IMPORT = frozenset(
-    {"pyarrow", "lief", "ray", "jinja2", "vl_convert", "torch", "lightgbm", "jax", "tensorflow"}
+    {"pyarrow", "lief", "ray", "jinja2", "vl_convert", "torch", "cma", "lightgbm", "jax", "tensorflow"}
 )
 TYPE_CHECKING = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 

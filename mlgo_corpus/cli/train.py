@@ -45,34 +45,49 @@ class _Algorithm(StrEnum):
     """The values of ``--algorithm``."""
 
     IMITATION = "imitation"
+    EVOLUTION = "es"
+    GRADIENT = "pg"
 
 
 @verb
 def train(
-    data: Annotated[
-        list[Path],
-        typer.Argument(metavar="DATA...", help="Datasets of searches, one for each project; traces serve, too."),
-    ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="POLICY", help="The folder to write.")],
+    data: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="DATA...", help="Datasets of searches, one for each project; traces serve, too."),
+    ] = None,
     algorithm: Annotated[
-        _Algorithm, typer.Option(help="How to learn: by imitation of the best decisions found.")
+        _Algorithm,
+        typer.Option(
+            help="How to learn: by imitation of the best decisions found, or by evolution strategies or policy "
+            "gradients on the real sizes of each --corpus."
+        ),
     ] = _Algorithm.IMITATION,
     corpus: Annotated[
         list[str] | None,
         typer.Option(
             "--corpus",
             metavar="CORPUS",
-            help="A corpus to search further, from the policy's own decisions, and to learn from that; repeatable.",
+            help="A corpus to search further, from the policy's own decisions, and to learn from that; for es and pg, "
+            "a corpus to compile; repeatable.",
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, metavar="N", help="How often to search each --corpus.")] = 1,
     budget: Annotated[
-        int, typer.Option(min=1, metavar="COMPILES", help="The most compiles of each module in a round.")
-    ] = 25,
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="COMPILES",
+            help="The most compiles of each module in a round; for es and pg, in all, on average.",
+            show_default="25; 200 for es and pg",
+        ),
+    ] = None,
     validation: Annotated[
         list[str] | None,
         typer.Option(
-            "--validation", metavar="CORPUS", help="A corpus to tune the threshold on, not one of DATA; repeatable."
+            "--validation",
+            metavar="CORPUS",
+            help="A corpus to tune the threshold on, or to stop es and pg by, not one of DATA; repeatable.",
         ),
     ] = None,
     threshold: Annotated[
@@ -84,7 +99,18 @@ def train(
     name: Annotated[str, typer.Option(metavar="NAME", help="The policy's name.")] = "inlining-0.1",
     trees: Annotated[int, typer.Option(min=1, metavar="N", help="How many trees the model has.")] = 120,
     leaves: Annotated[int, typer.Option(min=2, metavar="N", help="How many leaves a tree has at most.")] = 15,
-    seed: Annotated[int, typer.Option(min=0, help="Seed for the features that each tree may use.")] = 0,
+    neurons: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="The neurons of a network for es and pg; 0 for a rule.",
+            show_default="4 for es, 16 for pg",
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed for the features that each tree may use, and of es and pg.")
+    ] = 0,
     compiler: Annotated[
         str | None,
         compiler_option("The clang for --corpus and --validation.", show_default="the best one in 'toolchain list'"),
@@ -108,7 +134,7 @@ def train(
     with stdout_is_ours(), progress_bar("training") as bar:
         progress = with_workers(bar, chosen)
         report = train_policy(
-            data,
+            data or (),
             output,
             algorithm=algorithm.value,
             corpora=corpus or (),
@@ -119,6 +145,7 @@ def train(
             name=name,
             trees=trees,
             leaves=leaves,
+            neurons=neurons,
             seed=seed,
             compiler=compiler,
             trust_corpus=trust_corpus,
@@ -128,6 +155,7 @@ def train(
             force=force,
             engine=chosen,
             progress=lambda what, done, total, note: progress(done, total, f"{what}{': ' if note else ''}{note}"),
+            announce=lambda line: err().print(plain(line)),
         )
     if json_output:
         hints = list(map(in_options, report.hints))
@@ -149,6 +177,9 @@ def _show_report(report: TrainReport) -> None:
     console.print(rows)
     features = [f"{name} {100 * share:.0f} %" for name, share in report.importance.items()][:_FEATURES_SHOWN]
     console.print(f"{counted(len(report.features), 'feature')}, most of the loss saved by {', '.join(features)}")
+    if report.curve:
+        _show_curve(report)
+        return
     if report.validation:
         tried = table("threshold", "change of each validation corpus", "score")
         for point in report.validation:
@@ -156,5 +187,19 @@ def _show_report(report: TrainReport) -> None:
             tried.add_row(f"{point.probability:g}", changes, f"{100 * point.score:+.2f} %")
         console.print(tried)
     console.print(f"inlines what is better inlined with a probability of more than {report.probability:g}")
+    _show_hints(report)
+
+
+def _show_curve(report: TrainReport) -> None:
+    best = min(report.curve, key=lambda point: point.score)
+    rows = table("compiles", "change of each corpus", "score", "")
+    for point in report.curve:
+        changes = ", ".join(f"{100 * change:+.2f} %" for change in point.changes)
+        rows.add_row(str(point.compiles), changes, f"{100 * point.score:+.2f} %", "kept" if point is best else "")
+    out().print(rows)
+    _show_hints(report)
+
+
+def _show_hints(report: TrainReport) -> None:
     for hint in report.hints:
         err().print(f"hint: {plain(in_options(hint))}")
