@@ -30,9 +30,9 @@ FOLDERS = (
     "engine",
     "compilers",
     "policies",
-    "view",
     "runs",
     "learn",
+    "view",
 )
 STAGE, CLI = len(FOLDERS), len(FOLDERS) + 1
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from mlgo_corpus import TensorSpec, load_policy, trace_corpus, train_policy
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.formats.logs.events import LogHeader
+from mlgo_corpus.learn.portrait import differences_of, importance_of
 from mlgo_corpus.learn.shapes import clone, probabilities, shape_for
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.models import Network, Quantiles, Rule, Scaling
@@ -203,3 +204,24 @@ def test_what_is_missing_is_named(ground: Ground, monkeypatch: pytest.MonkeyPatc
         assert said in done.stderr
     assert not (ground.folder / "new").exists()
     assert load_policy(ground.folder / "es").kind == "rule"
+
+
+def test_what_a_policy_goes_by_and_where_it_differs_are_counted() -> None:
+    states = {
+        "cost_estimate": np.array([-10, 5, 20, 40, 60, 80]),
+        "callee_users": np.array([1, 1, 1, 9, 9, 9]),
+        "constant": np.zeros(6, np.int64),
+        "inlining_default": np.array([1, 1, 0, 0, 0, 1]),
+    }
+    features = tuple(TensorSpec(name) for name in ("cost_estimate", "constant"))
+    policy = LearnedPolicy("t-1.0", "inlining", features, Rule(30.0, (-1.0, 5.0)))
+    assert importance_of(policy, states) == {"cost_estimate": 1.0}
+    found = differences_of(policy, states)
+    # It inlines the first three; LLVM also does so with the last, and not with the third.
+    assert (found["decisions"], found["llvm"], found["policy"], found["differ"]) == (6, 0.5, 0.5, 0.3333)
+    assert found["by"]["callee_users"] == [
+        {"low": 1.0, "high": 1.0, "decisions": 3, "llvm": 0.6667, "policy": 1.0, "differ": 0.3333},
+        {"low": 9.0, "high": 9.0, "decisions": 3, "llvm": 0.3333, "policy": 0.0, "differ": 0.3333},
+    ]
+    assert sum(one["decisions"] for one in found["by"]["cost_estimate"]) == 6
+    assert differences_of(policy, {name: states[name] for name in ("cost_estimate", "constant")}) == {}

@@ -254,6 +254,6 @@ def _read_columns(path: Path) -> Columns:
         reader = BlockReader(source)
         header = reader.header
         rows = [block.tensors.copy() for block in reader if isinstance(block, Rows)]
-    tensors = np.concatenate(rows)
+    tensors = np.concatenate([np.empty(0, f"V{header.tensor_bytes}"), *rows])
     places = zip(header.features, header.offsets, strict=True)
     return {spec.name: tensors.getfield(spec.dtype, start) for spec, start in places if spec.element_count == 1}
