@@ -279,7 +279,6 @@ class _Practice:
             numpy = f"numpy {np.__version__}"
             library, steps = numpy, self._climb(Gradient(self._shape, first, len(ground.places), options.seed))
         self._point(0, first)
-        number = 0
         for number, (numbers, taken) in enumerate(steps, 1):
             self._done += taken
             last = self._done + taken > self._compiles
@@ -287,8 +286,6 @@ class _Practice:
                 self._point(number, numbers)
             if last or self._gets_no_better():
                 break
-        else:
-            self._point(number + 1, numbers)
         best = min(range(len(self._curve)), key=lambda at: self._curve[at].score)
         return Practised(
             policy=self._policy(self._best_numbers),
