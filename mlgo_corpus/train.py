@@ -20,7 +20,7 @@ from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.files.markdown import markdown_code, markdown_table
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import counted, os_reason
-from mlgo_corpus.formats.logs.tasks import INLINING
+from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING
 from mlgo_corpus.learn.boosting import BoostingOptions, Fitted, fit_trees, need_lightgbm
 from mlgo_corpus.learn.card import practised_card
 from mlgo_corpus.learn.evolution import need_cma
@@ -48,7 +48,7 @@ _ALGORITHMS: Final = (_IMITATION, EVOLUTION, GRADIENT)
 """How to learn: ``imitation`` of the best decisions found, evolution strategies, or policy gradients."""
 
 _USUAL_BUDGETS: Final = {_IMITATION: 25, EVOLUTION: 200, GRADIENT: 200}
-_USUAL_NEURONS: Final = {EVOLUTION: 4, GRADIENT: 16}
+_USUAL_NEURONS: Final = {(INLINING, EVOLUTION): 4, (INLINING, GRADIENT): 16, (EVICTION, EVOLUTION): 0}
 _MOST_NEURONS: Final = 1024
 
 _USUAL_PROBABILITY: Final = 0.5
@@ -67,6 +67,7 @@ class TrainReport(Report):
         features: what it decides by.
         model: its size in words; ``bytes`` on the disk.
         probability: above which a call is inlined.
+        task: whose decisions it makes.
         curve: of ``es`` and ``pg``: what the policy made of the validation corpora, or of the corpora, as it learned.
         compiles: of ``es`` and ``pg``: of the corpora's modules.
         validation: what thresholds made of the validation corpora, in the order in which they were tried.
@@ -89,6 +90,7 @@ class TrainReport(Report):
     importance: dict[str, float]
     hints: tuple[str, ...]
     seconds: float
+    task: str = INLINING
     curve: tuple[CurvePoint, ...] = ()
     compiles: int = 0
 
@@ -97,13 +99,14 @@ def train_policy(
     data: Sequence[Path | str],
     output: Path | str,
     *,
+    task: str = INLINING,
     algorithm: str = _IMITATION,
     corpora: Sequence[Path | str] = (),
     rounds: int = 1,
     budget: int | None = None,
     validation: Sequence[Path | str] = (),
     threshold: float | None = None,
-    name: str = "inlining-0.1",
+    name: str | None = None,
     trees: int = 120,
     leaves: int = 15,
     neurons: int | None = None,
@@ -127,6 +130,7 @@ def train_policy(
         data: the datasets of searches, each of a project of its own; traces serve, too: then their decisions are
             imitated. ``es`` and ``pg`` begin with a clone of them, or of LLVM's own decisions if there are none.
         output: the policy's folder, see `mlgo_corpus.policies.learned`.
+        task: whose decisions the policy makes: ``inlining``; or ``regalloc-eviction``, by ``es``.
         algorithm: ``imitation``: boosted trees that tell the best decisions found, weighted by what these are worth.
             ``es``: evolution strategies, and ``pg``: policy gradients, both on the real sizes of ``corpora``
             (`mlgo_corpus.learn.practice`).
@@ -140,10 +144,11 @@ def train_policy(
         validation: corpora to tune the threshold on, or to draw the curve and to stop by; none of them should be what
             the data is of.
         threshold: the probability above which a call is inlined, instead of a tuned one.
-        name: the policy's name.
+        name: the policy's name; by default the task's, with ``-0.1``.
         trees: how many trees the model has.
         leaves: how many leaves each of them has at most.
-        neurons: of ``es`` and ``pg``: the size of a network's hidden layer; 0 for a rule (4 for ``es``, else 16).
+        neurons: of ``es`` and ``pg``: the size of a network's hidden layer; 0 for a rule (4 for ``es``, 16 for
+            ``pg``, 0 for eviction).
         seed: of the features that each tree may use, and of all that ``es`` and ``pg`` draw.
         compiler: the clang that compiles the corpora; by default the best one found on this machine.
         trust_corpus: the corpora are one's own: run any command, without walls.
@@ -165,6 +170,11 @@ def train_policy(
     output = Path(output)
     if algorithm not in _ALGORITHMS:
         raise UsageError(f"expected one of {', '.join(_ALGORITHMS)}", option="algorithm", value=algorithm)
+    if task not in (INLINING, EVICTION):
+        raise UsageError(f"expected {INLINING} or {EVICTION}", option="task", value=task)
+    if task == EVICTION and (algorithm != EVOLUTION or data):
+        raise UsageError(f"{EVICTION} is learned by {EVOLUTION} alone, without data", option="task", value=task)
+    name = f"{task}-0.1" if name is None else name
     if not data and algorithm == _IMITATION:
         raise UsageError("expected at least one dataset", option="data")
     if not corpora and algorithm != _IMITATION:
@@ -194,7 +204,9 @@ def train_policy(
     if algorithm != _IMITATION:
         if algorithm == EVOLUTION:
             need_cma()
-        options = PracticeOptions(algorithm, _USUAL_NEURONS[algorithm] if neurons is None else neurons, budget, seed)
+        options = PracticeOptions(
+            task, algorithm, _USUAL_NEURONS[task, algorithm] if neurons is None else neurons, budget, seed
+        )
         listener = Listener(progress or (lambda *_: None), announce or (lambda _: None))
         practised = practise(
             name,
@@ -202,7 +214,7 @@ def train_policy(
             corpora,
             validation,
             options,
-            RolloutRequest(compiler, edits, limits),
+            RolloutRequest(compiler, edits, limits, task),
             output.with_name(f"{output.name}.searches") / algorithm,
             listener,
             force=force,
@@ -343,6 +355,7 @@ def _save_practised(
         importance=importance,
         hints=practised.hints,
         seconds=time.perf_counter() - started,
+        task=options.task,
         curve=practised.curve,
         compiles=practised.compiles,
     )

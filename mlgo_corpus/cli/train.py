@@ -49,6 +49,13 @@ class _Algorithm(StrEnum):
     GRADIENT = "pg"
 
 
+class _Task(StrEnum):
+    """The values of ``--task``."""
+
+    INLINING = "inlining"
+    EVICTION = "regalloc-eviction"
+
+
 @verb
 def train(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="POLICY", help="The folder to write.")],
@@ -56,6 +63,9 @@ def train(
         list[Path] | None,
         typer.Argument(metavar="DATA...", help="Datasets of searches, one for each project; traces serve, too."),
     ] = None,
+    task: Annotated[
+        _Task, typer.Option(help="Whose decisions the policy makes; of eviction, es alone learns.")
+    ] = _Task.INLINING,
     algorithm: Annotated[
         _Algorithm,
         typer.Option(
@@ -96,7 +106,9 @@ def train(
             metavar="P", help="Inline what is better inlined with more than this probability.", show_default="0.5"
         ),
     ] = None,
-    name: Annotated[str, typer.Option(metavar="NAME", help="The policy's name.")] = "inlining-0.1",
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The policy's name.", show_default="TASK-0.1")
+    ] = None,
     trees: Annotated[int, typer.Option(min=1, metavar="N", help="How many trees the model has.")] = 120,
     leaves: Annotated[int, typer.Option(min=2, metavar="N", help="How many leaves a tree has at most.")] = 15,
     neurons: Annotated[
@@ -105,7 +117,7 @@ def train(
             min=0,
             metavar="N",
             help="The neurons of a network for es and pg; 0 for a rule.",
-            show_default="4 for es, 16 for pg",
+            show_default="4 for es, 16 for pg, 0 for eviction",
         ),
     ] = None,
     seed: Annotated[
@@ -136,6 +148,7 @@ def train(
         report = train_policy(
             data or (),
             output,
+            task=task.value,
             algorithm=algorithm.value,
             corpora=corpus or (),
             rounds=rounds,
@@ -170,7 +183,8 @@ def _show_report(report: TrainReport) -> None:
         f"[bold]{plain(str(report.output))}[/bold]: {plain(report.name)}, {report.model}, "
         f"{human_bytes(report.bytes)}, in {report.seconds:.2f} s"
     )
-    rows = table("learned from", "modules", "decisions", "inlined", "flips", "worth known")
+    decided = "inlined" if report.task == _Task.INLINING else "not the first"
+    rows = table("learned from", "modules", "decisions", decided, "flips", "worth known")
     for one in report.data:
         counts = str(one.modules), str(one.decisions), f"{100 * one.inlined:.0f} %", str(one.flips)
         rows.add_row(plain(one.name), *counts, f"{100 * one.known:.0f} %")

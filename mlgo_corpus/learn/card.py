@@ -7,9 +7,11 @@ from typing import Final
 
 from mlgo_corpus import __version__
 from mlgo_corpus.files.markdown import markdown_code, markdown_table
+from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING
 from mlgo_corpus.learn.practice import EVOLUTION, PracticeOptions, Practised
 
 _FEATURES: Final = 15
+_DECIDES: Final = {INLINING: "which calls LLVM inlines", EVICTION: "which live ranges give way in registers"}
 
 
 def practised_card(
@@ -29,6 +31,7 @@ def practised_card(
         importance: the share of each feature.
     """
     policy, best = practised.policy, practised.curve[practised.best]
+    inlines = options.task == INLINING
     how = "evolution strategies" if options.algorithm == EVOLUTION else "policy gradients"
     names = [markdown_code(name, in_table=True) for name in (watched or training)]
     points = [
@@ -41,13 +44,13 @@ def practised_card(
     important = [(markdown_code(name, in_table=True), f"{share:.1%}") for name, share in importance.items()]
     parts = [
         f"# {policy.name}",
-        f"Decides which calls LLVM inlines, to make code small: a {policy.kind} of {policy.model.described()}, trained "
+        f"Decides {_DECIDES[options.task]}, to make code small: a {policy.kind} of {policy.model.described()}, trained "
         f"by {how} ({practised.library}) on {practised.compiles} real compiles. Made by mlgo-corpus {__version__}.",
         f"It is the policy after {best.compiles} compiles, the best of the curve. Seed {options.seed}, budget "
         f"{options.budget} compiles a module.",
         "## Data",
-        "It began as a clone of these decisions:",
-        markdown_table(("corpus", "modules", "decisions", "inlined"), data),
+        "It began as a clone of these decisions:" if inlines else "It began by evicting the first that may be:",
+        markdown_table(("corpus", "modules", "decisions", "inlined" if inlines else "not the first"), data),
         f"Then it compiled {', '.join(markdown_code(name) for name in training)}.",
         "## Curve",
         f"{'Validation' if watched else 'Training'} corpora, against LLVM's own decisions:",

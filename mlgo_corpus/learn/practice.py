@@ -29,7 +29,7 @@ from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.folder import WORK_LOCK, keep_work_of, read_note
 from mlgo_corpus.files.lock import open_locked
 from mlgo_corpus.files.text import counted, os_reason
-from mlgo_corpus.formats.logs.tasks import INLINING, find_task
+from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, find_task
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.learn.evolution import Evolution
 from mlgo_corpus.learn.examples import DataFacts, Examples, read_examples
@@ -37,7 +37,7 @@ from mlgo_corpus.learn.gradient import Episode, Gradient
 from mlgo_corpus.learn.shapes import clone, informative, shape_for
 from mlgo_corpus.learn.tuning import Tried
 from mlgo_corpus.policies.keyed import dataset_digest
-from mlgo_corpus.policies.learned import LearnedPolicy
+from mlgo_corpus.policies.learned import MASK, LearnedPolicy
 from mlgo_corpus.policies.models import Doubles
 from mlgo_corpus.policies.seen import Seen
 from mlgo_corpus.runs.functions.run import read_corpus_functions
@@ -51,8 +51,7 @@ GRADIENT: Final = "pg"
 # Features of the module's size, not of the call; and LLVM's own decision, which it makes only for policies that ask.
 _NO_INPUTS: Final = frozenset({"node_count", "edge_count", "inlining_default"})
 _NUMBERS: Final = ("int64_t", "float")
-_DEFAULT: Final = "inlining_default"
-_DECISION: Final = find_task(INLINING).decision
+_EVICTED: Final = find_task(EVICTION).decision
 # Points of the curve, and how many of them in a row may be no better than the best.
 _POINTS: Final = 10
 _PATIENCE: Final = 5
@@ -69,12 +68,14 @@ class PracticeOptions:
     """How to train.
 
     Attributes:
+        task: whose decisions it learns: ``inlining``, or ``regalloc-eviction`` by ``es``.
         algorithm: ``es`` or ``pg``.
         neurons: in the hidden layer; 0 for a rule.
         budget: compiles of each training module, on average.
         seed: of all that is drawn.
     """
 
+    task: str
     algorithm: str
     neurons: int
     budget: int
@@ -164,6 +165,8 @@ def practise(
 ) -> Practised:
     """Train a policy on real compiles.
 
+    A policy for eviction begins by evicting the first candidate: no compiler tells in a live session what LLVM would.
+
     Args:
         name: of the policy.
         data: datasets that the first model is a clone of; without any, of LLVM's own decisions.
@@ -189,7 +192,7 @@ def practise(
     key = {
         "version": __version__,
         "stage": "train",
-        "options": [options.algorithm, options.neurons, options.budget, options.seed],
+        "options": [options.task, options.algorithm, options.neurons, options.budget, options.seed],
         "data": [dataset_digest(path) for path in data],
         "training": training.key(),
         "validation": watched.key() if validation else None,
@@ -254,6 +257,7 @@ class _Practice:
         self._watched = self._ground if watched is training else _Ground(watched, listener.of("validation"))
         if not self._ground.places:
             raise UsageError("in not one module of the corpora there is something to decide", option="corpus")
+        self._decision = find_task(options.task).decision
         self._compiles = options.budget * len(self._ground.places)
         self._done = 0
         self._curve: list[CurvePoint] = []
@@ -264,13 +268,16 @@ class _Practice:
         """Train."""
         options, ground = self._options, self._ground
         examples = self._examples
-        places = informative(examples.inputs)
+        kept = set(informative(examples.inputs).tolist())
+        places = [place for place, spec in enumerate(examples.features) if place in kept or spec.name == MASK]
         self._features = tuple(examples.features[place] for place in places)
         inputs = examples.inputs[:, places]
         self._shape = shape_for(inputs, options.neurons)
         prepared = self._shape.prepared(inputs)
-        doubt = _DOUBT if options.neurons else _DOUBT_OF_RULE
-        first = clone(self._shape, inputs, examples.decisions, examples.weights, doubt, options.seed)
+        first = self._shape.first(np.random.default_rng(options.seed))
+        if options.task == INLINING:
+            doubt = _DOUBT if options.neurons else _DOUBT_OF_RULE
+            first = clone(self._shape, inputs, examples.decisions, examples.weights, doubt, options.seed)
         self._announce()
         if options.algorithm == EVOLUTION:
             learner = Evolution(self._shape, first, prepared, len(ground.places), self._compiles, options.seed)
@@ -291,13 +298,13 @@ class _Practice:
             policy=self._policy(self._best_numbers),
             seen=self._seen(),
             data=examples.data,
-            decisions=len(examples.decisions),
+            decisions=sum(one.decisions for one in examples.data),
             curve=tuple(self._curve),
             best=best,
             compiles=self._done,
             worst=tuple((str(module), int(size), int(before)) for module, size, before in self._worst),
             library=library,
-            states=self._states,
+            states=self._states if options.task == INLINING else self._inputs,
             hints=tuple(self._hints()),
         )
 
@@ -312,12 +319,33 @@ class _Practice:
         return {name: np.concatenate([one[name] for one in found]) for name in names}
 
     @cached_property
+    def _inputs(self) -> dict[str, Doubles]:
+        """What was known of each candidate for eviction that might be chosen.
+
+        A feature that is infinite somewhere, as the weight of what cannot be spilled, would decide alone: it is left
+        out.
+        """
+        states = self._states
+        allowed = states[MASK] != 0
+        found = {}
+        for name, values in states.items():
+            wide = values if values.shape == allowed.shape else values.reshape(len(allowed), -1)
+            if name != _EVICTED and wide.shape[1] in (1, allowed.shape[1]):
+                found[name] = np.broadcast_to(wide, allowed.shape)[allowed].astype(np.float64)
+        return {name: values for name, values in found.items() if np.isfinite(values).all()}
+
+    @cached_property
     def _examples(self) -> Examples:
         """What the first model is a clone of."""
         rollouts, plain = self._ground.rollouts, self._ground.plain
         header = rollouts.header(SURVEY, plain)
         if header is None:
             raise AssertionError("a module with decisions has a log")
+        if self._options.task != INLINING:
+            features = tuple(spec for spec in header.features[:-1] if spec.name in self._inputs)
+            inputs = np.column_stack([self._inputs[spec.name] for spec in features])
+            nothing = np.zeros(len(inputs))
+            return Examples(features, inputs, nothing.astype(np.int64), nothing, tuple(self._facts()), self._seen())
         there = {spec.name: spec for spec in header.features[:-1] if spec.element_count == 1 and spec.type in _NUMBERS}
         if self._data:
             examples = read_examples(self._data, jobs=self._jobs or rollouts.jobs)
@@ -334,7 +362,7 @@ class _Practice:
             for name, spec in there.items()
             if name not in _NO_INPUTS and name in states
         )
-        decisions = states[header.features[-1].name].astype(np.int64)
+        decisions = states[self._decision].astype(np.int64)
         inputs = np.column_stack([states[spec.name].astype(np.float64) for spec in features])
         return Examples(features, inputs, decisions, np.ones(len(decisions)), tuple(self._facts()), self._seen())
 
@@ -344,7 +372,7 @@ class _Practice:
         for number, corpus in enumerate(ground.rollouts.corpora):
             own = [place for place in ground.places if ground.rollouts.places[place].corpus == number]
             found = ground.rollouts.decisions(SURVEY, [ground.plain[place] for place in own])
-            decisions = np.concatenate([np.zeros(0, np.int64), *(one[_DEFAULT] for one in found)])
+            decisions = np.concatenate([np.zeros(0, np.int64), *(one[self._decision] for one in found)])
             yield DataFacts(
                 name=corpus.path.name,
                 digest=str(ground.rollouts.key()["corpora"][number]["corpus"]),
@@ -352,7 +380,7 @@ class _Practice:
                 decisions=len(decisions),
                 flips=0,
                 known=0.0,
-                inlined=float(decisions.mean()) if len(decisions) else 0.0,
+                inlined=float((decisions != 0).mean()) if len(decisions) else 0.0,
                 bodies_known=len(own),
             )
 
@@ -408,7 +436,7 @@ class _Practice:
 
     def _episode(self, module: int, change: float, states: dict[str, Any]) -> Episode:
         inputs = np.column_stack([states[spec.name].astype(np.float64) for spec in self._features])
-        return Episode(module, change, self._shape.prepared(inputs), states[_DECISION].astype(np.int64))
+        return Episode(module, change, self._shape.prepared(inputs), states[self._decision].astype(np.int64))
 
     def _compile(self, step: int, attempts: Sequence[Attempt], *, logs: bool = False) -> list[Rollout]:
         def progress(done: int, _: int) -> None:
@@ -468,7 +496,8 @@ class _Practice:
         return changes, sorted(sizes, key=lambda item: (-item[1] / max(1, item[2]), item[0]))[:_WORST]
 
     def _so_far(self) -> str:
-        return ", ".join(f"{100 * point.score:+.2f} %" for point in self._curve[-3:])
+        means = [sum(point.changes) / len(point.changes) for point in self._curve[-3:]]
+        return ", ".join(f"{100 * mean:+.2f} %" for mean in means)
 
     # What is told.
 
@@ -494,7 +523,7 @@ class _Practice:
             yield "the curve is of the modules that it learns from: `validation` watches others"
 
     def _policy(self, numbers: Doubles) -> LearnedPolicy:
-        return LearnedPolicy(self._name, INLINING, self._features, self._shape.model(numbers))
+        return LearnedPolicy(self._name, self._options.task, self._features, self._shape.model(numbers))
 
 
 def _folder_of(step: int) -> str:

@@ -72,7 +72,8 @@ def shape_for(inputs: Doubles, neurons: int) -> Shape:
     low, high = np.percentile(inputs, _PERCENTILES, axis=0)
     cut = np.clip(inputs, low, high)
     spread = cut.std(axis=0)
-    return _RuleShape(cut.mean(axis=0), np.where(spread > 0, spread, inputs.std(axis=0)))
+    spread = np.where(spread > 0, spread, inputs.std(axis=0))
+    return _RuleShape(cut.mean(axis=0), np.where(spread > 0, spread, 1.0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

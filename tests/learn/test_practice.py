@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from mlgo_corpus import TensorSpec, load_policy, trace_corpus, train_policy
+from mlgo_corpus import TensorSpec, build_corpus, load_policy, trace_corpus, train_policy
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.learn.portrait import differences_of, importance_of
@@ -192,6 +192,41 @@ def test_training_goes_on_after_an_interruption_and_comes_to_the_same_bytes(grou
     assert [path.name for path in work.glob("step-*.json")] == ["step-00001.json"]
     ground.train("again", "pg", jobs=1, **usual)
     assert files(ground.folder / "again") == files(ground.folder / "whole")
+
+
+def test_evolution_learns_eviction(llvm22: Llvm, tmp_path: Path) -> None:
+    # Much is alive at once, so that registers have to be taken from others.
+    generator, values = random.Random(0), range(16)
+    body = "".join(f"long v{n} = p[{generator.randrange(40)}] * q[{n}];" for n in values) + "use();"
+    for number in values:
+        first, second = generator.sample(values, 2)
+        body += f"p[{number}] = v{first} ^ (v{second} << {number % 5 + 1});" + "use();" * (number % 5 == 0)
+    text = f"void use(void);\nvoid f(long *p, long *q, int n) {{ for (int i = 0; i < n; i++) {{ {body} }} }}\n"
+    (tmp_path / "a.c").write_text(text)
+    clang = ("sh", "-c", f"cd {tmp_path} && cc -Oz -c a.c")
+    build_corpus(clang, tmp_path / "corpus", compiler=llvm22.clang, stdout=2)
+    report = train_policy(
+        (),
+        tmp_path / "policy",
+        task="regalloc-eviction",
+        algorithm="es",
+        corpora=[tmp_path / "corpus"],
+        budget=24,
+        compiler=llvm22.clang,
+        cache=tmp_path / "cache",
+    )
+    best = min(report.curve, key=lambda point: point.score)
+    assert (report.name, report.task) == ("regalloc-eviction-0.1", "regalloc-eviction")
+    assert best.changes < report.curve[0].changes
+    traced = trace_corpus(
+        tmp_path / "corpus",
+        tmp_path / "traced",
+        task="regalloc-eviction",
+        policy=str(tmp_path / "policy"),
+        compiler=llvm22.clang,
+        cache=tmp_path / "cache",
+    )
+    assert traced.text_size / traced.baseline_text_size - 1 == pytest.approx(best.changes[0], abs=1e-9)
 
 
 @pytest.mark.usefixtures("plain_terminal")

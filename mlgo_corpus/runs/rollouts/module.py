@@ -16,9 +16,10 @@ from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.errors import FormatError
 from mlgo_corpus.files.regular import MAX_MODULE_BYTES, read_regular
+from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.formats.objects.footprints import function_footprints
 from mlgo_corpus.policies.learned import LearnedPolicy
-from mlgo_corpus.policies.policy import DefaultPolicy, Policy
+from mlgo_corpus.policies.policy import Policy, make_policy
 from mlgo_corpus.runs.over import lost_reason
 from mlgo_corpus.runs.rollouts.decide import Candidate
 from mlgo_corpus.runs.search.rounds import Weights
@@ -122,7 +123,10 @@ class RolloutJob:
         """
         objects = self.work / f"objects-{item.number:07d}"
         settings = replace(
-            self.settings, make=partial(_made, item), policy=_CALLED, keep_objects=objects if self.counts else None
+            self.settings,
+            make=partial(_made, item, self.settings.task),
+            policy=_CALLED,
+            keep_objects=objects if self.counts else None,
         )
         try:
             traced = TraceJob(settings).run(TraceItem(item.number, item.module))
@@ -175,5 +179,7 @@ class RolloutJob:
         return outcome.log is None or (self.work / outcome.log).stat().st_size == outcome.log_size
 
 
-def _made(item: RolloutItem) -> Policy:
-    return DefaultPolicy() if item.policy is None else Candidate(item.policy, item.drawn)
+def _made(item: RolloutItem, task: str) -> Policy:
+    if item.policy is None:
+        return make_policy("default" if task == INLINING else "first", find_task(task))
+    return Candidate(item.policy, item.drawn) if task == INLINING else item.policy

@@ -43,11 +43,12 @@ Columns = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class RolloutRequest:
-    """How to compile."""
+    """How to compile, and whose decisions are learned."""
 
     compiler: str | None = None
     edits: CommandEdits = field(default_factory=CommandEdits)
     limits: Limits = field(default_factory=Limits)
+    task: str = INLINING
 
 
 class Attempt(NamedTuple):
@@ -107,6 +108,7 @@ class Rollouts:
         self.corpora: list[Corpus] = [open_corpus(engine.place(one)) for one in corpora]
         everything = ModuleChoice()
         self._chosen = [everything.select(one) for one in self.corpora]
+        linked = linked and request.task == INLINING  # no other decision moves code between functions
         together = [linked_together(one) if linked else {} for one in self.corpora]
         self.linked = any(together)
         self.places = [
@@ -117,7 +119,7 @@ class Rollouts:
         producers = [newest_producer(one, chosen) for one, chosen in zip(self.corpora, self._chosen, strict=True)]
         self.toolchain, _ = choose_compiler(
             request.compiler,
-            find_task(INLINING),
+            find_task(request.task),
             _POLICY,
             INTERACTIVE,
             producer=max((one for one in producers if one is not None), default=None),
@@ -132,7 +134,7 @@ class Rollouts:
             cc1=self.toolchain.cc1,
             compiler_id=compiler_identity(self.toolchain),
             major=self.toolchain.major or 0,
-            task=INLINING,
+            task=request.task,
             via=INTERACTIVE,
             policy=_POLICY,
             seed=0,
@@ -141,7 +143,7 @@ class Rollouts:
             edits=request.edits,
             limits=request.limits,
             names=False,
-            may_grow=True,
+            may_grow=request.task == INLINING,
         )
         self._held: dict[int, Path] = {}
         self._counts: Path | None = None
@@ -158,6 +160,7 @@ class Rollouts:
             "compiler": {"version": self.toolchain.version, "sha256": settings.compiler_id},
             "corpora": [choice_key(one, chosen) for one, chosen in zip(self.corpora, self._chosen, strict=True)],
             "linked": self.linked,
+            "task": self._settings.task,
             **settings.edits.key(),
         }
 
@@ -166,11 +169,20 @@ class Rollouts:
         return printable(self.places[place].module.name)
 
     def survey(self, progress: Callable[[int, int], None] | None = None) -> list[Rollout]:
-        """Compile each module by LLVM's own decisions, and keep the logs of these; what is done is not done again."""
+        """Compile each module plainly, and keep logs of decisions; what is done is not done again.
+
+        The decisions are LLVM's own, where the compiler tells them (of inlining). Else they are the first possible
+        ones, and the objective is that of the plain compile all the same.
+        """
         if self.linked:
             self._count()
         attempts = [Attempt(place) for place in range(len(self.places))]
-        return self.step(SURVEY, attempts, logs=True, progress=progress)
+        found = self.step(SURVEY, attempts, logs=True, progress=progress)
+        if self._settings.task == INLINING:
+            return found
+        return [
+            one._replace(objective=float(one.baseline_text_size), text_size=one.baseline_text_size) for one in found
+        ]
 
     def step(
         self,
@@ -209,7 +221,10 @@ class Rollouts:
         return found
 
     def decisions(self, name: str, rollouts: Sequence[Rollout]) -> Iterator[Columns]:
-        """Yield the decisions of a step's rollouts that have a log: an array for each feature, and for the decision."""
+        """Yield the decisions of a step's rollouts that have a log: an array for each feature, and for the decision.
+
+        A feature of one number has an array of shape (n,), another of (n, numbers).
+        """
         for one in rollouts:
             if one.log is not None:
                 yield _read_columns(self._work / name / one.log)
@@ -249,11 +264,15 @@ class Rollouts:
 
 
 def _read_columns(path: Path) -> Columns:
-    """Return the features of a log that are one number, and its decisions, column by column."""
+    """Return the features of a log, and its decisions, column by column."""
     with open_log(path) as source:
         reader = BlockReader(source)
         header = reader.header
         rows = [block.tensors.copy() for block in reader if isinstance(block, Rows)]
     tensors = np.concatenate([np.empty(0, f"V{header.tensor_bytes}"), *rows])
-    places = zip(header.features, header.offsets, strict=True)
-    return {spec.name: tensors.getfield(spec.dtype, start) for spec, start in places if spec.element_count == 1}
+    found, size = {}, header.tensor_bytes
+    for spec, start in zip(header.features, header.offsets, strict=True):
+        shape = () if spec.element_count == 1 else (spec.element_count,)
+        form: Any = {"names": ["one"], "formats": [(spec.dtype, shape)], "offsets": [start], "itemsize": size}
+        found[spec.name] = tensors.view(np.dtype(form))["one"]
+    return found
