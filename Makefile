@@ -29,7 +29,7 @@ export PYTHONNOUSERSITE := 1
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
-demo: $(VENV)/.installed ## build real code with a compiler from pip, extract a corpus, trace it, convert a training log
+demo: $(VENV)/.installed ## build real code with a compiler from pip, extract a corpus, trace it, search it, train a policy
 	$(BIN)/mlgo-corpus demo --output $(DEMO)
 
 lint: $(VENV)/.installed-dev
@@ -90,7 +90,7 @@ $(BIN)/python:
 
 $(VENV)/.installed: $(BIN)/python pyproject.toml
 	@echo "installing mlgo-corpus and a compiler into $(VENV) (first time: downloads about 200 MB, takes 700 MB on disk)"
-	@$(PIP_INSTALL) -e '.[zig,report]'
+	@$(PIP_INSTALL) -e '.[zig,report,learn]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(BIN)/python pyproject.toml

@@ -29,8 +29,10 @@ from mlgo_corpus.policies.policy import policy_digest
 from mlgo_corpus.runs.evaluate.run import Evaluation, contenders
 from mlgo_corpus.runs.evaluate.sums import EvaluationReport, sum_up
 from mlgo_corpus.runs.evaluate.table import (
+    EVALUATION_KIND,
     EVALUATION_NAME,
     LINKED_NAME,
+    NOTE_NAME,
     iter_evaluation_rows,
     iter_linked_rows,
     write_evaluation_rows,
@@ -38,8 +40,6 @@ from mlgo_corpus.runs.evaluate.table import (
 )
 from mlgo_corpus.runs.trace.corpus import TraceRequest
 
-_KIND: Final = "evaluation"
-_NOTE_NAME: Final = "evaluation.json"
 _PROBLEMS: Final = 5
 
 
@@ -143,7 +143,7 @@ def evaluate_corpus(
         **request.edits.key(),
         **choice_key(opened, chosen),
     }
-    note = output / _NOTE_NAME
+    note = output / NOTE_NAME
     finish_moves(note)
     there = _note_of(output)
     if there is not None and there != key and not force:
@@ -202,8 +202,8 @@ def _note_of(output: Path) -> Any:
     """
     if os.path.lexists(output) and not output.is_dir():
         raise UsageError(f"{output}: expected a folder, found a file; name another `output`")
-    note = read_note(output / _NOTE_NAME)
-    if isinstance(note, dict) and note.get("kind") == _KIND:
+    note = read_note(output / NOTE_NAME)
+    if isinstance(note, dict) and note.get("kind") == EVALUATION_KIND:
         return note.get("key")
     try:
         strangers = sorted(name for name in os.listdir(output) if name != STATE_FOLDER)
@@ -217,8 +217,8 @@ def _note_of(output: Path) -> Any:
 
 
 def _write(output: Path, rows: Sequence[Any], linked: Sequence[Any], key: Any) -> None:
-    note = output / _NOTE_NAME
-    about = {"tool": "mlgo-corpus", "kind": _KIND, "key": key}
+    note = output / NOTE_NAME
+    about = {"tool": "mlgo-corpus", "kind": EVALUATION_KIND, "key": key}
     with whole_files(note) as files:
         write_evaluation_rows(files.make(output / EVALUATION_NAME), rows, about)
         write_linked_rows(files.make(output / LINKED_NAME), linked, about)

@@ -1,4 +1,4 @@
-"""The report stage: make one HTML page about corpora, datasets and tables of functions."""
+"""The report stage: make one HTML page about corpora, datasets, tables of functions, policies and evaluations."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import Any
 
 from mlgo_corpus import __version__
 from mlgo_corpus.dataset.folder import DatasetPaths
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.folder import check_file, finish_moves, whole_files
 from mlgo_corpus.files.names import MANIFEST_STEM
 from mlgo_corpus.files.remote import parse_place
 from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.policies.learned import LearnedPolicy, known_policies, load_policy
 from mlgo_corpus.runs.datasets.publish import local_dataset
 from mlgo_corpus.runs.report import Report
 from mlgo_corpus.view.blocks import Section
@@ -25,15 +26,18 @@ from mlgo_corpus.view.corpus.facts import CorpusFacts, read_corpus_facts
 from mlgo_corpus.view.corpus.section import corpus_section
 from mlgo_corpus.view.dataset.facts import DatasetFacts, read_dataset_facts
 from mlgo_corpus.view.dataset.section import dataset_section
+from mlgo_corpus.view.evaluation import EvaluationFacts, evaluation_section, read_evaluation_facts
 from mlgo_corpus.view.inputs import Kind, find_kind
 from mlgo_corpus.view.page import Page, check_libraries, render
+from mlgo_corpus.view.policy import policy_section
 from mlgo_corpus.view.sizes.facts import SizesFacts, read_sizes_facts
 from mlgo_corpus.view.sizes.section import sizes_section
 from mlgo_corpus.view.words import plain, shown
 
 _NAMED = 4
 
-_Known = CorpusFacts | DatasetFacts | SizesFacts
+_Compared = CorpusFacts | DatasetFacts | SizesFacts
+_Known = _Compared | LearnedPolicy | EvaluationFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +71,15 @@ def report_page(
     force: bool = False,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> ReportSummary:
-    """Make one HTML page about corpora, datasets of decisions and tables of functions.
+    """Make one HTML page about corpora, datasets of decisions, tables of functions, policies and evaluations.
 
     The page needs no other files. Tables are read in one pass and summed up, so that neither memory nor the page grow
-    with the number of decisions; a table of functions takes some 30 bytes of memory per row meanwhile. Two inputs of
-    the same kind and task are also compared.
+    with the number of decisions; a table of functions takes some 30 bytes of memory per row meanwhile. Two corpora,
+    datasets or tables of the same kind and task are also compared.
 
     Args:
         paths: the inputs: folders, packed corpora, single Parquet files, and URLs of these. A dataset or table behind
-            a URL is downloaded, and the copy deleted afterwards.
+            a URL is downloaded, and the copy deleted afterwards. Policies that come with the package are known by name.
         output: the page; it appears when it is complete.
         title: the title of the page; by default the names of the inputs.
         force: replace an existing file.
@@ -94,6 +98,7 @@ def report_page(
     instead = f"name the file to write, such as {output / 'report.html'}"
     check_file(output, _files(paths), instead, force=force or untold)
     check_libraries()
+    paths = [_named(path) for path in paths]
     kinds = [find_kind(path) for path in paths]
     places = [str(parse_place(path)) for path in paths]  # without the query of a URL
     labels = _labels(places)
@@ -108,7 +113,12 @@ def report_page(
             sections.append(section)
             told.append({"kind": kind.value, "path": place, **_told(section)})
         for number, (first, second) in enumerate(_pairs(known), 1):
-            compared = compare(known[first], known[second], f"comparison-{number}", (labels[first], labels[second]))
+            before, after = known[first], known[second]
+            if isinstance(before, LearnedPolicy | EvaluationFacts) or isinstance(
+                after, LearnedPolicy | EvaluationFacts
+            ):
+                raise AssertionError("policies and evaluations are not compared")
+            compared = compare(before, after, f"comparison-{number}", (labels[first], labels[second]))
             sections.append(compared)
             told.append({"kind": "comparison", **_told(compared)})
     title = shown(title if title is not None else _title(labels), 200)
@@ -128,6 +138,13 @@ def report_page(
         sections=tuple(told),
         seconds=time.perf_counter() - started,
     )
+
+
+def _named(path: Path | str) -> Path | str:
+    """Return the folder of a policy that comes with the package, if a path is its name; else the path."""
+    if isinstance(path, str) and not Path(path).exists() and path in (known := known_policies()):
+        return known[path]
+    return path
 
 
 def _files(paths: Sequence[Path | str]) -> Iterator[Path]:
@@ -178,12 +195,16 @@ def _read(path: Path | str, kind: Kind, copies: ExitStack, progress: Callable[[i
     try:
         if kind is Kind.CORPUS:
             return read_corpus_facts(path)
+        if kind is Kind.POLICY:
+            return load_policy(path)
+        if kind is Kind.EVALUATION:
+            return read_evaluation_facts(Path(path))
         facts: DatasetFacts | SizesFacts
         local = copies.enter_context(local_dataset(path))
         facts = (read_sizes_facts if kind is Kind.SIZES else read_dataset_facts)(local, progress)
         facts.shown = str(parse_place(path))
         return facts
-    except CorpusError as error:  # nothing was written
+    except (CorpusError, FormatError) as error:  # nothing was written
         raise UsageError(str(error)) from error
 
 
@@ -192,6 +213,10 @@ def _section(facts: _Known, name: str, label: str) -> Section:
         return corpus_section(facts, name, label)
     if isinstance(facts, SizesFacts):
         return sizes_section(facts, name, label)
+    if isinstance(facts, LearnedPolicy):
+        return policy_section(facts, name, label)
+    if isinstance(facts, EvaluationFacts):
+        return evaluation_section(facts, name, label)
     return dataset_section(facts, name, label)
 
 
@@ -200,6 +225,8 @@ def _pairs(known: Sequence[_Known]) -> list[tuple[int, int]]:
     first: dict[tuple[type[_Known], str | None], int] = {}
     made = []
     for number, facts in enumerate(known):
+        if isinstance(facts, LearnedPolicy | EvaluationFacts):
+            continue
         before = first.setdefault((type(facts), facts.task if isinstance(facts, DatasetFacts) else None), number)
         if before != number:
             made.append((before, number))

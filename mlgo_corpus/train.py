@@ -21,19 +21,36 @@ from mlgo_corpus.files.markdown import markdown_code, markdown_table
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import counted, os_reason
 from mlgo_corpus.formats.commands.languages import LANGUAGES
-from mlgo_corpus.formats.logs.tasks import INLINING
+from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING
 from mlgo_corpus.learn.boosting import BoostingOptions, Fitted, fit_trees, need_lightgbm
+from mlgo_corpus.learn.card import practised_card
+from mlgo_corpus.learn.evolution import need_cma
 from mlgo_corpus.learn.examples import DataFacts, Examples, read_examples
+from mlgo_corpus.learn.portrait import differences_of, importance_of, read_states
+from mlgo_corpus.learn.practice import (
+    EVOLUTION,
+    GRADIENT,
+    CurvePoint,
+    Listener,
+    PracticeOptions,
+    Practised,
+    practise,
+)
 from mlgo_corpus.learn.tuning import Tried, threshold_of, tune
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy
 from mlgo_corpus.policies.seen import SEEN_KEY
 from mlgo_corpus.runs.report import Report
+from mlgo_corpus.runs.rollouts.run import RolloutRequest
 from mlgo_corpus.runs.search.corpus import SearchRequest, run_search
 from mlgo_corpus.runs.trace.corpus import TraceRequest
 
 _IMITATION: Final = "imitation"
-_ALGORITHMS: Final = (_IMITATION,)
-"""How to learn: ``imitation`` of the best decisions found."""
+_ALGORITHMS: Final = (_IMITATION, EVOLUTION, GRADIENT)
+"""How to learn: ``imitation`` of the best decisions found, evolution strategies, or policy gradients."""
+
+_USUAL_BUDGETS: Final = {_IMITATION: 25, EVOLUTION: 200, GRADIENT: 200}
+_USUAL_NEURONS: Final = {(INLINING, EVOLUTION): 4, (INLINING, GRADIENT): 16, (EVICTION, EVOLUTION): 0}
+_MOST_NEURONS: Final = 1024
 
 _USUAL_PROBABILITY: Final = 0.5
 
@@ -52,6 +69,9 @@ class TrainReport(Report):
         features: what it decides by.
         model: its size in words; ``bytes`` on the disk.
         probability: above which a call is inlined.
+        task: whose decisions it makes.
+        curve: of ``es`` and ``pg``: what the policy made of the validation corpora, or of the corpora, as it learned.
+        compiles: of ``es`` and ``pg``: of the corpora's modules.
         validation: what thresholds made of the validation corpora, in the order in which they were tried.
         importance: of each feature, the share of the loss that its splits save.
         hints: advice for the user.
@@ -73,22 +93,27 @@ class TrainReport(Report):
     importance: dict[str, float]
     hints: tuple[str, ...]
     seconds: float
+    task: str = INLINING
+    curve: tuple[CurvePoint, ...] = ()
+    compiles: int = 0
 
 
 def train_policy(
     data: Sequence[Path | str],
     output: Path | str,
     *,
+    task: str = INLINING,
     algorithm: str = _IMITATION,
     corpora: Sequence[Path | str] = (),
     rounds: int = 1,
-    budget: int = 25,
+    budget: int | None = None,
     validation: Sequence[Path | str] = (),
     threshold: float | None = None,
     languages: Sequence[str] = (),
-    name: str = "inlining-0.1",
+    name: str | None = None,
     trees: int = 120,
     leaves: int = 15,
+    neurons: int | None = None,
     seed: int = 0,
     compiler: str | None = None,
     trust_corpus: bool = False,
@@ -99,29 +124,38 @@ def train_policy(
     cache: Path | None = None,
     engine: EngineChoice = HERE,
     progress: Callable[[str, int, int, str], None] | None = None,
+    announce: Callable[[str], None] | None = None,
 ) -> TrainReport:
-    """Learn a policy for inlining from what searches found, and write it as a folder.
+    """Learn a policy for inlining from what searches found, or from real compiles, and write it as a folder.
 
     The same data, corpora, options and library give the same policy, byte for byte, whatever ``jobs`` and ``engine``.
 
     Args:
         data: the datasets of searches, each of a project of its own; traces serve, too: then their decisions are
-            imitated.
+            imitated. ``es`` and ``pg`` begin with a clone of them, or of LLVM's own decisions if there are none.
         output: the policy's folder, see `mlgo_corpus.policies.learned`.
+        task: whose decisions the policy makes: ``inlining``; or ``regalloc-eviction``, by ``es``.
         algorithm: ``imitation``: boosted trees that tell the best decisions found, weighted by what these are worth.
-        corpora: corpora to search further, from the policy's own decisions: what it does wrong, it learns then. A
-            dataset of the same corpus among ``data`` is not used any more then. The datasets are kept beside the
-            policy's folder, in ``OUTPUT.searches``; a call after an interruption goes on with them.
+            ``es``: evolution strategies, and ``pg``: policy gradients, both on the real sizes of ``corpora``
+            (`mlgo_corpus.learn.practice`).
+        corpora: of ``es`` and ``pg``: corpora to compile. Else corpora to search further, from the policy's own
+            decisions: what it does wrong, it learns then. A dataset of the same corpus among ``data`` is not used any
+            more then. What was done is kept beside the policy's folder, in ``OUTPUT.searches``; a call after an
+            interruption goes on with it.
         rounds: how often each of ``corpora`` is searched, each time from a policy that learned from all before.
-        budget: how often a module is compiled in a round at most.
-        validation: corpora to tune the threshold on; none of them should be what the data is of.
+        budget: how often a module is compiled in a round at most (25); by ``es`` and ``pg``, how often each is on
+            average (200).
+        validation: corpora to tune the threshold on, or to draw the curve and to stop by; none of them should be what
+            the data is of.
         threshold: the probability above which a call is inlined, instead of a tuned one.
         languages: learn from modules of these only, and decide in no others: ``C++``, ``C``, ...; by default those that
             ``data`` has.
-        name: the policy's name.
+        name: the policy's name; by default the task's, with ``-0.1``.
         trees: how many trees the model has.
         leaves: how many leaves each of them has at most.
-        seed: of the features that each tree may use.
+        neurons: of ``es`` and ``pg``: the size of a network's hidden layer; 0 for a rule (4 for ``es``, 16 for
+            ``pg``, 0 for eviction).
+        seed: of the features that each tree may use, and of all that ``es`` and ``pg`` draw.
         compiler: the clang that compiles the corpora; by default the best one found on this machine.
         trust_corpus: the corpora are one's own: run any command, without walls.
         timeout: seconds that one compile may take.
@@ -131,6 +165,7 @@ def train_policy(
         cache: where plain compiles are remembered; the user's cache by default.
         engine: where the compilers run: on this machine, or on a cluster.
         progress: called with (what is done, how much of it, how much in all, what is known of it).
+        announce: called with lines about ``es`` and ``pg``: how long it will take, and the curve.
 
     Raises:
         UsageError: the request cannot be carried out as it stands; nothing was written.
@@ -141,16 +176,29 @@ def train_policy(
     output = Path(output)
     if algorithm not in _ALGORITHMS:
         raise UsageError(f"expected one of {', '.join(_ALGORITHMS)}", option="algorithm", value=algorithm)
-    if not data:
+    if task not in (INLINING, EVICTION):
+        raise UsageError(f"expected {INLINING} or {EVICTION}", option="task", value=task)
+    if task == EVICTION and (algorithm != EVOLUTION or data):
+        raise UsageError(f"{EVICTION} is learned by {EVOLUTION} alone, without data", option="task", value=task)
+    name = f"{task}-0.1" if name is None else name
+    if not data and algorithm == _IMITATION:
         raise UsageError("expected at least one dataset", option="data")
+    if not corpora and algorithm != _IMITATION:
+        raise UsageError(f"{algorithm} needs a corpus to compile", option="corpus")
+    if threshold is not None and algorithm != _IMITATION:
+        raise UsageError(f"{algorithm} has no threshold of probability", option="threshold")
     check_count("jobs", jobs)
     check_count("rounds", rounds)
     check_count("budget", budget)
+    check_count("neurons", neurons, least=0, most=_MOST_NEURONS)
+    budget = _USUAL_BUDGETS[algorithm] if budget is None else budget
     check_count("trees", trees, most=10_000)
     check_count("leaves", leaves, least=2, most=1024)
     check_count("seed", seed, least=0, most=2**31 - 1)
     if unknown := [language for language in languages if language not in LANGUAGES]:
         raise UsageError(f"expected one of {', '.join(LANGUAGES)}", option="language", value=unknown[0])
+    if languages and algorithm != _IMITATION:
+        raise UsageError("is for imitation: others learn what the modules of the corpora are", option="language")
     if threshold is not None and validation:
         raise UsageError("expected a threshold or corpora to tune it on, found both", option="threshold")
     probability = _USUAL_PROBABILITY if threshold is None else threshold
@@ -163,6 +211,26 @@ def train_policy(
     shown, searched = ([open_corpus(engine.place(one)).path.name for one in some] for some in (validation, corpora))
     edits = CommandEdits(trusted=trust_corpus)
     how: dict[str, Any] = {"jobs": jobs, "cache": cache_folder() if cache is None else cache, "engine": engine}
+    if algorithm != _IMITATION:
+        if algorithm == EVOLUTION:
+            need_cma()
+        options = PracticeOptions(
+            task, algorithm, _USUAL_NEURONS[task, algorithm] if neurons is None else neurons, budget, seed
+        )
+        listener = Listener(progress or (lambda *_: None), announce or (lambda _: None))
+        practised = practise(
+            name,
+            [Path(path) for path in data],
+            corpora,
+            validation,
+            options,
+            RolloutRequest(compiler, edits, limits, task),
+            output.with_name(f"{output.name}.searches") / algorithm,
+            listener,
+            force=force,
+            **how,
+        )
+        return _save_practised(practised, options, output, searched, shown, force=force, started=started)
     need_lightgbm()
 
     def told(what: str) -> Callable[[int, int, str], None]:
@@ -172,12 +240,12 @@ def train_policy(
 
         return show
 
-    options = BoostingOptions(trees, leaves, seed=seed)
+    boosting = BoostingOptions(trees, leaves, seed=seed)
 
     def learned(datasets: Sequence[Path]) -> tuple[LearnedPolicy, Examples, Fitted]:
         examples = read_examples(datasets, jobs=jobs or available_cpus(), languages=languages)
-        fitted = fit_trees(examples, options, told("fitting"))
-        training = _training_of(algorithm, examples, options, fitted)
+        fitted = fit_trees(examples, boosting, told("fitting"))
+        training = _training_of(algorithm, examples, boosting, fitted)
         made = LearnedPolicy(
             name,
             INLINING,
@@ -221,14 +289,15 @@ def train_policy(
         except OSError as error:
             raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
         probability = min(tried, key=lambda one: one.score).probability
+    policy = replace(policy, threshold=threshold_of(probability))
     metrics = {
         "importance": fitted.importance,
+        "differences": differences_of(policy, read_states(datasets, (spec.name for spec in policy.features))),
         "probability": probability,
         "validation": {"corpora": shown, "tried": [one.as_json() for one in tried]},
     }
     policy = replace(
         policy,
-        threshold=threshold_of(probability),
         metrics=metrics,
         card=_card(policy, examples, fitted, probability, shown, tried),
     )
@@ -252,6 +321,66 @@ def train_policy(
     )
 
 
+def _save_practised(
+    practised: Practised,
+    options: PracticeOptions,
+    output: Path,
+    corpora: Sequence[str],
+    watched: Sequence[str],
+    *,
+    force: bool,
+    started: float,
+) -> TrainReport:
+    """Write a policy that was trained on real compiles, with all that is told of it."""
+    importance = importance_of(practised.policy, practised.states)
+    policy = replace(
+        practised.policy,
+        training={
+            "tool": "mlgo-corpus",
+            "version": __version__,
+            "algorithm": options.algorithm,
+            "library": practised.library,
+            "options": {"neurons": options.neurons, "budget": options.budget, "seed": options.seed},
+            "data": _data_of(practised.data),
+            "corpora": list(corpora),
+            SEEN_KEY: practised.seen.as_json(),
+        },
+        metrics={
+            "importance": importance,
+            "differences": differences_of(practised.policy, practised.states),
+            "curve": {
+                "corpora": list(watched or corpora),
+                "validation": bool(watched),
+                "points": [one.as_json() for one in practised.curve],
+                "best": practised.best,
+            },
+            "worst": practised.worst,
+        },
+        card=practised_card(practised, options, corpora, watched, importance),
+    )
+    policy.save(output, force=force)
+    return TrainReport(
+        output=output,
+        name=policy.name,
+        digest=policy.digest,
+        algorithm=options.algorithm,
+        data=practised.data,
+        decisions=practised.decisions,
+        languages=policy.languages,
+        features=tuple(spec.name for spec in policy.features),
+        model=f"{policy.kind}, {policy.model.described()}",
+        bytes=sum(path.stat().st_size for path in output.iterdir()),
+        probability=_USUAL_PROBABILITY,
+        validation=(),
+        importance=importance,
+        hints=practised.hints,
+        seconds=time.perf_counter() - started,
+        task=options.task,
+        curve=practised.curve,
+        compiles=practised.compiles,
+    )
+
+
 def _corpus_of(dataset: Path) -> Any:
     """Return the digest of the modules that a dataset is of; the dataset itself if that is unknown."""
     key = read_key(DatasetPaths.of(dataset))
@@ -271,12 +400,15 @@ def _training_of(algorithm: str, examples: Examples, options: BoostingOptions, f
             "least_in_leaf": options.least_in_leaf,
             "seed": options.seed,
         },
-        "data": [
-            {"corpus": one.name, "sha256": one.digest, "modules": one.modules, "decisions": one.decisions}
-            for one in examples.data
-        ],
+        "data": _data_of(examples.data),
         SEEN_KEY: examples.seen.as_json(),
     }
+
+
+def _data_of(data: Sequence[DataFacts]) -> list[dict[str, Any]]:
+    return [
+        {"corpus": one.name, "sha256": one.digest, "modules": one.modules, "decisions": one.decisions} for one in data
+    ]
 
 
 def _hints(examples: Examples, tried: Sequence[Tried]) -> list[str]:

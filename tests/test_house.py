@@ -30,9 +30,9 @@ FOLDERS = (
     "engine",
     "compilers",
     "policies",
-    "view",
     "runs",
     "learn",
+    "view",
 )
 STAGE, CLI = len(FOLDERS), len(FOLDERS) + 1
 
@@ -45,7 +45,7 @@ ONLY_IN = {
     "gymnasium": {"environments"},  # whose classes are its; nothing else imports that file
 }
 NEVER_AT_IMPORT = frozenset(
-    {"pyarrow", "lief", "ray", "jinja2", "vl_convert", "torch", "lightgbm", "jax", "tensorflow"}
+    {"pyarrow", "lief", "ray", "jinja2", "vl_convert", "torch", "cma", "lightgbm", "jax", "tensorflow"}
 )
 TYPE_CHECKING = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -17,22 +18,32 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, out, print_json, progress_bar, show_how_to_read, table, verb
+from mlgo_corpus.cli.console import err, out, percent_change, print_json, progress_bar, show_how_to_read, table, verb
 from mlgo_corpus.cli.options import JsonOutput
-from mlgo_corpus.files.text import human_bytes
+from mlgo_corpus.files.text import counted, human_bytes
 
 if TYPE_CHECKING:
     from mlgo_corpus.extract import ExtractReport
     from mlgo_corpus.logs import LogsReport
     from mlgo_corpus.runs.builds.demo import DemoBuild
+    from mlgo_corpus.runs.evaluate.sums import EvaluationReport
     from mlgo_corpus.runs.rebuild.run import RebuildReport
     from mlgo_corpus.runs.search.run import SearchReport
     from mlgo_corpus.runs.trace.run import TraceReport
     from mlgo_corpus.stats import CorpusStats
+    from mlgo_corpus.train import TrainReport
 
 # Modules of libc++ in which much can be gained in a few compiles.
-_SEARCHED = r"libcxx/(any|barrier|call_once|condition_variable|functional|mutex|shared_mutex|valarray|vector)\.o$"
-_SEARCH_BUDGET = 20
+_SEARCHED = (
+    r"libcxx/(any|barrier|call_once|condition_variable|functional|future|mutex|shared_mutex|strstream|thread|"
+    r"valarray|vector)\.o$"
+)
+_SEARCH_BUDGET = 10
+# Others that compile fast, for a policy that learned from the search of those.
+_UNSEEN = (
+    r"libcxx/(atomic|chrono|hash|ios|memory_resource|random_shuffle|regex|stdexcept|system_error|"
+    r"filesystem/directory_entry|filesystem/filesystem_error)\.o$"
+)
 
 # A module with a telling name; every release of musl has it.
 _SAMPLE = "musl/regex/regcomp.o"
@@ -63,8 +74,8 @@ def demo(
 
     Compiles parts of musl and libc++ (some 500 files from the ziglang package), then extracts them just as it would
     your own build. Converts a training log of real inlining decisions to Parquet, records the compiler's decisions
-    on the whole corpus, and searches a few modules for better ones. Takes two minutes the first time, a few seconds
-    after that.
+    on the whole corpus, searches a few modules for better ones, and trains a policy on these, which it evaluates on
+    others. Takes two minutes the first time, a few seconds after that.
     """
     from mlgo_corpus.engine.choice import available_cpus
     from mlgo_corpus.extract import extract_corpus
@@ -84,14 +95,18 @@ def demo(
         report = extract_corpus([build.compile_commands], corpus, jobs=jobs, force=force, progress=progress)
     logs = convert_logs(TRAINING_LOGS, output / "decisions", jobs=1, force=force)
     certificate = trace = search = None
+    learning = _Learning()
     if report.modules:
         is_new = force or build.compiled > 0 or report.unchanged < report.objects
         certificate = _certificate(corpus, build.compile_commands.parent, jobs=jobs, is_new=is_new)
         trace = _trace(corpus, output / "inlining", jobs=jobs, force=force)
         search = _search(corpus, output / "found", jobs=jobs, force=force)
+        if search is not None:
+            learning = _learn(corpus, output, jobs=jobs, force=force)
 
     stats = corpus_stats(corpus, by="language")
-    summary = _DemoSummary(output, build, report, folder_rows(corpus), stats, certificate, logs, trace, search)
+    rows = folder_rows(corpus)
+    summary = _DemoSummary(output, build, report, rows, stats, certificate, logs, trace, search, learning)
     if json_output:
         print_json(summary.as_json())
     else:
@@ -159,6 +174,71 @@ def _search(corpus: Path, output: Path, *, jobs: int, force: bool) -> SearchRepo
 
 
 @dataclass(frozen=True, slots=True)
+class _Learning:
+    """What came of training on the search.
+
+    Attributes:
+        trained: the policy, None if there is none.
+        evaluated: what it makes of modules that were not searched.
+        missing: the library without which nothing was trained, and what helps, as a line.
+    """
+
+    trained: TrainReport | None = None
+    evaluated: EvaluationReport | None = None
+    missing: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether a module could not be measured."""
+        return self.evaluated is not None and self.evaluated.exit_code != 0
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as plain values."""
+        trained, evaluated = self.trained, self.evaluated
+        return {
+            "trained": None if trained is None else trained.as_json(),
+            "evaluated": None if evaluated is None else evaluated.as_json(),
+            "missing": self.missing,
+        }
+
+
+def _learn(corpus: Path, output: Path, *, jobs: int, force: bool) -> _Learning:
+    """Train a policy on what the search found, and evaluate it on modules that were not searched."""
+    from mlgo_corpus.compilers.find import find_zig
+    from mlgo_corpus.corpus.select import ModuleChoice
+    from mlgo_corpus.errors import UsageError
+    from mlgo_corpus.evaluate import evaluate_corpus
+    from mlgo_corpus.learn.boosting import need_lightgbm
+    from mlgo_corpus.train import train_policy
+
+    try:
+        need_lightgbm()
+    except UsageError as error:
+        return _Learning(missing=str(error))
+    policy = output / "policy"
+    with progress_bar("training") as progress:
+        trained = train_policy(
+            [output / "found"],
+            policy,
+            jobs=jobs,
+            force=True,  # it takes a second
+            progress=lambda _, done, total, __: progress(done, total),
+        )
+    with progress_bar("evaluating") as progress:
+        evaluated = evaluate_corpus(
+            corpus,
+            output / "sizes",
+            policies=[str(policy)],
+            choice=ModuleChoice(module_filter=_UNSEEN),
+            compiler=shlex.join((*(find_zig() or ()), "cc")),
+            jobs=jobs,
+            force=force,
+            progress=lambda done, _, total, __: progress(done, total),
+        )
+    return _Learning(trained, evaluated)
+
+
+@dataclass(frozen=True, slots=True)
 class _FolderRow:
     """The modules of one folder of the build.
 
@@ -185,12 +265,13 @@ class _DemoSummary:
     logs: LogsReport
     trace: TraceReport | None
     search: SearchReport | None
+    learning: _Learning
 
     @property
     def exit_code(self) -> int:
-        """1 if a file was not compiled, extracted, rebuilt the same or traced, else 0."""
+        """1 if a file was not compiled, extracted, rebuilt the same, traced or measured, else 0."""
         untraced = self.trace is not None and self.trace.failed
-        untraced = untraced or (self.search is not None and self.search.failed)
+        untraced = untraced or (self.search is not None and self.search.failed) or self.learning.failed
         not_again = self.certificate is not None and self.certificate.exit_code
         return 1 if self.build.failed or untraced or not_again else self.extract.exit_code
 
@@ -207,6 +288,7 @@ class _DemoSummary:
             "decisions": self.logs.as_json(),
             "trace": None if self.trace is None else self.trace.as_json(),
             "search": None if self.search is None else self.search.as_json(),
+            "learning": self.learning.as_json(),
             "exit_code": self.exit_code,
         }
 
@@ -305,6 +387,7 @@ def _show(summary: _DemoSummary) -> None:
         show_search(summary.search)
         saved = summary.search.baseline_text_size - summary.search.text_size
         say(f"saved {saved} bytes of {summary.search.baseline_text_size}, with the same compiler")
+        _show_learning(summary.learning)
 
     program = _runnable("mlgo-corpus", Path(sys.argv[0]))
     python = _runnable("python", Path(sys.executable))
@@ -320,6 +403,23 @@ def _show(summary: _DemoSummary) -> None:
     say(f"  {program} extract YOUR_BUILD/compile_commands.json --output corpus")
     say("    (built with clang, and -Xclang -fembed-bitcode=all in CFLAGS and CXXFLAGS)")
     say(f"  {python} -c {shlex.quote(code)}")
+
+
+def _show_learning(learning: _Learning) -> None:
+    """Show in two lines what a policy learned, and what it makes of modules that it has not seen."""
+    say = functools.partial(out().print, markup=False)
+    if learning.missing:
+        say(f"no policy was trained: {learning.missing}")
+    trained, evaluated = learning.trained, learning.evaluated
+    if trained is None or evaluated is None:
+        return
+    (sizes,) = evaluated.policies
+    say(f"\nA policy that learned from {trained.decisions} of these decisions (mlgo-corpus train, evaluate):")
+    say(
+        f"{trained.output}: {trained.model}; {sizes.objects.size} bytes of {sizes.objects.baseline} "
+        f"({percent_change(sizes.objects.size, sizes.objects.baseline)}) in "
+        f"{counted(sizes.objects.modules, 'other module')}, {sizes.grew} of which grew"
+    )
 
 
 def _show_decisions(report: LogsReport) -> None:

@@ -1,4 +1,4 @@
-"""``mlgo-corpus report``: make one HTML page on corpora, datasets and tables."""
+"""``mlgo-corpus report``: make one HTML page on corpora, datasets, tables, policies and evaluations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def report(
         list[str],
         typer.Argument(
             metavar="PATH...",
-            help="Corpora (also packed), datasets of decisions, tables of functions, or their URLs.",
+            help="Corpora (also packed), datasets of decisions, tables of functions, or their URLs; policies, outputs "
+            "of 'evaluate'.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
@@ -35,7 +36,7 @@ def report(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
-    """Make one HTML page that shows what is in a corpus or a dataset, and points out what is odd.
+    """Make one HTML page that shows what is in a corpus, a dataset or a policy, and points out what is odd.
 
     The page is self-contained: it needs no network and no other file. Two datasets of one task, two tables or two
     corpora are also compared.

@@ -45,34 +45,59 @@ class _Algorithm(StrEnum):
     """The values of ``--algorithm``."""
 
     IMITATION = "imitation"
+    EVOLUTION = "es"
+    GRADIENT = "pg"
+
+
+class _Task(StrEnum):
+    """The values of ``--task``."""
+
+    INLINING = "inlining"
+    EVICTION = "regalloc-eviction"
 
 
 @verb
 def train(
-    data: Annotated[
-        list[Path],
-        typer.Argument(metavar="DATA...", help="Datasets of searches, one for each project; traces serve, too."),
-    ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="POLICY", help="The folder to write.")],
+    data: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="DATA...", help="Datasets of searches, one for each project; traces serve, too."),
+    ] = None,
+    task: Annotated[
+        _Task, typer.Option(help="Whose decisions the policy makes; of eviction, es alone learns.")
+    ] = _Task.INLINING,
     algorithm: Annotated[
-        _Algorithm, typer.Option(help="How to learn: by imitation of the best decisions found.")
+        _Algorithm,
+        typer.Option(
+            help="How to learn: by imitation of the best decisions found, or by evolution strategies or policy "
+            "gradients on the real sizes of each --corpus."
+        ),
     ] = _Algorithm.IMITATION,
     corpus: Annotated[
         list[str] | None,
         typer.Option(
             "--corpus",
             metavar="CORPUS",
-            help="A corpus to search further, from the policy's own decisions, and to learn from that; repeatable.",
+            help="A corpus to search further, from the policy's own decisions, and to learn from that; for es and pg, "
+            "a corpus to compile; repeatable.",
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, metavar="N", help="How often to search each --corpus.")] = 1,
     budget: Annotated[
-        int, typer.Option(min=1, metavar="COMPILES", help="The most compiles of each module in a round.")
-    ] = 25,
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="COMPILES",
+            help="The most compiles of each module in a round; for es and pg, in all, on average.",
+            show_default="25; 200 for es and pg",
+        ),
+    ] = None,
     validation: Annotated[
         list[str] | None,
         typer.Option(
-            "--validation", metavar="CORPUS", help="A corpus to tune the threshold on, not one of DATA; repeatable."
+            "--validation",
+            metavar="CORPUS",
+            help="A corpus to tune the threshold on, or to stop es and pg by, not one of DATA; repeatable.",
         ),
     ] = None,
     threshold: Annotated[
@@ -89,10 +114,23 @@ def train(
             show_default="those of DATA",
         ),
     ] = None,
-    name: Annotated[str, typer.Option(metavar="NAME", help="The policy's name.")] = "inlining-0.1",
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The policy's name.", show_default="TASK-0.1")
+    ] = None,
     trees: Annotated[int, typer.Option(min=1, metavar="N", help="How many trees the model has.")] = 120,
     leaves: Annotated[int, typer.Option(min=2, metavar="N", help="How many leaves a tree has at most.")] = 15,
-    seed: Annotated[int, typer.Option(min=0, help="Seed for the features that each tree may use.")] = 0,
+    neurons: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="The neurons of a network for es and pg; 0 for a rule.",
+            show_default="4 for es, 16 for pg, 0 for eviction",
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed for the features that each tree may use, and of es and pg.")
+    ] = 0,
     compiler: Annotated[
         str | None,
         compiler_option("The clang for --corpus and --validation.", show_default="the best one in 'toolchain list'"),
@@ -116,8 +154,9 @@ def train(
     with stdout_is_ours(), progress_bar("training") as bar:
         progress = with_workers(bar, chosen)
         report = train_policy(
-            data,
+            data or (),
             output,
+            task=task.value,
             algorithm=algorithm.value,
             corpora=corpus or (),
             rounds=rounds,
@@ -128,6 +167,7 @@ def train(
             name=name,
             trees=trees,
             leaves=leaves,
+            neurons=neurons,
             seed=seed,
             compiler=compiler,
             trust_corpus=trust_corpus,
@@ -137,6 +177,7 @@ def train(
             force=force,
             engine=chosen,
             progress=lambda what, done, total, note: progress(done, total, f"{what}{': ' if note else ''}{note}"),
+            announce=lambda line: err().print(plain(line)),
         )
     if json_output:
         hints = list(map(in_options, report.hints))
@@ -151,13 +192,17 @@ def _show_report(report: TrainReport) -> None:
         f"[bold]{plain(str(report.output))}[/bold]: {plain(report.name)}, {report.model}, "
         f"{human_bytes(report.bytes)}, in {report.seconds:.2f} s"
     )
-    rows = table("learned from", "modules", "decisions", "inlined", "flips", "worth known")
+    decided = "inlined" if report.task == _Task.INLINING else "not the first"
+    rows = table("learned from", "modules", "decisions", decided, "flips", "worth known")
     for one in report.data:
         counts = str(one.modules), str(one.decisions), f"{100 * one.inlined:.0f} %", str(one.flips)
         rows.add_row(plain(one.name), *counts, f"{100 * one.known:.0f} %")
     console.print(rows)
     features = [f"{name} {100 * share:.0f} %" for name, share in report.importance.items()][:_FEATURES_SHOWN]
     console.print(f"{counted(len(report.features), 'feature')}, most of the loss saved by {', '.join(features)}")
+    if report.curve:
+        _show_curve(report)
+        return
     if report.validation:
         tried = table("threshold", "change of each validation corpus", "score")
         for point in report.validation:
@@ -166,5 +211,19 @@ def _show_report(report: TrainReport) -> None:
         console.print(tried)
     where = f", in {' and '.join(report.languages)}" if report.languages else ""
     console.print(f"inlines what is better inlined with a probability of more than {report.probability:g}{where}")
+    _show_hints(report)
+
+
+def _show_curve(report: TrainReport) -> None:
+    best = min(report.curve, key=lambda point: point.score)
+    rows = table("compiles", "change of each corpus", "score", "")
+    for point in report.curve:
+        changes = ", ".join(f"{100 * change:+.2f} %" for change in point.changes)
+        rows.add_row(str(point.compiles), changes, f"{100 * point.score:+.2f} %", "kept" if point is best else "")
+    out().print(rows)
+    _show_hints(report)
+
+
+def _show_hints(report: TrainReport) -> None:
     for hint in report.hints:
         err().print(f"hint: {plain(in_options(hint))}")

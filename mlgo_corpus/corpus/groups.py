@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -114,6 +114,21 @@ def group_labels(modules: pa.Table, by: str, depth: int) -> pa.ChunkedArray:
     return pa.chunked_array(
         [pc.if_else(pc.and_(is_rust, pc.equal(named, arrays.text(UNKNOWN))), arrays.text("Rust"), named)]
     )
+
+
+def languages_of(corpus: Corpus, names: Collection[str]) -> tuple[str, ...]:
+    """Return the languages of some modules, in alphabetic order; `UNKNOWN` is one of them if a module's is not known.
+
+    Raises:
+        CorpusError: the corpus's table is damaged.
+    """
+    wanted, found = set(map(printable, names)), dict[str, str]()
+    if (path := corpus.place / MODULES_NAME).is_file():
+        for table in iter_module_tables(path, ("module", "main_file_name")):
+            for name, source in zip(*(column.to_pylist() for column in table.columns), strict=True):
+                if name in wanted:
+                    found[name] = language_of_ending((source or "").rpartition(".")[2]) or UNKNOWN
+    return tuple(sorted({*found.values(), *([UNKNOWN] if len(found) < len(wanted) else [])}))
 
 
 def projects_of(corpus: Corpus) -> tuple[str, ...]:

@@ -101,8 +101,13 @@ class Examples:
     @property
     def languages(self) -> tuple[str, ...]:
         """The languages of the modules, in alphabetic order."""
-        found = {language for one in self.data for language in one.languages}
-        return () if UNKNOWN in found else tuple(sorted(found))
+        return languages_known(self.data)
+
+
+def languages_known(data: Sequence[DataFacts]) -> tuple[str, ...]:
+    """Return the languages of all data, in alphabetic order; () if one is not known."""
+    found = {language for one in data for language in one.languages}
+    return () if UNKNOWN in found else tuple(sorted(found))
 
 
 def read_examples(datasets: Sequence[Path], *, jobs: int, languages: Collection[str] = ()) -> Examples:

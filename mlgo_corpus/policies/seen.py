@@ -93,6 +93,21 @@ class Seen:
             "modules": _encoded(self.modules),
         }
 
+    def joined(self, other: Seen) -> Seen:
+        """Return what was seen in this training or another one.
+
+        Raises:
+            ValueError: the two are of bodies of other sizes.
+        """
+        if self.least_instructions != other.least_instructions:
+            raise ValueError("what was seen is of bodies of other sizes")
+        below = min(self.below, other.below)
+        bodies = np.union1d(self.bodies, other.bodies)
+        bodies = bodies[bodies < np.uint64(below)]
+        below = int(bodies[_MOST_BODIES]) if len(bodies) > _MOST_BODIES else below
+        modules = np.union1d(self.modules, other.modules)
+        return Seen(bodies[:_MOST_BODIES], below, self.least_instructions, modules[:_MOST_MODULES])
+
     def share(self, hashes: _Hashes, instructions: NDArray[np.integer[Any]], digest: str | None) -> float:
         """Return how much of a module training has seen, from 0 to 1: by instructions of its functions' bodies.
 

@@ -246,6 +246,31 @@ def _round_numbers(values: Sequence[float]) -> list[float]:
     return [float(f"{end:.3g}") for end in (min(there), max(there))]
 
 
+def lines(points: Sequence[tuple[str, float, float]], alt: str, *, x: str, y: str) -> Spec:
+    """Draw a line for each series, with 0 in view.
+
+    Args:
+        points: the series, the place and the height of each point; heights are shares.
+        alt: the chart's description.
+        x: the horizontal axis's title.
+        y: the vertical axis's title.
+    """
+    rows = [{"of": of, "x": place, "y": height, "tip": words.change(height)} for of, place, height in points]
+    series = list(dict.fromkeys(row["of"] for row in rows))
+    colours = [(FIRST, SECOND, GOOD, BAD, QUIET)[number % 5] for number in range(len(series))]
+    encoding = {
+        "x": {"field": "x", "type": "quantitative", "scale": {"zero": False}, **_titled(x, {"tickCount": 6})},
+        "y": {"field": "y", "type": "quantitative", "scale": {"zero": True}, **_titled(y, {"format": "%"})},
+        "color": {"field": "of", "type": "nominal", "title": None, "scale": {"domain": series, "range": colours}},
+        "tooltip": _tips(("of", "corpus"), ("x", x), ("tip", y)),
+    }
+    layers: list[Spec] = [
+        {"mark": {"type": "rule", "stroke": QUIET}, "encoding": {"y": {"datum": 0}}},
+        {"mark": {"type": "line", "point": {"filled": True}}, "encoding": encoding},
+    ]
+    return _spec(alt, rows, _HEIGHT, layer=layers)
+
+
 def pairs(groups: Sequence[str], bars: Sequence[tuple[str, Sequence[float]]], alt: str, *, x: str, y: str) -> Spec:
     """Draw bars of several groups side by side, as shares of each group.
 

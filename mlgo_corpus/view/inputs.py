@@ -1,4 +1,4 @@
-"""Find the kind of a page's input: a corpus, a dataset of decisions, or a table of functions."""
+"""Find the kind of a page's input: a corpus, a dataset of decisions, a table of functions, a policy, an evaluation."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from mlgo_corpus.corpus.packed.corpus import is_packed
 from mlgo_corpus.dataset.folder import DATASET_NAME, PARQUET_SUFFIX, DatasetPaths
 from mlgo_corpus.dataset.sizes.table import SIZES_KIND
 from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.files.folder import read_note
 from mlgo_corpus.files.names import MANIFEST_NAME, MANIFEST_STEM
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.remote import Place, RemotePath, parse_place
 from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.policies.learned import find_policy
+from mlgo_corpus.runs.evaluate.table import EVALUATION_KIND, NOTE_NAME
 from mlgo_corpus.view import words
 from mlgo_corpus.view.columns import column_names_of
 
-_EXPECTED: Final = "a corpus, a dataset of decisions, or a table of functions and sizes"
+_EXPECTED: Final = "a corpus, a dataset of decisions, a table of functions and sizes, a policy, or an evaluation"
 
 
 class Kind(StrEnum):
@@ -27,6 +30,8 @@ class Kind(StrEnum):
     CORPUS = "corpus"
     DATASET = "dataset"
     SIZES = "sizes"
+    POLICY = "policy"
+    EVALUATION = "evaluation"
 
 
 def find_kind(path: str | Path) -> Kind:
@@ -75,6 +80,12 @@ def _check_whole(place: Place) -> None:
 def _kind_of_folder(folder: Path) -> Kind:
     if (folder / MANIFEST_NAME).exists() or is_packed(folder):
         return Kind.CORPUS
+    if find_policy(str(folder)) is not None:
+        return Kind.POLICY
+    if (folder / NOTE_NAME).exists():
+        note = read_note(folder / NOTE_NAME)
+        if isinstance(note, dict) and note.get("kind") == EVALUATION_KIND:
+            return Kind.EVALUATION
     about = folder / DATASET_NAME
     if not about.exists():
         inside = sorted(child.parent.name for child in folder.glob(f"*/{DATASET_NAME}"))

@@ -366,6 +366,34 @@ def test_the_demo_as_json_is_one_object_that_agrees_with_the_disk(
     assert (result["certificate"]["resumed"], again["certificate"]["resumed"]) == (0, 3)
 
 
+@needs_zig
+def test_the_demo_trains_on_its_search_and_evaluates_on_other_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("lightgbm", reason="training needs LightGBM")
+    known, other = ("libcxx/barrier.o", "libcxx/call_once.o"), "libcxx/chrono.o"
+    chosen = functools.partial(build_demo_objects, only=(*known, other).__contains__)
+    monkeypatch.setattr(demobuild, "build_demo_objects", chosen)
+    monkeypatch.setattr(demo_module, "_certificate", lambda *_, **__: None)
+    output = tmp_path / "d"
+    assert run_demo(["-o", str(output), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert pq.read_table(output / "found/modules.parquet")["module"].to_pylist() == [*known]
+    learning = result["learning"]
+    assert (learning["trained"]["decisions"], learning["missing"]) == (result["search"]["decisions"], "")
+    (row,) = pq.read_table(output / "sizes/evaluation.parquet").to_pylist()
+    assert (row["module"], row["policy"]) == (other, "policy")
+    objects = learning["evaluated"]["policies"][0]["objects"]
+    if not row["trained"]:
+        assert (objects["size"], objects["baseline"]) == (row["text_size"], row["baseline_text_size"])
+
+    # Without the library one line says so, and the demo goes on.
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    assert run_demo(["-o", str(output)]) == 0
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if "LightGBM" in line]
+    assert said.startswith("no policy was trained: training needs LightGBM: pip install 'mlgo-corpus[learn]'")
+
+
 def test_a_file_that_fails_is_told_on_stderr_and_in_the_exit_code(
     fake_zig: Path, plain_terminal: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

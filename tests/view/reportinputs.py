@@ -13,6 +13,10 @@ import pyarrow.parquet as pq
 
 from mlgo_corpus.dataset.sizes.table import ModuleSizes, write_module_sizes
 from mlgo_corpus.dataset.tracetable import TraceRow, reward, write_trace_rows
+from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.policies.learned import LearnedPolicy
+from mlgo_corpus.policies.models import Rule
+from mlgo_corpus.runs.evaluate.table import EvaluationRow, LinkedRow, write_evaluation_rows, write_linked_rows
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'`{{7*7}}\u202e\u2028&amp;"
 """A name that ends scripts, attributes and templates, and turns text around."""
@@ -112,3 +116,45 @@ def function_columns(count: int, seed: int = 0) -> dict[str, Any]:
         "body_digest": [f"{at // 2:016x}" for at in range(count)],
         "split": [("train", "train", "test")[at // 2 % 3] for at in range(count)],
     }
+
+
+def policy(folder: Path, corpora: Sequence[str], points: Sequence[Sequence[float]], best: int, **metrics: Any) -> Path:
+    """Write a policy with a curve: a point for each 100 compiles, with the change of each corpus."""
+    curve = {
+        "corpora": list(corpora),
+        "validation": True,
+        "points": [{"compiles": 100 * number, "changes": list(changes)} for number, changes in enumerate(points)],
+        "best": best,
+    }
+    rule = Rule(30.0, (-1.0, 0.5))
+    features = (TensorSpec("cost_estimate"), TensorSpec("callee_users"))
+    LearnedPolicy("drawn-1.0", "inlining", features, rule, metrics={"curve": curve, **metrics}).save(folder)
+    return folder
+
+
+def difference(low: float, high: float, decisions: int, llvm: float, own: float, differ: float) -> dict[str, float]:
+    """Give a range of a feature as a policy's metrics have it."""
+    names = ("low", "high", "decisions", "llvm", "policy", "differ")
+    return dict(zip(names, (low, high, decisions, llvm, own, differ), strict=True))
+
+
+def evaluation(folder: Path, sizes: Mapping[str, Mapping[str, tuple[int, int]]], trained: str = "") -> Path:
+    """Write an evaluation: for each policy and module the bytes, and those by LLVM; one module may be trained on."""
+    rows = [
+        EvaluationRow(
+            name, module, "ok", "ok", "", None, float(module == trained), module == trained, 9, size, before, size,
+            before, None, 0.5, 0.4,
+        )
+        for name, modules in sizes.items()
+        for module, (size, before) in modules.items()
+    ]  # fmt: skip
+    linked = [
+        LinkedRow(name, "linked", "lib.so", "shared", "ok", "ok", "", 2, 0, False, 900 + 10 * number, 1000)
+        for number, name in enumerate(sizes)
+    ]
+    folder.mkdir(parents=True)
+    about = {"tool": "mlgo-corpus", "kind": "evaluation", "key": {"seed": 0, "compiler": {"version": "clang 22"}}}
+    write_evaluation_rows(folder / "evaluation.parquet", rows, about)
+    write_linked_rows(folder / "products.parquet", linked, about)
+    (folder / "evaluation.json").write_text(json.dumps(about))
+    return folder

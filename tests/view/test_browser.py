@@ -15,7 +15,17 @@ import pytest
 
 from mlgo_corpus import report_page
 from tests.handmade import bitcode, corpus, row, table
-from tests.view.reportinputs import HOSTILE, function_columns, plain_trace, sizes, trace, trace_row
+from tests.view.reportinputs import (
+    HOSTILE,
+    difference,
+    evaluation,
+    function_columns,
+    plain_trace,
+    policy,
+    sizes,
+    trace,
+    trace_row,
+)
 
 pytestmark = pytest.mark.chromium
 
@@ -74,6 +84,22 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         trace(folder / "hostile", hostile, rows, policy=HOSTILE),
         sizes(folder / "functions", function_columns(300)),
         sizes(folder / "other", function_columns(300, seed=1)),
+        policy(
+            folder / "policy",
+            [HOSTILE, "plain"],
+            [(0.0, 0.0), (-0.1, 0.02), (-0.2, 0.01)],
+            2,
+            importance={HOSTILE: 0.75, "cost_estimate": 0.25},
+            differences={
+                "decisions": 30,
+                "llvm": 0.5,
+                "policy": 0.25,
+                "differ": 0.3,
+                "by": {"cost_estimate": [difference(-5, 3, 20, 0.9, 0.4, 0.5), difference(4, 90, 10, 0.1, 0.2, 0.1)]},
+            },
+            worst=[[HOSTILE, 200, 100]],
+        ),
+        evaluation(folder / "sizes", {name: {"a": (90, 100), HOSTILE: (120, 100)} for name in (HOSTILE, "other")}),
     ]
     output = folder / "report.html"
     report_page(inputs, output, title=f"A page {HOSTILE}")

@@ -26,7 +26,17 @@ from mlgo_corpus.corpus.certificate import RebuildRow, write_certificate
 from mlgo_corpus.errors import UsageError
 from tests.conftest import DATA
 from tests.handmade import bitcode, corpus, row, table
-from tests.view.reportinputs import HOSTILE, function_columns, plain_trace, sizes, trace, trace_row
+from tests.view.reportinputs import (
+    HOSTILE,
+    difference,
+    evaluation,
+    function_columns,
+    plain_trace,
+    policy,
+    sizes,
+    trace,
+    trace_row,
+)
 
 pytestmark = pytest.mark.whole
 
@@ -681,3 +691,73 @@ def test_progress_goes_from_input_to_input(tmp_path: Path) -> None:
     report_page(paths, tmp_path / "r.html", progress=lambda *said: seen.append(said))
     assert [said[2] for said in seen] == ["one", "two"]
     assert seen[-1][0] == seen[-1][1] == 2000
+
+
+def test_a_policy_s_page_draws_what_training_kept(tmp_path: Path) -> None:
+    ranges = [difference(-5, 3, 20, 0.9, 0.4, 0.5), difference(4, 4, 10, 0.1, 0.2, 0.1)]
+    made = policy(
+        tmp_path / "p",
+        ["a", "b"],
+        [(0.0, 0.0), (-0.1, 0.02), (-0.05, 0.01)],
+        1,
+        importance={"cost_estimate": 0.8, "callee_users": 0.2},
+        differences={"decisions": 30, "llvm": 0.6, "policy": 0.3, "differ": 0.4, "by": {"cost_estimate": ranges}},
+        worst=[["m/x.o", 150, 100]],
+    )
+    summary, text = report(made, output=tmp_path / "r.html")
+    (section,) = summary.sections
+    assert section["kind"] == "policy"
+    data = section["data"]
+    assert data["curve"]["points"] == ((0.0, (0.0, 0.0)), (100.0, (-0.1, 0.02)), (200.0, (-0.05, 0.01)))
+    assert (data["curve"]["best"], data["worst"]) == (1, [("m/x.o", 150, 100)])
+    shown = Parsed(text).text.replace("\N{NARROW NO-BREAK SPACE}", " ").replace("\N{MINUS SIGN}", "-")
+    for words in ("-5 to 3", "90.0 %", "-10.00 %", "+2.00 %", "80.0 %", "-4.00 %", "+50.00 %"):
+        assert words in shown
+    assert "b grows by 2.0 %." in told(summary).replace("\N{NARROW NO-BREAK SPACE}", " ")
+    # The thresholds of imitation are a curve, too, in their order.
+    tried = [{"probability": place, "changes": [change]} for place, change in ((0.65, -0.1), (0.4, -0.2), (0.5, -0.3))]
+    other = policy(tmp_path / "q", [], [], 0, probability=0.5, validation={"corpora": ["v"], "tried": tried})
+    curve = report(other, output=tmp_path / "s.html")[0].sections[0]["data"]["curve"]
+    assert [place for place, _ in curve["points"]] == [0.4, 0.5, 0.65]
+    assert curve["points"][curve["best"]] == (0.5, (-0.3,))
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {"curve": 1, "importance": [], "differences": "x", "worst": {}},
+        {"curve": {"corpora": ["a"], "points": [{"compiles": "1", "changes": [0]}], "best": 0}},
+        {"curve": {"corpora": ["a"], "points": [{"compiles": 1, "changes": [0, 1]}], "best": 0}},
+        {"curve": {"corpora": ["a"], "points": [{"compiles": 1, "changes": [0]}], "best": 7}},
+        {"importance": {"a": 10**400, "b": True}, "differences": {"by": {"cost_estimate": [{"low": 1}]}}},
+        {"differences": {"llvm": 1, "policy": None}, "worst": [["m", 1, 2], ["m", "3", 1], 7]},
+        {"validation": {"corpora": 3, "tried": [None, {"probability": 0.5}]}, "probability": 0.5},
+    ],
+)
+def test_other_metrics_are_left_out(tmp_path: Path, metrics: dict[str, Any]) -> None:
+    made = policy(tmp_path / "p", [], [], 0, **metrics)
+    data = report(made, output=tmp_path / "r.html")[0].sections[0]["data"]
+    assert (data["curve"], data["importance"], data["worst"]) == (None, {}, [])
+
+
+def test_an_evaluation_s_page_shows_sums_and_changes_without_what_was_trained_on(tmp_path: Path) -> None:
+    sizes_of = {
+        "first": {"a.o": (90, 100), "b.o": (210, 200), "c.o": (300, 300), "seen.o": (10, 100)},
+        "second": {"a.o": (100, 100), "b.o": (100, 200), "c.o": (240, 300), "seen.o": (20, 100)},
+    }
+    made = evaluation(tmp_path / "e", sizes_of, trained="seen.o")
+    summary, text = report(made, output=tmp_path / "r.html")
+    (section,) = summary.sections
+    first, second = section["data"]["policies"]
+    assert (first["objects"]["size"], first["objects"]["baseline"], first["grew"]) == (600, 600, 1)
+    assert (second["objects"]["size"], second["trained"]["size"]) == (440, 20)
+    page = Parsed(text)
+    specs = json.loads(page.scripts[[dict(a).get("id") for t, a in page.elements if t == "script"].index("charts")])
+    bars = {
+        name: {row["label"].replace("\N{MINUS SIGN}", "-"): row["n"] for row in spec["data"]["values"] if row["n"]}
+        for name, spec in specs["charts"].items()
+    }
+    assert bars["input-1-changes-1"] == {"-10 to -5 %": 1, "unchanged": 1, "2 to 5 %": 1}
+    assert bars["input-1-changes-2"] == {"below -20 %": 1, "-20 to -10 %": 1, "unchanged": 1}
+    assert "seen.o" not in page.text
+    assert "b.o" in page.text

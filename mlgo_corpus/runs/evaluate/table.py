@@ -34,6 +34,10 @@ from mlgo_corpus.files.text import storable
 
 EVALUATION_NAME: Final = "evaluation.parquet"
 LINKED_NAME: Final = "products.parquet"
+NOTE_NAME: Final = "evaluation.json"
+"""How an evaluation was made: ``{"tool": "mlgo-corpus", "kind": "evaluation", "key": ...}``."""
+
+EVALUATION_KIND: Final = "evaluation"
 
 
 class EvaluationRow(NamedTuple):

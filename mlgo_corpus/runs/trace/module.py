@@ -495,7 +495,8 @@ class _Run:
     def _decide_nothing(self, options: tuple[str, ...]) -> _Decided:
         """Compile plainly a module of a language in which the policy does not decide."""
         self._known["argv"] = argv = (*self.settings.cc1, *self.compiles.command(options))
-        return _Decided(0, self._run(argv), has_log=False)
+        self.compiles.empty()
+        return _Decided(0, self.compiles.run(argv, words=len(self.settings.cc1)).usage, has_log=False)
 
     def _decide_by_log(self, options: tuple[str, ...]) -> _Decided:
         task = self.settings.the_task

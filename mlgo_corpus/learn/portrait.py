@@ -1,0 +1,108 @@
+"""What a policy is like: which features it goes by, and where it decides otherwise than LLVM.
+
+It is kept in ``metrics.json`` of the policy, where a page finds it (`mlgo_corpus.view.policy`)::
+
+    "importance": {FEATURE: SHARE, ...},
+    "differences": {
+      "decisions": N, "llvm": SHARE, "policy": SHARE,
+      "by": {FEATURE: [{"low": V, "high": V, "decisions": N, "llvm": SHARE, "policy": SHARE, "differ": SHARE}, ...]}
+    }
+
+Shares are of the decisions that are to inline, or differ. Both are of states that training came to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlgo_corpus.dataset.rows import column_values, open_rows
+from mlgo_corpus.policies.learned import LearnedPolicy
+
+_DEFAULT: Final = "inlining_default"
+_BY: Final = (
+    "callee_basic_block_count",
+    "cost_estimate",
+    "callee_users",
+    "caller_users",
+    "callsite_height",
+    "is_callee_avail_external",
+)
+_RANGES: Final = 8
+_MOST: Final = 1 << 18
+
+_States = Mapping[str, NDArray[Any]]
+
+
+def read_states(datasets: Sequence[Path], features: Iterable[str]) -> dict[str, NDArray[Any]]:
+    """Return the features of the decisions of datasets, and LLVM's own decision, as far as all datasets have them.
+
+    Raises:
+        CorpusError: a dataset cannot be read.
+    """
+    wanted = dict.fromkeys((*features, *_BY, _DEFAULT))
+    opened = [open_rows(path) for path in datasets]
+    names = [
+        name
+        for name in wanted
+        if all(any(spec.name == name and spec.is_scalar for spec in rows.header.features) for rows in opened)
+    ]
+    found: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
+    for rows in opened:
+        total = sum(part.rows for part in rows.parts)
+        for _, batch in rows.iter_batches(names, 0, min(total, _MOST)):
+            for name in names:
+                found[name].append(column_values(batch, name, 1)[:, 0])
+    return {name: np.concatenate([np.zeros(0), *parts]) for name, parts in found.items()}
+
+
+def importance_of(policy: LearnedPolicy, states: _States) -> dict[str, float]:
+    """Return each feature's share: how much the scores change if it always has its mean; most first."""
+    inputs = np.column_stack([np.asarray(states[spec.name], np.float64) for spec in policy.features])
+    plain = policy.model.scores(inputs)
+    changes = {}
+    for number, spec in enumerate(policy.features):
+        other = inputs.copy()
+        other[:, number] = inputs[:, number].mean()
+        changes[spec.name] = float(np.abs(policy.model.scores(other) - plain).mean())
+    total = sum(changes.values()) or 1.0
+    ranked = sorted(changes.items(), key=lambda item: (-item[1], item[0]))
+    return {name: round(change / total, 4) for name, change in ranked if change > 0}
+
+
+def differences_of(policy: LearnedPolicy, states: _States) -> dict[str, Any]:
+    """Return where a policy decides otherwise than LLVM, in ranges of features; nothing if LLVM's is not known."""
+    if _DEFAULT not in states or not len(states[_DEFAULT]):
+        return {}
+    llvm = np.asarray(states[_DEFAULT]) != 0
+    decided = policy.decide({spec.name: np.asarray(states[spec.name], spec.dtype) for spec in policy.features}) != 0
+    by = {}
+    for name in _BY:
+        if name in states and (states[name] != states[name][0]).any():
+            by[name] = _ranges(np.asarray(states[name], np.float64), llvm, decided)
+    return {**_shares(llvm, decided), "by": by}
+
+
+def _ranges(values: NDArray[np.float64], llvm: NDArray[np.bool_], decided: NDArray[np.bool_]) -> list[dict[str, Any]]:
+    """Return the shares in ranges of values that hold about as many decisions each."""
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, _RANGES + 1)[1:-1], method="inverted_cdf"))
+    places = np.searchsorted(edges, values, side="left")
+    found = []
+    for place in np.unique(places):
+        chosen = places == place
+        ends = {"low": float(values[chosen].min()), "high": float(values[chosen].max())}
+        found.append({**ends, **_shares(llvm[chosen], decided[chosen])})
+    return found
+
+
+def _shares(llvm: NDArray[np.bool_], decided: NDArray[np.bool_]) -> dict[str, Any]:
+    return {
+        "decisions": len(llvm),
+        "llvm": round(float(llvm.mean()), 4),
+        "policy": round(float(decided.mean()), 4),
+        "differ": round(float((llvm != decided).mean()), 4),
+    }

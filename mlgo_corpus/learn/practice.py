@@ -1,0 +1,544 @@
+"""Training on real compiles: by evolution or by gradients, step by step, with a curve, until it does not get better.
+
+The model begins as a clone of what datasets have decided, or of LLVM's own decisions. Now and then, the policy so far
+compiles the validation corpora (or, without any, all training modules); the best one of these points is the result.
+
+What was done is kept in a folder: the compiles of the step under way (`mlgo_corpus.runs.over`), ``step-NNNNN.json``
+with what each step taught, and ``point-NNNNN.json`` with each point of the curve. Called again, training goes on from
+there, and comes to the same policy: whatever is drawn depends on the seed and the step alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from typing import Any, ClassVar, Final, NamedTuple
+
+import numpy as np
+
+from mlgo_corpus import __version__
+from mlgo_corpus.corpus.groups import languages_of
+from mlgo_corpus.corpus.split.components import MIN_INSTRUCTIONS
+from mlgo_corpus.engine.choice import EngineChoice
+from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.folder import WORK_LOCK, keep_work_of, read_note
+from mlgo_corpus.files.lock import open_locked
+from mlgo_corpus.files.text import counted, os_reason
+from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, find_task
+from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.learn.evolution import Evolution
+from mlgo_corpus.learn.examples import DataFacts, Examples, languages_known, read_examples
+from mlgo_corpus.learn.gradient import Episode, Gradient
+from mlgo_corpus.learn.shapes import clone, informative, shape_for
+from mlgo_corpus.learn.tuning import Tried
+from mlgo_corpus.policies.keyed import dataset_digest
+from mlgo_corpus.policies.learned import MASK, LearnedPolicy
+from mlgo_corpus.policies.models import Doubles
+from mlgo_corpus.policies.seen import Seen
+from mlgo_corpus.runs.functions.run import read_corpus_functions
+from mlgo_corpus.runs.report import Report
+from mlgo_corpus.runs.rollouts.module import Rollout
+from mlgo_corpus.runs.rollouts.run import SURVEY, Attempt, RolloutRequest, Rollouts
+
+EVOLUTION: Final = "es"
+GRADIENT: Final = "pg"
+
+# Features of the module's size, not of the call; and LLVM's own decision, which it makes only for policies that ask.
+_NO_INPUTS: Final = frozenset({"node_count", "edge_count", "inlining_default"})
+_NUMBERS: Final = ("int64_t", "float")
+_EVICTED: Final = find_task(EVICTION).decision
+# Points of the curve, and how many of them in a row may be no better than the best.
+_POINTS: Final = 10
+_PATIENCE: Final = 5
+# What the first model leaves open; a rule cannot come near LLVM's decisions unless it is sure.
+_DOUBT: Final = 0.15
+_DOUBT_OF_RULE: Final = 0.01
+# A module that cannot be compiled by a policy counts as if it had grown so much.
+_FAILED: Final = 2.0
+_WORST: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class PracticeOptions:
+    """How to train.
+
+    Attributes:
+        task: whose decisions it learns: ``inlining``, or ``regalloc-eviction`` by ``es``.
+        algorithm: ``es`` or ``pg``.
+        neurons: in the hidden layer; 0 for a rule.
+        budget: compiles of each training module, on average.
+        seed: of all that is drawn.
+    """
+
+    task: str
+    algorithm: str
+    neurons: int
+    budget: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint(Report):
+    """What the policy made of the corpora that training watches, after so many compiles.
+
+    Attributes:
+        compiles: of the training modules, so far.
+        changes: of each watched corpus, against LLVM's own decisions: -0.1 for a tenth less.
+    """
+
+    _properties: ClassVar = ("score",)
+
+    compiles: int
+    changes: tuple[float, ...]
+
+    @property
+    def score(self) -> float:
+        """The mean of the changes, in which growth counts several times; less is better."""
+        return Tried(0.5, self.changes).score
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Practised:
+    """A trained policy.
+
+    Attributes:
+        policy: the policy, without what is told of it.
+        seen: what it was trained on.
+        data: what each dataset and corpus gave.
+        decisions: that the first model was fitted to.
+        curve: the points, in order; ``best`` is the number of the one that the policy is of.
+        compiles: of the training modules, up to the end.
+        worst: the watched modules that grew most, as (module, bytes, bytes by LLVM's own decisions).
+        library: what moved the numbers.
+        states: LLVM's own decisions on the training modules: an array for each feature.
+        hints: advice for the user.
+    """
+
+    policy: LearnedPolicy
+    seen: Seen
+    data: tuple[DataFacts, ...]
+    decisions: int
+    curve: tuple[CurvePoint, ...]
+    best: int
+    compiles: int
+    worst: tuple[tuple[str, int, int], ...]
+    library: str
+    states: dict[str, Any]
+    hints: tuple[str, ...]
+
+
+class Listener(NamedTuple):
+    """Who is told how training goes.
+
+    Attributes:
+        progress: called with (what is done, how much of it, how much in all, what is known of it).
+        announce: called with lines that are worth keeping on the screen.
+    """
+
+    progress: Callable[[str, int, int, str], None]
+    announce: Callable[[str], None]
+
+    def of(self, what: str, note: str = "") -> Callable[[int, int], None]:
+        """Return a function to call with (how much is done, how much in all)."""
+        return lambda done, total: self.progress(what, done, total, note)
+
+
+def practise(
+    name: str,
+    data: Sequence[Path],
+    corpora: Sequence[Path | str],
+    validation: Sequence[Path | str],
+    options: PracticeOptions,
+    request: RolloutRequest,
+    work: Path,
+    listener: Listener,
+    *,
+    force: bool,
+    jobs: int | None,
+    cache: Path,
+    engine: EngineChoice,
+) -> Practised:
+    """Train a policy on real compiles.
+
+    A policy for eviction begins by evicting the first candidate: no compiler tells in a live session what LLVM would.
+
+    Args:
+        name: of the policy.
+        data: datasets that the first model is a clone of; without any, of LLVM's own decisions.
+        corpora: whose modules are compiled.
+        validation: corpora that are watched instead of these.
+        options: how to train.
+        request: how to compile.
+        work: the folder of what was done.
+        listener: who is told.
+        force: start over.
+        jobs: compilers at a time.
+        cache: where plain compiles are remembered.
+        engine: where the compilers run.
+
+    Raises:
+        UsageError: there is nothing to learn, or a library is missing.
+        CorpusError: a dataset or corpus cannot be read.
+        MlgoCorpusError: the work folder cannot be written.
+    """
+    how: dict[str, Any] = {"jobs": jobs, "cache": cache, "engine": engine}
+    training = Rollouts(corpora, request, work / "training", linked=True, **how)
+    watched = Rollouts(validation, request, work / "validation", linked=False, **how) if validation else training
+    key = {
+        "version": __version__,
+        "stage": "train",
+        "options": [options.task, options.algorithm, options.neurons, options.budget, options.seed],
+        "data": [dataset_digest(path) for path in data],
+        "training": training.key(),
+        "validation": watched.key() if validation else None,
+    }
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+        lock = open_locked(work / WORK_LOCK, f"{work}: another mlgo-corpus is training there")
+        try:
+            keep_work_of(json.loads(json.dumps(key)), work, fresh=force)
+            return _Practice(name, data, training, watched, options, work, listener, jobs).run()
+        finally:
+            os.close(lock)
+    except OSError as error:
+        raise MlgoCorpusError(f"cannot write {error.filename or work}: {os_reason(error)}") from error
+
+
+class _Ground:
+    """Modules that can be compiled, with what LLVM's own decisions make of them."""
+
+    def __init__(self, rollouts: Rollouts, told: Callable[[int, int], None]) -> None:
+        self.rollouts = rollouts
+        self.plain = rollouts.survey(told)
+        self.failed = [place for place, one in enumerate(self.plain) if not one.is_ok]
+        self.places = [place for place, one in enumerate(self.plain) if one.is_ok and one.decisions and one.objective]
+        self.seconds = sum(self.plain[place].wall_s for place in self.places) / max(1, len(self.places))
+
+    def change(self, place: int, outcome: Rollout) -> float:
+        """Return the change of a module's objective."""
+        return outcome.objective / self.plain[place].objective - 1 if outcome.is_ok else _FAILED - 1
+
+    def sum(self, places: Sequence[int], outcomes: Sequence[Rollout]) -> float:
+        """Return the change of the sum of the objectives of modules."""
+        before = sum(self.plain[place].objective for place in places)
+        after = sum(
+            (1 + self.change(place, one)) * self.plain[place].objective
+            for place, one in zip(places, outcomes, strict=True)
+        )
+        return after / before - 1
+
+
+class _Practice:
+    """Training under way."""
+
+    def __init__(
+        self,
+        name: str,
+        data: Sequence[Path],
+        training: Rollouts,
+        watched: Rollouts,
+        options: PracticeOptions,
+        work: Path,
+        listener: Listener,
+        jobs: int | None,
+    ) -> None:
+        self._name = name
+        self._data = data
+        self._options = options
+        self._work = work
+        self._listener = listener
+        self._jobs = jobs
+        self._ground = _Ground(training, listener.of("LLVM's own decisions"))
+        self._watched = self._ground if watched is training else _Ground(watched, listener.of("validation"))
+        if not self._ground.places:
+            raise UsageError("in not one module of the corpora there is something to decide", option="corpus")
+        self._decision = find_task(options.task).decision
+        self._compiles = options.budget * len(self._ground.places)
+        self._done = 0
+        self._curve: list[CurvePoint] = []
+        self._worst: list[list[Any]] = []
+        self._best_numbers: Doubles = np.zeros(0)
+
+    def run(self) -> Practised:
+        """Train."""
+        options, ground = self._options, self._ground
+        examples = self._examples
+        kept = set(informative(examples.inputs).tolist())
+        places = [place for place, spec in enumerate(examples.features) if place in kept or spec.name == MASK]
+        self._features = tuple(examples.features[place] for place in places)
+        inputs = examples.inputs[:, places]
+        self._shape = shape_for(inputs, options.neurons)
+        prepared = self._shape.prepared(inputs)
+        first = self._shape.first(np.random.default_rng(options.seed))
+        if options.task == INLINING:
+            doubt = _DOUBT if options.neurons else _DOUBT_OF_RULE
+            first = clone(self._shape, inputs, examples.decisions, examples.weights, doubt, options.seed)
+        self._announce()
+        if options.algorithm == EVOLUTION:
+            learner = Evolution(self._shape, first, prepared, len(ground.places), self._compiles, options.seed)
+            library, steps = learner.library, self._evolve(learner)
+        else:
+            numpy = f"numpy {np.__version__}"
+            library, steps = numpy, self._climb(Gradient(self._shape, first, len(ground.places), options.seed))
+        self._point(0, first)
+        for number, (numbers, taken) in enumerate(steps, 1):
+            self._done += taken
+            last = self._done + taken > self._compiles
+            if last or self._done * _POINTS // self._compiles > (self._done - taken) * _POINTS // self._compiles:
+                self._point(number, numbers)
+            if last or self._gets_no_better():
+                break
+        best = min(range(len(self._curve)), key=lambda at: self._curve[at].score)
+        return Practised(
+            policy=replace(self._policy(self._best_numbers), languages=self._languages()),
+            seen=self._seen(),
+            data=examples.data,
+            decisions=sum(one.decisions for one in examples.data),
+            curve=tuple(self._curve),
+            best=best,
+            compiles=self._done,
+            worst=tuple((str(module), int(size), int(before)) for module, size, before in self._worst),
+            library=library,
+            states=self._states if options.task == INLINING else self._inputs,
+            hints=tuple(self._hints()),
+        )
+
+    # What is learned from.
+
+    @cached_property
+    def _states(self) -> dict[str, Any]:
+        """LLVM's own decisions on the training modules: an array for each feature that all of them have."""
+        rollouts = self._ground.rollouts
+        found = list(rollouts.decisions(SURVEY, [self._ground.plain[place] for place in self._ground.places]))
+        names = [name for name in found[0] if all(name in one for one in found)]
+        return {name: np.concatenate([one[name] for one in found]) for name in names}
+
+    @cached_property
+    def _inputs(self) -> dict[str, Doubles]:
+        """What was known of each candidate for eviction that might be chosen.
+
+        A feature that is infinite somewhere, as the weight of what cannot be spilled, would decide alone: it is left
+        out.
+        """
+        states = self._states
+        allowed = states[MASK] != 0
+        found = {}
+        for name, values in states.items():
+            wide = values if values.shape == allowed.shape else values.reshape(len(allowed), -1)
+            if name != _EVICTED and wide.shape[1] in (1, allowed.shape[1]):
+                found[name] = np.broadcast_to(wide, allowed.shape)[allowed].astype(np.float64)
+        return {name: values for name, values in found.items() if np.isfinite(values).all()}
+
+    @cached_property
+    def _examples(self) -> Examples:
+        """What the first model is a clone of."""
+        rollouts, plain = self._ground.rollouts, self._ground.plain
+        header = rollouts.header(SURVEY, plain)
+        if header is None:
+            raise AssertionError("a module with decisions has a log")
+        if self._options.task != INLINING:
+            features = tuple(spec for spec in header.features[:-1] if spec.name in self._inputs)
+            inputs = np.column_stack([self._inputs[spec.name] for spec in features])
+            nothing = np.zeros(len(inputs))
+            return Examples(features, inputs, nothing.astype(np.int64), nothing, tuple(self._facts()), self._seen())
+        there = {spec.name: spec for spec in header.features[:-1] if spec.element_count == 1 and spec.type in _NUMBERS}
+        if self._data:
+            examples = read_examples(self._data, jobs=self._jobs or rollouts.jobs)
+            kept = [number for number, spec in enumerate(examples.features) if there.get(spec.name) is not None]
+            if not kept:
+                raise UsageError("the datasets and this compiler have no features in common", option="data")
+            features = tuple(examples.features[number] for number in kept)
+            return Examples(
+                features, examples.inputs[:, kept], examples.decisions, examples.weights, examples.data, examples.seen
+            )
+        states = self._states
+        features = tuple(
+            TensorSpec(name, spec.type, (1,))
+            for name, spec in there.items()
+            if name not in _NO_INPUTS and name in states
+        )
+        decisions = states[self._decision].astype(np.int64)
+        inputs = np.column_stack([states[spec.name].astype(np.float64) for spec in features])
+        return Examples(features, inputs, decisions, np.ones(len(decisions)), tuple(self._facts()), self._seen())
+
+    def _facts(self) -> Iterator[DataFacts]:
+        """Yield what is told of the corpora."""
+        ground = self._ground
+        for number, corpus in enumerate(ground.rollouts.corpora):
+            own = [place for place in ground.places if ground.rollouts.places[place].corpus == number]
+            found = ground.rollouts.decisions(SURVEY, [ground.plain[place] for place in own])
+            decisions = np.concatenate([np.zeros(0, np.int64), *(one[self._decision] for one in found)])
+            yield DataFacts(
+                name=corpus.path.name,
+                digest=str(ground.rollouts.key()["corpora"][number]["corpus"]),
+                modules=len(own),
+                decisions=len(decisions),
+                flips=0,
+                known=0.0,
+                inlined=float((decisions != 0).mean()) if len(decisions) else 0.0,
+                bodies_known=len(own),
+                languages=languages_of(corpus, [ground.rollouts.places[place].module.name for place in own]),
+            )
+
+    def _languages(self) -> tuple[str, ...]:
+        """Return the languages in which the policy decides; () if it is not known which it has learned."""
+        if self._options.task != INLINING:
+            return ()
+        return languages_known((*self._facts(), *self._examples.data))
+
+    def _seen(self) -> Seen:
+        """Return what the policy was trained on."""
+        ground, hashes = self._ground, list[int]()
+        for number, corpus in enumerate(ground.rollouts.corpora):
+            names = [one.module.name for one in ground.rollouts.places if one.corpus == number]
+            functions, _ = read_corpus_functions(corpus, names, jobs=ground.rollouts.jobs)
+            hashes += functions.hashes[functions.instructions >= MIN_INSTRUCTIONS].tolist()
+        own = Seen.of(hashes, [one.digest for one in ground.plain if one.digest], MIN_INSTRUCTIONS)
+        return own.joined(self._examples.seen) if self._data else own
+
+    # The steps.
+
+    def _evolve(self, learner: Evolution) -> Iterator[tuple[Doubles, int]]:
+        """Yield the numbers after each generation, and the compiles that it took."""
+        ground = self._ground
+        for step in count(1):
+            candidates, chosen = learner.ask()
+            places = [ground.places[number] for number in chosen]
+
+            def changes(candidates: Any = candidates, places: Any = places, step: int = step) -> list[float]:
+                policies = [self._policy(numbers) for numbers in candidates]
+                outcomes = self._compile(step, [Attempt(place, policy) for policy in policies for place in places])
+                size = len(places)
+                return [ground.sum(places, outcomes[at : at + size]) for at in range(0, len(outcomes), size)]
+
+            learner.tell(self._once(f"step-{step:05d}", changes))
+            yield learner.numbers, learner.compiles_of_step
+
+    def _climb(self, learner: Gradient) -> Iterator[tuple[Doubles, int]]:
+        """Yield the numbers after each step along the gradient, and the compiles that it took."""
+        ground = self._ground
+        for step in count(1):
+            asked = learner.ask(step)
+
+            def state(asked: Any = asked, step: int = step) -> dict[str, Any]:
+                policy = self._policy(learner.numbers)
+                attempts = [Attempt(ground.places[number], policy, drawn) for number, drawn in asked]
+                outcomes = self._compile(step, attempts, logs=True)
+                logs = self._ground.rollouts.decisions(_folder_of(step), outcomes)
+                episodes = [
+                    self._episode(number, ground.change(ground.places[number], outcome), next(logs))
+                    for (number, _), outcome in zip(asked, outcomes, strict=True)
+                    if outcome.log is not None
+                ]
+                learner.tell(episodes)
+                return learner.state
+
+            learner.restore(self._once(f"step-{step:05d}", state))
+            yield learner.numbers, learner.compiles_of_step
+
+    def _episode(self, module: int, change: float, states: dict[str, Any]) -> Episode:
+        inputs = np.column_stack([states[spec.name].astype(np.float64) for spec in self._features])
+        return Episode(module, change, self._shape.prepared(inputs), states[self._decision].astype(np.int64))
+
+    def _compile(self, step: int, attempts: Sequence[Attempt], *, logs: bool = False) -> list[Rollout]:
+        def progress(done: int, _: int) -> None:
+            self._listener.progress(self._options.algorithm, self._done + done, self._compiles, self._so_far())
+
+        return self._ground.rollouts.step(_folder_of(step), attempts, logs=logs, progress=progress)
+
+    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what was made under a name, or make it; the compiles under way are forgotten then."""
+        path = self._work / f"{name}.json"
+        if (known := read_note(path)) is not None:
+            return known
+        made = make()
+        write_atomically(path, json.dumps(made).encode())
+        self._ground.rollouts.forget(_folder_of(int(name.rpartition("-")[2])))
+        return made
+
+    # The curve.
+
+    def _gets_no_better(self) -> bool:
+        """Whether training should stop: a policy that decides as at first may still be on its way."""
+        best = min(range(len(self._curve)), key=lambda at: self._curve[at].score)
+        moved = any(point.changes != self._curve[0].changes for point in self._curve)
+        return moved and len(self._curve) - 1 - best >= _PATIENCE
+
+    def _point(self, number: int, numbers: Doubles) -> None:
+        """Compile the watched modules by the policy so far, and add what comes of it to the curve."""
+        watched = self._watched
+        path = self._work / f"point-{number:05d}.json"
+        if (known := read_note(path)) is None:
+            attempts = [Attempt(place, self._policy(numbers)) for place in watched.places]
+            name = f"point-{number}"
+            outcomes = watched.rollouts.step(name, attempts, progress=self._listener.of("watching", self._so_far()))
+            known = self._measured(outcomes)
+            write_atomically(path, json.dumps(known).encode())
+            watched.rollouts.forget(name)
+        changes, worst = known
+        self._curve.append(CurvePoint(self._done, tuple(changes)))
+        if min(self._curve, key=lambda one: one.score) is self._curve[-1]:
+            self._worst, self._best_numbers = worst, numbers
+        shown = ", ".join(f"{100 * change:+.2f} %" for change in changes)
+        self._listener.announce(f"after {counted(self._done, 'compile')}: {shown}")
+
+    def _measured(self, outcomes: Sequence[Rollout]) -> tuple[list[float], list[tuple[str, int, int]]]:
+        """Return the change of each watched corpus, and the modules that grew most."""
+        watched, rollouts = self._watched, self._watched.rollouts
+        found = dict(zip(watched.places, outcomes, strict=True))
+        changes = []
+        for number in range(len(rollouts.corpora)):
+            places = [place for place in watched.places if rollouts.places[place].corpus == number]
+            changes.append(watched.sum(places, [found[place] for place in places]) if places else 0.0)
+        sizes = [
+            (rollouts.name_of(place), one.text_size, watched.plain[place].baseline_text_size)
+            for place, one in found.items()
+            if one.is_ok and one.text_size > watched.plain[place].baseline_text_size
+        ]
+        return changes, sorted(sizes, key=lambda item: (-item[1] / max(1, item[2]), item[0]))[:_WORST]
+
+    def _so_far(self) -> str:
+        means = [sum(point.changes) / len(point.changes) for point in self._curve[-3:]]
+        return ", ".join(f"{100 * mean:+.2f} %" for mean in means)
+
+    # What is told.
+
+    def _announce(self) -> None:
+        """Say how long it will take, by the compiles that were measured."""
+        ground, watched = self._ground, self._watched
+        jobs = ground.rollouts.jobs
+        compiles, points = self._compiles, (_POINTS + 1) * len(watched.places)
+        seconds = (compiles * ground.seconds + points * watched.seconds) / jobs
+        what = "validation modules" if watched is not ground else "training modules"
+        self._listener.announce(
+            f"up to {compiles} compiles of {counted(len(ground.places), 'module')}, and {points} of "
+            f"{len(watched.places)} {what} for the curve: about {_duration(seconds)}, {jobs} at a time"
+        )
+
+    def _hints(self) -> Iterator[str]:
+        ground = self._ground
+        if ground.failed:
+            first = ground.failed[0]
+            what = f"{ground.rollouts.name_of(first)}: {ground.plain[first].detail}"
+            yield f"{counted(len(ground.failed), 'module')} cannot be compiled, first {what}"
+        if self._watched is self._ground:
+            yield "the curve is of the modules that it learns from: `validation` watches others"
+
+    def _policy(self, numbers: Doubles) -> LearnedPolicy:
+        return LearnedPolicy(self._name, self._options.task, self._features, self._shape.model(numbers))
+
+
+def _folder_of(step: int) -> str:
+    return f"step-{step}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,1 @@
+"""Modules compiled again and again by policies that change: what a trainer learns from."""

@@ -1,0 +1,262 @@
+"""Training on real compiles: evolution and gradients make programs smaller, and come to the same again."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from mlgo_corpus import TensorSpec, build_corpus, load_policy, trace_corpus, train_policy
+from mlgo_corpus.cli.main import app
+from mlgo_corpus.formats.logs.events import LogHeader
+from mlgo_corpus.learn.portrait import differences_of, importance_of
+from mlgo_corpus.learn.shapes import clone, probabilities, shape_for
+from mlgo_corpus.policies.learned import LearnedPolicy
+from mlgo_corpus.policies.models import Network, Quantiles, Rule, Scaling
+from mlgo_corpus.policies.seen import Seen
+from mlgo_corpus.runs.rollouts.decide import Candidate
+from mlgo_corpus.train import TrainReport
+from tests.conftest import Llvm
+from tests.handmade import files
+from tests.learn.test_learning import build
+
+FEATURES = (TensorSpec("a"), TensorSpec("b"), TensorSpec("c", "float"))
+EDGES = Quantiles(np.array([0.0, 1.0, 1.0, 7.0]))
+LAYERS = (
+    (np.array([[0.1, -2.0], [0.7, 0.3], [1e-3, 5.0], [-1.0, 1.0]]), np.array([0.5, -0.25])),
+    (np.array([[3.0], [-0.7]]), np.array([0.1])),
+)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Rule(0.1, (0.3, -0.7, 1.1)),
+        Network((EDGES, None, Scaling(2.0, 0.3)), ((LAYERS[0][0][:3], LAYERS[0][1]), LAYERS[1])),
+        Network((EDGES,), ((LAYERS[0][0][:2], LAYERS[0][1]), LAYERS[1]), squares=True),
+    ],
+)
+def test_a_candidate_decides_as_the_policy_does(model: Rule | Network) -> None:
+    features = FEATURES[: 1 if isinstance(model, Network) and model.squares else 3]
+    generator = random.Random(1)
+    # Other features are between its own, and in another order.
+    header = LogHeader((TensorSpec("x", "float", (3,)), *reversed(FEATURES)), advice=TensorSpec("inlining_decision"))
+    dtype = np.dtype(
+        [(spec.name, spec.dtype, spec.shape if spec.element_count > 1 else ()) for spec in header.features]
+    )
+    records = np.zeros(300, dtype)
+    records["a"], records["b"] = ([generator.randrange(-9, 40) for _ in records] for _ in "ab")
+    records["c"] = [generator.uniform(-5, 5) for _ in records]
+    scores = model.scores(np.column_stack([records[spec.name].astype(np.float64) for spec in features]))
+    # A threshold that is one of the scores: one that is off by the last bit would decide otherwise.
+    policy = LearnedPolicy(
+        "t-1.0", "inlining", features, model, threshold=float(np.unique(scores)[len(set(scores)) // 2 - 1])
+    )
+    candidate = Candidate(policy)
+    candidate.reset(header, "module")
+    decided = [candidate.advise(record) for record in records]
+    assert decided == policy.decide(records).tolist()
+    assert 0 < sum(decided) < len(records)
+    # Drawn decisions have the model's probabilities, and depend on the seed alone.
+    drawn = {name: Candidate(policy, seed) for name, seed in (("first", "1"), ("again", "1"), ("other", "2"))}
+    found = {}
+    for name, one in drawn.items():
+        one.reset(header, "module")
+        found[name] = [one.advise(record) for record in records]
+    assert found["first"] == found["again"] != found["other"]
+    expected = probabilities(scores - policy.threshold)
+    assert abs(sum(found["first"]) - expected.sum()) < 4 * np.sqrt((expected * (1 - expected)).sum())
+
+
+@pytest.mark.parametrize("neurons", [0, 3])
+def test_a_gradient_is_that_of_the_scores(neurons: int) -> None:
+    generator = np.random.default_rng(neurons)
+    inputs = generator.normal(size=(50, 4)) * [1.0, 10.0, 100.0, 1e4]
+    shape = shape_for(inputs, neurons)
+    prepared = shape.prepared(inputs)
+    numbers, slopes = generator.normal(size=shape.size), generator.normal(size=50)
+    gradient = shape.gradient(numbers, prepared, slopes)
+    for place in range(shape.size):
+        step = np.zeros(shape.size)
+        step[place] = 1e-6
+        ends = [shape.scores(numbers + sign * step, prepared) @ slopes for sign in (1, -1)]
+        assert gradient[place] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-4, abs=1e-6)
+    # The model that is written has the same scores.
+    assert shape.model(numbers).scores(inputs) == pytest.approx(shape.scores(numbers, prepared), rel=1e-9)
+
+
+@pytest.mark.parametrize("neurons", [0, 4])
+def test_the_first_model_decides_as_was_decided(neurons: int) -> None:
+    inputs = np.random.default_rng(0).integers(-40, 60, (500, 3)).astype(np.float64)
+    decisions = (inputs[:, 0] + inputs[:, 1] < 20).astype(np.int64)
+    shape = shape_for(inputs, neurons)
+    numbers = clone(shape, inputs, decisions, np.ones(500), 0.1, seed=0)
+    decided = shape.scores(numbers, shape.prepared(inputs)) > 0
+    assert (decided == decisions).mean() > 0.95
+    # It leaves about as much open as it was asked to.
+    likely = probabilities(shape.scores(numbers, shape.prepared(inputs)))
+    assert np.abs(likely - 0.5).max() < 0.5
+    assert 0.03 < np.minimum(likely, 1 - likely).mean() < 0.25
+
+
+def test_what_two_trainings_have_seen_is_joined() -> None:
+    first = Seen.of([1 << 40, 2 << 40], ["ab" * 32], 8)
+    second = Seen.of([2 << 40, 3 << 40], ["cd" * 32], 8)
+    both = first.joined(second)
+    assert both.bodies.tolist() == [1 << 24, 2 << 24, 3 << 24]
+    assert both.modules.tolist() == [int("ab" * 6, 16), int("cd" * 6, 16)]
+    many = Seen.of(range(0, 5000 << 20, 1 << 20), [], 8)
+    assert len(many.joined(first).bodies) == len(many.bodies)
+    assert many.joined(first).below <= many.below
+
+
+class _StopError(Exception):
+    """What ends training in the middle."""
+
+
+class Ground:
+    """Programs to train on, and their corpora."""
+
+    def __init__(self, folder: Path, llvm: Llvm) -> None:
+        self.folder, self.compiler, self.cache = folder, llvm.clang, folder / "cache"
+        self.corpus = build(folder / "known", range(10, 12), llvm)
+        self.others = build(folder / "others", range(1), llvm)
+
+    def train(self, name: str, algorithm: str, *, data: object = (), **options: object) -> TrainReport:
+        """Train."""
+        usual = {"corpora": [self.corpus], "compiler": self.compiler, "cache": self.cache, "algorithm": algorithm}
+        return train_policy(data, self.folder / name, **{**usual, **options})  # type: ignore[arg-type]
+
+    def change(self, policy: str, corpus: Path) -> float:
+        """Return what a policy makes of a corpus's text."""
+        output = self.folder / f"trace-{policy}-{corpus.parent.name}"
+        report = trace_corpus(
+            corpus, output, policy=str(self.folder / policy), compiler=self.compiler, cache=self.cache, names=False
+        )
+        return report.text_size / report.baseline_text_size - 1
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory, llvm22: Llvm) -> Ground:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("CC", raising=False)
+        patch.delenv("CXX", raising=False)
+        return Ground(tmp_path_factory.mktemp("ground"), llvm22)
+
+
+def test_evolution_makes_programs_smaller(ground: Ground) -> None:
+    report = ground.train("es", "es", neurons=0, budget=28, jobs=2)
+    first, best = report.curve[0], min(report.curve, key=lambda point: point.score)
+    assert (first.compiles, first.changes) == (0, (0.0,))
+    assert best.changes[0] < -0.1
+    # The curve tells what any compile by the policy gives; the objective is that of a library of these objects alone.
+    assert ground.change("es", ground.corpus) == pytest.approx(best.changes[0], abs=1e-9)
+    assert ground.change("es", ground.others) < -0.1
+
+
+def test_gradients_make_programs_smaller(ground: Ground) -> None:
+    told: list[str] = []
+    report = ground.train("pg", "pg", neurons=4, budget=60, seed=1, jobs=2, announce=told.append)
+    best = min(report.curve, key=lambda point: point.score)
+    assert best.changes[0] < -0.02
+    assert ground.change("pg", ground.corpus) == pytest.approx(best.changes[0], abs=1e-9)
+    assert told[0].startswith("up to 120 compiles of 2 modules, ")
+    points = [line.partition(":")[0] for line in told[1:]]
+    assert points == [f"after {point.compiles} compiles" for point in report.curve]
+    metrics = json.loads((ground.folder / "pg/metrics.json").read_text())
+    kept = [tuple(point["changes"]) for point in metrics["curve"]["points"]]
+    assert kept == [point.changes for point in report.curve]
+    assert metrics["differences"]["decisions"] == report.decisions
+
+
+def test_training_goes_on_after_an_interruption_and_comes_to_the_same_bytes(ground: Ground) -> None:
+    data = ground.folder / "data"
+    trace_corpus(ground.others, data, policy="random:0.5", compiler=ground.compiler, cache=ground.cache)
+    usual: dict[str, object] = {"neurons": 2, "budget": 12, "data": [data], "validation": [ground.others]}
+    report = ground.train("whole", "pg", jobs=2, **usual)
+    assert [one.modules for one in report.data] == [1]
+
+    def interrupt(what: str, done: int, total: int, note: str) -> None:
+        if (what, done) == ("pg", 18):
+            raise _StopError
+
+    with pytest.raises(_StopError):
+        ground.train("again", "pg", jobs=1, progress=interrupt, **usual)
+    assert not (ground.folder / "again").exists()
+    work = ground.folder / "again.searches/pg"
+    assert [path.name for path in work.glob("step-*.json")] == ["step-00001.json"]
+    ground.train("again", "pg", jobs=1, **usual)
+    assert files(ground.folder / "again") == files(ground.folder / "whole")
+
+
+def test_evolution_learns_eviction(llvm22: Llvm, tmp_path: Path) -> None:
+    # Much is alive at once, so that registers have to be taken from others.
+    generator, values = random.Random(0), range(16)
+    body = "".join(f"long v{n} = p[{generator.randrange(40)}] * q[{n}];" for n in values) + "use();"
+    for number in values:
+        first, second = generator.sample(values, 2)
+        body += f"p[{number}] = v{first} ^ (v{second} << {number % 5 + 1});" + "use();" * (number % 5 == 0)
+    text = f"void use(void);\nvoid f(long *p, long *q, int n) {{ for (int i = 0; i < n; i++) {{ {body} }} }}\n"
+    (tmp_path / "a.c").write_text(text)
+    clang = ("sh", "-c", f"cd {tmp_path} && cc -Oz -c a.c")
+    build_corpus(clang, tmp_path / "corpus", compiler=llvm22.clang, stdout=2)
+    report = train_policy(
+        (),
+        tmp_path / "policy",
+        task="regalloc-eviction",
+        algorithm="es",
+        corpora=[tmp_path / "corpus"],
+        budget=24,
+        compiler=llvm22.clang,
+        cache=tmp_path / "cache",
+    )
+    best = min(report.curve, key=lambda point: point.score)
+    assert (report.name, report.task) == ("regalloc-eviction-0.1", "regalloc-eviction")
+    assert best.changes < report.curve[0].changes
+    traced = trace_corpus(
+        tmp_path / "corpus",
+        tmp_path / "traced",
+        task="regalloc-eviction",
+        policy=str(tmp_path / "policy"),
+        compiler=llvm22.clang,
+        cache=tmp_path / "cache",
+    )
+    assert traced.text_size / traced.baseline_text_size - 1 == pytest.approx(best.changes[0], abs=1e-9)
+
+
+@pytest.mark.usefixtures("plain_terminal")
+def test_what_is_missing_is_named(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["train", "--output", str(ground.folder / "new"), "--algorithm", "es"]
+    for more, said in ((["--corpus", str(ground.corpus)], "pip install 'mlgo-corpus[learn]'"), ([], "--corpus")):
+        monkeypatch.setitem(sys.modules, "cma", None)
+        done = CliRunner().invoke(app, [*words, *more])
+        assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+        assert said in done.stderr
+    assert not (ground.folder / "new").exists()
+    assert load_policy(ground.folder / "es").kind == "rule"
+
+
+def test_what_a_policy_goes_by_and_where_it_differs_are_counted() -> None:
+    states = {
+        "cost_estimate": np.array([-10, 5, 20, 40, 60, 80]),
+        "callee_users": np.array([1, 1, 1, 9, 9, 9]),
+        "constant": np.zeros(6, np.int64),
+        "inlining_default": np.array([1, 1, 0, 0, 0, 1]),
+    }
+    features = tuple(TensorSpec(name) for name in ("cost_estimate", "constant"))
+    policy = LearnedPolicy("t-1.0", "inlining", features, Rule(30.0, (-1.0, 5.0)))
+    assert importance_of(policy, states) == {"cost_estimate": 1.0}
+    found = differences_of(policy, states)
+    # It inlines the first three; LLVM also does so with the last, and not with the third.
+    assert (found["decisions"], found["llvm"], found["policy"], found["differ"]) == (6, 0.5, 0.5, 0.3333)
+    assert found["by"]["callee_users"] == [
+        {"low": 1.0, "high": 1.0, "decisions": 3, "llvm": 0.6667, "policy": 1.0, "differ": 0.3333},
+        {"low": 9.0, "high": 9.0, "decisions": 3, "llvm": 0.3333, "policy": 0.0, "differ": 0.3333},
+    ]
+    assert sum(one["decisions"] for one in found["by"]["cost_estimate"]) == 6
+    assert differences_of(policy, {name: states[name] for name in ("cost_estimate", "constant")}) == {}
