@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.dataset.folder import DatasetPaths
+from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files import arrays
-from mlgo_corpus.files.tables import Kind, iter_rows, with_meanings, write_rows
+from mlgo_corpus.files.tables import Kind, iter_rows, read_parquet, with_meanings, write_rows
 from mlgo_corpus.files.text import storable
 from mlgo_corpus.formats.ir.features import IR2NATIVE_NAMES, NAMED, OPCODES, PAIRS
 
@@ -38,6 +39,7 @@ SIZES_FOLDER: Final = "functions"
 GROUPS: Final = ("llvm", "ir2native", "context")
 VECTOR: Final = "ir2native_vector"
 SPLIT: Final = "split"
+LABEL: Final = "native_size"
 
 _ATTRIBUTES = {
     "optsize": "LLVM is to keep it small unless that costs much speed (-Os)",
@@ -223,6 +225,43 @@ def read_module_sizes(path: Path) -> Iterator[ModuleSizes]:
     """
     rows = iter_rows(path, ModuleSizes._fields, MODULE_KINDS, what="sizes", required=_REQUIRED)
     return map(ModuleSizes._make, rows)
+
+
+def is_functions_table(path: Path) -> bool:
+    """Return True if a path is that of a table of functions: a folder or a file with a column ``native_size``.
+
+    Raises:
+        CorpusError: a file cannot be read.
+    """
+    paths = DatasetPaths.of(path, SIZES_FOLDER)
+    for part in paths.parts()[:1] if paths.root.exists() else ():
+        with read_parquet(part) as file:
+            return LABEL in file.schema_arrow.names
+    return False
+
+
+def read_functions(path: Path) -> pa.Table:
+    """Read the rows of a table of functions: its folder or file.
+
+    Raises:
+        UsageError: there is none.
+        CorpusError: a file cannot be read.
+    """
+    import pyarrow as pa
+
+    paths = DatasetPaths.of(path, SIZES_FOLDER)
+    if not paths.root.exists() or not paths.parts():
+        raise UsageError(f"{path}: expected a table of functions, as ir2native makes it")
+    tables = []
+    for part in paths.parts():
+        with read_parquet(part) as file:
+            if LABEL not in file.schema_arrow.names:
+                raise UsageError(f"{path}: expected a table of functions, found no column {LABEL!r}")
+            tables.append(file.read())
+    try:
+        return pa.concat_tables(tables)
+    except pa.ArrowInvalid as error:
+        raise CorpusError(f"{path}: its files have different columns: {str(error).splitlines()[0]}") from None
 
 
 @dataclass(frozen=True, slots=True)
