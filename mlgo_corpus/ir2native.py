@@ -66,7 +66,7 @@ def ir2native_table(
     Args:
         corpus: the corpus's folder; a packed one may be behind a URL.
         output: the table: a folder, or a single file if it is called ``*.parquet``; or an ``s3://`` or ``gs://`` URL.
-        features: ``all``, or some of ``llvm``, ``ir2native``, ``context`` with commas in between.
+        features: ``all``, or some of ``llvm``, ``ir2native``, ``context``, ``operands`` with commas in between.
         vector: add the IR2Native features as one list column, too.
         snapshot: ``post-inlining``: features are taken after the last inlining; or ``pre-inlining``: before any.
         verify: compile each module plainly too, and compare the objects.
@@ -141,6 +141,7 @@ def ir2native_table(
         cxxfilt=_cxxfilt(toolchain),
         snapshot=snapshot,
         ir2native=columns.wants_vectors,
+        operands="operands" in columns.groups,
         verify=verify,
         edits=edits,
         limits=limits,

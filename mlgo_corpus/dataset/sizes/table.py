@@ -9,6 +9,7 @@ always         ``module`` and ``function``, the key; ``demangled``; the labels; 
 ``context``    linkage, comdat, section, attributes that matter for size, target, optimisation level
 ``llvm``       LLVM's own function properties (FunctionPropertiesAnalysis), in snake_case
 ``ir2native``  the input of LLVM's IR2Native model, number by number, under names that do not change between versions
+``operands``   what decides how many bytes instructions take: operands, constants, values alive across calls
 =============  ====================================================================================================
 
 `describe_columns` says what each column means.
@@ -27,6 +28,7 @@ from mlgo_corpus.files import arrays
 from mlgo_corpus.files.tables import Kind, iter_rows, read_parquet, with_meanings, write_rows
 from mlgo_corpus.files.text import storable
 from mlgo_corpus.formats.ir.features import IR2NATIVE_NAMES, NAMED, OPCODES, PAIRS
+from mlgo_corpus.formats.ir.operands import OPERAND_MEANINGS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +38,7 @@ SIZES_KIND: Final = "ir2native"
 """The value of ``kind`` in ``dataset.json`` for such a table."""
 
 SIZES_FOLDER: Final = "functions"
-GROUPS: Final = ("llvm", "ir2native", "context")
+GROUPS: Final = ("llvm", "ir2native", "context", "operands")
 VECTOR: Final = "ir2native_vector"
 SPLIT: Final = "split"
 LABEL: Final = "native_size"
@@ -308,6 +310,8 @@ def describe_columns(columns: Columns, properties: Sequence[str] = ()) -> Iterat
             yield column, _ir2native_meaning(name)
         if columns.vector:
             yield VECTOR, f"these {len(IR2NATIVE_NAMES)} numbers as one list, as the model takes them"
+    if "operands" in columns.groups:
+        yield from OPERAND_MEANINGS.items()
     yield from _OUTCOME.items()
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from mlgo_corpus.dataset.sizes.table import ATTRIBUTES, IR2NATIVE_COLUMNS, PROPERTIES, VECTOR
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.parquet import texts_of
+from mlgo_corpus.formats.ir.operands import OPERAND_NAMES
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.models import Doubles
 
@@ -66,8 +67,9 @@ def choose_features(tables: Sequence[pa.Table], groups: Iterable[str]) -> tuple[
     for group in groups:
         if group == "ir2native":
             own = [_VECTOR_SPEC] if VECTOR in there or there.issuperset(IR2NATIVE_COLUMNS) else []
-        elif group == "llvm":
-            own = [TensorSpec(name) for name in PROPERTIES if name in there]
+        elif group in ("llvm", "operands"):
+            names = PROPERTIES if group == "llvm" else OPERAND_NAMES
+            own = [TensorSpec(name) for name in names if name in there]
         else:
             own = [TensorSpec(name) for name in _context_features(tables, there)]
         if not own:
