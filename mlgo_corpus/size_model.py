@@ -292,8 +292,15 @@ class _Functions:
         elif "total_instruction_count" in table.schema.names:
             simple["instructions"] = table.column("total_instruction_count").to_numpy().astype(np.float64)
         sizes = table.column(LABEL).to_numpy().astype(np.float64)
-        named = (texts(name) for name in ("body_digest", "split", "target_triple", "opt_level"))
-        return cls(inputs, sizes, *named, simple=simple)
+        return cls(
+            inputs,
+            sizes,
+            bodies=texts("body_digest"),
+            sides=texts("split"),
+            targets=texts("target_triple"),
+            levels=texts("opt_level"),
+            simple=simple,
+        )
 
     @classmethod
     def joined(cls, parts: Sequence[_Functions]) -> _Functions:

@@ -69,7 +69,7 @@ def ir2native(
         str,
         typer.Option(
             metavar="GROUPS",
-            help="The groups of features: all, or a list from llvm, ir2native, context and operands, such as llvm,context.",
+            help="The groups of features: all, or a list from llvm, ir2native, context, operands: llvm,context.",
         ),
     ] = "all",
     vector: Annotated[

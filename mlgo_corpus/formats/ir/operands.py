@@ -60,11 +60,16 @@ _NAMED: Final = {
     "parameters": "the function's parameters",
     "varargs": "1 if it takes any number of arguments",
     "returns_value": "1 if it returns a value",
+    "returns_memory": "1 if its result is written where a parameter says (sret), which it has to return, too",
+    "float_parameters": "those of its parameters that are floating-point numbers",
     "real_calls": "calls that are a call in the machine code, too, as far as one can tell",
     "indirect_calls": "those of them through a pointer",
     "tail_calls": "those of them that are marked so, right before a return",
+    "frame_calls": "those of them that are no such tail calls",
     "arguments": "the arguments of all these calls",
     "argument_values": "those of them that are values of the function",
+    "arguments_in_place": "those of them that are the function's own parameters, and in the same place",
+    "arguments_of_parameters": "those of them that are its parameters in another place",
     "argument_addresses": "those of them that are addresses of globals or functions",
     "many_arguments": "those of them beyond a call's sixth",
     "results": "calls of which the result has a name",
@@ -79,7 +84,15 @@ _NAMED: Final = {
     "offset_field": "addresses by a structure's field",
     "index_scaled": "addresses by a variable index of elements of 1, 2, 4 or 8 bytes",
     "index_other": "addresses by a variable index of other elements",
+    "access_plain": "loads and stores by an address as it is",
+    "access_byte": "loads and stores by an address and a constant that fits into a signed byte",
+    "access_word": "loads and stores by an address and a larger constant",
+    "access_index": "loads and stores by an address and a variable index",
+    "access_stack": "loads and stores of stack slots",
     "global_accesses": "loads and stores of globals",
+    "addresses_taken": "addresses with an offset that not only loads and stores use",
+    "loads_used_once": "loads of which one arithmetic instruction or comparison uses the value, and nothing else",
+    "compare_values": "comparisons that not only branches use",
     "global_values": "globals in other places, but calls",
     "stores_of_globals": "stores of the addresses of globals",
     "float_constants": "floating-point constants other than 0",
@@ -133,7 +146,8 @@ _BLOCK = re.compile(rf"({IDENTIFIER}):")
 _ARRAY = re.compile(r"\[(\d{1,9}) x (i\d{1,4}|ptr|float|double)\]")
 _ALIGNED = re.compile(r"align (\d{1,5})")
 _ARGUMENT = re.compile(
-    r"(?:i\d+|ptr|float|double|half|x86_fp80|<[^<>]*>|\{[^{}]*\}|\[[^\[\]]*\])(?: [a-z]\w*(?:\([^()]*\))?| \d+(?=[ ,]))*? "
+    r"(?:i\d+|ptr|float|double|half|x86_fp80|<[^<>]*>|\{[^{}]*\}|\[[^\[\]]*\])"
+    r"(?: [a-z]\w*(?:\([^()]*\))?| \d+(?=[ ,]))*? "
     rf"(?:(?P<number>-?\d+|true|false|null)|(?P<value>%{IDENTIFIER})|(?P<address>@{IDENTIFIER}|getelementptr)"
     r"|(?P<other>\S))(?=[,)]| |$)"
 )
@@ -185,6 +199,8 @@ _FLOATS = frozenset(("float", "double", "half", "bfloat", "x86_fp80", "fp128"))
 _SCALES = frozenset(("i8", "i16", "i32", "i64", "ptr", "float", "double"))
 _SMALL_COPY: Final = 128
 _MOST: Final = (1 << 31) - 1
+_FLOAT_PARAMETER = re.compile(r"\b(?:float|double|half)(?: [a-z]+)* %")
+_CONDITION = re.compile(rf"i1 (%{IDENTIFIER}),")
 
 
 def operand_features(functions: Sequence[Function]) -> NDArray[np.int32]:
@@ -204,6 +220,16 @@ class _Reader:
         self._defined: dict[str, int] = {}
         self._used: dict[str, int] = {}
         self._slots: set[str] = set()
+        self._parameters: dict[str, int] = {}
+        self._returned = ""
+        self._uses: Counter[str] = Counter()
+        self._by_memory: Counter[str] = Counter()
+        self._by_branch: Counter[str] = Counter()
+        self._by_arithmetic: Counter[str] = Counter()
+        self._offsets: dict[str, str] = {}
+        self._loads: list[str] = []
+        self._compares: list[str] = []
+        self._pointers: list[str] = []
         self._calls: list[int] = []
         self._blocks: dict[str, int] = {}
         self._branches: list[tuple[int, list[str]]] = []
@@ -221,8 +247,10 @@ class _Reader:
                     self._blocks[block[1]] = at
                 continue
             text = line.partition(", !")[0]
-            for value in _VALUE.findall(text):
+            values = _VALUE.findall(text)
+            for value in values:
                 self._used[value] = at
+            self._uses.update(values)
             found = _LINE.match(text)
             if found is None or line.startswith("   "):
                 in_switch = in_switch and "]" not in line
@@ -234,6 +262,9 @@ class _Reader:
             name, marker, opcode, rest = found.groups()
             if name is not None:
                 self._defined[name] = at
+                self._uses[name] -= 1
+            if opcode == "ret" and self._returned:
+                self._used[self._returned] = at
             counts["tail_calls"] += tail and opcode == "ret"
             in_switch = opcode == "switch" and "]" not in rest
             tail = False
@@ -241,8 +272,18 @@ class _Reader:
                 tail = self._call(at, rest, named=name is not None) and marker != ""
             else:
                 self._instruction(opcode, rest, name)
+                if opcode == "br":
+                    self._by_branch.update(_CONDITION.findall(rest))
+                elif opcode in _BINARY or opcode == "icmp":
+                    self._by_arithmetic.update(values if name is None else values[1:])
+                if name is not None and opcode == "load":
+                    self._loads.append(name)
+                elif name is not None and opcode in ("icmp", "fcmp"):
+                    self._compares.append(name)
             if opcode in ("br", "switch", "invoke"):
                 self._branches.append((at, _LABEL.findall(text)))
+        counts["frame_calls"] = counts["real_calls"] - counts["tail_calls"]
+        self._accesses()
         self._alive(len(lines))
         return counts
 
@@ -253,6 +294,10 @@ class _Reader:
         self._defined |= dict.fromkeys(parameters, -1)
         self.counts["parameters"] = len(parameters)
         self.counts["varargs"] = int("..." in inside)
+        self._parameters = {name: place for place, name in enumerate(parameters)}
+        self._returned = parameters[0] if parameters and " sret(" in inside else ""
+        self.counts["returns_memory"] = int(self._returned != "")
+        self.counts["float_parameters"] = len(_FLOAT_PARAMETER.findall(inside))
         self.counts["returns_value"] = int(" void @" not in f" {header[: start + 1]}")
 
     def _instruction(self, opcode: str, rest: str, name: str | None) -> None:
@@ -267,12 +312,12 @@ class _Reader:
             self._floats(rest)
         elif opcode == "load":
             self._typed("load", rest)
-            counts["global_accesses"] += "@" in rest
+            self._pointers.append(rest.partition(", ptr ")[2].partition(",")[0])
         elif opcode == "store":
             self._typed("store", rest)
             value, _, place = rest.partition(", ptr ")
             self._constant("store", value.rpartition(" ")[2])
-            counts["global_accesses"] += "@" in place
+            self._pointers.append(place.partition(",")[0])
             counts["stores_of_globals"] += "@" in value
             self._floats(value)
         elif opcode in ("icmp", "fcmp"):
@@ -281,7 +326,9 @@ class _Reader:
             counts["global_values"] += "@" in rest
             self._floats(rest)
         elif opcode == "getelementptr":
-            self._address(rest)
+            kind = self._address(rest)
+            if name is not None:
+                self._offsets[name] = kind
         elif opcode == "phi":
             self._typed("phi", rest)
             for value in _PHI_VALUE.findall(rest):
@@ -336,7 +383,24 @@ class _Reader:
             found not in ("0.000000e+00", "0x0000000000000000") for found in _FLOAT.findall(text)
         )
 
-    def _address(self, rest: str) -> None:
+    def _accesses(self) -> None:
+        """Count by what address memory is read and written, and what becomes of values."""
+        counts = self.counts
+        for pointer in self._pointers:
+            if pointer in self._offsets:
+                self._by_memory[pointer] += 1
+                kind = self._offsets[pointer]
+            elif "@" in pointer:
+                kind = "global"
+            else:
+                kind = "stack" if pointer in self._slots else "plain"
+            counts["global_accesses" if kind == "global" else f"access_{kind}"] += 1
+        counts["addresses_taken"] = sum(self._uses[name] > self._by_memory[name] for name in self._offsets)
+        counts["compare_values"] = sum(self._uses[name] > self._by_branch[name] for name in self._compares)
+        counts["loads_used_once"] = sum(self._uses[name] == self._by_arithmetic[name] == 1 for name in self._loads)
+
+    def _address(self, rest: str) -> str:
+        """Count an address; return its kind."""
         counts = self.counts
         counts["global_values"] += "@" in rest
         element, _, places = rest.partition(", ptr ")
@@ -346,10 +410,12 @@ class _Reader:
         if len(indices) == 1 and kind == "i8" and _INTEGER.fullmatch(last):
             is_small = len(last) < 6 and -128 <= int(last) < 128
             counts["offset_zero" if last == "0" else "offset_byte" if is_small else "offset_word"] += 1
-        elif all("%" not in index for index in indices):
+            return "global" if "@" in rest else "byte" if is_small else "word"
+        if all("%" not in index for index in indices):
             counts["offset_field"] += 1
-        else:
-            counts["index_scaled" if kind in _SCALES or "x i8]" in element else "index_other"] += 1
+            return "byte"
+        counts["index_scaled" if kind in _SCALES or "x i8]" in element else "index_other"] += 1
+        return "index"
 
     def _cast(self, opcode: str, rest: str) -> None:
         source = _TYPE.search(rest)
@@ -401,7 +467,11 @@ class _Reader:
             arguments += 1
             if argument["number"] is not None:
                 self._constant("argument", argument["number"])
-            counts["argument_values"] += argument["value"] is not None
+            value = argument["value"]
+            counts["argument_values"] += value is not None
+            if value in self._parameters:
+                is_there = self._parameters[value] == arguments - 1
+                counts["arguments_in_place" if is_there else "arguments_of_parameters"] += 1
             counts["argument_addresses"] += argument["address"] is not None
         counts["arguments"] += arguments
         counts["many_arguments"] += max(0, arguments - 6)
