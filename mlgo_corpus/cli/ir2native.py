@@ -81,6 +81,12 @@ def ir2native(
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Also compile every module plainly, and compare the objects.")
     ] = True,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL", help="A model of native size, as train makes it of such tables: adds its predictions."
+        ),
+    ] = None,
     fractions: Annotated[
         str | None,
         typer.Option(
@@ -125,7 +131,7 @@ def ir2native(
     from mlgo_corpus.dataset.sizes.table import Columns, describe_columns
     from mlgo_corpus.ir2native import ir2native_table
 
-    columns = Columns.of(features, vector=vector)
+    columns = Columns.of(features, vector=vector, predicted=model is not None)
     if describe:
         meanings = dict(describe_columns(columns))
         if json_output:
@@ -148,6 +154,7 @@ def ir2native(
             vector=vector,
             snapshot=snapshot.value,
             verify=verify,
+            model=model,
             fractions=None if fractions is None else parse_fractions(fractions),
             seed=seed,
             compiler=compiler,

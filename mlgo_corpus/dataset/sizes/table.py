@@ -121,6 +121,13 @@ _PROPERTIES = {
 PROPERTIES: Final = tuple(_PROPERTIES)
 """LLVM's own properties, as of LLVM 22 (`FunctionPropertiesAnalysis.cpp`); older versions have some of them."""
 
+PREDICTED: Final = {
+    "predicted_size": "the function's bytes as a model of native size predicts them; only with such a model",
+    "predicted_low": "the low end of the interval that the model gives",
+    "predicted_high": "the high end of that interval",
+}
+"""The columns that a model of native size adds, and their meanings."""
+
 IR2NATIVE_COLUMNS: Final = tuple(f"ir2native_{name}" if name in PROPERTIES else name for name in IR2NATIVE_NAMES)
 """The columns of the vector's numbers; a name that LLVM's own properties use for something else gets a prefix."""
 
@@ -268,13 +275,14 @@ def read_functions(path: Path) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a table: some of `GROUPS`, and whether the vector is also one list column."""
+    """The columns of a table: some of `GROUPS`, whether the vector is also one list column, and what a model adds."""
 
     groups: tuple[str, ...] = GROUPS
     vector: bool = False
+    predicted: bool = False
 
     @classmethod
-    def of(cls, text: str, *, vector: bool) -> Columns:
+    def of(cls, text: str, *, vector: bool, predicted: bool = False) -> Columns:
         """Parse ``all``, or names of `GROUPS` separated by commas.
 
         Raises:
@@ -286,7 +294,7 @@ class Columns:
             raise UsageError(message, option="features", value=unknown[0])
         if vector and "ir2native" not in names:
             raise UsageError("`vector` requires ir2native in `features`")
-        return cls(tuple(group for group in GROUPS if group in names), vector)
+        return cls(tuple(group for group in GROUPS if group in names), vector, predicted)
 
     @property
     def wants_vectors(self) -> bool:
@@ -313,6 +321,8 @@ def describe_columns(columns: Columns, properties: Sequence[str] = ()) -> Iterat
     if "operands" in columns.groups:
         yield from OPERAND_MEANINGS.items()
     yield from _OUTCOME.items()
+    if columns.predicted:
+        yield from PREDICTED.items()
 
 
 def _ir2native_meaning(name: str) -> str:
@@ -325,12 +335,17 @@ def _ir2native_meaning(name: str) -> str:
     return f"how often {OPCODES[second]} comes right after {OPCODES[first]}"
 
 
-def with_split(batch: pa.RecordBatch, sides: Sequence[str | None], meanings: Mapping[str, str]) -> pa.RecordBatch:
-    """Add the side of each row and the columns' meanings, and encode columns of few different texts as dictionaries."""
+def with_split(
+    batch: pa.RecordBatch, sides: Sequence[str | None], meanings: Mapping[str, str], predicted: Mapping[str, pa.Array]
+) -> pa.RecordBatch:
+    """Add the side of each row, what a model predicted, and the columns' meanings.
+
+    Columns of few different texts are encoded as dictionaries.
+    """
     import pyarrow as pa
 
-    names = [*batch.schema.names, SPLIT]
-    columns = [*batch.columns, arrays.texts(pa.string(), list(sides))]
+    names = [*batch.schema.names, SPLIT, *predicted]
+    columns = [*batch.columns, arrays.texts(pa.string(), list(sides)), *predicted.values()]
     encoded = [
         column.dictionary_encode() if name in _LABELS else column for name, column in zip(names, columns, strict=True)
     ]
