@@ -183,7 +183,7 @@ def train_size_model(
     show = None if progress is None else (lambda done, total, note: progress("fitting", done, total, note))
     names = names_of(specs)
     fitted = fit_sizes(learned.inputs, names, learned.sizes, learned.bodies, (held.inputs, held.sizes), options, show)
-    model = SizeModel(name, specs, fitted.model, fitted.low, fitted.high, coverage)
+    model = SizeModel(name, specs, fitted.base, fitted.model, fitted.low, fitted.high, coverage)
     simple = {what: _factor(values, learned.sizes) for what, values in learned.simple.items()}
     measures = [("test", rest)] if len(rest.sizes) else []
     measures += [(title, _Functions.of(table, inputs_of(table, specs))) for title, table in others]
@@ -210,6 +210,7 @@ def train_size_model(
     made = SizeModel(
         name,
         specs,
+        fitted.base,
         fitted.model,
         fitted.low,
         fitted.high,

@@ -1,8 +1,11 @@
-"""Gradient boosting by LightGBM for native sizes: the logarithm of a function's bytes, and the ends of an interval.
+"""Gradient boosting by LightGBM for native sizes: of the logarithm of what a sum of weighted features misses.
 
-Functions with equal bodies count together as one. The ends of the interval are quantiles, each shifted so that the
-functions of the side ``validation`` are outside of it as often as they should be. The same functions and options give
-the same trees, with the same version of the library.
+The sum comes first: what instructions take adds up, so that no weight is negative. The weights have the least squares of
+the relative errors. Trees are fitted to the rest, for the size and for the ends of an interval; these are quantiles, each
+shifted so that the functions of the side ``validation`` are outside of it as often as they should be.
+
+Functions with equal bodies count together as one. The same functions and options give the same model, with the same
+version of the library.
 """
 
 from __future__ import annotations
@@ -18,10 +21,15 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.learn.boosting import need_lightgbm
 from mlgo_corpus.policies.boosting import trees_of_lightgbm
-from mlgo_corpus.policies.models import Doubles, Trees
+from mlgo_corpus.policies.models import Doubles, Rule, Trees
 
 # With fewer functions to shift an end by, it stays where the quantile is.
 _LEAST_TO_SHIFT: Final = 100
+# An error of a byte counts alike in all functions that are smaller.
+_SMALL: Final = 8.0
+# What each squared weight costs, where a column's squares sum up to 1; and how often each weight is improved.
+_RIDGE: Final = 0.01
+_ROUNDS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +60,13 @@ class FittedSizes:
     """A model.
 
     Attributes:
-        model: gives the logarithm of the size; ``low`` and ``high`` the ends of the interval.
+        base: gives the sum of weighted features.
+        model: gives the logarithm of what to multiply it by; ``low`` and ``high`` for the ends of the interval.
         importance: of each input, the share of the loss that its splits save; most first.
         library: the name and version of what fitted it.
     """
 
+    base: Rule
     model: Trees
     low: Trees
     high: Trees
@@ -89,7 +99,9 @@ def fit_sizes(
     """
     lightgbm = need_lightgbm()
     _, place, counts = np.unique(bodies, return_inverse=True, return_counts=True)
-    logs = np.log(np.maximum(sizes, 1.0))
+    weights = 1.0 / counts[place]
+    base = _fit_base(inputs, sizes, weights)
+    logs = _rest(base, inputs, sizes)
     features = [TensorSpec(name) for name in names]
     ends = ((1 - options.coverage) / 2, (1 + options.coverage) / 2)
     total = 2 * options.trees
@@ -119,7 +131,7 @@ def fit_sizes(
                 progress(min(before + environment.iteration + 1, total), total, what)
 
         # A data set keeps parameters of its own, so that each model has one.
-        data = lightgbm.Dataset(inputs, logs, weight=1.0 / counts[place], feature_name=list(names))
+        data = lightgbm.Dataset(inputs, logs, weight=weights, feature_name=list(names))
         try:
             booster = lightgbm.train(parameters, data, rounds, callbacks=[told])
         except lightgbm.basic.LightGBMError as error:
@@ -129,10 +141,36 @@ def fit_sizes(
         found.append(trees_of_lightgbm(booster.dump_model(), features))
     model, low, high = found
     if len(held[1]) >= _LEAST_TO_SHIFT:
-        away = np.log(np.maximum(held[1], 1.0))
+        away = _rest(base, *held)
         low = _shifted(low, float(np.quantile(away - low.scores(held[0]), ends[0])))
         high = _shifted(high, float(np.quantile(away - high.scores(held[0]), ends[1])))
-    return FittedSizes(model, low, high, importance, f"LightGBM {lightgbm.__version__}")
+    return FittedSizes(base, model, low, high, importance, f"LightGBM {lightgbm.__version__}")
+
+
+def _rest(base: Rule, inputs: Doubles, sizes: Doubles) -> Doubles:
+    """Return the logarithm of what sums are to be multiplied by."""
+    logs: Doubles = np.log(np.maximum(sizes, 1.0)) - np.log(np.maximum(base.scores(inputs), 1.0))
+    return logs
+
+
+def _fit_base(inputs: Doubles, sizes: Doubles, weights: Doubles) -> Rule:
+    """Fit weights that are not negative, by coordinate descent."""
+    columns = np.column_stack([np.ones(len(sizes)), inputs])
+    scale = np.sqrt(weights) / np.maximum(sizes, _SMALL)
+    columns, goal = columns * scale[:, None], sizes * scale
+    lengths = np.sqrt((columns**2).sum(axis=0))
+    lengths[lengths == 0] = 1.0
+    columns /= lengths
+    products = columns.T @ columns
+    products[np.diag_indices_from(products)] += _RIDGE
+    wanted = columns.T @ goal
+    found = np.zeros(len(wanted))
+    for _ in range(_ROUNDS):
+        for place in range(len(found)):
+            step = (wanted[place] - products[place] @ found) / products[place, place]
+            found[place] = max(0.0, found[place] + step)
+    found /= lengths
+    return Rule(float(found[0]), tuple(found[1:].tolist()))
 
 
 def _shifted(trees: Trees, by: float) -> Trees:

@@ -3,13 +3,16 @@
 The folder is that of a policy (`mlgo_corpus.policies.learned`), with ``"task": "native-size"`` and ``"kind": "trees"``;
 the name begins as one likes. Its features are those of a table of functions (`mlgo_corpus.policies.sizes.inputs`), of
 type ``int32_t`` or ``int64_t``; a feature of several numbers is as many inputs. ``decision`` is
-``{"coverage": 0.9}``: the share of functions whose size the interval is meant to hold. ``model.npz`` has the arrays of
-three models of trees: the size's, and with the prefixes ``low_`` and ``high_`` the ends of the interval.
+``{"coverage": 0.9}``: the share of functions whose size the interval is meant to hold. ``model.npz`` has ``base_bias``
+and ``base_weights``, the numbers of a rule, and the arrays of three models of trees: the size's, and with the prefixes
+``low_`` and ``high_`` those of the interval's ends.
 
-The score is the natural logarithm of the size in bytes; the size is a number of single precision. Every runtime takes
-the same steps from a score to a size, in IEEE doubles: a score that is NaN or less than 0 is 0, one above 20 is 20;
-``k`` is the nearest integer to ``score * log2(e)``, ``r = (score - k * A) - k * B`` with the two parts ``A``, ``B`` of
-log(2), and ``exp(r)`` is the polynomial of Taylor of degree 13, by Horner's rule, times 2 to the power of ``k``.
+The size is the sum of the rule, in bytes, times ``exp`` of the trees' score: what instructions take adds up, and the
+trees say what that misses. It is a number of single precision. Every runtime takes the same steps, in IEEE doubles. A
+sum that is NaN or less than 1 is 1, one above 2 to the power of 30 is that; a score that is NaN or less than -20 is -20,
+one above 20 is 20. ``k`` is the nearest integer to ``score * log2(e)``, ``r = (score - k * A) - k * B`` with the two
+parts ``A``, ``B`` of log(2); ``exp`` is the polynomial of Taylor of degree 13 of ``r``, by Horner's rule, times 2 to the
+power of ``k``; and the sum is multiplied by that.
 """
 
 from __future__ import annotations
@@ -51,13 +54,17 @@ from mlgo_corpus.policies.learned import (
     read_artefact,
     read_object,
 )
-from mlgo_corpus.policies.models import Doubles, Trees, model_of
+from mlgo_corpus.policies.models import Doubles, Rule, Trees, model_of
 from mlgo_corpus.policies.sizes.inputs import inputs_of, names_of
 
 NATIVE_SIZE: Final = "native-size"
 """The task of these models."""
 
+LARGEST_BASE: Final = float(1 << 30)
 LARGEST_SCORE: Final = 20.0
+SHIFT: Final = 30
+"""More than the power of 2 in the least exp, so that a shifted 1 is one."""
+
 ROUNDING: Final = 6755399441055744.0
 """What, added to a small double and taken away again, rounds it to the nearest integer."""
 
@@ -70,6 +77,7 @@ TAYLOR: Final = tuple(1 / math.factorial(number) for number in range(14))
 
 _FEATURE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
 _TYPES: Final = ("int32_t", "int64_t")
+_BASE: Final = "base_"
 _ENDS: Final = ("low_", "high_")
 
 
@@ -87,16 +95,18 @@ class PredictedSizes(NamedTuple):
     high: NDArray[np.float32]
 
 
-def sizes_of(scores: Doubles) -> NDArray[np.float32]:
-    """Return the sizes that scores mean: see the module's docstring."""
+def sizes_of(base: Doubles, scores: Doubles) -> NDArray[np.float32]:
+    """Return the sizes that a rule's sums and scores mean: see the module's docstring."""
     with np.errstate(all="ignore"):
-        score = np.minimum(np.where(scores > 0, scores, 0.0), LARGEST_SCORE)
+        bytes_ = np.minimum(np.where(base > 1, base, 1.0), LARGEST_BASE)
+        score = np.minimum(np.where(scores > -LARGEST_SCORE, scores, -LARGEST_SCORE), LARGEST_SCORE)
         power = (score * LOG2E + ROUNDING) - ROUNDING
         rest = (score - power * LN2_PARTS[0]) - power * LN2_PARTS[1]
         total = np.full(score.shape, TAYLOR[-1])
         for coefficient in reversed(TAYLOR[:-1]):
             total = total * rest + coefficient
-        return (total * np.left_shift(1, power.astype(np.int64)).astype(np.float64)).astype(np.float32)
+        doubled = np.left_shift(1, power.astype(np.int64) + SHIFT).astype(np.float64) * 0.5**SHIFT
+        return (bytes_ * (total * doubled)).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +116,9 @@ class SizeModel:
     Args:
         name: of the model.
         features: what its inputs are made of, in their order.
-        model: what gives the logarithm of the size.
-        low: what gives that of the low end of the interval; ``high`` of the high end.
+        base: the rule that gives a size to start from.
+        model: what gives the logarithm of what to multiply that by.
+        low: what gives the same for the low end of the interval; ``high`` for the high end.
         coverage: the share of functions whose size the interval is meant to hold.
         training: for people: what it was trained on and with; any JSON.
         licence: for people.
@@ -120,6 +131,7 @@ class SizeModel:
 
     name: str
     features: tuple[TensorSpec, ...]
+    base: Rule
     model: Trees
     low: Trees
     high: Trees
@@ -146,7 +158,7 @@ class SizeModel:
             raise FormatError("features: two have the same name")
         if not 0 < self.coverage < 1:
             raise FormatError(f"decision: expected a coverage between 0 and 1, found {self.coverage:g}")
-        for model in (self.model, self.low, self.high):
+        for model in (self.base, self.model, self.low, self.high):
             model.check(self.inputs)
 
     @property
@@ -214,7 +226,8 @@ class SizeModel:
 
     def sizes(self, inputs: Doubles) -> PredictedSizes:
         """Return the sizes of functions of which the inputs are rows."""
-        size, low, high = (sizes_of(model.scores(inputs)) for model in (self.model, self.low, self.high))
+        base = self.base.scores(inputs)
+        size, low, high = (sizes_of(base, model.scores(inputs)) for model in (self.model, self.low, self.high))
         return PredictedSizes(size, np.minimum(low, size), np.maximum(high, size))
 
     @cached_property
@@ -262,7 +275,8 @@ class SizeModel:
         write_folder(Path(folder), files, known_by=POLICY_NAME, force=force)
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        found = dict(self.model.arrays())
+        found = {f"{_BASE}{name}": values for name, values in self.base.arrays().items()}
+        found |= self.model.arrays()
         for prefix, model in zip(_ENDS, (self.low, self.high), strict=True):
             found |= {f"{prefix}{name}": values for name, values in model.arrays().items()}
         return found
@@ -272,7 +286,18 @@ def _models_of(arrays: Mapping[str, NDArray[Any]], features: tuple[TensorSpec, .
     """Return the three models that the arrays of a file are."""
     found: dict[str, Any] = {}
     parts: dict[str, dict[str, NDArray[Any]]] = {"model": {}, "low": {}, "high": {}}
+    rule: dict[str, NDArray[Any]] = {}
+    for name in ("bias", "weights"):
+        values = arrays.get(f"{_BASE}{name}")
+        if values is None or values.dtype.kind != "f" or values.ndim != 1:
+            raise FormatError(f"{_BASE}{name}: expected numbers in one dimension")
+        rule[name] = values
+    if len(rule["bias"]) != 1:
+        raise FormatError(f"{_BASE}bias: expected one number, found {len(rule['bias'])}")
+    found["base"] = Rule(float(rule["bias"][0]), tuple(rule["weights"].tolist()))
     for name, values in arrays.items():
+        if name.removeprefix(_BASE) in rule and name.startswith(_BASE):
+            continue
         end = next((prefix for prefix in _ENDS if name.startswith(prefix)), "")
         parts[end.rstrip("_") or "model"][name.removeprefix(end)] = values
     for part, own in parts.items():

@@ -7,7 +7,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from mlgo_corpus.policies.sizes.model import LARGEST_SCORE, LN2_PARTS, LOG2E, ROUNDING, TAYLOR, SizeModel
+from mlgo_corpus.policies.sizes.model import (
+    LARGEST_BASE,
+    LARGEST_SCORE,
+    LN2_PARTS,
+    LOG2E,
+    ROUNDING,
+    SHIFT,
+    TAYLOR,
+    SizeModel,
+)
 from mlgo_corpus.policies.source import (
     HEADER,
     about_source,
@@ -20,10 +29,23 @@ from mlgo_corpus.policies.source import (
 )
 
 _DECIDE: Final = """
-/* exp of the score, which is cut to what a size can be. */
-static float bytes_of(double score) {
-  if (!(score > 0.0))
-    score = 0.0;
+static double base(const double *x) {
+  double total = @bias@;
+  for (int i = 0; i < INPUTS; ++i) {
+    double product = x[i] * base_weight[i];
+    total += product;
+  }
+  return total;
+}
+
+/* The base times exp of the score; both are cut to what a size can be. */
+static float bytes_of(double bytes, double score) {
+  if (!(bytes > 1.0))
+    bytes = 1.0;
+  if (bytes > @most@)
+    bytes = @most@;
+  if (!(score > -@largest@))
+    score = -@largest@;
   if (score > @largest@)
     score = @largest@;
   double power = score * @log2e@;
@@ -37,7 +59,9 @@ static float bytes_of(double score) {
     double product = total * rest;
     total = product + taylor[i];
   }
-  return (float)(total * (double)((int64_t)1 << (int)power));
+  double doubled = (double)((int64_t)1 << ((int)power + @shift@)) * @halved@;
+  double factor = total * doubled;
+  return (float)(bytes * factor);
 }
 
 void mlgo_policy_decide(const void *const *features, void *decision) {
@@ -54,7 +78,8 @@ void mlgo_policy_decide(const void *const *features, void *decision) {
         memcpy(&value, (const char *)features[i] + (size_t)j * sizeof value, sizeof value);
         x[place++] = (double)value;
       }
-  float answer = bytes_of(score(x));
+  double bytes = base(x);
+  float answer = bytes_of(bytes, score(x));
   memcpy(decision, &answer, sizeof answer);
 }
 """
@@ -72,7 +97,10 @@ def model_c(model: SizeModel) -> tuple[str, str]:
         "TERMS": str(len(TAYLOR)),
     }
     numbers = {
+        "bias": model.base.bias,
+        "most": LARGEST_BASE,
         "largest": LARGEST_SCORE,
+        "halved": 0.5**SHIFT,
         "log2e": LOG2E,
         "rounding": ROUNDING,
         "high": LN2_PARTS[0],
@@ -84,8 +112,9 @@ def model_c(model: SizeModel) -> tuple[str, str]:
         *(part for part in feature_tables(model.features) if "feature_is_float" not in part),
         c_table("unsigned char", "feature_is_wide", [str(int(spec.type == "int64_t")) for spec in model.features]),
         c_table("double", "taylor", map(c_double, TAYLOR)),
+        c_table("double", "base_weight", map(c_double, model.base.weights)),
         *model_source(model.model, model.inputs),
-        filled(_DECIDE, {name: c_double(value) for name, value in numbers.items()}),
+        filled(_DECIDE, {"shift": str(SHIFT), **{name: c_double(value) for name, value in numbers.items()}}),
         end,
     )
     return "".join(parts), HEADER
