@@ -1,8 +1,8 @@
 """Gradient boosting by LightGBM for native sizes: of the logarithm of what a sum of weighted features misses.
 
-The sum comes first: what instructions take adds up, so that no weight is negative. The weights have the least squares of
-the relative errors. Trees are fitted to the rest, for the size and for the ends of an interval; these are quantiles, each
-shifted so that the functions of the side ``validation`` are outside of it as often as they should be.
+The sum comes first: what instructions take adds up, so that no weight is negative. The weights have the least squares
+of the relative errors. Trees are fitted to the rest, for the size and for the ends of an interval; these are quantiles,
+each shifted so that the functions of the side ``validation`` are outside of it as often as they should be.
 
 Functions with equal bodies count together as one. The same functions and options give the same model, with the same
 version of the library.

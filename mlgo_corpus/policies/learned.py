@@ -130,8 +130,7 @@ class LearnedPolicy:
         object.__setattr__(self, "features", tuple(self.features))
         object.__setattr__(self, "threshold", float(self.threshold))
         check_name(self.name)
-        if self.task not in (names := [task.name for task in TASKS]):
-            raise FormatError(f"task: expected one of {', '.join(names)}, found {shown(self.task)}")
+        _check_task(self.task)
         if not 1 <= len(self.features) <= _MAX_FEATURES:
             raise FormatError(f"features: expected 1 to {_MAX_FEATURES}, found {len(self.features)}")
         for spec in self.features:
@@ -318,6 +317,11 @@ def load_policy(folder: Path | str) -> LearnedPolicy:
         raise error.at(folder / POLICY_NAME) from None
 
 
+def _check_task(task: Any) -> None:
+    if task not in (names := [task.name for task in TASKS]):
+        raise FormatError(f"task: expected one of {', '.join(names)}, found {shown(task)}")
+
+
 def check_name(name: Any) -> None:
     """Check the name of a policy.
 
@@ -422,6 +426,7 @@ def _refuse_constant(text: str) -> Any:
 def _fields_of(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of `LearnedPolicy` that ``policy.json`` has."""
     fields = common_fields(value)
+    _check_task(fields["task"])
     if value.get("kind") not in _KINDS:
         raise FormatError(f"kind: expected one of {', '.join(_KINDS)}, found {shown(value.get('kind'))}")
     if fields["task"] == INLINING:

@@ -199,6 +199,7 @@ _FLOATS = frozenset(("float", "double", "half", "bfloat", "x86_fp80", "fp128"))
 _SCALES = frozenset(("i8", "i16", "i32", "i64", "ptr", "float", "double"))
 _SMALL_COPY: Final = 128
 _MOST: Final = (1 << 31) - 1
+_PARAMETER = re.compile(rf"(?<!\()(%{IDENTIFIER})(?=[,)]|$)")
 _FLOAT_PARAMETER = re.compile(r"\b(?:float|double|half)(?: [a-z]+)* %")
 _CONDITION = re.compile(rf"i1 (%{IDENTIFIER}),")
 
@@ -290,7 +291,7 @@ class _Reader:
     def _signature(self, header: str) -> None:
         start = header.find("(", header.find("@"))
         inside = header[start + 1 : header.rfind(")")] if start >= 0 else ""
-        parameters = _VALUE.findall(inside)
+        parameters = _PARAMETER.findall(inside)
         self._defined |= dict.fromkeys(parameters, -1)
         self.counts["parameters"] = len(parameters)
         self.counts["varargs"] = int("..." in inside)

@@ -9,10 +9,10 @@ and ``base_weights``, the numbers of a rule, and the arrays of three models of t
 
 The size is the sum of the rule, in bytes, times ``exp`` of the trees' score: what instructions take adds up, and the
 trees say what that misses. It is a number of single precision. Every runtime takes the same steps, in IEEE doubles. A
-sum that is NaN or less than 1 is 1, one above 2 to the power of 30 is that; a score that is NaN or less than -20 is -20,
-one above 20 is 20. ``k`` is the nearest integer to ``score * log2(e)``, ``r = (score - k * A) - k * B`` with the two
-parts ``A``, ``B`` of log(2); ``exp`` is the polynomial of Taylor of degree 13 of ``r``, by Horner's rule, times 2 to the
-power of ``k``; and the sum is multiplied by that.
+sum that is NaN or less than 1 is 1, one above 2 to the power of 30 is that; a score that is NaN or less than -20 is
+-20, one above 20 is 20. ``k`` is the nearest integer to ``score * log2(e)``, ``r = (score - k * A) - k * B`` with the
+two parts ``A``, ``B`` of log(2); ``exp`` is the polynomial of Taylor of degree 13 of ``r``, by Horner's rule, times 2
+to the power of ``k``; and the sum is multiplied by that.
 """
 
 from __future__ import annotations
@@ -146,16 +146,7 @@ class SizeModel:
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", tuple(self.features))
         check_name(self.name)
-        for spec in self.features:
-            if not _FEATURE.fullmatch(spec.name):
-                raise FormatError(f"features: expected a name of letters, digits and _, found {shown(spec.name)}")
-            if spec.type not in _TYPES:
-                raise FormatError(f"features: {spec.name}: expected one of {', '.join(_TYPES)}, found {spec.type}")
-            expected = len(IR2NATIVE_COLUMNS) if spec.name == VECTOR else 1
-            if spec.element_count != expected:
-                raise FormatError(f"features: {spec.name}: expected {expected} numbers, found {spec.element_count}")
-        if len({spec.name for spec in self.features}) != len(self.features):
-            raise FormatError("features: two have the same name")
+        _check_features(self.features)
         if not 0 < self.coverage < 1:
             raise FormatError(f"decision: expected a coverage between 0 and 1, found {self.coverage:g}")
         for model in (self.base, self.model, self.low, self.high):
@@ -193,6 +184,7 @@ class SizeModel:
                 raise FormatError(f"kind: expected {Trees.kind}, found {shown(value.get('kind'))}")
             fields = common_fields(value)
             fields.pop("task")
+            _check_features(fields["features"])
             coverage = number_of(object_of(value, "decision").get("coverage"), "decision: coverage")
         except FormatError as error:
             raise error.at(folder / POLICY_NAME) from None
@@ -282,6 +274,19 @@ class SizeModel:
         return found
 
 
+def _check_features(features: tuple[TensorSpec, ...]) -> None:
+    for spec in features:
+        if not _FEATURE.fullmatch(spec.name):
+            raise FormatError(f"features: expected a name of letters, digits and _, found {shown(spec.name)}")
+        if spec.type not in _TYPES:
+            raise FormatError(f"features: {spec.name}: expected one of {', '.join(_TYPES)}, found {spec.type}")
+        expected = len(IR2NATIVE_COLUMNS) if spec.name == VECTOR else 1
+        if spec.element_count != expected:
+            raise FormatError(f"features: {spec.name}: expected {expected} numbers, found {spec.element_count}")
+    if len({spec.name for spec in features}) != len(features):
+        raise FormatError("features: two have the same name")
+
+
 def _models_of(arrays: Mapping[str, NDArray[Any]], features: tuple[TensorSpec, ...]) -> dict[str, Any]:
     """Return the three models that the arrays of a file are."""
     found: dict[str, Any] = {}
@@ -301,7 +306,7 @@ def _models_of(arrays: Mapping[str, NDArray[Any]], features: tuple[TensorSpec, .
         end = next((prefix for prefix in _ENDS if name.startswith(prefix)), "")
         parts[end.rstrip("_") or "model"][name.removeprefix(end)] = values
     for part, own in parts.items():
-        found[part] = model_of(Trees.kind, own, sum(spec.element_count for spec in features))
+        found[part] = model_of(Trees.kind, own, len(names_of(features)))
     return found
 
 
