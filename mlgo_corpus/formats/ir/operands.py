@@ -148,8 +148,8 @@ _ALIGNED = re.compile(r"align (\d{1,5})")
 _ARGUMENT = re.compile(
     r"(?:i\d+|ptr|float|double|half|x86_fp80|<[^<>]*>|\{[^{}]*\}|\[[^\[\]]*\])"
     r"(?: [a-z]\w*(?:\([^()]*\))?| \d+(?=[ ,]))*? "
-    rf"(?:(?P<number>-?\d+|true|false|null)|(?P<value>%{IDENTIFIER})|(?P<address>@{IDENTIFIER}|getelementptr)"
-    r"|(?P<other>\S))(?=[,)]| |$)"
+    rf"(?:(?P<number>-?\d+|true|false|null)(?=[,)])|(?P<value>%{IDENTIFIER})(?=[,)])"
+    rf"|(?P<address>@{IDENTIFIER}(?=[,)])|getelementptr(?= ))|(?P<other>\S+)(?=[,)]))"
 )
 
 _BINARY = frozenset(
