@@ -149,7 +149,7 @@ _ARGUMENT = re.compile(
     r"(?:i\d+|ptr|float|double|half|x86_fp80|<[^<>]*>|\{[^{}]*\}|\[[^\[\]]*\])"
     r"(?: [a-z]\w*(?:\([^()]*\))?| \d+(?=[ ,]))*? "
     rf"(?:(?P<number>-?\d+|true|false|null)(?=[,)])|(?P<value>%{IDENTIFIER})(?=[,)])"
-    rf"|(?P<address>@{IDENTIFIER}(?=[,)])|getelementptr(?= ))|(?P<other>\S+)(?=[,)]))"
+    rf"|(?P<address>@{IDENTIFIER}(?=[,)])|getelementptr(?= ))|(?P<other>[^\s()]+)(?=[,)]))"
 )
 
 _BINARY = frozenset(

@@ -188,7 +188,7 @@ def test_each_feature_has_a_meaning() -> None:
 
 def test_text_that_nobody_would_print_is_counted_all_the_same() -> None:
     draw = random.Random(0)
-    words = re.findall(r"\S+|\n", LOOP + SWITCH + FORWARD) + ["99999999999999999999999", "[", "(", '"', "%", "@", "i0"]
+    words = [*re.findall(r"\S+|\n", LOOP + SWITCH + FORWARD), "9" * 30, "[", "(", '"', "%", "@", "i0"]
     for _ in range(300):
         body = " ".join(draw.choice(words) for _ in range(60)).replace("\n ", "\n  ")
         features = operand_features(parse_module(f"define void @x() {{\n  {body}\n}}\n").functions)
