@@ -147,7 +147,7 @@ _ARRAY = re.compile(r"\[(\d{1,9}) x (i\d{1,4}|ptr|float|double)\]")
 _ALIGNED = re.compile(r"align (\d{1,5})")
 _ARGUMENT = re.compile(
     r"(?:i\d+|ptr|float|double|half|x86_fp80|<[^<>]*>|\{[^{}]*\}|\[[^\[\]]*\])"
-    r"(?: [a-z]\w*(?:\([^()]*\))?| \d+(?=[ ,]))*? "
+    r"(?: [a-z]\w*(?:\([^()]*\))?| \d+(?=[ ,])){0,16}? "
     rf"(?:(?P<number>-?\d+|true|false|null)(?=[,)])|(?P<value>%{IDENTIFIER})(?=[,)])"
     rf"|(?P<address>@{IDENTIFIER}(?=[,)])|getelementptr(?= ))|(?P<other>[^\s()]+)(?=[,)]))"
 )
