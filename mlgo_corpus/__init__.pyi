@@ -66,6 +66,7 @@ from mlgo_corpus.runs.trace.run import TraceReport as TraceReport
 from mlgo_corpus.runs.trace.tracer import Traced as Traced
 from mlgo_corpus.runs.trace.tracer import Tracer as Tracer
 from mlgo_corpus.search import search_corpus as search_corpus
+from mlgo_corpus.size_model import SizeErrors as SizeErrors
 from mlgo_corpus.size_model import SizeModelReport as SizeModelReport
 from mlgo_corpus.size_model import train_size_model as train_size_model
 from mlgo_corpus.split import SplitReport as SplitReport

@@ -131,7 +131,7 @@ def ir2native_table(
         "vector": vector,
         "snapshot": snapshot,
         "verify": verify,
-        **({} if loaded is None else {"model": loaded.digest}),
+        "model": None if loaded is None else loaded.digest,
         "fractions": division.key,
         "seed": seed,
         "compiler": {"version": toolchain.version, "sha256": compiler_identity(toolchain)},

@@ -57,8 +57,7 @@ from mlgo_corpus.policies.learned import (
 from mlgo_corpus.policies.models import Doubles, Rule, Trees, model_of
 from mlgo_corpus.policies.sizes.inputs import inputs_of, names_of
 
-NATIVE_SIZE: Final = "native-size"
-"""The task of these models."""
+_NATIVE_SIZE: Final = "native-size"
 
 LARGEST_BASE: Final = float(1 << 30)
 LARGEST_SCORE: Final = 20.0
@@ -95,7 +94,7 @@ class PredictedSizes(NamedTuple):
     high: NDArray[np.float32]
 
 
-def sizes_of(base: Doubles, scores: Doubles) -> NDArray[np.float32]:
+def _sizes_of(base: Doubles, scores: Doubles) -> NDArray[np.float32]:
     """Return the sizes that a rule's sums and scores mean: see the module's docstring."""
     with np.errstate(all="ignore"):
         bytes_ = np.minimum(np.where(base > 1, base, 1.0), LARGEST_BASE)
@@ -140,7 +139,7 @@ class SizeModel:
     licence: str = ""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     card: str = ""
-    task: ClassVar[str] = NATIVE_SIZE
+    task: ClassVar[str] = _NATIVE_SIZE
     decision_type: ClassVar[str] = "float"
 
     def __post_init__(self) -> None:
@@ -178,8 +177,8 @@ class SizeModel:
         card = read_artefact(folder / CARD_NAME, MAX_TEXT_BYTES, optional=True).decode("utf-8", "replace")
         metrics = read_object(folder / METRICS_NAME, MAX_TEXT_BYTES, optional=True)
         try:
-            if value.get("task") != NATIVE_SIZE:
-                raise FormatError(f"task: expected {NATIVE_SIZE}, found {shown(value.get('task'))}")
+            if value.get("task") != _NATIVE_SIZE:
+                raise FormatError(f"task: expected {_NATIVE_SIZE}, found {shown(value.get('task'))}")
             if value.get("kind") != Trees.kind:
                 raise FormatError(f"kind: expected {Trees.kind}, found {shown(value.get('kind'))}")
             fields = common_fields(value)
@@ -219,7 +218,7 @@ class SizeModel:
     def sizes(self, inputs: Doubles) -> PredictedSizes:
         """Return the sizes of functions of which the inputs are rows."""
         base = self.base.scores(inputs)
-        size, low, high = (sizes_of(base, model.scores(inputs)) for model in (self.model, self.low, self.high))
+        size, low, high = (_sizes_of(base, model.scores(inputs)) for model in (self.model, self.low, self.high))
         return PredictedSizes(size, np.minimum(low, size), np.maximum(high, size))
 
     @cached_property
@@ -313,6 +312,6 @@ def _models_of(arrays: Mapping[str, NDArray[Any]], features: tuple[TensorSpec, .
 def is_size_model(folder: Path | str) -> bool:
     """Return True if a folder has a ``policy.json`` that says it is a model of native size."""
     try:
-        return read_object(Path(folder) / POLICY_NAME, MAX_POLICY_BYTES).get("task") == NATIVE_SIZE
+        return read_object(Path(folder) / POLICY_NAME, MAX_POLICY_BYTES).get("task") == _NATIVE_SIZE
     except (UsageError, FormatError, ValueError):
         return False

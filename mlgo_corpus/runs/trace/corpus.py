@@ -122,7 +122,7 @@ def run_trace(
         "seed": request.seed if policy.partition(":")[0] == "random" else None,
         "compiler": {"version": toolchain.version, "sha256": identity},
         "names": request.names,
-        **_scored_by(request),
+        "ir2native_model": _scored_by(request),
         **edits.key(),
         **choice_key(opened, chosen),
     }
@@ -164,8 +164,6 @@ def run_trace(
     return trace.report(hints, time.perf_counter() - started)
 
 
-def _scored_by(request: TraceRequest) -> dict[str, Any]:
-    """Return the part of a run's key that says which model scores decisions; nothing without one."""
-    if request.ir2native_model is None:
-        return {}
-    return {"ir2native_model": vector_model(request.ir2native_model).digest}
+def _scored_by(request: TraceRequest) -> str | None:
+    """Return the digest of the model that scores decisions; None without one."""
+    return None if request.ir2native_model is None else vector_model(request.ir2native_model).digest
