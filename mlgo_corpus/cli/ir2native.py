@@ -182,14 +182,14 @@ def show_report(report: SizesReport) -> None:
 
     from mlgo_corpus.dataset.folder import rows_place
     from mlgo_corpus.dataset.sizes.table import SIZES_FOLDER
-    from mlgo_corpus.files.text import printable
+    from mlgo_corpus.files.text import counted, printable
 
     console = out()
     name = escape(printable(str(report.output)))
     again = ", made before in the same way" if report.unchanged else ""
     kept = f", {report.resumed} of them by an earlier run" if report.resumed else ""
     console.print(
-        f"[bold]{name}[/bold]: {report.functions} functions of {report.sized} modules{kept}{again}, "
+        f"[bold]{name}[/bold]: {report.functions} functions of {counted(report.sized, 'module')}{kept}{again}, "
         f"{report.labelled} with a native size, in {report.seconds:.2f} s"
     )
     console.print(escape(f"by {report.compiler}"))
