@@ -46,7 +46,7 @@ def make_tables(corpora: list[Path], folder: Path) -> dict[str, Path]:
     for corpus in corpora:
         name = corpus.name.removeprefix("corpus-")
         tables[name] = folder / f"sizes-{name}"
-        ir2native_table(corpus, tables[name], verify=False)
+        ir2native_table(corpus, tables[name], verify=False, fractions=(0.9, 0.1, 0.0))
     return tables
 
 

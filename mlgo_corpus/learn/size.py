@@ -50,7 +50,7 @@ class SizeOptions:
     leaves: int = 15
     rate: float = 0.04
     least_in_leaf: int = 10
-    share: float = 0.3
+    share: float = 0.5
     coverage: float = 0.9
     seed: int = 0
 
