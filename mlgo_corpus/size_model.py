@@ -126,8 +126,8 @@ def train_size_model(
     validation: Sequence[Path | str] = (),
     features: str = "all",
     name: str = "native-size-0.1",
-    trees: int = 600,
-    leaves: int = 15,
+    trees: int = 800,
+    leaves: int = 31,
     coverage: float = 0.9,
     seed: int = 0,
     force: bool = False,
@@ -148,7 +148,7 @@ def train_size_model(
         trees: how many trees the model has.
         leaves: how many leaves each of them has at most.
         coverage: the share of functions whose size the interval is to hold.
-        seed: of the features that each tree may use.
+        seed: of the features and functions that each tree may use.
         force: replace a model that is there.
         progress: called with (what is done, how much of it, how much in all, what is known of it).
 
@@ -199,6 +199,7 @@ def train_size_model(
             "rate": options.rate,
             "least_in_leaf": options.least_in_leaf,
             "share": options.share,
+            "some": options.some,
             "seed": options.seed,
         },
         "data": [

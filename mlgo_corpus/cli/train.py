@@ -98,9 +98,12 @@ def train(
     ] = None,
     trees: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="How many trees the model has.", show_default="120; of tables, 600"),
+        typer.Option(min=1, metavar="N", help="How many trees the model has.", show_default="120; of tables, 800"),
     ] = None,
-    leaves: Annotated[int, typer.Option(min=2, metavar="N", help="How many leaves a tree has at most.")] = 15,
+    leaves: Annotated[
+        int | None,
+        typer.Option(min=2, metavar="N", help="How many leaves a tree has at most.", show_default="15; of tables, 31"),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed for the features that each tree may use.")] = 0,
     compiler: Annotated[
         str | None,
@@ -131,16 +134,16 @@ def train(
         for option, given in (("--corpus", corpus), ("--threshold", threshold is not None)):
             if given:
                 raise UsageError(f"{option}: a model of native size has none")
+        wanted = {"name": name, "trees": trees, "leaves": leaves}
         _train_sizes(
             data,
             output,
             validation=validation or (),
             features=features,
             seed=seed,
-            leaves=leaves,
             force=force,
             json_output=json_output,
-            **{key: value for key, value in {"name": name, "trees": trees}.items() if value is not None},
+            **{key: value for key, value in wanted.items() if value is not None},
         )
         return
     if features != "all":
@@ -159,7 +162,7 @@ def train(
             threshold=threshold,
             name=name or "inlining-0.1",
             trees=trees or 120,
-            leaves=leaves,
+            leaves=leaves or 15,
             seed=seed,
             compiler=compiler,
             trust_corpus=trust_corpus,

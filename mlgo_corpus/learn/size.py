@@ -42,16 +42,17 @@ class SizeOptions:
         leaves: of each tree, at most.
         rate: the learning rate.
         least_in_leaf: functions in a leaf, at least; of few functions, a hundredth.
-        share: of the features that each tree may use.
+        share: of the features that each tree may use; ``some`` of the functions.
         coverage: of the interval.
-        seed: of the choice of features for each tree.
+        seed: of the choice of features and functions for each tree.
     """
 
-    trees: int = 600
-    leaves: int = 15
-    rate: float = 0.04
-    least_in_leaf: int = 10
-    share: float = 0.5
+    trees: int = 800
+    leaves: int = 31
+    rate: float = 0.03
+    least_in_leaf: int = 5
+    share: float = 0.6
+    some: float = 0.7
     coverage: float = 0.9
     seed: int = 0
 
@@ -117,6 +118,8 @@ def fit_sizes(
             "learning_rate": options.rate,
             "min_data_in_leaf": max(1, min(options.least_in_leaf, len(sizes) // 100)),
             "feature_fraction": options.share,
+            "bagging_fraction": options.some,
+            "bagging_freq": 1,
             "lambda_l2": 1.0,
             "use_missing": False,
             "deterministic": True,
