@@ -51,6 +51,7 @@ from mlgo_corpus.pack import unpack_corpus as unpack_corpus
 from mlgo_corpus.policies.boosting import trees_of_lightgbm as trees_of_lightgbm
 from mlgo_corpus.policies.learned import LearnedPolicy as LearnedPolicy
 from mlgo_corpus.policies.learned import load_policy as load_policy
+from mlgo_corpus.policies.sizes.model import SizeModel as SizeModel
 from mlgo_corpus.policy import PolicyBuild as PolicyBuild
 from mlgo_corpus.policy import PolicyFacts as PolicyFacts
 from mlgo_corpus.policy import compile_policy as compile_policy
@@ -68,6 +69,9 @@ from mlgo_corpus.runs.trace.run import TraceReport as TraceReport
 from mlgo_corpus.runs.trace.tracer import Traced as Traced
 from mlgo_corpus.runs.trace.tracer import Tracer as Tracer
 from mlgo_corpus.search import search_corpus as search_corpus
+from mlgo_corpus.size_model import SizeErrors as SizeErrors
+from mlgo_corpus.size_model import SizeModelReport as SizeModelReport
+from mlgo_corpus.size_model import train_size_model as train_size_model
 from mlgo_corpus.split import SplitReport as SplitReport
 from mlgo_corpus.split import split_corpus as split_corpus
 from mlgo_corpus.stats import CorpusStats as CorpusStats

@@ -17,10 +17,12 @@ from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
 from mlgo_corpus.corpus.split.rows import RowDivision
 from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths, refuse_difference
-from mlgo_corpus.dataset.sizes.table import SIZES_FOLDER, Columns, read_module_sizes
+from mlgo_corpus.dataset.sizes.table import SIZES_FOLDER, Columns, describe_columns, read_module_sizes
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.formats.ir.pipeline import POST_INLINING, SNAPSHOTS
+from mlgo_corpus.policies.sizes.inputs import columns_of
+from mlgo_corpus.policies.sizes.model import SizeModel
 from mlgo_corpus.runs.datasets.publish import to_urls
 from mlgo_corpus.runs.sizes.module import SnapshotSettings
 from mlgo_corpus.runs.sizes.rows import SizingJob
@@ -38,6 +40,7 @@ def ir2native_table(
     vector: bool = False,
     snapshot: str = POST_INLINING,
     verify: bool = True,
+    model: Path | str | None = None,
     fractions: tuple[float, float, float] | None = None,
     seed: int = 0,
     compiler: str | None = None,
@@ -66,10 +69,11 @@ def ir2native_table(
     Args:
         corpus: the corpus's folder; a packed one may be behind a URL.
         output: the table: a folder, or a single file if it is called ``*.parquet``; or an ``s3://`` or ``gs://`` URL.
-        features: ``all``, or some of ``llvm``, ``ir2native``, ``context`` with commas in between.
+        features: ``all``, or some of ``llvm``, ``ir2native``, ``context``, ``operands`` with commas in between.
         vector: add the IR2Native features as one list column, too.
         snapshot: ``post-inlining``: features are taken after the last inlining; or ``pre-inlining``: before any.
         verify: compile each module plainly too, and compare the objects.
+        model: the folder of a model of native size (`mlgo_corpus.train_size_model`): its predictions are columns, too.
         fractions: of train, validation and test; by default 0.8, 0.1 and 0.1. A corpus that has a split decides itself:
             a function is on its module's side.
         seed: of the split and of the sample.
@@ -102,7 +106,8 @@ def ir2native_table(
     output = Path(output)
     cache = cache_folder() if cache is None else cache
     check_count("jobs", jobs)
-    columns = Columns.of(features, vector=vector)
+    columns = Columns.of(features, vector=vector, predicted=model is not None)
+    loaded = None if model is None else _model_for(columns, model)
     if snapshot not in SNAPSHOTS:
         raise UsageError(f"expected one of {', '.join(SNAPSHOTS)}", option="snapshot", value=snapshot)
     choice = choice or ModuleChoice(sample, module_filter, modules_file, seed)
@@ -126,6 +131,7 @@ def ir2native_table(
         "vector": vector,
         "snapshot": snapshot,
         "verify": verify,
+        "model": None if loaded is None else loaded.digest,
         "fractions": division.key,
         "seed": seed,
         "compiler": {"version": toolchain.version, "sha256": compiler_identity(toolchain)},
@@ -141,12 +147,13 @@ def ir2native_table(
         cxxfilt=_cxxfilt(toolchain),
         snapshot=snapshot,
         ir2native=columns.wants_vectors,
+        operands="operands" in columns.groups,
         verify=verify,
         edits=edits,
         limits=limits,
     )
     job = SizingJob(settings, columns, folder.paths.work.absolute())
-    table = SizesTable(folder, job, toolchain, opened, names, jobs, division, engine, progress)
+    table = SizesTable(folder, job, toolchain, opened, names, jobs, division, engine, progress, loaded)
     try:
         if folder.is_whole:
             table.read(read_module_sizes(folder.paths.modules))
@@ -155,6 +162,23 @@ def ir2native_table(
     finally:
         folder.close()
     return table.report(time.perf_counter() - started)
+
+
+def _model_for(columns: Columns, folder: Path | str) -> SizeModel:
+    """Return a model that can predict from these columns.
+
+    Raises:
+        UsageError: there is none, or it needs others.
+    """
+    try:
+        model = SizeModel.load(folder)
+    except FormatError as error:
+        raise UsageError(str(error)) from None
+    there = dict(describe_columns(columns))
+    missing = [name for name in columns_of(model.features) if name not in there]
+    if missing:
+        raise UsageError(f"{folder}: the model needs the column {missing[0]!r}: add its group to `features`")
+    return model
 
 
 def _cxxfilt(toolchain: Toolchain) -> tuple[str, ...] | None:

@@ -18,11 +18,11 @@ from mlgo_corpus.files.regular import read_regular
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logs.tensors import TensorSpec
-from mlgo_corpus.policies.compiled import LIBRARY_NAME, SOURCE_NAMES, build_library
+from mlgo_corpus.policies.compiled import LIBRARY_NAME, SOURCE_NAMES, build_library, c_source
 from mlgo_corpus.policies.embedded import OUTPUT_SPEC_NAME, model_header, model_name, output_spec
 from mlgo_corpus.policies.learned import LearnedPolicy, known_policies, load_policy, named_policy
 from mlgo_corpus.policies.pretrained import policy_of_tflite
-from mlgo_corpus.policies.source import policy_source
+from mlgo_corpus.policies.sizes.model import SizeModel, is_size_model
 from mlgo_corpus.runs.report import Report
 
 _TFLITE_NAME: Final = "model.tflite"
@@ -37,7 +37,7 @@ class PolicyFacts(Report):
     Attributes:
         path: its folder.
         name: ``TASK-MAJOR.MINOR``.
-        task: ``inlining``, ``regalloc-eviction`` or ``regalloc-priority``.
+        task: ``inlining``, ``regalloc-eviction``, ``regalloc-priority``, or ``native-size`` of a model of native size.
         kind: ``rule``, ``trees`` or ``mlp``.
         size: of its model, in words.
         threshold: inlining: the score above which a call is inlined; else None.
@@ -99,8 +99,7 @@ def show_policy(policy: str | Path) -> PolicyFacts:
     Raises:
         UsageError: there is no such policy, or it is damaged.
     """
-    folder, found = named_policy(policy)
-    return _facts(folder, found)
+    return _facts(*_named(policy))
 
 
 def list_policies() -> tuple[PolicyFacts, ...]:
@@ -120,16 +119,17 @@ def compile_policy(policy: str | Path, output: Path, *, force: bool = False) -> 
         UsageError: there is no such policy, or it is damaged; there is no C compiler, or something at ``output``.
     """
     started = time.monotonic()
-    _, found = named_policy(policy)
-    files = {name: text.encode() for name, text in zip(SOURCE_NAMES, policy_source(found), strict=True)}
+    _, found = _named(policy)
+    files = {name: text.encode() for name, text in zip(SOURCE_NAMES, c_source(found), strict=True)}
     with scratch_folder() as scratch:
         try:
             command = build_library(found, scratch / LIBRARY_NAME)
             files[LIBRARY_NAME] = (scratch / LIBRARY_NAME).read_bytes()
         except OSError as error:
             raise UsageError(f"{scratch}: {os_reason(error)}") from error
-    files[f"{model_name(found.task)}.h"] = model_header(found).encode()
-    files[OUTPUT_SPEC_NAME] = output_spec(found).encode()
+    if isinstance(found, LearnedPolicy):  # LLVM embeds no model of native size, and asks for no specification of one
+        files[f"{model_name(found.task)}.h"] = model_header(found).encode()
+        files[OUTPUT_SPEC_NAME] = output_spec(found).encode()
     write_folder(output, files, known_by=SOURCE_NAMES[1], force=force)
     return PolicyBuild(output, found.name, found.task, tuple(files), command, time.monotonic() - started)
 
@@ -156,15 +156,29 @@ def import_policy(model: Path, output: Path, *, force: bool = False) -> PolicyFa
     return _facts(output, found)
 
 
-def _facts(folder: Path, policy: LearnedPolicy) -> PolicyFacts:
+def _named(policy: str | Path) -> tuple[Path, LearnedPolicy | SizeModel]:
+    """Return the folder of a policy or of a model of native size, and what it holds.
+
+    Raises:
+        UsageError: there is none, or it is damaged.
+    """
+    if not is_size_model(policy):
+        return named_policy(policy)
+    try:
+        return Path(policy), SizeModel.load(policy)
+    except FormatError as error:
+        raise UsageError(str(error)) from None
+
+
+def _facts(folder: Path, policy: LearnedPolicy | SizeModel) -> PolicyFacts:
     return PolicyFacts(
         path=folder,
         name=policy.name,
         task=policy.task,
-        kind=policy.kind,
+        kind=policy.model.kind,
         size=policy.model.described(),
-        languages=policy.languages,
-        threshold=policy.threshold if "threshold" in policy.as_json()["decision"] else None,
+        languages=policy.languages if isinstance(policy, LearnedPolicy) else (),
+        threshold=policy.as_json()["decision"].get("threshold"),
         features=policy.features,
         digest=policy.digest,
         training=policy.training,

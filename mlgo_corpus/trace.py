@@ -38,6 +38,7 @@ def trace_corpus(
     modules_file: Path | None = None,
     keep_logs: Path | None = None,
     keep_objects: Path | None = None,
+    ir2native_model: Path | str | None = None,
     jobs: int | None = None,
     force: bool = False,
     cache: Path | None = None,
@@ -74,6 +75,9 @@ def trace_corpus(
         keep_logs: a folder for copies of the training logs, ``MODULE.log``.
         keep_objects: a folder for copies of the objects, ``MODULE``; where another module is below that name, as
             ``a/b`` is below ``a``, ``MODULE.o``.
+        ir2native_model: the folder of a model of native size (`mlgo_corpus.train_size_model`) of the features
+            ``ir2native``: a development-mode compiler scores each decision of inlining by it, in the column
+            ``delta_size``.
         jobs: compilers at a time; by default the CPUs this process may use, or the cluster's.
         force: start over, and replace a dataset that was made otherwise.
         cache: where plain compiles are remembered; the user's cache by default.
@@ -100,6 +104,7 @@ def trace_corpus(
         limits=limits or Limits(timeout, memory_limit, retries),
         keep_logs=keep_logs,
         keep_objects=keep_objects,
+        ir2native_model=None if ir2native_model is None else str(ir2native_model),
     )
     return run_trace(
         corpus, Path(output), request, jobs=jobs, force=force, cache=cache, engine=engine, progress=progress

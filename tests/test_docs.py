@@ -330,7 +330,8 @@ def test_real_files_have_the_columns_that_are_shown(compilers: Path, tmp_path: P
 
     functions = columns_of(next((shell.work / "sizes/functions").glob("*.parquet")))
     shown = {*table_rows(FORMATS, "Columns of every table of functions")}
-    shown |= {*table_rows(FORMATS, "Columns of the group context"), *PROPERTIES, *IR2NATIVE_COLUMNS}
+    groups = (f"Columns of the group {group}" for group in ("context", "operands"))
+    shown |= {*(name for group in groups for name in table_rows(FORMATS, group)), *PROPERTIES, *IR2NATIVE_COLUMNS}
     assert set(functions) == shown
     assert len(PROPERTIES) == 49
 

@@ -159,6 +159,9 @@ def parts() -> Iterator[tuple[str, str]]:
     yield "sizes-always", sizes("always")
     yield "sizes-context", sizes("context")
     yield "sizes-llvm", sizes("llvm")
+    yield "sizes-operands", sizes("operands")
+    predicted = [(f"`{name}`", said(text)) for name, text in sizestable.PREDICTED.items()]
+    yield "sizes-predicted", table("column", predicted, "meaning")
     yield "sizes-status", words(symbols.LabelStatus, "status")
     rows = (
         (f"`{name}`", _TYPES[sizestable.MODULE_KINDS.get(name, Kind.TEXT)], said(sizestable.MODULE_MEANINGS[name]))

@@ -69,7 +69,7 @@ def ir2native(
         str,
         typer.Option(
             metavar="GROUPS",
-            help="The groups of features: all, or a list from llvm, ir2native and context, such as llvm,context.",
+            help="The groups of features: all, or a list from llvm, ir2native, context, operands: llvm,context.",
         ),
     ] = "all",
     vector: Annotated[
@@ -81,6 +81,12 @@ def ir2native(
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="Also compile every module plainly, and compare the objects.")
     ] = True,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL", help="A model of native size, as train makes it of such tables: adds its predictions."
+        ),
+    ] = None,
     fractions: Annotated[
         str | None,
         typer.Option(
@@ -125,7 +131,7 @@ def ir2native(
     from mlgo_corpus.dataset.sizes.table import Columns, describe_columns
     from mlgo_corpus.ir2native import ir2native_table
 
-    columns = Columns.of(features, vector=vector)
+    columns = Columns.of(features, vector=vector, predicted=model is not None)
     if describe:
         meanings = dict(describe_columns(columns))
         if json_output:
@@ -148,6 +154,7 @@ def ir2native(
             vector=vector,
             snapshot=snapshot.value,
             verify=verify,
+            model=model,
             fractions=None if fractions is None else parse_fractions(fractions),
             seed=seed,
             compiler=compiler,
@@ -175,14 +182,14 @@ def show_report(report: SizesReport) -> None:
 
     from mlgo_corpus.dataset.folder import rows_place
     from mlgo_corpus.dataset.sizes.table import SIZES_FOLDER
-    from mlgo_corpus.files.text import printable
+    from mlgo_corpus.files.text import counted, printable
 
     console = out()
     name = escape(printable(str(report.output)))
     again = ", made before in the same way" if report.unchanged else ""
     kept = f", {report.resumed} of them by an earlier run" if report.resumed else ""
     console.print(
-        f"[bold]{name}[/bold]: {report.functions} functions of {report.sized} modules{kept}{again}, "
+        f"[bold]{name}[/bold]: {report.functions} functions of {counted(report.sized, 'module')}{kept}{again}, "
         f"{report.labelled} with a native size, in {report.seconds:.2f} s"
     )
     console.print(escape(f"by {report.compiler}"))

@@ -140,6 +140,14 @@ def trace(
             help="Also write the objects to this folder, as MODULE; as MODULE.o if MODULE is also a folder of modules.",
         ),
     ] = None,
+    ir2native_model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL",
+            help="A model of native size, trained with --features ir2native: a development-mode compiler scores each "
+            "decision by it, in the column delta_size.",
+        ),
+    ] = None,
     jobs: Annotated[int | None, jobs_option("How many compilers to run at once.")] = None,
     engine: Engine = EngineKind.LOCAL,
     ray_address: RayAddress = None,
@@ -182,6 +190,7 @@ def trace(
             choice=choice,
             keep_logs=keep_logs,
             keep_objects=keep_objects,
+            ir2native_model=ir2native_model,
             jobs=jobs,
             force=force,
             engine=chosen,

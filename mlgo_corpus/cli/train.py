@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -33,9 +33,11 @@ from mlgo_corpus.cli.options import (
     with_workers,
     worker_figures,
 )
+from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import counted, human_bytes
 
 if TYPE_CHECKING:
+    from mlgo_corpus.size_model import SizeModelReport
     from mlgo_corpus.train import TrainReport
 
 _FEATURES_SHOWN = 5
@@ -61,7 +63,9 @@ def train(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="POLICY", help="The folder to write.")],
     data: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="DATA...", help="Datasets of searches, one for each project; traces serve, too."),
+        typer.Argument(
+            metavar="DATA...", help="Datasets of searches, one for each project, or of traces; or tables of ir2native."
+        ),
     ] = None,
     task: Annotated[
         _Task, typer.Option(help="Whose decisions the policy makes; of eviction, es alone learns.")
@@ -97,7 +101,8 @@ def train(
         typer.Option(
             "--validation",
             metavar="CORPUS",
-            help="A corpus to tune the threshold on, or to stop es and pg by, not one of DATA; repeatable.",
+            help="A corpus to tune the threshold on, or to stop es and pg by, not one of DATA; of tables, one to "
+            "measure on. Repeatable.",
         ),
     ] = None,
     threshold: Annotated[
@@ -114,11 +119,21 @@ def train(
             show_default="those of DATA",
         ),
     ] = None,
+    features: Annotated[
+        str,
+        typer.Option(metavar="GROUPS", help="Of tables: the groups of features to use, such as llvm,context."),
+    ] = "all",
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The policy's name.", show_default="TASK-0.1")
+        str | None, typer.Option(metavar="NAME", help="The policy's name.", show_default="TASK-0.1 or native-size-0.1")
     ] = None,
-    trees: Annotated[int, typer.Option(min=1, metavar="N", help="How many trees the model has.")] = 120,
-    leaves: Annotated[int, typer.Option(min=2, metavar="N", help="How many leaves a tree has at most.")] = 15,
+    trees: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="How many trees the model has.", show_default="120; of tables, 800"),
+    ] = None,
+    leaves: Annotated[
+        int | None,
+        typer.Option(min=2, metavar="N", help="How many leaves a tree has at most.", show_default="15; of tables, 31"),
+    ] = None,
     neurons: Annotated[
         int | None,
         typer.Option(
@@ -147,9 +162,33 @@ def train(
     """Train a policy for inlining on the best decisions that searches found, weighted by what each is worth in bytes.
 
     The policy is a folder that --policy of the other verbs takes. The same data and options give the same bytes.
+
+    Of tables of ir2native, a model of native size is trained instead: a folder that --model of ir2native takes.
     """
+    from mlgo_corpus.size_model import is_table
     from mlgo_corpus.train import train_policy
 
+    tables = list(map(is_table, data or ()))
+    if any(tables):
+        if not all(tables):
+            raise UsageError("expected datasets of decisions or tables of functions, found both")
+        for option, given in (("--corpus", corpus), ("--threshold", threshold is not None), ("--language", language)):
+            if given:
+                raise UsageError(f"{option}: a model of native size has none")
+        wanted = {"name": name, "trees": trees, "leaves": leaves}
+        _train_sizes(
+            data or [],
+            output,
+            validation=validation or (),
+            features=features,
+            seed=seed,
+            force=force,
+            json_output=json_output,
+            **{key: value for key, value in wanted.items() if value is not None},
+        )
+        return
+    if features != "all":
+        raise UsageError("--features: requires tables of functions")
     chosen = engine_choice(engine, ray_address, None)
     with stdout_is_ours(), progress_bar("training") as bar:
         progress = with_workers(bar, chosen)
@@ -165,8 +204,8 @@ def train(
             threshold=threshold,
             languages=language or (),
             name=name,
-            trees=trees,
-            leaves=leaves,
+            trees=trees or 120,
+            leaves=leaves or 15,
             neurons=neurons,
             seed=seed,
             compiler=compiler,
@@ -225,5 +264,40 @@ def _show_curve(report: TrainReport) -> None:
 
 
 def _show_hints(report: TrainReport) -> None:
+    for hint in report.hints:
+        err().print(f"hint: {plain(in_options(hint))}")
+
+
+def _train_sizes(data: list[Path], output: Path, *, json_output: bool, **options: Any) -> None:
+    from mlgo_corpus.size_model import train_size_model
+
+    with stdout_is_ours(), progress_bar("training") as bar:
+        report = train_size_model(
+            data, output, progress=lambda what, done, total, note: bar(done, total, f"{what}: {note}"), **options
+        )
+    if json_output:
+        print_json({**report.as_json(), "hints": list(map(in_options, report.hints)), "exit_code": 0})
+    else:
+        _show_sizes(report)
+
+
+def _show_sizes(report: SizeModelReport) -> None:
+    console = out()
+    console.print(
+        f"[bold]{plain(str(report.output))}[/bold]: {plain(report.name)}, {report.model}, "
+        f"{human_bytes(report.bytes)}, in {report.seconds:.2f} s"
+    )
+    named = ", ".join(f"{plain(name)} {count}" for name, count in report.tables)
+    console.print(
+        f"learned from {counted(report.functions, 'function')} of {named}, by {report.inputs} numbers of each"
+    )
+    if report.measured:
+        rows = table("measured on", "functions", "model", "median error", "R² of log", "in interval")
+        for one in report.measured:
+            for name, errors in (("this one", one.errors), *one.baselines.items()):
+                covered = "" if errors.covered is None else f"{100 * errors.covered:.0f} %"
+                figures = f"{100 * errors.median:.1f} %", "" if errors.r2 is None else f"{errors.r2:.3f}", covered
+                rows.add_row(plain(one.name), str(errors.functions), name, *figures)
+        console.print(rows)
     for hint in report.hints:
         err().print(f"hint: {plain(in_options(hint))}")

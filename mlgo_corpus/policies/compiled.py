@@ -29,6 +29,9 @@ from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies import source
 from mlgo_corpus.policies.learned import LearnedPolicy
+from mlgo_corpus.policies.sizes import source as size_source
+from mlgo_corpus.policies.sizes.model import SizeModel
+from mlgo_corpus.policies.sizes.source import model_c
 from mlgo_corpus.policies.source import ABI, policy_source
 
 _C_FLAGS: Final = ("-std=c99", "-O2", "-ffp-contract=off")
@@ -92,7 +95,12 @@ class CompiledPolicy:
         self._dtype = dtype
 
 
-def build_library(policy: LearnedPolicy, library: Path) -> tuple[str, ...]:
+def c_source(policy: LearnedPolicy | SizeModel) -> tuple[str, str]:
+    """Return the texts of ``policy.c`` and ``policy.h`` for a policy, or for a model of native size."""
+    return model_c(policy) if isinstance(policy, SizeModel) else policy_source(policy)
+
+
+def build_library(policy: LearnedPolicy | SizeModel, library: Path) -> tuple[str, ...]:
     """Compile a policy to a shared object; return the command without its files.
 
     Raises:
@@ -101,7 +109,7 @@ def build_library(policy: LearnedPolicy, library: Path) -> tuple[str, ...]:
     """
     failure = "none was found"
     with scratch_folder() as scratch:
-        for name, text in zip(SOURCE_NAMES, policy_source(policy), strict=True):
+        for name, text in zip(SOURCE_NAMES, c_source(policy), strict=True):
             (scratch / name).write_text(text, encoding="ascii")
         for compiler in _iter_compilers():
             flags = (*compiler, *_C_FLAGS, *_SHARED_FLAGS)
@@ -115,14 +123,14 @@ def build_library(policy: LearnedPolicy, library: Path) -> tuple[str, ...]:
     raise UsageError(f"a C compiler is needed, such as cc or clang: {failure}")
 
 
-def cached_library(policy: LearnedPolicy, cache: Path | None = None) -> Path:
+def cached_library(policy: LearnedPolicy | SizeModel, cache: Path | None = None) -> Path:
     """Return the policy's shared object in the cache; it is made if it is not there.
 
     Raises:
         UsageError: there is no C compiler.
         OSError: the cache cannot be written.
     """
-    made_of = sha256(Path(source.__file__).read_bytes())
+    made_of = sha256(Path(source.__file__).read_bytes() + Path(size_source.__file__).read_bytes())
     made_of.update(repr((policy.digest, _C_FLAGS, _SHARED_FLAGS, platform.system(), platform.machine())).encode())
     folder = (cache_folder() if cache is None else cache) / _POLICIES_FOLDER
     library = folder / f"{policy.name}-{made_of.hexdigest()[:32]}.so"

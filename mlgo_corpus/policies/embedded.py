@@ -19,6 +19,7 @@ from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, find_task
 from mlgo_corpus.policies.compiled import LIBRARY_NAME, cached_library
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, load_policy
+from mlgo_corpus.policies.sizes.model import SizeModel
 from mlgo_corpus.policies.source import decide_source, filled
 
 OUTPUT_SPEC_NAME: Final = "output_spec.json"
@@ -156,6 +157,41 @@ def place_model(policy: str, folder: Path) -> None:
     folder.mkdir()
     (folder / LIBRARY_NAME).write_bytes(library)
     (folder / OUTPUT_SPEC_NAME).write_text(output_spec(found), encoding="utf-8")
+
+
+def place_size_model(model: str, folder: Path) -> None:
+    """Make the folder of a model of native size that development mode reads, if it is not there.
+
+    Args:
+        model: the model's folder.
+        folder: the folder to make.
+
+    Raises:
+        UsageError: there is no such model, it takes other inputs than LLVM's vector, or it cannot be compiled.
+        OSError: the folder cannot be written.
+    """
+    if folder.is_dir():
+        return
+    library = cached_library(vector_model(model)).read_bytes()
+    folder.mkdir()
+    (folder / LIBRARY_NAME).write_bytes(library)
+
+
+def vector_model(model: str | Path) -> SizeModel:
+    """Return the model of native size in a folder, which takes LLVM's own vector.
+
+    Raises:
+        UsageError: there is no such model, or it takes other inputs.
+    """
+    try:
+        found = SizeModel.load(model)
+    except FormatError as error:
+        raise UsageError(str(error)) from None
+    if not found.is_llvms:
+        raise UsageError(
+            f"{model}: the compiler evaluates models of LLVM's own numbers only: train one with `features` ir2native"
+        )
+    return found
 
 
 def output_spec(policy: LearnedPolicy) -> str:

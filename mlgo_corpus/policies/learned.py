@@ -70,15 +70,15 @@ from mlgo_corpus.formats.logs.tensors import TensorSpec, shown
 from mlgo_corpus.policies.models import Doubles, Model, Network, Rule, Trees, model_of
 
 # The version of the format above.
-_FORMAT: Final = 1
-_POLICY_NAME: Final = "policy.json"
-_MODEL_NAME: Final = "model.npz"
-_METRICS_NAME: Final = "metrics.json"
-_CARD_NAME: Final = "README.md"
+FORMAT: Final = 1
+POLICY_NAME: Final = "policy.json"
+MODEL_NAME: Final = "model.npz"
+METRICS_NAME: Final = "metrics.json"
+CARD_NAME: Final = "README.md"
 
-_MAX_POLICY_BYTES: Final = 64 << 10
-_MAX_MODEL_BYTES: Final = 64 << 20
-_MAX_TEXT_BYTES: Final = 1 << 20
+MAX_POLICY_BYTES: Final = 64 << 10
+MAX_MODEL_BYTES: Final = 64 << 20
+MAX_TEXT_BYTES: Final = 1 << 20
 _MAX_FEATURES: Final = 1024
 _MAX_CANDIDATES: Final = 1024
 
@@ -135,10 +135,8 @@ class LearnedPolicy:
         object.__setattr__(self, "features", tuple(self.features))
         object.__setattr__(self, "threshold", float(self.threshold))
         object.__setattr__(self, "languages", tuple(self.languages))
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise FormatError(f"name: expected letters, digits and ._+-, found {shown(self.name)}")
-        if self.task not in (names := [task.name for task in TASKS]):
-            raise FormatError(f"task: expected one of {', '.join(names)}, found {shown(self.task)}")
+        check_name(self.name)
+        _check_task(self.task)
         if not 1 <= len(self.features) <= _MAX_FEATURES:
             raise FormatError(f"features: expected 1 to {_MAX_FEATURES}, found {len(self.features)}")
         for spec in self.features:
@@ -257,14 +255,14 @@ class LearnedPolicy:
         digest.update(json.dumps(known).encode())
         for name, values in sorted(self.model.arrays().items()):
             digest.update(f"\0{name} {values.shape}\0".encode())
-            digest.update(_as_stored(values).tobytes())
+            digest.update(as_stored(values).tobytes())
         return digest.hexdigest()
 
     def as_json(self) -> dict[str, Any]:
         """Return ``policy.json`` as plain values."""
         features = [{"name": spec.name, "type": spec.type, "shape": list(spec.shape)} for spec in self.features]
         value: dict[str, Any] = {
-            "format": _FORMAT,
+            "format": FORMAT,
             "name": self.name,
             "task": self.task,
             "kind": self.kind,
@@ -287,26 +285,17 @@ class LearnedPolicy:
         Raises:
             UsageError: something is there, or the folder cannot be written.
         """
-        write_folder(Path(folder), self._files(), known_by=_POLICY_NAME, force=force)
+        write_folder(Path(folder), self._files(), known_by=POLICY_NAME, force=force)
 
     def _files(self) -> dict[str, bytes]:
-        files = {_POLICY_NAME: self._note(_POLICY_NAME, self.as_json(), _MAX_POLICY_BYTES)}
+        files = {POLICY_NAME: json_note(self.name, POLICY_NAME, self.as_json(), MAX_POLICY_BYTES)}
         if not isinstance(self.model, Rule):
-            files[_MODEL_NAME] = _encode_arrays(self.model.arrays())
+            files[MODEL_NAME] = encode_arrays(self.model.arrays())
         if self.metrics:
-            files[_METRICS_NAME] = self._note(_METRICS_NAME, dict(self.metrics), _MAX_TEXT_BYTES)
+            files[METRICS_NAME] = json_note(self.name, METRICS_NAME, dict(self.metrics), MAX_TEXT_BYTES)
         if self.card:
-            files[_CARD_NAME] = self.card.encode("utf-8", "replace")
+            files[CARD_NAME] = self.card.encode("utf-8", "replace")
         return files
-
-    def _note(self, name: str, value: Any, most: int) -> bytes:
-        try:
-            data = (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            raise UsageError(f"{name} of the policy {self.name} cannot be written as JSON: {error}") from None
-        if len(data) > most:
-            raise UsageError(f"{name} of the policy {self.name} would have {len(data)} bytes, expected at most {most}")
-        return data
 
 
 def load_policy(folder: Path | str) -> LearnedPolicy:
@@ -317,30 +306,45 @@ def load_policy(folder: Path | str) -> LearnedPolicy:
         FormatError: a file is not as the format says, or damaged; the error names the file.
     """
     folder = Path(folder)
-    if not (folder / _POLICY_NAME).is_file():
-        what = f"expected a policy, found a folder without {_POLICY_NAME}" if folder.is_dir() else "no such policy"
+    if not (folder / POLICY_NAME).is_file():
+        what = f"expected a policy, found a folder without {POLICY_NAME}" if folder.is_dir() else "no such policy"
         raise UsageError(f"{folder}: {what}")
-    value = _read_json(folder / _POLICY_NAME, _MAX_POLICY_BYTES)
-    card = _read(folder / _CARD_NAME, _MAX_TEXT_BYTES, optional=True).decode("utf-8", "replace")
-    metrics = _read_json(folder / _METRICS_NAME, _MAX_TEXT_BYTES, optional=True)
+    value = read_object(folder / POLICY_NAME, MAX_POLICY_BYTES)
+    card = read_artefact(folder / CARD_NAME, MAX_TEXT_BYTES, optional=True).decode("utf-8", "replace")
+    metrics = read_object(folder / METRICS_NAME, MAX_TEXT_BYTES, optional=True)
     try:
         fields = _fields_of(value)
     except FormatError as error:
-        raise error.at(folder / _POLICY_NAME) from None
+        raise error.at(folder / POLICY_NAME) from None
     is_rule = value["kind"] == Rule.kind
     inputs = len(fields["features"])
     try:
         if is_rule:
             fields["model"] = _rule_of(value, inputs)
         else:
-            data = _read(folder / _MODEL_NAME, _MAX_MODEL_BYTES)
-            fields["model"] = model_of(value["kind"], _decode_arrays(data), inputs)
+            data = read_artefact(folder / MODEL_NAME, MAX_MODEL_BYTES)
+            fields["model"] = model_of(value["kind"], decode_arrays(data), inputs)
     except FormatError as error:
-        raise error.at(folder / (_POLICY_NAME if is_rule else _MODEL_NAME)) from None
+        raise error.at(folder / (POLICY_NAME if is_rule else MODEL_NAME)) from None
     try:
         return LearnedPolicy(**fields, metrics=metrics, card=card)
     except FormatError as error:
-        raise error.at(folder / _POLICY_NAME) from None
+        raise error.at(folder / POLICY_NAME) from None
+
+
+def _check_task(task: Any) -> None:
+    if task not in (names := [task.name for task in TASKS]):
+        raise FormatError(f"task: expected one of {', '.join(names)}, found {shown(task)}")
+
+
+def check_name(name: Any) -> None:
+    """Check the name of a policy.
+
+    Raises:
+        FormatError: it is none.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise FormatError(f"name: expected letters, digits and ._+-, found {shown(name)}")
 
 
 def find_policy(text: str) -> Path | None:
@@ -350,7 +354,7 @@ def find_policy(text: str) -> Path | None:
     """
     path = Path(text)
     try:
-        if (path / _POLICY_NAME).is_file():
+        if (path / POLICY_NAME).is_file():
             return path.absolute()
     except (OSError, ValueError):  # a name that no file can have
         return None
@@ -380,10 +384,26 @@ def named_policy(text: str | Path) -> tuple[Path, LearnedPolicy]:
 def known_policies() -> dict[str, Path]:
     """Return the folders of the learned policies that come with the package, by their names."""
     home = Path(__file__).parents[1] / "data" / "policies"
-    return {path.parent.name: path.parent for path in sorted(home.glob(f"*/{_POLICY_NAME}"))}
+    return {path.parent.name: path.parent for path in sorted(home.glob(f"*/{POLICY_NAME}"))}
 
 
-def _read(path: Path, most: int, *, optional: bool = False) -> bytes:
+def json_note(policy: str, name: str, value: Any, most: int) -> bytes:
+    """Return the bytes of a file of JSON in a policy's folder.
+
+    Raises:
+        UsageError: the value is not JSON, or takes more bytes than ``most``.
+    """
+    try:
+        data = (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{name} of the policy {policy} cannot be written as JSON: {error}") from None
+    if len(data) > most:
+        raise UsageError(f"{name} of the policy {policy} would have {len(data)} bytes, expected at most {most}")
+    return data
+
+
+def read_artefact(path: Path, most: int, *, optional: bool = False) -> bytes:
+    """Read a file of a policy's folder; nothing if it is optional and not there."""
     try:
         return read_regular(path, most)
     except FileNotFoundError as error:
@@ -394,8 +414,9 @@ def _read(path: Path, most: int, *, optional: bool = False) -> bytes:
         raise UsageError(f"{path}: {os_reason(error)}") from error
 
 
-def _read_json(path: Path, most: int, *, optional: bool = False) -> dict[str, Any]:
-    data = _read(path, most, optional=optional)
+def read_object(path: Path, most: int, *, optional: bool = False) -> dict[str, Any]:
+    """Read a file that is an object of JSON; an empty one if it is optional and not there."""
+    data = read_artefact(path, most, optional=optional)
     if optional and not data:
         return {}
     try:
@@ -419,28 +440,12 @@ def _refuse_constant(text: str) -> Any:
 
 def _fields_of(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of `LearnedPolicy` that ``policy.json`` has."""
-    version = value.get("format")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise FormatError(f"format: expected {_FORMAT}, found {shown(version)}")
-    if version > _FORMAT:
-        raise UnsupportedError(f"format {shown(version)}, expected {_FORMAT}: a newer mlgo-corpus reads it")
+    fields = common_fields(value)
+    _check_task(fields["task"])
     if value.get("kind") not in _KINDS:
         raise FormatError(f"kind: expected one of {', '.join(_KINDS)}, found {shown(value.get('kind'))}")
-    features = value.get("features")
-    if not isinstance(features, list) or not 1 <= len(features) <= _MAX_FEATURES:
-        raise FormatError(f"features: expected a list of 1 to {_MAX_FEATURES}, found {shown(features)}")
-    decision = _object(value, "decision")
-    fields = {
-        "name": value.get("name"),
-        "task": value.get("task"),
-        "features": tuple(_feature_of(number, item) for number, item in enumerate(features)),
-        "training": _object(value, "training"),
-        "licence": value.get("licence", ""),
-    }
     if fields["task"] == INLINING:
-        fields["threshold"] = _number(decision.get("threshold"), "decision: threshold")
-    if not isinstance(fields["licence"], str):
-        raise FormatError(f"licence: expected text, found {shown(fields['licence'])}")
+        fields["threshold"] = number_of(object_of(value, "decision").get("threshold"), "decision: threshold")
     languages = value.get("languages", [])
     if not isinstance(languages, list) or not all(isinstance(language, str) for language in languages):
         raise FormatError(f"languages: expected a list of texts, found {shown(languages)}")
@@ -448,7 +453,35 @@ def _fields_of(value: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _object(value: Mapping[str, Any], key: str) -> dict[str, Any]:
+def common_fields(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``policy.json`` says of any kind and task: name, task, features, training, licence.
+
+    Raises:
+        FormatError: something of it is not as the format says.
+    """
+    version = value.get("format")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise FormatError(f"format: expected {FORMAT}, found {shown(version)}")
+    if version > FORMAT:
+        raise UnsupportedError(f"format {shown(version)}, expected {FORMAT}: a newer mlgo-corpus reads it")
+    features = value.get("features")
+    if not isinstance(features, list) or not 1 <= len(features) <= _MAX_FEATURES:
+        raise FormatError(f"features: expected a list of 1 to {_MAX_FEATURES}, found {shown(features)}")
+    fields = {
+        "name": value.get("name"),
+        "task": value.get("task"),
+        "features": tuple(_feature_of(number, item) for number, item in enumerate(features)),
+        "training": object_of(value, "training"),
+        "licence": value.get("licence", ""),
+    }
+    object_of(value, "decision")
+    if not isinstance(fields["licence"], str):
+        raise FormatError(f"licence: expected text, found {shown(fields['licence'])}")
+    return fields
+
+
+def object_of(value: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return an object that is the value of a key; an empty one if there is none."""
     found = value.get(key, {})
     if not isinstance(found, dict):
         raise FormatError(f"{key}: expected an object, found {shown(found)}")
@@ -464,7 +497,7 @@ def _feature_of(number: int, value: Any) -> TensorSpec:
     return TensorSpec(name, kind, tuple(shape))
 
 
-def _number(value: Any, what: str) -> float:
+def number_of(value: Any, what: str) -> float:
     """Return a finite number of a JSON value."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise FormatError(f"{what}: expected a number, found {shown(value)}")
@@ -478,36 +511,37 @@ def _number(value: Any, what: str) -> float:
 
 
 def _rule_of(value: Mapping[str, Any], inputs: int) -> Rule:
-    found = _object(value, "rule")
+    found = object_of(value, "rule")
     weights = found.get("weights")
     if not isinstance(weights, list):
         raise FormatError(f"rule: weights: expected a list, found {shown(weights)}")
     rule = Rule(
-        _number(found.get("bias", 0), "rule: bias"),
-        tuple(_number(weight, "rule: weights") for weight in weights),
+        number_of(found.get("bias", 0), "rule: bias"),
+        tuple(number_of(weight, "rule: weights") for weight in weights),
     )
     rule.check(inputs)
     return rule
 
 
-def _encode_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+def encode_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """Return the bytes of ``model.npz``."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for name, values in arrays.items():
             member = io.BytesIO()
-            np.lib.format.write_array(member, _as_stored(values), version=(1, 0), allow_pickle=False)
+            np.lib.format.write_array(member, as_stored(values), version=(1, 0), allow_pickle=False)
             info = zipfile.ZipInfo(f"{name}.npy")  # of a fixed date
             info.create_system, info.external_attr = 3, 0o644 << 16
             archive.writestr(info, member.getvalue())
     return target.getvalue()
 
 
-def _as_stored(values: NDArray[Any]) -> NDArray[Any]:
+def as_stored(values: NDArray[Any]) -> NDArray[Any]:
+    """Return an array as ``model.npz`` holds it."""
     return np.ascontiguousarray(values, "<f8" if values.dtype.kind == "f" else "<i4")
 
 
-def _decode_arrays(data: bytes) -> dict[str, NDArray[Any]]:
+def decode_arrays(data: bytes) -> dict[str, NDArray[Any]]:
     """Return the arrays in the bytes of a ``model.npz``; they take no more memory than those bytes."""
     arrays: dict[str, NDArray[Any]] = {}
     try:

@@ -9,19 +9,20 @@ Names in a policy are letters, digits and a few signs, so that they can stand in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING
+from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.learned import MASK, LearnedPolicy
-from mlgo_corpus.policies.models import Network, Quantiles, Rule, Scaling, Trees
+from mlgo_corpus.policies.models import Model, Network, Quantiles, Rule, Scaling, Trees
 
 ABI: Final = 1
 """The version of the functions in ``policy.h``."""
 
-_HEADER: Final = f"""\
+HEADER: Final = f"""\
 /* A learned policy: who decides in place of a heuristic of LLVM's. Made by mlgo-corpus. */
 #ifndef MLGO_POLICY_H
 #define MLGO_POLICY_H
@@ -36,18 +37,18 @@ extern "C" {{
 int mlgo_policy_abi(void);
 /* TASK-MAJOR.MINOR */
 const char *mlgo_policy_name(void);
-/* "inlining", "regalloc-eviction" or "regalloc-priority" */
+/* "inlining", "regalloc-eviction" or "regalloc-priority"; "native-size" for a model of the size of a function */
 const char *mlgo_policy_task(void);
 /* What identifies all that the policy decides by: 64 hexadecimal digits. */
 const char *mlgo_policy_digest(void);
 int mlgo_policy_feature_count(void);
 /* As LLVM names it; NULL for an index out of range. */
 const char *mlgo_policy_feature_name(int index);
-/* "int64_t" or "float"; NULL for an index out of range. */
+/* "int64_t" or "float", of a size's model also "int32_t"; NULL for an index out of range. */
 const char *mlgo_policy_feature_type(int index);
 /* The number of elements: 1, or one for each candidate; 0 for an index out of range. */
 long long mlgo_policy_feature_size(int index);
-/* "int64_t" (inlining: 0 or 1; eviction: the candidate) or "float" (priority) */
+/* "int64_t" (inlining: 0 or 1; eviction: the candidate) or "float" (priority; a function's bytes) */
 const char *mlgo_policy_decision_type(void);
 /* Decides: features[i] points to the elements of feature i, decision to one element; no alignment is needed. */
 void mlgo_policy_decide(const void *const *features, void *decision);
@@ -84,7 +85,7 @@ const char *mlgo_policy_feature_name(int index) {
   return index < 0 || index >= FEATURES ? 0 : feature_name[index];
 }
 const char *mlgo_policy_feature_type(int index) {
-  return index < 0 || index >= FEATURES ? 0 : feature_is_float[index] ? "float" : "int64_t";
+  return index < 0 || index >= FEATURES ? 0 : feature_type[index];
 }
 long long mlgo_policy_feature_size(int index) {
   return index < 0 || index >= FEATURES ? 0 : feature_size[index];
@@ -172,7 +173,7 @@ static int lowest(leaves_t bits) {
 static double score(double *x) {
 @zeros@  leaves_t left[TREES];
   memset(left, 255, sizeof left);
-  for (int i = 0; i < FEATURES; ++i) {
+  for (int i = 0; i < INPUTS; ++i) {
     int node = begin[i], end = begin[i + 1];
     for (; node + 8 <= end && !(x[i] <= threshold[node + 7]); node += 8) {
 @eight@    }
@@ -240,8 +241,8 @@ static double quantile(double x, const double *edge, int count) {
 def policy_source(policy: LearnedPolicy) -> tuple[str, str]:
     """Return the texts of ``policy.c`` and ``policy.h``."""
     about = {"name": policy.name, "task": policy.task, "digest": policy.digest, "type": policy.decision_type}
-    parts = [filled(_BEGIN, about), decide_source(policy, "void mlgo_policy_decide"), filled(_ABOUT, about)]
-    return "".join(parts), _HEADER
+    begin, end = about_source(about)
+    return "".join((begin, decide_source(policy, "void mlgo_policy_decide"), end)), HEADER
 
 
 def decide_source(policy: LearnedPolicy, declared: str) -> str:
@@ -251,7 +252,8 @@ def decide_source(policy: LearnedPolicy, declared: str) -> str:
         policy: the policy.
         declared: what is before the parameters of the function that decides.
     """
-    constants = {"FEATURES": str(len(policy.features)), "CANDIDATES": str(policy.candidates)}
+    count = str(len(policy.features))
+    constants = {"FEATURES": count, "INPUTS": count, "CANDIDATES": str(policy.candidates)}
     if policy.task == EVICTION:
         constants["MASK"] = str([spec.name for spec in policy.features].index(MASK))
     if isinstance(policy.model, Trees):
@@ -259,13 +261,23 @@ def decide_source(policy: LearnedPolicy, declared: str) -> str:
     decide = {INLINING: _INLINING, EVICTION: _EVICTION}.get(policy.task, _PRIORITY)
     return "".join(
         (
-            f"enum {{ {', '.join(f'{name} = {value}' for name, value in constants.items())} }};\n\n",
-            *_feature_tables(policy),
-            *_model(policy),
+            enumerated(constants),
+            *feature_tables(policy.features),
+            *model_source(policy.model, len(policy.features)),
             _LOAD,
-            filled(decide, {"declared": declared, "threshold": _double(policy.threshold)}),
+            filled(decide, {"declared": declared, "threshold": c_double(policy.threshold)}),
         )
     )
+
+
+def about_source(about: dict[str, str]) -> tuple[str, str]:
+    """Return the beginning and the end of ``policy.c``: the values are name, task, digest and type."""
+    return filled(_BEGIN, about), filled(_ABOUT, about)
+
+
+def enumerated(constants: Mapping[str, str]) -> str:
+    """Return the definition of constants."""
+    return f"enum {{ {', '.join(f'{name} = {value}' for name, value in constants.items())} }};\n\n"
 
 
 def filled(text: str, values: dict[str, str]) -> str:
@@ -275,19 +287,21 @@ def filled(text: str, values: dict[str, str]) -> str:
     return text
 
 
-def _feature_tables(policy: LearnedPolicy) -> Iterator[str]:
-    names = ",\n".join(f'  "{spec.name}"' for spec in policy.features)
+def feature_tables(features: Sequence[TensorSpec]) -> Iterator[str]:
+    """Yield the arrays of the features' names, types and sizes."""
+    names = ",\n".join(f'  "{spec.name}"' for spec in features)
     yield f"static const char *const feature_name[FEATURES] = {{\n{names}}};\n"
-    yield _table("unsigned char", "feature_is_float", [str(int(spec.type == "float")) for spec in policy.features])
-    yield _table("short", "feature_size", [str(spec.element_count) for spec in policy.features])
+    yield c_table("char *const", "feature_type", [f'"{spec.type}"' for spec in features])
+    yield c_table("unsigned char", "feature_is_float", [str(int(spec.type == "float")) for spec in features])
+    yield c_table("short", "feature_size", [str(spec.element_count) for spec in features])
 
 
-def _model(policy: LearnedPolicy) -> Iterator[str]:
-    model = policy.model
+def model_source(model: Model, inputs: int) -> Iterator[str]:
+    """Yield the parts of the source that make a score of INPUTS doubles."""
     if isinstance(model, Rule):
         yield from _rule(model)
     elif isinstance(model, Trees):
-        yield from _trees(model, len(policy.features))
+        yield from _trees(model, inputs)
     elif isinstance(model, Network):
         yield from _network(model)
     else:
@@ -295,10 +309,10 @@ def _model(policy: LearnedPolicy) -> Iterator[str]:
 
 
 def _rule(rule: Rule) -> Iterator[str]:
-    yield _table("double", "weight", map(_double, rule.weights))
+    yield c_table("double", "weight", map(c_double, rule.weights))
     yield "\nstatic double score(const double *x) {\n"
-    yield f"  double total = {_double(rule.bias)};\n"
-    yield "  for (int i = 0; i < FEATURES; ++i) {\n    double product = x[i] * weight[i];\n    total += product;\n  }\n"
+    yield f"  double total = {c_double(rule.bias)};\n"
+    yield "  for (int i = 0; i < INPUTS; ++i) {\n    double product = x[i] * weight[i];\n    total += product;\n  }\n"
     yield "  return total;\n}\n"
 
 
@@ -306,25 +320,25 @@ def _trees(trees: Trees, features: int) -> Iterator[str]:
     zeros = "".join(f"  if (x[{number}] != x[{number}])\n    x[{number}] = 0.0;\n" for number in trees.nan_as_zero)
     marks = _Marks(trees)
     if marks.most_leaves > _MOST_MARKED_LEAVES or len(trees.roots) > _MOST_MARKED_TREES:
-        yield _table("int", "root", map(str, trees.roots.tolist()))
-        yield _table("short", "feature", map(str, trees.feature.tolist()))
-        yield _table("double", "threshold", map(_double, trees.threshold.tolist()))
-        yield _table("int", "child", map(str, trees.children.ravel().tolist()))
-        yield _table("double", "leaf", map(_double, trees.leaves.tolist()))
-        yield filled(_WALKED_TREES, {"zeros": zeros, "bias": _double(trees.bias)})
+        yield c_table("int", "root", map(str, trees.roots.tolist()))
+        yield c_table("short", "feature", map(str, trees.feature.tolist()))
+        yield c_table("double", "threshold", map(c_double, trees.threshold.tolist()))
+        yield c_table("int", "child", map(str, trees.children.ravel().tolist()))
+        yield c_table("double", "leaf", map(c_double, trees.leaves.tolist()))
+        yield filled(_WALKED_TREES, {"zeros": zeros, "bias": c_double(trees.bias)})
         return
     bits, ctz = (32, "__builtin_ctz") if marks.most_leaves <= 32 else (64, "__builtin_ctzll")
     order = np.lexsort((trees.threshold, trees.feature))
     begin = np.searchsorted(trees.feature[order], np.arange(features + 1))
     yield f"typedef uint{bits}_t leaves_t;\n"
-    yield _table("int", "begin", map(str, begin.tolist()))
-    yield _table("double", "threshold", map(_double, trees.threshold[order].tolist()))
-    yield _table("short", "tree", (str(marks.trees[node]) for node in order.tolist()))
+    yield c_table("int", "begin", map(str, begin.tolist()))
+    yield c_table("double", "threshold", map(c_double, trees.threshold[order].tolist()))
+    yield c_table("short", "tree", (str(marks.trees[node]) for node in order.tolist()))
     eight = "".join(f"      left[tree[node + {number}]] &= mask[node + {number}];\n" for number in range(8))
-    yield _table("leaves_t", "mask", (hex(~marks.left[node] & (1 << bits) - 1) for node in order.tolist()))
-    yield _table("int", "root", map(str, marks.first_leaf))
-    yield _table("double", "leaf", map(_double, trees.leaves[marks.leaves].tolist()))
-    yield filled(_MARKED_TREES, {"zeros": zeros, "bias": _double(trees.bias), "ctz": ctz, "eight": eight})
+    yield c_table("leaves_t", "mask", (hex(~marks.left[node] & (1 << bits) - 1) for node in order.tolist()))
+    yield c_table("int", "root", map(str, marks.first_leaf))
+    yield c_table("double", "leaf", map(c_double, trees.leaves[marks.leaves].tolist()))
+    yield filled(_MARKED_TREES, {"zeros": zeros, "bias": c_double(trees.bias), "ctz": ctz, "eight": eight})
 
 
 class _Marks:
@@ -375,10 +389,10 @@ def _network(network: Network) -> Iterator[str]:
     for number, normalise in enumerate(network.inputs):
         value = f"x[{number}]"
         if isinstance(normalise, Quantiles):
-            yield _table("double", f"edge_{number}", map(_double, normalise.edges.tolist()))
+            yield c_table("double", f"edge_{number}", map(c_double, normalise.edges.tolist()))
             value = f"quantile({value}, edge_{number}, {len(normalise.edges)})"
         elif isinstance(normalise, Scaling):
-            value = f"({value} - {_double(normalise.mean)}) * {_double(normalise.scale)}"
+            value = f"({value} - {c_double(normalise.mean)}) * {c_double(normalise.scale)}"
         place = number * step
         body.append(f"  in[{place}] = {value};\n")
         if network.squares:
@@ -386,8 +400,8 @@ def _network(network: Network) -> Iterator[str]:
     widths = [len(network.layers[0][0]), *(len(bias) for _, bias in network.layers)]
     before = "in"
     for number, (weights, bias) in enumerate(network.layers):
-        yield _table("double", f"weight_{number}", map(_double, weights.ravel().tolist()))
-        yield _table("double", f"bias_{number}", map(_double, bias.tolist()))
+        yield c_table("double", f"weight_{number}", map(c_double, weights.ravel().tolist()))
+        yield c_table("double", f"bias_{number}", map(c_double, bias.tolist()))
         if number:
             body.append(f"  relu({before}, {widths[number]});\n")
         after = f"out_{number}"
@@ -400,7 +414,7 @@ def _network(network: Network) -> Iterator[str]:
     yield f"  return {before}[0];\n}}\n"
 
 
-def _table(kind: str, name: str, values: Iterable[str]) -> str:
+def c_table(kind: str, name: str, values: Iterable[str]) -> str:
     """Return the definition of an array of constants; an empty one has a 0, as C wants."""
     items = list(values) or ["0"]
     return f"static const {kind} {name}[{len(items)}] = {{\n{_lines(items)}}};\n"
@@ -417,7 +431,7 @@ def _lines(items: Sequence[str], width: int = 110) -> str:
     return "\n".join([*lines, line])
 
 
-def _double(value: Any) -> str:
+def c_double(value: Any) -> str:
     """Return a finite double as C writes it, exactly."""
     number = float(value)
     return repr(number) if number == int(number) and abs(number) < 1e6 else _hexadecimal(number)

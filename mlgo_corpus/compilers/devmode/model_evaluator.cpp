@@ -6,11 +6,12 @@
 // definition of it needs TFLite; this file is another definition, which needs
 // nothing but LLVM. LLVM constructs the class in two places only:
 //
-//  1. InlineSizeEstimatorAnalysis, when -ml-inliner-ir2native-model=FILE is
+//  1. InlineSizeEstimatorAnalysis, when -ml-inliner-ir2native-model=PATH is
 //     given: one int32 input tensor (the IR2Native features of a function), one
-//     float output (the estimate of its native size). Here no model is loaded:
-//     every input is written to FILE, and the estimate is a constant or the
-//     number of the row just written.
+//     float output (the estimate of its native size). If PATH is a folder, the
+//     shared object PATH/policy.so of a model of native size estimates. Else no
+//     model is loaded: every input is written to the file PATH, and the estimate
+//     is a constant or the number of the row just written.
 //
 //  2. ModelUnderTrainingRunner, when a policy is given
 //     (-ml-inliner-model-under-training=DIR, -regalloc-model=DIR,
@@ -269,6 +270,51 @@ private:
   }
 };
 
+/// The evaluator of a model of native size: a policy.so whose one feature is the
+/// vector of numbers that LLVM computes. LLVM's name of its input says nothing.
+class SizeEvaluator final : public TFModelEvaluatorImpl {
+public:
+  /// The evaluator; null, after a message, if there is no such model.
+  static std::unique_ptr<TFModelEvaluatorImpl>
+  create(StringRef Folder, const std::vector<TensorSpec> &InputSpecs,
+         const std::vector<TensorSpec> &OutputSpecs) {
+    std::unique_ptr<PolicyLibrary> Library =
+        PolicyLibrary::load((Folder + "/policy.so").str());
+    if (!Library)
+      return nullptr;
+    if (Library->FeatureCount() != 1 ||
+        StringRef(Library->FeatureName(0)) != "ir2native_vector" ||
+        StringRef(Library->FeatureType(0)) != "int32_t" ||
+        StringRef(Library->DecisionType()) != "float" ||
+        Library->FeatureSize(0) !=
+            static_cast<long long>(InputSpecs.front().getElementCount())) {
+      errs() << "error: the model " << Library->Name() << " does not take the "
+             << InputSpecs.front().getElementCount()
+             << " numbers of this compiler (ir2native_vector)\n";
+      return nullptr;
+    }
+    return std::unique_ptr<TFModelEvaluatorImpl>(
+        new SizeEvaluator(std::move(Library), InputSpecs, OutputSpecs));
+  }
+
+  bool run() override {
+    Library->Decide(&Vector, Size);
+    return true;
+  }
+
+private:
+  SizeEvaluator(std::unique_ptr<PolicyLibrary> Library,
+                const std::vector<TensorSpec> &InputSpecs,
+                const std::vector<TensorSpec> &OutputSpecs)
+      : TFModelEvaluatorImpl(InputSpecs, OutputSpecs),
+        Library(std::move(Library)), Vector(input(0)),
+        Size(outputs()->tensor(0)) {}
+
+  const std::unique_ptr<PolicyLibrary> Library;
+  const void *const Vector;
+  void *const Size;
+};
+
 /// The evaluator of a policy.so: finds its features by name, and lets it decide.
 class PolicyEvaluator final : public TFModelEvaluatorImpl {
 public:
@@ -351,6 +397,9 @@ std::unique_ptr<TFModelEvaluatorImpl>
 TFModelEvaluatorImpl::create(StringRef Path,
                              const std::vector<TensorSpec> &InputSpecs,
                              const std::vector<TensorSpec> &OutputSpecs) {
+  if (IR2NativeRecorder::accepts(InputSpecs, OutputSpecs) &&
+      sys::fs::is_directory(Path))
+    return SizeEvaluator::create(Path, InputSpecs, OutputSpecs);
   if (IR2NativeRecorder::accepts(InputSpecs, OutputSpecs))
     return std::make_unique<IR2NativeRecorder>(Path, InputSpecs, OutputSpecs);
   return PolicyEvaluator::create(Path, InputSpecs, OutputSpecs);

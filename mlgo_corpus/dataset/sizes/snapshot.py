@@ -43,6 +43,7 @@ class Functions:
         demangled: the same as the source has them; None for names that are not mangled.
         properties: LLVM's function properties; None without opt.
         ir2native: the IR2Native vectors, int32; None without opt, or if they were not requested.
+        operands: what `operand_features` counts, int32; None if it was not requested.
         context: linkage, attributes and so on.
         labels: the native sizes.
         digests: the bodies' digests, see `body_digest`: functions with equal ones belong to one side of a split.
@@ -52,6 +53,7 @@ class Functions:
     demangled: tuple[str | None, ...]
     properties: Properties | None
     ir2native: NDArray[np.int32] | None
+    operands: NDArray[np.int32] | None
     context: Context
     labels: tuple[Label, ...]
     digests: tuple[bytes, ...]

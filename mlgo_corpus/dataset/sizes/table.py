@@ -9,6 +9,7 @@ always         ``module`` and ``function``, the key; ``demangled``; the labels; 
 ``context``    linkage, comdat, section, attributes that matter for size, target, optimisation level
 ``llvm``       LLVM's own function properties (FunctionPropertiesAnalysis), in snake_case
 ``ir2native``  the input of LLVM's IR2Native model, number by number, under names that do not change between versions
+``operands``   what decides how many bytes instructions take: operands, constants, values alive across calls
 =============  ====================================================================================================
 
 `describe_columns` says what each column means.
@@ -21,11 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.dataset.folder import DatasetPaths
+from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files import arrays
-from mlgo_corpus.files.tables import Kind, iter_rows, with_meanings, write_rows
+from mlgo_corpus.files.tables import Kind, iter_rows, read_parquet, with_meanings, write_rows
 from mlgo_corpus.files.text import storable
 from mlgo_corpus.formats.ir.features import IR2NATIVE_NAMES, NAMED, OPCODES, PAIRS
+from mlgo_corpus.formats.ir.operands import OPERAND_MEANINGS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,9 +38,10 @@ SIZES_KIND: Final = "ir2native"
 """The value of ``kind`` in ``dataset.json`` for such a table."""
 
 SIZES_FOLDER: Final = "functions"
-GROUPS: Final = ("llvm", "ir2native", "context")
+GROUPS: Final = ("llvm", "ir2native", "context", "operands")
 VECTOR: Final = "ir2native_vector"
 SPLIT: Final = "split"
+LABEL: Final = "native_size"
 
 _ATTRIBUTES = {
     "optsize": "LLVM is to keep it small unless that costs much speed (-Os)",
@@ -116,6 +120,13 @@ _PROPERTIES = {
 }
 PROPERTIES: Final = tuple(_PROPERTIES)
 """LLVM's own properties, as of LLVM 22 (`FunctionPropertiesAnalysis.cpp`); older versions have some of them."""
+
+PREDICTED: Final = {
+    "predicted_size": "the function's bytes as a model of native size predicts them; only with such a model",
+    "predicted_low": "the low end of the interval that the model gives",
+    "predicted_high": "the high end of that interval",
+}
+"""The columns that a model of native size adds, and their meanings."""
 
 IR2NATIVE_COLUMNS: Final = tuple(f"ir2native_{name}" if name in PROPERTIES else name for name in IR2NATIVE_NAMES)
 """The columns of the vector's numbers; a name that LLVM's own properties use for something else gets a prefix."""
@@ -225,15 +236,53 @@ def read_module_sizes(path: Path) -> Iterator[ModuleSizes]:
     return map(ModuleSizes._make, rows)
 
 
+def is_functions_table(path: Path) -> bool:
+    """Return True if a path is that of a table of functions: a folder or a file with a column ``native_size``.
+
+    Raises:
+        CorpusError: a file cannot be read.
+    """
+    paths = DatasetPaths.of(path, SIZES_FOLDER)
+    for part in paths.parts()[:1] if paths.root.exists() else ():
+        with read_parquet(part) as file:
+            return LABEL in file.schema_arrow.names
+    return False
+
+
+def read_functions(path: Path) -> pa.Table:
+    """Read the rows of a table of functions: its folder or file.
+
+    Raises:
+        UsageError: there is none.
+        CorpusError: a file cannot be read.
+    """
+    import pyarrow as pa
+
+    paths = DatasetPaths.of(path, SIZES_FOLDER)
+    if not paths.root.exists() or not paths.parts():
+        raise UsageError(f"{path}: expected a table of functions, as ir2native makes it")
+    tables = []
+    for part in paths.parts():
+        with read_parquet(part) as file:
+            if LABEL not in file.schema_arrow.names:
+                raise UsageError(f"{path}: expected a table of functions, found no column {LABEL!r}")
+            tables.append(file.read())
+    try:
+        return pa.concat_tables(tables)
+    except pa.ArrowInvalid as error:
+        raise CorpusError(f"{path}: its files have different columns: {str(error).splitlines()[0]}") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a table: some of `GROUPS`, and whether the vector is also one list column."""
+    """The columns of a table: some of `GROUPS`, whether the vector is also one list column, and what a model adds."""
 
     groups: tuple[str, ...] = GROUPS
     vector: bool = False
+    predicted: bool = False
 
     @classmethod
-    def of(cls, text: str, *, vector: bool) -> Columns:
+    def of(cls, text: str, *, vector: bool, predicted: bool = False) -> Columns:
         """Parse ``all``, or names of `GROUPS` separated by commas.
 
         Raises:
@@ -245,7 +294,7 @@ class Columns:
             raise UsageError(message, option="features", value=unknown[0])
         if vector and "ir2native" not in names:
             raise UsageError("`vector` requires ir2native in `features`")
-        return cls(tuple(group for group in GROUPS if group in names), vector)
+        return cls(tuple(group for group in GROUPS if group in names), vector, predicted)
 
     @property
     def wants_vectors(self) -> bool:
@@ -269,7 +318,11 @@ def describe_columns(columns: Columns, properties: Sequence[str] = ()) -> Iterat
             yield column, _ir2native_meaning(name)
         if columns.vector:
             yield VECTOR, f"these {len(IR2NATIVE_NAMES)} numbers as one list, as the model takes them"
+    if "operands" in columns.groups:
+        yield from OPERAND_MEANINGS.items()
     yield from _OUTCOME.items()
+    if columns.predicted:
+        yield from PREDICTED.items()
 
 
 def _ir2native_meaning(name: str) -> str:
@@ -282,12 +335,17 @@ def _ir2native_meaning(name: str) -> str:
     return f"how often {OPCODES[second]} comes right after {OPCODES[first]}"
 
 
-def with_split(batch: pa.RecordBatch, sides: Sequence[str | None], meanings: Mapping[str, str]) -> pa.RecordBatch:
-    """Add the side of each row and the columns' meanings, and encode columns of few different texts as dictionaries."""
+def with_split(
+    batch: pa.RecordBatch, sides: Sequence[str | None], meanings: Mapping[str, str], predicted: Mapping[str, pa.Array]
+) -> pa.RecordBatch:
+    """Add the side of each row, what a model predicted, and the columns' meanings.
+
+    Columns of few different texts are encoded as dictionaries.
+    """
     import pyarrow as pa
 
-    names = [*batch.schema.names, SPLIT]
-    columns = [*batch.columns, arrays.texts(pa.string(), list(sides))]
+    names = [*batch.schema.names, SPLIT, *predicted]
+    columns = [*batch.columns, arrays.texts(pa.string(), list(sides)), *predicted.values()]
     encoded = [
         column.dictionary_encode() if name in _LABELS else column for name, column in zip(names, columns, strict=True)
     ]

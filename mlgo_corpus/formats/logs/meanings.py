@@ -87,7 +87,8 @@ _INLINING = {
     "inlining_default": "what LLVM's heuristic would do: 1 to inline, 0 not to",
     "inlining_decision": "the decision: 1 to inline the callee here, 0 not to",
     "delta_size": "the score: by how many bytes the caller and the callee together grow by this decision, as a model "
-    "of native size estimates; only where the compiler was given one",
+    "of native size estimates: 0 if the call was not inlined, or inlining failed; 2147483647 if the module is too "
+    "large after it; only where the compiler was given one",
 }
 
 # The meaning of a place in an eviction's tensors; stated once, with the mask.

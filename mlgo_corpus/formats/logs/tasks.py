@@ -70,6 +70,9 @@ PRIORITY: Final = "regalloc-priority"
 GROWTH_LIMIT: Final = "-ml-advisor-size-increase-threshold"
 """LLVM's option for how many times as large a module may grow by inlining; 2 without it."""
 
+SIZE_MODEL: Final = "-ml-inliner-ir2native-model"
+"""The option that names the folder of a model of native size, whose estimates a training log's score is made of."""
+
 TASKS: Final = (
     Task(
         name=INLINING,

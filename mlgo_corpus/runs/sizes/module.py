@@ -44,6 +44,7 @@ from mlgo_corpus.formats.commands.options import join_cc1, parse_cc1
 from mlgo_corpus.formats.commands.replay import neutralise
 from mlgo_corpus.formats.ir.costs import OPT_OPTIONS, analysis_runs
 from mlgo_corpus.formats.ir.features import NO_PROPERTIES, Properties, ir2native_vectors, parse_costs, parse_properties
+from mlgo_corpus.formats.ir.operands import operand_features
 from mlgo_corpus.formats.ir.pipeline import (
     POST_INLINING,
     Point,
@@ -92,6 +93,7 @@ class SnapshotSettings:
         cxxfilt: the words that run llvm-cxxfilt; None leaves names mangled.
         snapshot: `POST_INLINING` or `PRE_INLINING`.
         ir2native: whether to make the IR2Native vector, which needs the target's costs.
+        operands: whether to count operands.
         verify: whether to compile the module plainly too, and to compare.
         edits: how each command is changed, and whether it may be any command.
         limits: what each program may take.
@@ -102,6 +104,7 @@ class SnapshotSettings:
     cxxfilt: tuple[str, ...] | None = None
     snapshot: str = POST_INLINING
     ir2native: bool = True
+    operands: bool = False
     verify: bool = True
     edits: CommandEdits = field(default_factory=CommandEdits)
     limits: Limits = field(default_factory=lambda: Limits(timeout=300.0))
@@ -234,7 +237,8 @@ class _Run:
         )
         labels = label_functions(names, linkages, symbols, ir.data_layout)
         digests = tuple(body_digest(function) for function in ir.functions)
-        return Functions(names, self._demangled(names), properties, vectors, context, labels, digests)
+        operands = operand_features(ir.functions) if self.settings.operands else None
+        return Functions(names, self._demangled(names), properties, vectors, operands, context, labels, digests)
 
     def _demangled(self, names: tuple[str, ...]) -> tuple[str | None, ...]:
         """Ask llvm-cxxfilt for the names as the source has them; None for one that is not mangled, or makes it fail."""

@@ -18,6 +18,7 @@ from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.files import arrays
 from mlgo_corpus.files.atomic import create_file
 from mlgo_corpus.files.text import printable
+from mlgo_corpus.formats.ir.operands import OPERAND_NAMES
 from mlgo_corpus.formats.objects.symbols import LabelStatus
 from mlgo_corpus.runs.over import lost_reason
 from mlgo_corpus.runs.sizes.module import SnapshotSettings, snapshot_module
@@ -168,6 +169,9 @@ def _function_batch(module: str, functions: Functions, columns: Columns) -> pa.R
         if columns.vector:
             elements = arrays.numbers(pa.int32(), vectors.reshape(-1))
             made[VECTOR] = pa.FixedSizeListArray.from_arrays(elements, len(IR2NATIVE_COLUMNS))
+    if "operands" in columns.groups and functions.operands is not None:
+        for place, name in enumerate(OPERAND_NAMES):
+            made[name] = arrays.numbers(pa.int32(), np.ascontiguousarray(functions.operands[:, place]))
     labels = functions.labels
     made["native_size"] = arrays.numbers_or_null(pa.int64(), [label.size for label in labels])
     made["status"] = arrays.texts(pa.string(), [str(label.status) for label in labels])

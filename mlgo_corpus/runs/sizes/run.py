@@ -20,11 +20,19 @@ from mlgo_corpus.corpus.split.rows import RowDivision
 from mlgo_corpus.corpus.split.sides import SIDES, expected_leakage
 from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths
 from mlgo_corpus.dataset.sizes.card import sizes_card
-from mlgo_corpus.dataset.sizes.table import SIZES_KIND, ModuleSizes, describe_columns, with_split, write_module_sizes
+from mlgo_corpus.dataset.sizes.table import (
+    PREDICTED,
+    SIZES_KIND,
+    ModuleSizes,
+    describe_columns,
+    with_split,
+    write_module_sizes,
+)
 from mlgo_corpus.engine.choice import EngineChoice
 from mlgo_corpus.errors import MlgoCorpusError
 from mlgo_corpus.files.tables import BatchTable, open_parquet, read_parquet
 from mlgo_corpus.files.text import counted, os_reason
+from mlgo_corpus.policies.sizes.model import SizeModel
 from mlgo_corpus.runs.datasets.convert import publish_dataset
 from mlgo_corpus.runs.over import Over
 from mlgo_corpus.runs.report import Report
@@ -139,7 +147,9 @@ class SizesTable:
         division: RowDivision,
         engine: EngineChoice,
         progress: Callable[[int, int, int, int], None] | None,
+        model: SizeModel | None = None,
     ) -> None:
+        self.model = model
         self.folder = folder
         self.job = job
         self.toolchain = toolchain
@@ -207,6 +217,7 @@ class SizesTable:
             "compiler": self.toolchain.vendor,
             "compiler_sha256": self.folder.key["compiler"]["sha256"],
             "snapshot": self.job.settings.snapshot,
+            **({} if self.model is None else {"model": self.model.name}),
             "features": list(self.job.columns.groups),
             "split_by": self.division.by,
             "fractions": None if self.division.modules else list(self.division.fractions),
@@ -271,7 +282,11 @@ class SizesTable:
         [batch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
         modules, digests = batch.column("module").to_pylist(), _read_digests(batch.column("body_digest"))
         meanings = dict(describe_columns(self.job.columns, self.totals.properties))
-        return with_split(batch, self.division.sides(modules, digests), meanings)
+        predicted: dict[str, pa.Array] = {}
+        if self.model is not None:
+            sizes = self.model.predict(batch)
+            predicted = {name: pa.array(values) for name, values in zip(PREDICTED, sizes, strict=True)}
+        return with_split(batch, self.division.sides(modules, digests), meanings, predicted)
 
     def report(self, seconds: float) -> SizesReport:
         """Sum up."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from mlgo_corpus import __version__
-from mlgo_corpus.compilers.choose import WAYS, choose_compiler, compiler_identity
+from mlgo_corpus.compilers.choose import AUTO, TRAINING_LOG, WAYS, choose_compiler, compiler_identity
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import built_toolchains, cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
@@ -20,6 +21,8 @@ from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
+from mlgo_corpus.policies.compiled import cached_library
+from mlgo_corpus.policies.embedded import vector_model
 from mlgo_corpus.policies.keyed import may_grow
 from mlgo_corpus.policies.learned import find_policy
 from mlgo_corpus.policies.policy import policy_digest, policy_folder, try_policy
@@ -44,6 +47,7 @@ class TraceRequest:
     limits: Limits = field(default_factory=Limits)
     keep_logs: Path | None = None
     keep_objects: Path | None = None
+    ir2native_model: str | None = None
 
     def check(self) -> TraceRequest:
         """Check the request; return it with the whole path of a policy's folder: workers may run in other folders.
@@ -59,7 +63,18 @@ class TraceRequest:
         if policy != "default":  # which is every task's own, where a training log shows it
             try_policy(policy, task, seed=self.seed, timeout=self.limits.timeout)
         self.edits.check()
-        return replace(self, policy=policy)
+        if self.ir2native_model is None:
+            return replace(self, policy=policy)
+        if self.task != INLINING:
+            raise UsageError(f"a model of native size is for {INLINING}", option="ir2native_model")
+        if self.via not in (AUTO, TRAINING_LOG):
+            raise UsageError("a model of native size needs a training log", option="via", value=self.via)
+        model = vector_model(self.ir2native_model)
+        with suppress(OSError):  # a cache that cannot be written, which each module's run will say
+            cached_library(model)
+        return replace(
+            self, policy=policy, via=TRAINING_LOG, ir2native_model=str(Path(self.ir2native_model).absolute())
+        )
 
 
 def run_trace(
@@ -108,6 +123,7 @@ def run_trace(
         "seed": request.seed if policy.partition(":")[0] == "random" else None,
         "compiler": {"version": toolchain.version, "sha256": identity},
         "names": request.names,
+        "ir2native_model": _scored_by(request),
         **edits.key(),
         **choice_key(opened, chosen),
     }
@@ -132,6 +148,7 @@ def run_trace(
         limits=request.limits,
         names=request.names,
         may_grow=may_grow(policy),
+        ir2native_model=request.ir2native_model,
         keep_logs=None if logs is None else logs.absolute(),
         keep_objects=None if objects is None else objects.absolute(),
         copy_names=clashing_copies(opened.names) if logs or objects else {},
@@ -146,3 +163,8 @@ def run_trace(
         folder.close()
     hints = tuple(edits.without_effect(opened.modules(chosen), toolchain.cc1))
     return trace.report(hints, time.perf_counter() - started)
+
+
+def _scored_by(request: TraceRequest) -> str | None:
+    """Return the digest of the model that scores decisions; None without one."""
+    return None if request.ir2native_model is None else vector_model(request.ir2native_model).digest

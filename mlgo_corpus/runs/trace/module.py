@@ -53,10 +53,10 @@ from mlgo_corpus.formats.logs.remarks import (
     iter_decided_calls,
     why_unfaithful,
 )
-from mlgo_corpus.formats.logs.tasks import INLINING, Task, find_task, for_clang, task_name
+from mlgo_corpus.formats.logs.tasks import INLINING, SIZE_MODEL, Task, find_task, for_clang, task_name
 from mlgo_corpus.policies.blame import traceback_of
 from mlgo_corpus.policies.conversation import asks_default, converse, decides_in, repair_of
-from mlgo_corpus.policies.embedded import place_model
+from mlgo_corpus.policies.embedded import place_model, place_size_model
 from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
 from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.policy import Policy, checked_policy, make_policy
@@ -71,6 +71,7 @@ _CHANNEL_NAME: Final = "channel"
 _REMARKS_NAME: Final = "remarks.yaml"
 _CALLS_NAME: Final = "calls.arrow"
 _MODEL_NAME: Final = "model"
+_SIZE_MODEL_NAME: Final = "size-model"
 
 # A compiler that is too slow is to be told from a policy that is: the session notices the former by itself.
 _POLICY_GRACE_S = 0.5
@@ -103,6 +104,7 @@ class TraceSettings:
         limits: what each compile may take.
         names: whether it is recorded which call each decision of inlining was about.
         may_grow: whether a module may grow by inlining as far as its policy decides.
+        ir2native_model: the folder of a model of native size, which scores the decisions of a training log.
         work: the folder for runs under way and for their logs and rows.
         baselines: the folder of what is known of plain compiles.
         keep_logs, keep_objects: folders for copies, named after the modules.
@@ -122,6 +124,7 @@ class TraceSettings:
     limits: Limits = field(default_factory=Limits)
     names: bool = True
     may_grow: bool = False
+    ir2native_model: str | None = None
     keep_logs: Path | None = None
     keep_objects: Path | None = None
     copy_names: Mapping[str, _CopyNames] = field(default_factory=dict)
@@ -501,7 +504,8 @@ class _Run:
     def _decide_by_log(self, options: tuple[str, ...]) -> _Decided:
         task = self.settings.the_task
         self.compiles.empty()
-        extra = for_clang((*task.log_options(_LOG_NAME), *self._model_options(), *self._without_a_limit(options)))
+        models = (*self._model_options(), *self._size_options())
+        extra = for_clang((*task.log_options(_LOG_NAME), *models, *self._without_a_limit(options)))
         extra = (*extra, *self._remark_options())
         self._known["argv"] = argv = (*self.settings.cc1, *self.compiles.command(options, *extra))
         usage = self.compiles.run(argv, words=len(self.settings.cc1)).usage
@@ -530,6 +534,16 @@ class _Run:
         except UsageError as error:
             raise RunFailure(RunReason.POLICY_ERROR, str(error)) from None
         return self.settings.the_task.model_options(_MODEL_NAME)
+
+    def _size_options(self) -> tuple[str, ...]:
+        """Return the option by which the compiler loads a model of native size."""
+        if self.settings.ir2native_model is None:
+            return ()
+        try:
+            place_size_model(self.settings.ir2native_model, self.folder / _SIZE_MODEL_NAME)
+        except UsageError as error:
+            raise RunFailure(RunReason.POLICY_ERROR, str(error)) from None
+        return (f"{SIZE_MODEL}={_SIZE_MODEL_NAME}",)
 
     def _channel_options(self, name: str) -> tuple[str, ...]:
         settings = self.settings

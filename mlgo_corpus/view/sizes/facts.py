@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +16,13 @@ from numpy.typing import NDArray
 from mlgo_corpus.corpus.groups import digest_keys
 from mlgo_corpus.corpus.split.sides import expected_leakage
 from mlgo_corpus.dataset.folder import DatasetPaths, read_key
-from mlgo_corpus.dataset.sizes.table import SIZES_FOLDER, SPLIT, VECTOR
+from mlgo_corpus.dataset.sizes.table import LABEL, PREDICTED, SIZES_FOLDER, SPLIT, VECTOR
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.files.parquet import is_readable
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.tables import read_metadata
 from mlgo_corpus.view.aggregate import Distribution, LogCorrelations, numbers_of
 from mlgo_corpus.view.columns import blamed, count_texts, floats_of, iter_columns, readable, texts_of
-
-LABEL: Final = "native_size"
 
 _NEEDED = ("module", "function", LABEL)
 _TEXTS = ("module", "function", "status", "body_digest", SPLIT)
@@ -56,6 +54,8 @@ class SizesFacts:
         failed: the first modules that failed: name, reason, detail.
         code_size: bytes of code of the modules' objects; ``explained_size`` of them are in the table.
         faithful: the number of modules whose object equals the plain compile's, and of those that were compared.
+        predicted: of shape (rows,): what a model predicted; empty without one.
+        covered: the number of functions whose size is in the model's interval.
     """
 
     path: Path
@@ -77,6 +77,8 @@ class SizesFacts:
     code_size: float = 0.0
     explained_size: float = 0.0
     faithful: tuple[int, int] = (0, 0)
+    predicted: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    covered: int = 0
 
     @property
     def unlabelled(self) -> int:
@@ -133,6 +135,7 @@ class _Reader:
         self._correlations: LogCorrelations | None = None
         self._keys = [facts.keys]
         self._labels = [facts.labels]
+        self._predicted = [facts.predicted]
         self._digests = [np.zeros(0, np.uint64)]
         self._held = [np.zeros(0, np.int8)]
 
@@ -158,6 +161,10 @@ class _Reader:
         modules, functions = (texts_of(columns[name]) for name in ("module", "function"))
         self._keys.append(_name_keys(modules, functions))
         self._labels.append(labels)
+        if PREDICTED.keys() <= columns.keys():
+            size, low, high = (floats_of(columns[name]) for name in PREDICTED)
+            self._predicted.append(size)
+            facts.covered += int(((low <= labels) & (labels <= high)).sum())
         first = facts.rows
         for at in np.argsort(-np.where(known, labels, -1.0), kind="stable")[:10].tolist():
             facts.names[first + at] = (modules[at] or "", functions[at] or "")
@@ -171,7 +178,7 @@ class _Reader:
     def _add_features(self, columns: dict[str, Any], labels: NDArray[np.float64], positive: NDArray[np.bool_]) -> None:
         names, values = [], []
         for name, column in columns.items():
-            if name in (*_TEXTS, LABEL, "fragments"):
+            if name in (*_TEXTS, LABEL, "fragments", *PREDICTED):
                 continue
             found = numbers_of(column)
             if found is None:
@@ -190,6 +197,9 @@ class _Reader:
         """Compute the facts that need all rows."""
         facts = self.facts
         facts.keys, facts.labels = np.concatenate(self._keys), np.concatenate(self._labels)
+        predicted = np.concatenate(self._predicted)
+        if len(predicted) == facts.rows:  # all files have the columns
+            facts.predicted = predicted
         ranked = sorted(facts.names, key=lambda at: -np.nan_to_num(facts.labels[at], nan=-1.0))
         facts.names = {at: facts.names[at] for at in ranked[:10]}
         if self._correlations is not None and self._features is not None:

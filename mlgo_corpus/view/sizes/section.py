@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator
 from typing import Any, Final
 
-from mlgo_corpus.dataset.sizes.table import Columns, describe_columns
+from mlgo_corpus.dataset.sizes.table import LABEL, Columns, describe_columns
 from mlgo_corpus.view import figures, words
 from mlgo_corpus.view.blocks import Block, CallOut, Facts, Features, Figure, Heading, Headline, Listing, Section, Table
 from mlgo_corpus.view.dataset.features import call_outs, feature_cards, rank
 from mlgo_corpus.view.dataset.section import histogram_table
-from mlgo_corpus.view.sizes.facts import LABEL, SizesFacts
+from mlgo_corpus.view.sizes.facts import SizesFacts
+from mlgo_corpus.view.sizes.predicted import predicted_blocks, predicted_data
 
 _MEANINGS: Final = {
     "merged": "shares its place with another function",
@@ -132,6 +133,7 @@ def _blocks(facts: SizesFacts, name: str) -> Iterator[Block]:
             figures.of_histogram(found.histogram(), alt, x="bytes of a function", y="functions"),
             _largest(facts),
         )
+    yield from predicted_blocks(facts, name)
     yield Heading(f"{name}-status", "Which functions have a size")
     total = max(facts.rows, 1)
     ordered = facts.statuses.most_common()
@@ -247,6 +249,7 @@ def _data(facts: SizesFacts) -> dict[str, Any]:
         "labelled": facts.rows - facts.unlabelled,
         "label": facts.label.as_json(),
         "statuses": dict(facts.statuses.most_common()),
+        "predicted": predicted_data(facts),
         "splits": dict(facts.splits.most_common()),
         "leaking": None if facts.leaking is None else {"rows": facts.leaking[0], "held": facts.leaking[1]},
         "expected_leakage": facts.expected,

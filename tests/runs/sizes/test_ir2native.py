@@ -32,6 +32,7 @@ from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.dataset.sizes.table import (
     IR2NATIVE_COLUMNS,
     MODULE_MEANINGS,
+    PREDICTED,
     PROPERTIES,
     VECTOR,
     Columns,
@@ -44,14 +45,19 @@ from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.formats.commands.replay import neutralise, replay_command
 from mlgo_corpus.formats.ir.costs import OPT_OPTIONS
 from mlgo_corpus.formats.ir.features import parse_properties
+from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.ir2native import SizesReport, ir2native_table
 from mlgo_corpus.logs import convert_logs
 from mlgo_corpus.runs import over
 from mlgo_corpus.runs.sizes import rows as sizing
 from mlgo_corpus.runs.sizes import run as sizes_run
 from mlgo_corpus.runs.sizes.rows import SizedModule, SizingItem, SizingJob
+from mlgo_corpus.view.blocks import Table
+from mlgo_corpus.view.sizes.facts import read_sizes_facts
+from mlgo_corpus.view.sizes.predicted import predicted_blocks, predicted_data
 from tests.conftest import DATA, EMBED, LLVM_VERSIONS, PACKAGE_ROOT, Llvm, run_checked, unpack
 from tests.forked import run_cli
+from tests.policies.sizes.test_model import LLVMS, model
 from tests.runs.trace.test_interrupted import Tool, all_end
 
 pytestmark = pytest.mark.whole
@@ -528,7 +534,7 @@ def test_the_same_again_does_nothing_and_anything_else_is_refused(make: Make, ll
     assert again.unchanged
     assert {**again.as_json(), **dict.fromkeys(skipped)} == {**first.as_json(), **dict.fromkeys(skipped)}
     for options, difference in (
-        ({"features": "llvm"}, r"features was \['llvm', 'ir2native', 'context'\], is \['llvm'\]"),
+        ({"features": "llvm"}, r"features was \['llvm', 'ir2native', 'context', 'operands'\], is \['llvm'\]"),
         ({"vector": True}, "vector was False, is True"),
         ({"snapshot": "pre-inlining"}, "snapshot was 'post-inlining', is 'pre-inlining'"),
         ({"verify": False}, "verify was True, is False"),
@@ -541,6 +547,44 @@ def test_the_same_again_does_nothing_and_anything_else_is_refused(make: Make, ll
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "table").rglob("*")} == before
     assert not make(features="llvm", force=True).unchanged
     assert "blocks" not in read(tmp_path / "table").column_names
+
+
+def test_a_model_predicts_the_functions_of_a_table(make: Make, tmp_path: Path) -> None:
+    found = model((TensorSpec("operands_parameters"), *LLVMS, TensorSpec("opt_level_is_z")))
+    found.save(tmp_path / "model")
+    plain = make("plain", verify=False)
+    report = make(verify=False, model=tmp_path / "model")
+    table, expected = read(tmp_path / "table"), read(tmp_path / "plain")
+    assert table.column_names == [*expected.column_names, *PREDICTED]
+    assert table.drop_columns([*PREDICTED]).equals(expected)
+    sizes = found.predict(expected)
+    assert [table[name].to_pylist() for name in PREDICTED] == [values.tolist() for values in sizes]
+    assert report.functions == plain.functions == len(sizes.size)
+    assert table.schema.field("predicted_size").metadata[b"meaning"].startswith(b"the function's bytes as a model")
+    with pytest.raises(UsageError, match=r"model was [0-9a-f]{8}, is None"):
+        make(verify=False)
+    with pytest.raises(UsageError, match="needs the column 'initial_size': add its group to `features`"):
+        make("other", features="operands,context", model=tmp_path / "model")
+    # The page shows where they part.
+    facts = read_sizes_facts(tmp_path / "table")
+    shown = predicted_data(facts)
+    rows = [row for row in table.to_pylist() if row["native_size"] is not None]
+    errors = [abs(row["predicted_size"] - row["native_size"]) / max(row["native_size"], 1) for row in rows]
+    assert shown == {
+        "functions": len(rows),
+        "median_error": pytest.approx(np.median(errors)),
+        "covered": sum(row["predicted_low"] <= row["native_size"] <= row["predicted_high"] for row in rows),
+        "bytes": sum(row["native_size"] for row in rows),
+        "predicted_bytes": pytest.approx(sum(row["predicted_size"] for row in rows)),
+    }
+    _, by_size, worst = predicted_blocks(facts, "sizes")
+    assert isinstance(by_size, Table)
+    assert sum(int(row[1]) for row in by_size.rows[:-1]) == int(by_size.rows[-1][1]) == len(rows)
+    assert isinstance(worst, Table)
+    furthest = max(rows, key=lambda row: abs(row["predicted_size"] - row["native_size"]))
+    assert worst.rows[0][:2] == (furthest["function"], furthest["module"])
+    assert predicted_data(read_sizes_facts(tmp_path / "plain")) is None
+    assert list(predicted_blocks(read_sizes_facts(tmp_path / "plain"), "sizes")) == []
 
 
 def test_a_table_whose_rows_of_modules_are_damaged_is_told_of(make: Make, tmp_path: Path) -> None:

@@ -1,0 +1,188 @@
+"""Gradient boosting by LightGBM for native sizes: of the logarithm of what a sum of weighted features misses.
+
+The sum comes first: what instructions take adds up, so that no weight is negative. The weights have the least squares
+of the relative errors. Trees are fitted to the rest, for the size and for the ends of an interval; these are quantiles,
+each shifted so that the functions of the side ``validation`` are outside of it as often as they should be.
+
+Functions with equal bodies count together as one. The same functions and options give the same model, with the same
+version of the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.learn.boosting import need_lightgbm
+from mlgo_corpus.policies.boosting import trees_of_lightgbm
+from mlgo_corpus.policies.models import Doubles, Rule, Trees
+
+# With fewer functions to shift an end by, it stays where the quantile is.
+_LEAST_TO_SHIFT: Final = 100
+# An error of a byte counts alike in all functions that are smaller.
+_SMALL: Final = 8.0
+# What each squared weight costs, in squared relative errors: what few functions have should not explain their rest. And
+# how often each weight is improved.
+_RIDGE: Final = 0.001
+_ROUNDS: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class SizeOptions:
+    """The size of a model, and how it is fitted.
+
+    Attributes:
+        trees: how many, for the size; half of them for each end of the interval.
+        leaves: of each tree, at most.
+        rate: the learning rate.
+        least_in_leaf: functions in a leaf, at least; of few functions, a hundredth.
+        share: of the features that each tree may use; ``some`` of the functions.
+        coverage: of the interval.
+        seed: of the choice of features and functions for each tree.
+    """
+
+    trees: int = 800
+    leaves: int = 31
+    rate: float = 0.03
+    least_in_leaf: int = 5
+    share: float = 0.6
+    some: float = 0.7
+    coverage: float = 0.9
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FittedSizes:
+    """A model.
+
+    Attributes:
+        base: gives the sum of weighted features.
+        model: gives the logarithm of what to multiply it by; ``low`` and ``high`` for the ends of the interval.
+        importance: of each input, the share of the loss that its splits save; most first.
+        library: the name and version of what fitted it.
+    """
+
+    base: Rule
+    model: Trees
+    low: Trees
+    high: Trees
+    importance: dict[str, float]
+    library: str
+
+
+def fit_sizes(
+    inputs: Doubles,
+    names: Sequence[str],
+    sizes: Doubles,
+    bodies: NDArray[Any],
+    held: tuple[Doubles, Doubles],
+    options: SizeOptions,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> FittedSizes:
+    """Fit trees to functions.
+
+    Args:
+        inputs: of shape (functions, inputs).
+        names: of the inputs.
+        sizes: in bytes.
+        bodies: what is equal for functions with equal bodies.
+        held: the inputs and sizes of functions that are not among them, to shift the interval by.
+        options: how to fit.
+        progress: called with (trees done, in all, of what).
+
+    Raises:
+        UsageError: the library is missing, or cannot learn from this.
+    """
+    lightgbm = need_lightgbm()
+    _, place, counts = np.unique(bodies, return_inverse=True, return_counts=True)
+    weights = 1.0 / counts[place]
+    base = _fit_base(inputs, sizes, weights)
+    logs = _rest(base, inputs, sizes)
+    features = [TensorSpec(name) for name in names]
+    ends = ((1 - options.coverage) / 2, (1 + options.coverage) / 2)
+    total = 2 * options.trees
+    found: list[Trees] = []
+    importance: dict[str, float] = {}
+    for alpha in (None, *ends):
+        rounds = options.trees if alpha is None else max(1, options.trees // 2)
+        goal = {"objective": "l2"} if alpha is None else {"objective": "quantile", "alpha": alpha}
+        parameters = {
+            **goal,
+            "num_leaves": options.leaves,
+            "learning_rate": options.rate,
+            "min_data_in_leaf": max(1, min(options.least_in_leaf, len(sizes) // 100)),
+            "feature_fraction": options.share,
+            "bagging_fraction": options.some,
+            "bagging_freq": 1,
+            "lambda_l2": 1.0,
+            "use_missing": False,
+            "deterministic": True,
+            "force_row_wise": True,
+            "num_threads": 1,
+            "seed": options.seed,
+            "verbose": -1,
+        }
+        before = sum(len(trees.roots) for trees in found)
+
+        def told(environment: Any, before: int = before, what: str = "sizes" if alpha is None else "interval") -> None:
+            if progress is not None:
+                progress(min(before + environment.iteration + 1, total), total, what)
+
+        # A data set keeps parameters of its own, so that each model has one.
+        data = lightgbm.Dataset(inputs, logs, weight=weights, feature_name=list(names))
+        try:
+            booster = lightgbm.train(parameters, data, rounds, callbacks=[told])
+        except lightgbm.basic.LightGBMError as error:
+            raise UsageError(f"LightGBM cannot learn from this: {' '.join(str(error).split())}") from None
+        if alpha is None:
+            importance = _importance(booster, names)
+        found.append(trees_of_lightgbm(booster.dump_model(), features))
+    model, low, high = found
+    if len(held[1]) >= _LEAST_TO_SHIFT:
+        away = _rest(base, *held)
+        low = _shifted(low, float(np.quantile(away - low.scores(held[0]), ends[0])))
+        high = _shifted(high, float(np.quantile(away - high.scores(held[0]), ends[1])))
+    return FittedSizes(base, model, low, high, importance, f"LightGBM {lightgbm.__version__}")
+
+
+def _rest(base: Rule, inputs: Doubles, sizes: Doubles) -> Doubles:
+    """Return the logarithm of what sums are to be multiplied by."""
+    logs: Doubles = np.log(np.maximum(sizes, 1.0)) - np.log(np.maximum(base.scores(inputs), 1.0))
+    return logs
+
+
+def _fit_base(inputs: Doubles, sizes: Doubles, weights: Doubles) -> Rule:
+    """Fit weights that are not negative, by coordinate descent."""
+    columns = np.column_stack([np.ones(len(sizes)), inputs])
+    scale = np.sqrt(weights) / np.maximum(sizes, _SMALL)
+    columns, goal = columns * scale[:, None], sizes * scale
+    lengths = np.sqrt((columns**2).sum(axis=0))
+    lengths[lengths == 0] = 1.0
+    columns /= lengths
+    products = columns.T @ columns
+    products[np.diag_indices_from(products)] += _RIDGE + _RIDGE / lengths**2
+    wanted = columns.T @ goal
+    found = np.zeros(len(wanted))
+    for _ in range(_ROUNDS):
+        for place in range(len(found)):
+            step = (wanted[place] - products[place] @ found) / products[place, place]
+            found[place] = max(0.0, found[place] + step)
+    found /= lengths
+    return Rule(float(found[0]), tuple(found[1:].tolist()))
+
+
+def _shifted(trees: Trees, by: float) -> Trees:
+    return replace(trees, bias=trees.bias + by)
+
+
+def _importance(booster: Any, names: Sequence[str]) -> dict[str, float]:
+    gains = booster.feature_importance("gain")
+    total = float(gains.sum()) or 1.0
+    ranked = sorted(zip(names, gains.tolist(), strict=True), key=lambda item: (-item[1], item[0]))
+    return {name: round(gain / total, 4) for name, gain in ranked if gain > 0}
