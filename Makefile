@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO ?= demo
+POLICY ?= policy
 PYTEST_ARGS ?=
 # Twice as many processes as two cores have, as many tests wait.
 PYTEST_WORKERS ?= -n 4 --dist loadscope
@@ -23,7 +24,7 @@ export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo check lint test fuzz docs bench wheel llvm devmode clean
+.PHONY: help demo check lint test fuzz docs bench wheel policy llvm devmode clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -69,6 +70,10 @@ wheel: $(VENV)/.installed-release ## build a wheel and an sdist in dist/, and ch
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/python -m twine check --strict dist/*
 	$(BIN)/python scripts/check_wheel.py dist
+
+policy: $(VENV)/.installed-dev llvm ## make the policy that comes with the package, from sources, in $(POLICY): most of an hour
+	@command -v cmake >/dev/null || sh scripts/apt-install.sh cmake
+	$(BIN)/python scripts/make_policy.py $(POLICY)
 
 llvm: ## install the LLVM tools for tests, where possible
 	@sh scripts/setup-llvm.sh

@@ -14,7 +14,7 @@ author = "the authors of mlgo-corpus"
 copyright = "the authors of mlgo-corpus, Apache-2.0"  # noqa: A001 - Sphinx's name for it
 release = version = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "reference"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "reference", "searchpage"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build", "_ext"]
 smartquotes = False  # -- begins an option

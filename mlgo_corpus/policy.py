@@ -41,6 +41,7 @@ class PolicyFacts(Report):
         kind: ``rule``, ``trees`` or ``mlp``.
         size: of its model, in words.
         threshold: inlining: the score above which a call is inlined; else None.
+        languages: in whose modules it decides; in all if empty.
         features: what it decides by.
         digest: what identifies all that it decides by.
         training: what it was trained on and with.
@@ -55,6 +56,7 @@ class PolicyFacts(Report):
     kind: str
     size: str
     threshold: float | None
+    languages: tuple[str, ...]
     features: tuple[TensorSpec, ...]
     digest: str
     training: Mapping[str, Any]
@@ -161,6 +163,7 @@ def _facts(folder: Path, policy: LearnedPolicy) -> PolicyFacts:
         task=policy.task,
         kind=policy.kind,
         size=policy.model.described(),
+        languages=policy.languages,
         threshold=policy.threshold if "threshold" in policy.as_json()["decision"] else None,
         features=policy.features,
         digest=policy.digest,

@@ -158,6 +158,7 @@ def _embedded(policy: str, *, default_on: bool) -> Embedded:
         header=model_header(found),
         features=tuple(spec.name for spec in found.features),
         default_on=default_on,
+        languages=found.languages,
     )
 
 

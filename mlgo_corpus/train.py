@@ -20,6 +20,7 @@ from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.files.markdown import markdown_code, markdown_table
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import counted, os_reason
+from mlgo_corpus.formats.commands.languages import LANGUAGES
 from mlgo_corpus.formats.logs.tasks import INLINING
 from mlgo_corpus.learn.boosting import BoostingOptions, Fitted, fit_trees, need_lightgbm
 from mlgo_corpus.learn.examples import DataFacts, Examples, read_examples
@@ -47,6 +48,7 @@ class TrainReport(Report):
         algorithm: how it was learned.
         data: what each dataset gave.
         decisions: what was learned from, in all.
+        languages: in whose modules it decides; in all if empty.
         features: what it decides by.
         model: its size in words; ``bytes`` on the disk.
         probability: above which a call is inlined.
@@ -62,6 +64,7 @@ class TrainReport(Report):
     algorithm: str
     data: tuple[DataFacts, ...]
     decisions: int
+    languages: tuple[str, ...]
     features: tuple[str, ...]
     model: str
     bytes: int
@@ -82,6 +85,7 @@ def train_policy(
     budget: int = 25,
     validation: Sequence[Path | str] = (),
     threshold: float | None = None,
+    languages: Sequence[str] = (),
     name: str = "inlining-0.1",
     trees: int = 120,
     leaves: int = 15,
@@ -112,6 +116,8 @@ def train_policy(
         budget: how often a module is compiled in a round at most.
         validation: corpora to tune the threshold on; none of them should be what the data is of.
         threshold: the probability above which a call is inlined, instead of a tuned one.
+        languages: learn from modules of these only, and decide in no others: ``C++``, ``C``, ...; by default those that
+            ``data`` has.
         name: the policy's name.
         trees: how many trees the model has.
         leaves: how many leaves each of them has at most.
@@ -143,6 +149,8 @@ def train_policy(
     check_count("trees", trees, most=10_000)
     check_count("leaves", leaves, least=2, most=1024)
     check_count("seed", seed, least=0, most=2**31 - 1)
+    if unknown := [language for language in languages if language not in LANGUAGES]:
+        raise UsageError(f"expected one of {', '.join(LANGUAGES)}", option="language", value=unknown[0])
     if threshold is not None and validation:
         raise UsageError("expected a threshold or corpora to tune it on, found both", option="threshold")
     probability = _USUAL_PROBABILITY if threshold is None else threshold
@@ -167,10 +175,18 @@ def train_policy(
     options = BoostingOptions(trees, leaves, seed=seed)
 
     def learned(datasets: Sequence[Path]) -> tuple[LearnedPolicy, Examples, Fitted]:
-        examples = read_examples(datasets, jobs=jobs or available_cpus())
+        examples = read_examples(datasets, jobs=jobs or available_cpus(), languages=languages)
         fitted = fit_trees(examples, options, told("fitting"))
         training = _training_of(algorithm, examples, options, fitted)
-        made = LearnedPolicy(name, INLINING, examples.features, fitted.trees, threshold=limit, training=training)
+        made = LearnedPolicy(
+            name,
+            INLINING,
+            examples.features,
+            fitted.trees,
+            threshold=limit,
+            languages=examples.languages,
+            training=training,
+        )
         return made, examples, fitted
 
     datasets = [Path(path) for path in data]
@@ -224,6 +240,7 @@ def train_policy(
         algorithm=algorithm,
         data=examples.data,
         decisions=len(examples.decisions),
+        languages=policy.languages,
         features=tuple(spec.name for spec in examples.features),
         model=fitted.trees.described(),
         bytes=sum(path.stat().st_size for path in output.iterdir()),
@@ -297,7 +314,8 @@ def _card(
         f"# {policy.name}",
         f"Decides which calls LLVM inlines, to make code small: {fitted.trees.described()}, fitted by "
         f"{fitted.library} to the best decisions that searches found. Made by mlgo-corpus {__version__}.",
-        f"A call is inlined if the model gives it a probability of more than {probability:g}.",
+        f"A call is inlined if the model gives it a probability of more than {probability:g}."
+        + (f" It decides in {' and '.join(policy.languages)} only." if policy.languages else ""),
         "## Data",
         markdown_table(("corpus", "modules", "decisions", "flips"), rows),
         "## Validation",
@@ -305,7 +323,10 @@ def _card(
     if tried:
         heading = ("threshold", *(markdown_code(name, in_table=True) for name in corpora))
         body = [(f"{one.probability:g}", *(f"{100 * change:+.2f} %" for change in one.changes)) for one in tried]
-        parts += ["Text of objects, against LLVM's own decisions:", markdown_table(heading, body)]
+        parts += [
+            "Text against LLVM's own decisions, the mean of objects, products, and products with gc and folding:",
+            markdown_table(heading, body),
+        ]
     else:
         parts.append("None: the threshold was not tuned.")
     important = [(markdown_code(name, in_table=True), f"{share:.1%}") for name, share in fitted.importance.items()]

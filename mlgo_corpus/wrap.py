@@ -75,7 +75,7 @@ def wrap_toolchain(
     begin = time.perf_counter()
     _, learned = named_policy(policy)
     source, header = policy_source(learned)
-    code = PolicyCode(learned.name, learned.task, learned.digest, source, header)
+    code = PolicyCode(learned.name, learned.task, learned.digest, source, header, learned.languages)
     stock = _stock_clang(compiler, learned.task)
     asking = Asking(
         always=always,

@@ -396,6 +396,7 @@ class Page(HTMLParser):
         self.anchors: set[str] = set()
         self.links: list[str] = []
         self.assets: list[str] = []
+        self.actions: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -403,6 +404,8 @@ class Page(HTMLParser):
         self.anchors |= {value for name in ("id", "name") if (value := values.get(name))}
         if tag == "a" and (href := values.get("href")) is not None:
             self.links.append(href)
+        elif tag == "form" and (action := values.get("action")) is not None:
+            self.actions.append(action)
         elif tag in ("script", "img", "iframe", "source"):
             self.assets += [src for name in ("src", "srcset") if (src := values.get(name))]
         elif tag == "link" and (href := values.get("href")) is not None:
@@ -429,6 +432,8 @@ def iter_html(folder: Path) -> Iterator[tuple[Path, Page]]:
 def test_no_link_of_the_built_pages_is_dead(html: Path) -> None:
     built = dict(iter_html(html))
     assert {path.stem for path in DOCS.glob("*.md")} <= {path.stem for path in built}
+    assert "--budget" in (html / "search.html").read_text(encoding="utf-8")  # not the page of Sphinx's own search
+    assert "find.html" in built[html / "search.html"].actions == built[html / "index.html"].actions
     dead = []
     for path, page in built.items():
         for link in page.links:

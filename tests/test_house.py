@@ -297,9 +297,9 @@ OTHERS = {
     "compilers.devmode.probe": {"--version"},
     "compilers.probe": {"--version"},
     "formats.commands.buildfiles": {"--output"},
-    "formats.commands.driverline": {"--output"},
+    "formats.commands.driverline": {"--output", "--language"},
     "formats.commands.linkline": {"--output"},
-    "formats.commands.linkwords": {"--output"},
+    "formats.commands.linkwords": {"--output", "--language"},
     "formats.commands.replay": {"--version", "--output"},
 }
 

@@ -68,6 +68,7 @@ def _show(facts: PolicyFacts) -> None:
     known = (
         ("path", str(facts.path)),
         ("decides", "" if facts.threshold is None else f"to inline, if the score is above {facts.threshold:g}"),
+        ("in", " and ".join(facts.languages)),
         ("features", f"{len(facts.features)}: {', '.join(spec.name for spec in facts.features)}"),
         ("training", json.dumps(dict(facts.training)) if facts.training else ""),
         ("metrics", json.dumps(dict(facts.metrics)) if facts.metrics else ""),

@@ -81,6 +81,14 @@ def train(
             metavar="P", help="Inline what is better inlined with more than this probability.", show_default="0.5"
         ),
     ] = None,
+    language: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LANGUAGE",
+            help="Learn from modules of this language only, and decide in no others: C++, C, ...; repeatable.",
+            show_default="those of DATA",
+        ),
+    ] = None,
     name: Annotated[str, typer.Option(metavar="NAME", help="The policy's name.")] = "inlining-0.1",
     trees: Annotated[int, typer.Option(min=1, metavar="N", help="How many trees the model has.")] = 120,
     leaves: Annotated[int, typer.Option(min=2, metavar="N", help="How many leaves a tree has at most.")] = 15,
@@ -116,6 +124,7 @@ def train(
             budget=budget,
             validation=validation or (),
             threshold=threshold,
+            languages=language or (),
             name=name,
             trees=trees,
             leaves=leaves,
@@ -155,6 +164,7 @@ def _show_report(report: TrainReport) -> None:
             changes = ", ".join(f"{100 * change:+.2f} %" for change in point.changes)
             tried.add_row(f"{point.probability:g}", changes, f"{100 * point.score:+.2f} %")
         console.print(tried)
-    console.print(f"inlines what is better inlined with a probability of more than {report.probability:g}")
+    where = f", in {' and '.join(report.languages)}" if report.languages else ""
+    console.print(f"inlines what is better inlined with a probability of more than {report.probability:g}{where}")
     for hint in report.hints:
         err().print(f"hint: {plain(in_options(hint))}")

@@ -20,6 +20,7 @@ from mlgo_corpus.files.names import MODULES_NAME
 from mlgo_corpus.files.parquet import texts_of
 from mlgo_corpus.files.tables import read_metadata
 from mlgo_corpus.files.text import counted, printable
+from mlgo_corpus.formats.commands.languages import language_of_ending
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,30 +50,6 @@ REMEDY: Final = (
 )
 """How to build a project so that a compiler has something to decide."""
 
-_LANGUAGES = {
-    "c": "C",
-    "i": "C",
-    "cc": "C++",
-    "cp": "C++",
-    "cpp": "C++",
-    "cxx": "C++",
-    "c++": "C++",
-    "C": "C++",
-    "ii": "C++",
-    "m": "Objective-C",
-    "mm": "Objective-C++",
-    "cu": "CUDA",
-    "hip": "HIP",
-    "cl": "OpenCL",
-    "f90": "Fortran",
-    "swift": "Swift",
-    "rs": "Rust",
-    "zig": "Zig",
-    "s": "assembly",
-    "S": "assembly",
-    "ll": "LLVM IR",
-    "bc": "LLVM IR",
-}
 # A path has at most 4096 bytes; Arrow counts in 64 bits.
 _DEEPEST = 4096
 
@@ -130,7 +107,7 @@ def group_labels(modules: pa.Table, by: str, depth: int) -> pa.ChunkedArray:
     suffixes = suffixes.combine_chunks().dictionary_encode()
     words = arrays.texts(
         pa.string(),
-        [_LANGUAGES.get(text, _LANGUAGES.get(text.lower(), UNKNOWN)) for text in suffixes.dictionary.to_pylist()],
+        [language_of_ending(text) or UNKNOWN for text in suffixes.dictionary.to_pylist()],
     )
     named = words.take(suffixes.indices)
     is_rust = pc.match_substring(pc.fill_null(modules["producer"].combine_chunks(), arrays.text("")), "rust")

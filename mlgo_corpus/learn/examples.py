@@ -9,9 +9,9 @@ linked once.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mlgo_corpus.corpus.groups import UNKNOWN
 from mlgo_corpus.corpus.split.components import MIN_INSTRUCTIONS
 from mlgo_corpus.dataset.calls import CALL_COLUMNS
 from mlgo_corpus.dataset.flips import FLIPS_NAME
@@ -32,6 +33,7 @@ from mlgo_corpus.files.names import BITCODE_SUFFIX
 from mlgo_corpus.files.regular import read_regular
 from mlgo_corpus.files.tables import read_parquet
 from mlgo_corpus.formats.bitcode.functions import read_functions
+from mlgo_corpus.formats.commands.languages import language_of_command
 from mlgo_corpus.formats.logs.keys import stable_features
 from mlgo_corpus.formats.logs.tasks import INLINING, task_name
 from mlgo_corpus.formats.logs.tensors import TensorSpec
@@ -53,13 +55,14 @@ class DataFacts:
 
     Attributes:
         name: the corpus that it is of.
-        digest: of what it decides.
+        digest: of the examples.
         modules: that have decisions.
         decisions: how many.
         flips: how many were tried with success.
         known: the share of the decisions that were tried.
         inlined: the share of the decisions that are to inline.
         bodies_known: modules whose functions are known, so that they are found again in other corpora.
+        languages: of the modules; "unknown" for those whose commands do not tell.
     """
 
     name: str
@@ -70,6 +73,7 @@ class DataFacts:
     known: float
     inlined: float
     bodies_known: int
+    languages: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,8 @@ class Examples:
         weights: of shape (n,).
         data: what each dataset gave.
         seen: what it was made of.
+
+    A policy that learns from them knows ``languages``, and no others; () if it is not known which these are.
     """
 
     features: tuple[TensorSpec, ...]
@@ -92,27 +98,36 @@ class Examples:
     data: tuple[DataFacts, ...]
     seen: Seen
 
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages of the modules, in alphabetic order."""
+        found = {language for one in self.data for language in one.languages}
+        return () if UNKNOWN in found else tuple(sorted(found))
 
-def read_examples(datasets: Sequence[Path], *, jobs: int) -> Examples:
+
+def read_examples(datasets: Sequence[Path], *, jobs: int, languages: Collection[str] = ()) -> Examples:
     """Read the examples of several datasets, each of a project of its own.
 
     Args:
         datasets: their folders.
+        languages: leave out modules of other languages; none if empty.
         jobs: processes that read the modules' bitcode.
 
     Raises:
         UsageError: one is no dataset of inlining, or they have no decisions or features in common.
         CorpusError: one cannot be read.
     """
-    opened = [_open(path) for path in datasets]
+    opened = [rows for path in datasets if (rows := _open(path, languages)).modules]
+    if not opened:
+        raise UsageError("the datasets have no decisions in these languages", option="language")
     features = _common_features(opened)
     parts = [_Part(rows, features) for rows in opened]
-    hashes: list[int] = []
+    projects = Counter[int]()
     digests: list[str] = []
     facts = []
     for part in parts:
         own_hashes, own_digests, known = _bodies(part.rows, jobs)
-        hashes += own_hashes
+        projects.update(set(own_hashes))
         digests += own_digests
         facts.append(part.facts(known))
     return Examples(
@@ -121,15 +136,27 @@ def read_examples(datasets: Sequence[Path], *, jobs: int) -> Examples:
         np.concatenate([part.decisions for part in parts]),
         np.concatenate([part.weights for part in parts]),
         tuple(facts),
-        Seen.of(hashes, digests, MIN_INSTRUCTIONS),
+        # What several projects have is of a library that all programs may use, and no sign of one project's code.
+        Seen.of((one for one, count in projects.items() if count == 1), digests, MIN_INSTRUCTIONS),
     )
 
 
-def _open(path: Path) -> DatasetRows:
+def _open(path: Path, languages: Collection[str]) -> DatasetRows:
     rows = open_rows(path)
     if (task := task_name(rows.header)) != INLINING:
         raise UsageError(f"{path}: expected decisions of {INLINING}, found {task or 'another task'}")
-    return rows
+    if not languages:
+        return rows
+    chosen = [item for item, language in zip(rows.modules, _languages(rows), strict=True) if language in languages]
+    return replace(rows, modules=tuple(chosen))
+
+
+def _languages(rows: DatasetRows) -> list[str]:
+    """Return the language of each module of a dataset; `UNKNOWN` where its command does not tell."""
+    table = DatasetPaths.of(rows.root).modules
+    found = iter_trace_rows(table) if rows.has_rewards else ()
+    known = {row.module: language_of_command(row.argv or ()) for row in found}
+    return [known.get(item.module) or UNKNOWN for item in rows.modules]
 
 
 def _common_features(opened: Sequence[DatasetRows]) -> tuple[TensorSpec, ...]:
@@ -178,13 +205,14 @@ class _Part:
         corpus = note.get("corpus") if isinstance(note, dict) else None
         return DataFacts(
             name=corpus if isinstance(corpus, str) else self.rows.root.name,
-            digest=sha256(DatasetPaths.of(self.rows.root).modules.read_bytes()).hexdigest(),
+            digest=sha256(b"".join(map(bytes, (self.inputs, self.decisions, self.weights)))).hexdigest(),
             modules=len(self.rows.modules),
             decisions=len(self.decisions),
             flips=self._flips,
             known=float(self._known.mean()),
             inlined=float(self.decisions.mean()),
             bodies_known=bodies_known,
+            languages=tuple(sorted(set(_languages(self.rows)))),
         )
 
 
@@ -193,9 +221,9 @@ def _batches(rows: DatasetRows) -> Iterator[Any]:
     with read_parquet(rows.parts[0].path) as file:
         there = set(file.schema_arrow.names)
     calls = [name for name in CALL_COLUMNS[:2] if name in there]
-    total = sum(part.rows for part in rows.parts)
-    for _, batch in rows.iter_batches(["module", *names, *calls], 0, total):
-        yield batch
+    for first, after in rows.ranges():
+        for _, batch in rows.iter_batches(["module", *names, *calls], first, after):
+            yield batch
 
 
 def _matrix(batch: Any, names: Sequence[str]) -> NDArray[np.float64]:
@@ -242,7 +270,8 @@ def _bodies(rows: DatasetRows, jobs: int) -> tuple[list[int], list[str], int]:
     The bitcode is read where the dataset's commands say that it was, if it is still the same.
     """
     table = DatasetPaths.of(rows.root).modules
-    found = [row for row in iter_trace_rows(table) if row.observations] if rows.has_rewards else []
+    chosen = {item.module for item in rows.modules}
+    found = [row for row in iter_trace_rows(table) if row.module in chosen] if rows.has_rewards else []
     items = [_Bitcode(_place_of(row.argv or ()), row.bitcode_sha256) for row in found if row.bitcode_sha256]
     read = [
         hashes

@@ -144,6 +144,17 @@ def asks_default(policy: str, task: Task, major: int) -> bool:
     return needs_default(learned) or _MISPLACED_IN not in {spec.name for spec in learned.features}
 
 
+def decides_in(policy: str, language: str | None) -> bool:
+    """Return True if a policy decides in modules of a language; any but a learned one does in all.
+
+    Args:
+        policy: how the policy is named.
+        language: of `mlgo_corpus.formats.commands.languages`; None if it is not known.
+    """
+    folder = find_policy(policy)
+    return folder is None or load_policy(folder).decides_in(language)
+
+
 def needs_default(policy: LearnedPolicy) -> bool:
     """Return True if a policy is told the heuristic's decision."""
     return _DEFAULT in {spec.name for spec in policy.features}

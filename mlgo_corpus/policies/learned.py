@@ -20,6 +20,8 @@
       {"name": "cost_estimate", "type": "int64_t", "shape": [1]}
      ],
      "decision": {"threshold": 0.0},   inlining only
+     "languages": ["C++"],             it decides in modules of these only; all others are compiled as without it.
+                                       Not there, or empty: in all
      "rule": {"bias": 30.0, "weights": [-1.0]},          a rule only: its numbers
      "training": {}, "licence": "..."  for people: what it was trained on and with
     }
@@ -62,6 +64,7 @@ from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError, Us
 from mlgo_corpus.files.atomic import write_folder
 from mlgo_corpus.files.regular import read_regular
 from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.formats.commands.languages import LANGUAGES
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, TASKS
 from mlgo_corpus.formats.logs.tensors import TensorSpec, shown
 from mlgo_corpus.policies.models import Doubles, Model, Network, Rule, Trees, model_of
@@ -107,6 +110,7 @@ class LearnedPolicy:
         features: what the model's inputs are made of, in their order.
         model: what gives the score.
         threshold: inlining only: the score above which a call is inlined.
+        languages: in whose modules it decides, of `mlgo_corpus.formats.commands.languages`; in all if empty.
         training: for people: what it was trained on and with; any JSON.
         licence: for people.
         metrics: for people: what was measured of it; any JSON.
@@ -121,6 +125,7 @@ class LearnedPolicy:
     features: tuple[TensorSpec, ...]
     model: Model
     threshold: float = 0.0
+    languages: tuple[str, ...] = ()
     training: Mapping[str, Any] = field(default_factory=dict)
     licence: str = ""
     metrics: Mapping[str, Any] = field(default_factory=dict)
@@ -129,6 +134,7 @@ class LearnedPolicy:
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", tuple(self.features))
         object.__setattr__(self, "threshold", float(self.threshold))
+        object.__setattr__(self, "languages", tuple(self.languages))
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise FormatError(f"name: expected letters, digits and ._+-, found {shown(self.name)}")
         if self.task not in (names := [task.name for task in TASKS]):
@@ -142,6 +148,8 @@ class LearnedPolicy:
                 raise FormatError(f"features: {spec.name}: expected one of {', '.join(_TYPES)}, found {spec.type}")
         if len({spec.name for spec in self.features}) != len(self.features):
             raise FormatError("features: two have the same name")
+        if unknown := [language for language in self.languages if language not in LANGUAGES]:
+            raise FormatError(f"languages: expected some of {', '.join(LANGUAGES)}, found {shown(unknown[0])}")
         if not math.isfinite(self.threshold):
             raise FormatError(f"decision: expected a finite threshold, found {self.threshold}")
         self._check_counts()
@@ -175,6 +183,10 @@ class LearnedPolicy:
     def decision_type(self) -> str:
         """LLVM's type of its decision: ``float`` for a priority, else ``int64_t``."""
         return "float" if self.task == PRIORITY else "int64_t"
+
+    def decides_in(self, language: str | None) -> bool:
+        """Return True if it decides in modules of a language; None is one that is not known."""
+        return not self.languages or language in self.languages
 
     def advise(self, observation: np.void) -> Any:
         """Return the decision of one observation of a live session."""
@@ -241,6 +253,7 @@ class LearnedPolicy:
         """A digest of all that it decides by, and of its name."""
         digest = sha256()
         known = [self.name, self.task, self.kind, self.threshold, [spec.as_json() for spec in self.features]]
+        known += [self.languages] if self.languages else []
         digest.update(json.dumps(known).encode())
         for name, values in sorted(self.model.arrays().items()):
             digest.update(f"\0{name} {values.shape}\0".encode())
@@ -258,6 +271,8 @@ class LearnedPolicy:
             "features": features,
             "decision": {"threshold": self.threshold} if self.task == INLINING else {},
         }
+        if self.languages:
+            value["languages"] = list(self.languages)
         if isinstance(self.model, Rule):
             value["rule"] = {"bias": self.model.bias, "weights": list(self.model.weights)}
         return {**value, "training": dict(self.training), "licence": self.licence}
@@ -426,6 +441,10 @@ def _fields_of(value: Mapping[str, Any]) -> dict[str, Any]:
         fields["threshold"] = _number(decision.get("threshold"), "decision: threshold")
     if not isinstance(fields["licence"], str):
         raise FormatError(f"licence: expected text, found {shown(fields['licence'])}")
+    languages = value.get("languages", [])
+    if not isinstance(languages, list) or not all(isinstance(language, str) for language in languages):
+        raise FormatError(f"languages: expected a list of texts, found {shown(languages)}")
+    fields["languages"] = tuple(languages)
     return fields
 
 

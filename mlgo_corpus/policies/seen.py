@@ -4,10 +4,11 @@
 
     {"bodies": BASE64, "least_instructions": 8, "below": NUMBER, "modules": BASE64}
 
-``bodies`` are the hashes of the bodies of the training modules' functions, six bytes each (the highest of the 64 bits,
-little-endian, ascending), of those that are less than ``below``: hashes are as good as random, so that of many bodies a
-known part is kept, and the size of the file is bounded. ``modules`` are the first six bytes of the SHA-256 of modules'
-bitcode, the least of them.
+``bodies`` are hashes of the bodies of functions that the training modules of one project have, and those of no other:
+what several have is a library's, and no sign of a project's code. A hash has six bytes (the highest of the 64 bits,
+little-endian, ascending), and only those less than ``below`` are kept: hashes are as good as random, so that of many
+bodies a known part is kept, and the size of the file is bounded. ``modules`` are the first six bytes of the SHA-256 of
+modules' bitcode, the least of them.
 """
 
 from __future__ import annotations

@@ -92,6 +92,28 @@ def fetch_source(name: str, version: str, folder: Path, progress: Callable[[int,
     raise UsageError(f"apt cannot get the sources of {name} {version}: {problem}; name a folder: `llvm_source` DIR")
 
 
+def fetch_tarballs(packages: Sequence[str], folder: Path) -> None:
+    """Fetch the tarballs of the original sources of some source packages into ``folder``; apt checks them.
+
+    Raises:
+        UsageError: there is no apt-get, or apt has no such sources.
+        ToolError: the download failed.
+    """
+    if shutil.which("apt-get") is None:
+        raise UsageError("fetching sources needs apt-get, which is not installed")
+    problem = ToolError(("apt-get",), 0, "this machine has no apt sources")
+    for sources in _iter_source_lists():
+        apt = _Apt(folder, sources)
+        apt.update()
+        try:
+            apt.download_tarballs(packages)
+        except ToolError as error:
+            problem = error
+            continue
+        return
+    raise problem
+
+
 def deb822_sources(text: str) -> Iterator[str]:
     """Yield a stanza for source packages for each enabled stanza of a ``.sources`` file; keep options."""
     # Comments may be inside a stanza, also between the lines of a field.
@@ -215,6 +237,10 @@ class _Apt:
         (description,) = (name for name in files if name.endswith(".dsc"))
         version, sha256 = _check_source(self.folder / description, self.folder / tarball)
         return _FetchedSource(self.folder / tarball, sha256, version, fetched_bytes)
+
+    def download_tarballs(self, packages: Sequence[str]) -> None:
+        """Fetch only the original sources of packages."""
+        self._run("source", "--download-only", "--tar-only", "--only-source", "-y", *packages)
 
     def _run(self, *words: str, stop: threading.Event | None = None) -> ToolResult:
         environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}

@@ -21,6 +21,7 @@ from mlgo_corpus.compilers.devmode.record import Embedded
 from mlgo_corpus.compilers.devmode.sources import ANALYSIS, CODEGEN, DRIVER, LLC, OPT
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.errors import ToolError, UsageError
+from mlgo_corpus.formats.commands.languages import clang_names
 from mlgo_corpus.formats.logs.tasks import find_task
 
 EVALUATOR = Path(__file__).with_name("model_evaluator.cpp")
@@ -74,13 +75,18 @@ _CC1_MAIN = """\
 int @plain@(llvm::ArrayRef<const char *>, const char *, void *);
 int cc1_main(llvm::ArrayRef<const char *> Argv, const char *Argv0, void *MainAddr) {
   llvm::SmallVector<const char *, 256> Words(Argv.begin(), Argv.end());
-  bool ForSize = false, IsChosen = false;
+  bool ForSize = false, IsChosen = false, IsDecided = @all@;
+  llvm::StringRef Before;
   for (llvm::StringRef Word : Argv) {
     if (Word.starts_with("-O"))
       ForSize = Word == "-Os" || Word == "-Oz";
     IsChosen |= Word.starts_with("@option@");
+    if (Before == "-x")
+      for (llvm::StringRef Language : {@languages@})
+        IsDecided |= Word == Language;
+    Before = Word;
   }
-  if (ForSize && !IsChosen) {
+  if (ForSize && IsDecided && !IsChosen) {
     Words.push_back("-mllvm");
     Words.push_back("@option@=release");
   }
@@ -163,6 +169,8 @@ def write_generated(folder: Path, source: Path, embedded: Embedded | None = None
         model.parent.mkdir(parents=True, exist_ok=True)
         model.write_text(embedded.header, encoding="utf-8")
         text = _CC1_MAIN.replace("@plain@", _CC1_NAME).replace("@option@", find_task(embedded.task).advisor)
+        names = ", ".join(f'"{name}"' for name in clang_names(embedded.languages))
+        text = text.replace("@all@", "false" if embedded.languages else "true").replace("@languages@", names)
         (folder / _CC1_FILE).write_text(text, encoding="utf-8")
 
 

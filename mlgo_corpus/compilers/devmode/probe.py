@@ -12,6 +12,7 @@ from mlgo_corpus.compilers.devmode.record import Embedded
 from mlgo_corpus.compilers.probe import PROBE_DATA
 from mlgo_corpus.compilers.process import ToolResult, run_tool
 from mlgo_corpus.errors import FormatError, ToolError
+from mlgo_corpus.formats.commands.languages import clang_names
 from mlgo_corpus.formats.logs.events import LogReader, Observation
 from mlgo_corpus.formats.logs.tasks import TASKS, Task, find_task, for_clang
 
@@ -61,8 +62,9 @@ def probe_release(tools: Path, embedded: Embedded, *, version: str, scratch: Pat
     probe.check_versions(version)
     shutil.copyfile(PROBE_DATA / "probe.c", scratch / "probe.c")
     release = for_clang((f"{find_task(embedded.task).advisor}=release",))
+    source = ("-x", clang_names(embedded.languages)[0], "probe.c")
     for options in (release, ()):
-        probe.run("clang", *options, "-Oz", "-c", "probe.c", "-o", f"{len(options)}.o")
+        probe.run("clang", *options, "-Oz", "-c", *source, "-o", f"{len(options)}.o")
     objects = [(scratch / f"{len(options)}.o").read_bytes() for options in (release, ())]
     if embedded.default_on and objects[0] != objects[1]:
         raise probe.wrong("clang", "the policy is not on by default")

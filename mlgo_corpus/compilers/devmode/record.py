@@ -40,6 +40,7 @@ class Embedded:
         header: the text of that header.
         features: what it decides by.
         default_on: whether clang uses it for -Os and -Oz without being told.
+        languages: in whose sources it does so; in all if empty.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Embedded:
     header: str
     features: tuple[str, ...]
     default_on: bool = False
+    languages: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:

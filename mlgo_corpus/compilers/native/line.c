@@ -18,7 +18,9 @@ struct scan {
     char *source;
     int plain;           /* nothing must be asked */
     int sized;           /* the last -O is one that asks */
+    int is_cxx;          /* C is compiled as C++ */
     int code;            /* sources that are compiled */
+    int others;          /* those of them in whose language the policy does not decide */
     int inputs;          /* sources and others */
     int architectures;
     int objects_only;    /* -c */
@@ -27,6 +29,7 @@ struct scan {
     int lto;
     int only_inputs;     /* behind -- */
     enum { BY_NAME, CODE, NOT_CODE } language;
+    int is_decided;      /* the policy decides in the language given */
     int files;           /* response files */
     size_t bytes;
 };
@@ -80,6 +83,7 @@ static void set_language(struct scan *scan, const char *name)
 {
     if (is_one_of(name, DEVICE_LANGUAGES))
         scan->plain = 1;
+    scan->is_decided = is_one_of(name, DECIDED_LANGUAGES);
     scan->language = strcmp(name, "none") == 0 ? BY_NAME : is_one_of(name, CODE_LANGUAGES) ? CODE : NOT_CODE;
 }
 
@@ -93,6 +97,8 @@ static void add_input(struct scan *scan, char *name)
 {
     const char *slash = strrchr(name, '/'), *dot = strrchr(slash != NULL ? slash : name, '.');
     const char *ending = dot != NULL ? dot + 1 : "";
+    int is_c = strcmp(ending, "c") == 0 || strcmp(ending, "i") == 0;
+    int is_decided = is_one_of(scan->is_cxx && is_c ? "cc" : ending, DECIDED_ENDINGS);
     scan->inputs++;
     if (strcmp(name, "-") == 0)
         scan->line->reads_stdin = 1;
@@ -100,6 +106,7 @@ static void add_input(struct scan *scan, char *name)
         scan->plain = 1;
     if (scan->language == CODE || (scan->language == BY_NAME && is_one_of(ending, CODE_ENDINGS))) {
         scan->code++;
+        scan->others += !DECIDES_IN_ALL && !(scan->language == CODE ? scan->is_decided : is_decided);
         scan->source = name;
     }
 }
@@ -224,15 +231,16 @@ static char *default_output(const char *source)
     return output;
 }
 
-void read_line(struct line *line, int count, char **words)
+void read_line(struct line *line, int is_cxx, int count, char **words)
 {
     struct scan scan;
     memset(line, 0, sizeof *line);
     memset(&scan, 0, sizeof scan);
     scan.line = line;
+    scan.is_cxx = is_cxx;
     for (int i = 0; i < count && !scan.plain; i++)
         read_word(&scan, words[i]);
-    line->asks = !scan.plain && scan.sized && scan.code > 0 && !scan.lto;
+    line->asks = !scan.plain && scan.sized && scan.code > 0 && scan.others == 0 && !scan.lto;
     line->writes_stdout = scan.output != NULL && strcmp(scan.output, "-") == 0;
     line->one_object = scan.objects_only && !scan.assembly_only && scan.inputs == 1 && scan.architectures < 2
                        && !scan.apart && !line->writes_stdout;

@@ -16,8 +16,8 @@ struct line {
     char *output;        /* the object's path, if there is one object */
 };
 
-/* Read a driver's line, without the program. */
-void read_line(struct line *line, int count, char **words);
+/* Read a driver's line, without the program; by its name it is a compiler of C++ or not. */
+void read_line(struct line *line, int is_cxx, int count, char **words);
 
 /* --- session.c: the compiler's side of a live session asks, the policy answers */
 

@@ -39,6 +39,9 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+enum { TOLD_TO_END = 1 }; /* the kernel ends the compiler where the host dies */
+#else
+enum { TOLD_TO_END = 0 };
 #endif
 
 /* The descriptor by which the compiler reaches the channel's folder, if it is free: usually above all others. */
@@ -420,11 +423,12 @@ static void report(const struct host *host, int kind, int value, const char *tex
     (void)ignored;
 }
 
-/* End a group as gently as it allows: on SIGTERM compilers remove their temporary files. */
-static void end_group(pid_t group)
+/* End a group as gently as it allows: on SIGTERM compilers remove their temporary files, but not if a second one comes
+   at once: one that has been told to end is given time. */
+static void end_group(pid_t group, int is_told)
 {
-    static const int numbers[] = {SIGTERM, SIGKILL};
-    for (int i = 0; i < 2; i++) {
+    static const int numbers[] = {0, SIGTERM, SIGKILL};
+    for (int i = is_told ? 0 : 1; i < 3; i++) {
         kill(-group, numbers[i]);
         for (int waited = 0; waited < GRACE_MS; waited += NAP_MS) {
             while (waitpid(-1, NULL, WNOHANG) > 0)
@@ -534,7 +538,7 @@ static int run(struct host *host, char **words, struct session *session, int out
         if (poll(polled, 3, -1) < 0 && errno != EINTR)
             *problem = "poll failed";
         if (polled[2].revents) { /* the wrapper was killed */
-            end_group(child);
+            end_group(child, 0);
             leave(host);
         }
         if (*problem == NULL && polled[0].revents) {
@@ -543,7 +547,7 @@ static int run(struct host *host, char **words, struct session *session, int out
             stay_beside(&place, session);
         }
         if (*problem != NULL) {
-            end_group(child);
+            end_group(child, 0);
             break;
         }
         if (polled[1].revents) {
@@ -559,7 +563,7 @@ static int run(struct host *host, char **words, struct session *session, int out
         }
     }
     if (done && WIFSIGNALED(status))
-        end_group(child); /* a driver leaves the compiles that it has started */
+        end_group(child, 0); /* a driver leaves the compiles that it has started */
     if (place.file >= 0)
         close(place.file);
     go_anywhere();
@@ -842,7 +846,7 @@ static const char *compile_with_host(struct host *host)
     }
     if (reason[0] == '\0') { /* the host was killed, perhaps by the policy's own mistake */
         if (group > 0)
-            end_group(group);
+            end_group(group, TOLD_TO_END);
         if (folder[0] != '\0')
             remove_channel(folder);
         strcpy(reason, "the process that asks it has died");
@@ -859,7 +863,7 @@ int main(int count, char **words)
     struct host host;
     if (count < 1)
         return 127;
-    read_line(&line, count - 1, words + 1);
+    read_line(&line, is_cxx(base_name(words[0])), count - 1, words + 1);
     if (!line.asks || (KEEP_SMALLER && !line.one_object) || is_other(base_name(words[0])))
         return become(words[0], command(count, words, NULL));
     open_standard();

@@ -28,6 +28,7 @@ from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.files.folder import read_note, replaces_own, whole_folder
 from mlgo_corpus.files.scratch import SCRATCH_PREFIX, scratch_folder
 from mlgo_corpus.formats.commands.driverline import TAKES_NEXT
+from mlgo_corpus.formats.commands.languages import ENDINGS, clang_names
 from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, find_task
 
 _DESCRIPTION_NAME: Final = "wrapped.json"
@@ -54,6 +55,7 @@ class PolicyCode:
         digest: a digest of what it decides by.
         source: the text of ``policy.c``.
         header: the text of ``policy.h``.
+        languages: in whose sources it decides; in all if empty.
     """
 
     name: str
@@ -61,6 +63,7 @@ class PolicyCode:
     digest: str
     source: str
     header: str
+    languages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,7 @@ def wrap_clang(output: Path, policy: PolicyCode, clang: StockClang, asking: Aski
         program = folder / "bin" / "clang"
         _compile(program, policy, clang, asking)
         program.with_name("clang++").symlink_to("clang")
-        _try(program)
+        _try(program, clang_names(policy.languages)[0])
         (folder / _DESCRIPTION_NAME).write_text(json.dumps(_described(wrapped), indent=1) + "\n")
     return wrapped
 
@@ -201,14 +204,15 @@ def _compile(program: Path, policy: PolicyCode, clang: StockClang, asking: Askin
             run_tool(command, timeout=_TIMEOUT_S, env=env)
 
 
-def _try(program: Path) -> None:
+def _try(program: Path, language: str) -> None:
     """Compile a dozen lines; the program says if it could not ask the policy.
 
     Raises:
         UsageError: it could not.
     """
     with scratch_folder() as scratch, _room_in(scratch.parent):
-        argv = (str(program), "-Oz", "-w", "-c", str(PROBE_DATA / "probe.c"), "-o", str(scratch / "probe.o"))
+        source = ("-x", language, str(PROBE_DATA / "probe.c"))
+        argv = (str(program), "-Oz", "-w", "-c", *source, "-o", str(scratch / "probe.o"))
         try:
             said = run_tool(argv, timeout=_TIMEOUT_S).stderr.strip()
         except ToolError as error:
@@ -252,10 +256,13 @@ def _config(policy: PolicyCode, clang: StockClang, asking: Asking) -> str:
         "ADVISOR_OPTIONS": advisor,
         "OWN_OPTIONS": own,
         "TAKES_NEXT": sorted(TAKES_NEXT),
+        "DECIDED_LANGUAGES": clang_names(policy.languages),
+        "DECIDED_ENDINGS": [ending for ending, language in ENDINGS.items() if language in policy.languages],
     }
     texts = {"CHANNEL_OPTION": task.channel, "GROWTH_OPTION": GROWTH_LIMIT, "SCRATCH_PREFIX": SCRATCH_PREFIX}
     switches = {
         "MAY_GROW": asking.may_grow,
+        "DECIDES_IN_ALL": not policy.languages,
         "ASK_ALWAYS": asking.always,
         "KEEP_SMALLER": asking.keep_smaller,
         "MISPLACED_DEFAULT": clang.misplaced_default,

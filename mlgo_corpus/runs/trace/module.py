@@ -41,6 +41,7 @@ from mlgo_corpus.errors import FormatError, ProtocolError, ToolError, Usage, Usa
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.regular import MAX_MODULE_BYTES, MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.text import counted, os_reason
+from mlgo_corpus.formats.commands.languages import language_of_command
 from mlgo_corpus.formats.ir.pipeline import optimisation_level
 from mlgo_corpus.formats.logs.blocks import BlockReader, Rows
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
@@ -54,7 +55,7 @@ from mlgo_corpus.formats.logs.remarks import (
 )
 from mlgo_corpus.formats.logs.tasks import INLINING, Task, find_task, for_clang, task_name
 from mlgo_corpus.policies.blame import traceback_of
-from mlgo_corpus.policies.conversation import asks_default, converse, repair_of
+from mlgo_corpus.policies.conversation import asks_default, converse, decides_in, repair_of
 from mlgo_corpus.policies.embedded import place_model
 from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
 from mlgo_corpus.policies.overtime import Overtime, end_after
@@ -474,6 +475,8 @@ class _Run:
 
     def _decide(self, options: tuple[str, ...]) -> _Decided:
         self.compiles.ended = {}  # so far, the plain compile's or that of a try that failed
+        if self.settings.make is None and not decides_in(self.settings.policy, language_of_command(options)):
+            return self._decide_nothing(options)
         if self.settings.via == TRAINING_LOG:
             return self._decide_by_log(options)
         return self._decide_live(options)
@@ -488,6 +491,12 @@ class _Run:
 
     def _remark_options(self) -> tuple[str, ...]:
         return (*DECISION_OPTIONS, _REMARKS_NAME) if self.settings.with_calls else ()
+
+    def _decide_nothing(self, options: tuple[str, ...]) -> _Decided:
+        """Compile plainly a module of a language in which the policy does not decide."""
+        self._known["argv"] = argv = (*self.settings.cc1, *self.compiles.command(options))
+        self.compiles.empty()
+        return _Decided(0, self.compiles.run(argv, words=len(self.settings.cc1)).usage, has_log=False)
 
     def _decide_by_log(self, options: tuple[str, ...]) -> _Decided:
         task = self.settings.the_task

@@ -6,7 +6,7 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,7 +28,9 @@ from mlgo_corpus.files.names import BITCODE_SUFFIX, THINLTO_INDEX_SUFFIX
 from mlgo_corpus.files.text import counted, os_reason, printable
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import INLINING
+from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, asks_default
+from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, load_policy
 from mlgo_corpus.runs.datasets.convert import LogConversion
 from mlgo_corpus.runs.over import Job, Over
 from mlgo_corpus.runs.report import Report
@@ -248,7 +250,7 @@ class Trace:
         self.folder.begin()
         try:
             try:
-                usual = self._trace()
+                usual = self._trace() or self._unasked()
             except OSError as error:
                 raise self._cannot_write(error) from error
             if usual is None:
@@ -284,6 +286,24 @@ class Trace:
             if self.progress is not None:
                 self.progress(finished, failed, decisions, len(self.names))
         return headers.most_common(1)[0][0] if headers else None
+
+    @cached_property
+    def _with_languages(self) -> LearnedPolicy | None:
+        """The policy, if it decides in some languages only."""
+        folder = None if self.settings.make is not None else find_policy(self.settings.policy)
+        policy = None if folder is None else load_policy(folder)
+        return policy if policy is not None and policy.languages else None
+
+    def _unasked(self) -> LogHeader | None:
+        """Return the header of a dataset without decisions, where the policy decides in other languages only.
+
+        Its objects and sizes are of use all the same. None if a module failed, or the policy decides in all languages.
+        """
+        policy = self._with_languages
+        if policy is None or any(run.row.status != STATUS_OK for run in self._over.again()):
+            return None
+        decision = TensorSpec(self.settings.the_task.decision, policy.decision_type)
+        return LogHeader((*policy.features, decision))
 
     def progress_of(self, outcome: TracedModule) -> int:
         """Return what a module adds to the number that progress shows: its decisions."""
@@ -457,6 +477,9 @@ class Trace:
                 f"reward is about size, and in {modules} ({listed}) LLVM's heuristic inlines for speed: a policy that "
                 "inlines less looks better than it is; compare policies at -Oz or -Os"
             )
+        if self._with_languages is not None and totals.undecided:
+            languages = " and ".join(self._with_languages.languages)
+            yield f"the policy decides in {languages} only: modules of other languages are compiled as without it"
         if totals.split_anew:
             yield "the corpus was split after this dataset was made: `force` makes it again, with the new sides"
         if bare := self.totals.bare:

@@ -108,6 +108,14 @@ def wrapped(llvm22: Llvm, code: PolicyCode, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="module")
+def for_cxx(llvm22: Llvm, code: PolicyCode, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, with a policy for C++."""
+    output = tmp_path_factory.mktemp("cxx") / "clang"
+    policy = replace(code, languages=("C++",))
+    return wrap_clang(output, policy, stock(llvm22), Asking(may_grow=True), force=False).output / "bin"
+
+
+@pytest.fixture(scope="module")
 def keeping(llvm22: Llvm, code: PolicyCode, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same, with the smaller object kept, at all levels of optimisation."""
     output = tmp_path_factory.mktemp("keeping") / "clang"
@@ -200,6 +208,29 @@ def test_a_line_is_compiled_as_by_the_clang_inside(
     assert (never != plain) == bool(asks)
 
 
+@pytest.mark.parametrize(
+    ("asks", "program", "line"),
+    [
+        ("", "clang", "-Oz -c a.c"),
+        ("asks", "clang", "-Oz -c b.cc"),
+        ("asks", "clang++", "-Oz -c a.c -w"),
+        ("asks", "clang", "-Oz -x c++ -c a.c"),
+        ("", "clang", "-Oz -x c -c b.cc"),
+        ("", "clang", "-Oz -c a.c b.cc"),
+        ("", "clang++", "-Oz -x c -c a.c"),
+    ],
+)
+def test_a_policy_is_asked_in_its_languages_only(
+    asks: str, program: str, line: str, llvm22: Llvm, for_cxx: Path, sources: Path, tmp_path: Path
+) -> None:
+    stock = llvm22.clang if program == "clang" else llvm22.clangxx
+    plain = compiled(stock, line, sources, tmp_path)
+    never = compiled(for_cxx / program, line, sources, tmp_path, POLICY="never")
+    assert never[:3] == plain[:3]
+    assert never[3].keys() == plain[3].keys()
+    assert (never != plain) == bool(asks)
+
+
 def test_an_error_behind_the_inliner_is_told_once(llvm22: Llvm, wrapped: Path, sources: Path, tmp_path: Path) -> None:
     """The assembler's, for example, so that nobody knows whose fault it is: the plain compile fails as well."""
     plain = compiled(llvm22.clang, "-Oz -c late.c", sources, tmp_path)
@@ -282,7 +313,7 @@ def misbehaving(llvm22: Llvm, code: PolicyCode, tmp_path_factory: pytest.TempPat
     program.chmod(0o755)
     clang = replace(stock(llvm22), c=(str(program),))
     with pytest.MonkeyPatch.context() as patch:  # it is tried when it is made
-        patch.setattr("mlgo_corpus.compilers.native.wrapped._try", lambda _: None)
+        patch.setattr("mlgo_corpus.compilers.native.wrapped._try", lambda *_: None)
         return wrap_clang(folder / "wrapped", code, clang, Asking(), force=False).clang
 
 

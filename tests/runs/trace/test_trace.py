@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,22 @@ def test_a_learned_policy_decides_live_as_in_development_mode(
     policy_of("inlining", features, model, threshold=1e9).save(tmp_path / "inlining-1.0", force=True)
     with pytest.raises(UsageError, match="live: made in another way"):
         trace19("live", compiler=llvm19.clang, **options)
+
+
+def test_a_policy_for_another_language_leaves_a_module_as_it_is(trace22: Trace, tmp_path: Path) -> None:
+    reports = []
+    for name, languages in (("cxx", ("C++",)), ("both", ("C", "C++"))):
+        policy = policy_of("inlining", (TensorSpec("cost_estimate"),), Rule(0.0, (0.0,)))  # never
+        replace(policy, languages=languages).save(tmp_path / f"policy-{name}")
+        options = {"policy": str(tmp_path / f"policy-{name}"), "module_filter": ONE}
+        reports.append(trace22(name, keep_objects=tmp_path / f"objects-{name}", **options))
+    cxx, both = reports
+    assert (cxx.traced, cxx.failed, cxx.observations, cxx.faithful) == (1, 0, 0, 1)
+    assert cxx.text_size == cxx.baseline_text_size == both.baseline_text_size < both.text_size
+    assert both.observations > 0
+    (row,) = rows(tmp_path / "cxx").values()
+    (copy,) = files(tmp_path / "objects-cxx").values()
+    assert sha256(copy).hexdigest() == row.object_sha256 == row.baseline_object_sha256
 
 
 def test_a_learned_policy_needs_a_compiler_that_sends_its_features(trace22: Trace, tmp_path: Path) -> None:
