@@ -52,6 +52,7 @@ class Project:
         tarball: the name of the original sources.
         sha256: their digest.
         options: CMake's; None where there is a ``configure``.
+        target: what of it is built; all by default.
         sample: how many modules are searched; all if None.
     """
 
@@ -59,6 +60,7 @@ class Project:
     tarball: str
     sha256: str
     options: str | None = ""
+    target: str = "all"
     sample: str | None = None
 
     def command(self, source: Path, tree: Path) -> str:
@@ -66,7 +68,8 @@ class Project:
         if self.options is None:
             flags = "CFLAGS=-Oz CXXFLAGS='-Oz -std=c++14'"
             return f"mkdir -p {tree} && cd {tree} && {flags} {source}/configure --quiet && make -j2"
-        return f"cmake -S {source} -B {tree} {CMAKE} {self.options} && cmake --build {tree} --parallel 2"
+        configure = f"cmake -S {source} -B {tree} {CMAKE} {self.options}"
+        return f"{configure} && cmake --build {tree} --parallel 2 --target {self.target}"
 
 
 TRAINING: Final = (
@@ -138,22 +141,23 @@ TRAINING: Final = (
         "fmtlib",
         "fmtlib_9.1.0+ds1.orig.tar.gz",
         "84ce1c2d0be3a9863935137969dcec6970125caac032f82474640bfc81463583",
-        "-DFMT_DOC=OFF -DFMT_TEST=ON",
-        sample="6",
+        "-DFMT_DOC=OFF -DFMT_TEST=OFF -DBUILD_SHARED_LIBS=ON",
     ),
     Project(
         "protobuf",
         "protobuf_3.21.12.orig.tar.gz",
         "930c2c3b5ecc6c9c12615cf5ad93f1cd6e12d0aba862b572e076259970ac3a53",
-        "-Dprotobuf_BUILD_TESTS=OFF -Dprotobuf_WITH_ZLIB=OFF",
-        sample="16",
+        "-Dprotobuf_BUILD_TESTS=OFF -Dprotobuf_WITH_ZLIB=OFF -Dprotobuf_BUILD_SHARED_LIBS=ON",
+        target="libprotobuf",
+        sample="14",
     ),
     Project(
         "capnproto",
         "capnproto_0.9.2.orig.tar.gz",
         "4031e9c9158fce1979baf3c5234315c1be74b273c0be9f6c4aaf4d0dfda52542",
-        "-DBUILD_TESTING=OFF -DWITH_OPENSSL=OFF",
-        sample="12",
+        "-DBUILD_TESTING=OFF -DWITH_OPENSSL=OFF -DBUILD_SHARED_LIBS=ON",
+        target="capnp",
+        sample="10",
     ),
 )
 VALIDATION: Final = (
