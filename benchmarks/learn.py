@@ -127,7 +127,9 @@ def show(report: EvaluationReport) -> None:
     """Print what policies make of a corpus."""
     print(report.corpus)
     for one in report.policies:
-        linked = ", ".join(f"{link.link} {100 * link.sizes.change:+.2f} %" for link in one.products)
+        linked = ", ".join(
+            f"{link.link} {100 * link.sizes.change:+.2f} %" for link in one.products if link.sizes.modules
+        )
         objects = f"objects {100 * one.objects.change:+.2f} %, {one.grew} of {one.objects.modules} grew"
         print(f"  {one.policy:12} {objects}; {linked}")
 

@@ -120,7 +120,7 @@ def _sums(policies: Sequence[PolicySizes]) -> Table:
             parts.append(("trained on", one.trained, ""))
         for what, sizes, grew in parts:
             cells = (words.count(sizes.modules), words.count(sizes.size), words.count(sizes.baseline))
-            changes = words.change(sizes.change), _interval(sizes), grew
+            changes = words.change(sizes.change) if sizes.modules else "–", _interval(sizes), grew
             rows.append((words.shown(one.policy, 80), what, *cells, *changes))
     return Table(
         "Text by policy",
