@@ -189,7 +189,7 @@ def vector_model(model: str | Path) -> SizeModel:
         raise UsageError(str(error)) from None
     if not found.is_llvms:
         raise UsageError(
-            f"{model}: the compiler evaluates models of LLVM's own numbers only: train one with `features` ir2native"
+            f"{model}: the compiler evaluates models of LLVM's own numbers only: train one of the group ir2native"
         )
     return found
 
