@@ -39,7 +39,7 @@ RESULTS: Final = """\
 ## Results
 
 Projects that nothing was trained on, by clang 22 at -Oz, against LLVM's own decisions, with 95 % intervals by module
-and product. The threshold was tuned on the objects of the first two. It does not decide in C.
+and product. The threshold was tuned on the first two, which are C++. It does not decide in C.
 """
 
 

@@ -438,7 +438,7 @@ def test_no_policy_is_said_in_a_line(tmp_path: Path) -> None:
 def test_policies_that_come_with_the_package() -> None:
     """Each is named as its folder, small, says what it is worth, and decides on what compilers send."""
     known = known_policies()
-    assert list(known) == ["inlining-0.1"]
+    assert list(known) == ["inlining-1.0"]
     features, records = real_observations(INLINING)
     for name, folder in known.items():
         policy = load_policy(folder)
