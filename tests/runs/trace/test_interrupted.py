@@ -199,7 +199,9 @@ def test_killed_at_twenty_moments(clang: Path, llvm22: Llvm, tmp_path: Path) -> 
 def test_what_is_done_is_not_run_again(tmp_path: Path, fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_CLANG_STATE", str(tmp_path))
     names = [f"m{number}" for number in range(10)]
-    make_corpus(tmp_path / "corpus", dict.fromkeys(names, module(traced(pause=0.03))))
+    # The last one waits, so that no run is done before it is killed.
+    wait = module(traced(wait=str(tmp_path / "go")))
+    make_corpus(tmp_path / "corpus", {**dict.fromkeys(names, module(traced(pause=0.03))), names[-1]: wait})
     compiles = tmp_path / "compiles"
     cache_of(tmp_path, fake)
     for least in (2, 5, 8):
@@ -210,6 +212,7 @@ def test_what_is_done_is_not_run_again(tmp_path: Path, fake: Path, monkeypatch: 
         done = finished(tmp_path / "out")
         assert least <= len(done) < 10
         before = len(compiles.read_text().splitlines())
+    (tmp_path / "go").touch()
     report, rows = run(tmp_path, fake)
     again = compiles.read_text().splitlines()[before:]
     assert sorted(line.removeprefix("traced ") for line in again if line.startswith("traced")) == sorted(

@@ -599,6 +599,7 @@ def test_no_names(trace22: Trace, tmp_path: Path) -> None:
 
 def test_what_a_row_tells(trace22: Trace, tmp_path: Path) -> None:
     report = trace22()
+    peaks: list[int | None] = []
     for row in rows(tmp_path / "dataset").values():
         assert (row.status, row.reason, row.detail, row.exit_code, row.signal, row.stderr_tail) == (
             "ok",
@@ -612,14 +613,17 @@ def test_what_a_row_tells(trace22: Trace, tmp_path: Path) -> None:
             (row.cpu_s, row.wall_s, row.max_rss_bytes),
             (row.baseline_cpu_s, row.baseline_wall_s, row.baseline_max_rss_bytes),
         ):
-            assert None not in (cpu, wall, memory)
+            assert None not in (cpu, wall)
             assert 0 < cpu < 60
             assert 0 < wall < 60
-            assert 10 << 20 < memory < 2 << 30
+            assert memory is None or 10 << 20 < memory < 2 << 30
+            peaks.append(memory)
         assert row.code_size is not None
         assert 0 <= row.code_size < (row.text_size or 0)
         assert row.contexts == 1
         assert row.dropped_bytes == 0
+    # That of a short compile is not known if this process has had more, and the compile was not seen while it ran.
+    assert peaks.count(None) < len(peaks) / 2
     by_size = sorted(rows(tmp_path / "dataset").values(), key=lambda row: -(row.wall_s or 0))
     assert report.slowest == tuple((row.module, row.wall_s, row.observations) for row in by_size)
     assert json.loads(json.dumps(report.as_json()))["output"] == str(tmp_path / "dataset")
