@@ -424,7 +424,7 @@ static void report(const struct host *host, int kind, int value, const char *tex
 }
 
 /* End a group as gently as it allows: on SIGTERM compilers remove their temporary files, but not if a second one comes
-   at once: one that has been told to end is given time. */
+   at once: a group that was told to end, by a forwarded signal or by the kernel, is given time first. */
 static void end_group(pid_t group, int is_told)
 {
     static const int numbers[] = {0, SIGTERM, SIGKILL};
@@ -538,7 +538,7 @@ static int run(struct host *host, char **words, struct session *session, int out
         if (poll(polled, 3, -1) < 0 && errno != EINTR)
             *problem = "poll failed";
         if (polled[2].revents) { /* the wrapper was killed */
-            end_group(child, 0);
+            end_group(child, asked_to_end != 0);
             leave(host);
         }
         if (*problem == NULL && polled[0].revents) {
@@ -547,7 +547,7 @@ static int run(struct host *host, char **words, struct session *session, int out
             stay_beside(&place, session);
         }
         if (*problem != NULL) {
-            end_group(child, 0);
+            end_group(child, asked_to_end != 0);
             break;
         }
         if (polled[1].revents) {
@@ -563,7 +563,7 @@ static int run(struct host *host, char **words, struct session *session, int out
         }
     }
     if (done && WIFSIGNALED(status))
-        end_group(child, 0); /* a driver leaves the compiles that it has started */
+        end_group(child, asked_to_end != 0); /* a driver leaves the compiles that it has started */
     if (place.file >= 0)
         close(place.file);
     go_anywhere();
