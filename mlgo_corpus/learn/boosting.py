@@ -6,14 +6,25 @@ is fast enough for millions of decisions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+from numpy.typing import NDArray
 
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.learn.examples import Examples
 from mlgo_corpus.policies.boosting import trees_of_lightgbm
 from mlgo_corpus.policies.models import Trees
+
+_ALWAYS: Final = {
+    "lambda_l2": 1.0,
+    "use_missing": False,
+    "deterministic": True,
+    "force_row_wise": True,
+    "num_threads": 1,
+    "verbose": -1,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +85,7 @@ def fit_trees(
     Raises:
         UsageError: the library is missing, or all decisions are the same.
     """
-    lightgbm = need_lightgbm()
+    need_lightgbm()
     if len(set(examples.decisions.tolist())) < 2:
         raise UsageError("all decisions of the datasets are the same: there is nothing to learn")
     names = [spec.name for spec in examples.features]
@@ -82,31 +93,66 @@ def fit_trees(
         "objective": "binary",
         "num_leaves": options.leaves,
         "learning_rate": options.rate,
-        "min_data_in_leaf": max(1, min(options.least_in_leaf, len(examples.decisions) // 100)),
+        "min_data_in_leaf": least_in_leaf(options.least_in_leaf, len(examples.decisions)),
         "feature_fraction": 0.8,
-        "lambda_l2": 1.0,
-        "use_missing": False,
-        "deterministic": True,
-        "force_row_wise": True,
-        "num_threads": 1,
         "seed": options.seed,
-        "verbose": -1,
     }
+    told = None if progress is None else (lambda done: progress(done, options.trees, ""))
+    booster = boosted(parameters, examples.inputs, examples.decisions, examples.weights, names, options.trees, told)
+    return Fitted(
+        trees_of_lightgbm(booster.dump_model(), examples.features), shares_of_loss(booster, names), library_name()
+    )
+
+
+def least_in_leaf(wanted: int, count: int) -> int:
+    """Return how many of so many examples a leaf has at least: of few, a hundredth."""
+    return max(1, min(wanted, count // 100))
+
+
+def boosted(
+    parameters: Mapping[str, Any],
+    inputs: NDArray[Any],
+    labels: NDArray[Any],
+    weights: NDArray[Any],
+    names: Sequence[str],
+    trees: int,
+    progress: Callable[[int], None] | None,
+) -> Any:
+    """Return a booster of LightGBM that is fitted in one thread, and is the same each time.
+
+    Args:
+        parameters: of LightGBM, besides those that all fits have.
+        inputs: of shape (n, inputs).
+        labels: of shape (n,).
+        weights: of shape (n,).
+        names: of the inputs.
+        trees: how many trees it has.
+        progress: called with the trees that are done.
+
+    Raises:
+        UsageError: the library is missing, or cannot learn from this.
+    """
+    lightgbm = need_lightgbm()
 
     def told(environment: Any) -> None:
         if progress is not None:
-            progress(environment.iteration + 1, options.trees, "")
+            progress(environment.iteration + 1)
 
-    data = lightgbm.Dataset(examples.inputs, examples.decisions, weight=examples.weights, feature_name=names)
+    data = lightgbm.Dataset(inputs, labels, weight=weights, feature_name=list(names))
     try:
-        booster = lightgbm.train(parameters, data, options.trees, callbacks=[told])
+        return lightgbm.train({**_ALWAYS, **parameters}, data, trees, callbacks=[told])
     except lightgbm.basic.LightGBMError as error:
         raise UsageError(f"LightGBM cannot learn from this: {' '.join(str(error).split())}") from None
+
+
+def shares_of_loss(booster: Any, names: Sequence[str]) -> dict[str, float]:
+    """Return of each input the share of the loss that its splits save; most first."""
     gains = booster.feature_importance("gain")
     total = float(gains.sum()) or 1.0
     ranked = sorted(zip(names, gains.tolist(), strict=True), key=lambda item: (-item[1], item[0]))
-    return Fitted(
-        trees_of_lightgbm(booster.dump_model(), examples.features),
-        {name: round(gain / total, 4) for name, gain in ranked if gain > 0},
-        f"LightGBM {lightgbm.__version__}",
-    )
+    return {name: round(gain / total, 4) for name, gain in ranked if gain > 0}
+
+
+def library_name() -> str:
+    """Return the name and version of the library."""
+    return f"LightGBM {need_lightgbm().__version__}"

@@ -63,7 +63,7 @@ class Evolution:
         self.library = f"cma {cma.__version__}"
         generator = np.random.default_rng(seed)
         scores = shape.scores(numbers, prepared)
-        # What it takes to change decisions: as much as the scores are away from 0.
+        # The distance of the scores from 0 is the change that turns decisions around.
         spread = float(np.sqrt((scores**2).mean())) or 1.0
         self._generator = generator
         self._strategy = cma.CMAEvolutionStrategy(

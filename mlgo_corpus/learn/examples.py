@@ -34,6 +34,7 @@ from mlgo_corpus.files.regular import read_regular
 from mlgo_corpus.files.tables import read_parquet
 from mlgo_corpus.formats.bitcode.functions import read_functions
 from mlgo_corpus.formats.commands.languages import language_of_command
+from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.keys import stable_features
 from mlgo_corpus.formats.logs.tasks import INLINING, task_name
 from mlgo_corpus.formats.logs.tensors import TensorSpec
@@ -141,7 +142,7 @@ def read_examples(datasets: Sequence[Path], *, jobs: int, languages: Collection[
         np.concatenate([part.decisions for part in parts]),
         np.concatenate([part.weights for part in parts]),
         tuple(facts),
-        # What several projects have is of a library that all programs may use, and no sign of one project's code.
+        # A body that several projects have belongs to a library that any program may use: no sign of a project's code.
         Seen.of((one for one, count in projects.items() if count == 1), digests, MIN_INSTRUCTIONS),
     )
 
@@ -166,18 +167,20 @@ def _languages(rows: DatasetRows) -> list[str]:
 
 def _common_features(opened: Sequence[DatasetRows]) -> tuple[TensorSpec, ...]:
     """Return the features that a policy can use in all datasets, in the order of the first."""
-    usable = [
-        {spec.name: spec for spec in rows.header.features[:-1] if spec.element_count == 1 and spec.type in _NUMBERS}
-        for rows in opened
-    ]
-    found = tuple(
-        TensorSpec(name, spec.type, (1,))
-        for name, spec in usable[0].items()
-        if name not in _NOT_LEARNED and all(name in other and other[name].type == spec.type for other in usable)
-    )
+    usable = [learnable(rows.header) for rows in opened]
+    found = tuple(spec for name, spec in usable[0].items() if all(other.get(name) == spec for other in usable))
     if not found:
         raise UsageError("the datasets have no features in common")
     return found
+
+
+def learnable(header: LogHeader) -> dict[str, TensorSpec]:
+    """Return the features of a log of inlining that a policy can learn from, by their names."""
+    return {
+        spec.name: TensorSpec(spec.name, spec.type, (1,))
+        for spec in header.features[:-1]
+        if spec.element_count == 1 and spec.type in _NUMBERS and spec.name not in _NOT_LEARNED
+    }
 
 
 class _Part:

@@ -25,7 +25,7 @@ _PASSES: Final = 8
 _RATE: Final = 0.05
 # How far a decision's probability may move from that by which it was drawn, in one step.
 _CLIP: Final = 0.3
-# What keeps probabilities from 0 and 1 while it makes no difference.
+# The weight of the entropy, which keeps probabilities away from 0 and 1 while decisions make no difference.
 _ENTROPY: Final = 0.003
 _LEAST: Final = 1e-6
 
@@ -92,7 +92,7 @@ class Gradient:
             of_decision = np.where(decisions != 0, likely, 1 - likely)
             ratio = of_decision / drawn
             clipped = ((ratio > 1 + _CLIP) & (gain > 0)) | ((ratio < 1 - _CLIP) & (gain < 0))
-            # Of the surrogate ratio * gain by the score, and of the entropy.
+            # The derivatives of the surrogate, ratio * gain, and of the entropy by the score.
             slopes = np.where(clipped, 0.0, ratio * gain) * (decisions - likely)
             slopes += _ENTROPY * -scores * likely * (1 - likely)
             self._adam.step(-self._shape.gradient(self.numbers, prepared, slopes * share))

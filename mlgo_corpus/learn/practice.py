@@ -31,12 +31,11 @@ from mlgo_corpus.files.folder import WORK_LOCK, keep_work_of, read_note
 from mlgo_corpus.files.lock import open_locked
 from mlgo_corpus.files.text import counted, os_reason
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, find_task
-from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.learn.evolution import Evolution
-from mlgo_corpus.learn.examples import DataFacts, Examples, languages_known, read_examples
+from mlgo_corpus.learn.examples import DataFacts, Examples, languages_known, learnable, read_examples
 from mlgo_corpus.learn.gradient import Episode, Gradient
 from mlgo_corpus.learn.shapes import clone, informative, shape_for
-from mlgo_corpus.learn.tuning import Tried
+from mlgo_corpus.learn.tuning import score_of
 from mlgo_corpus.policies.keyed import dataset_digest
 from mlgo_corpus.policies.learned import MASK, LearnedPolicy
 from mlgo_corpus.policies.models import Doubles
@@ -49,9 +48,6 @@ from mlgo_corpus.runs.rollouts.run import SURVEY, Attempt, RolloutRequest, Rollo
 EVOLUTION: Final = "es"
 GRADIENT: Final = "pg"
 
-# Features of the module's size, not of the call; and LLVM's own decision, which it makes only for policies that ask.
-_NO_INPUTS: Final = frozenset({"node_count", "edge_count", "inlining_default"})
-_NUMBERS: Final = ("int64_t", "float")
 _EVICTED: Final = find_task(EVICTION).decision
 # Points of the curve, and how many of them in a row may be no better than the best.
 _POINTS: Final = 10
@@ -100,7 +96,7 @@ class CurvePoint(Report):
     @property
     def score(self) -> float:
         """The mean of the changes, in which growth counts several times; less is better."""
-        return Tried(0.5, self.changes).score
+        return score_of(self.changes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -297,7 +293,7 @@ class _Practice:
         best = min(range(len(self._curve)), key=lambda at: self._curve[at].score)
         return Practised(
             policy=replace(self._policy(self._best_numbers), languages=self._languages()),
-            seen=self._seen(),
+            seen=self._seen.joined(examples.seen) if self._data else self._seen,
             data=examples.data,
             decisions=sum(one.decisions for one in examples.data),
             curve=tuple(self._curve),
@@ -346,11 +342,11 @@ class _Practice:
             features = tuple(spec for spec in header.features[:-1] if spec.name in self._inputs)
             inputs = np.column_stack([self._inputs[spec.name] for spec in features])
             nothing = np.zeros(len(inputs))
-            return Examples(features, inputs, nothing.astype(np.int64), nothing, tuple(self._facts()), self._seen())
-        there = {spec.name: spec for spec in header.features[:-1] if spec.element_count == 1 and spec.type in _NUMBERS}
+            return Examples(features, inputs, nothing.astype(np.int64), nothing, self._facts, self._seen)
+        there = learnable(header)
         if self._data:
             examples = read_examples(self._data, jobs=self._jobs or rollouts.jobs)
-            kept = [number for number, spec in enumerate(examples.features) if there.get(spec.name) is not None]
+            kept = [number for number, spec in enumerate(examples.features) if spec.name in there]
             if not kept:
                 raise UsageError("the datasets and this compiler have no features in common", option="data")
             features = tuple(examples.features[number] for number in kept)
@@ -358,17 +354,17 @@ class _Practice:
                 features, examples.inputs[:, kept], examples.decisions, examples.weights, examples.data, examples.seen
             )
         states = self._states
-        features = tuple(
-            TensorSpec(name, spec.type, (1,))
-            for name, spec in there.items()
-            if name not in _NO_INPUTS and name in states
-        )
+        features = tuple(spec for name, spec in there.items() if name in states)
         decisions = states[self._decision].astype(np.int64)
         inputs = np.column_stack([states[spec.name].astype(np.float64) for spec in features])
-        return Examples(features, inputs, decisions, np.ones(len(decisions)), tuple(self._facts()), self._seen())
+        return Examples(features, inputs, decisions, np.ones(len(decisions)), self._facts, self._seen)
 
-    def _facts(self) -> Iterator[DataFacts]:
-        """Yield what is told of the corpora."""
+    @cached_property
+    def _facts(self) -> tuple[DataFacts, ...]:
+        """What is told of the corpora."""
+        return tuple(self._iter_facts())
+
+    def _iter_facts(self) -> Iterator[DataFacts]:
         ground = self._ground
         for number, corpus in enumerate(ground.rollouts.corpora):
             own = [place for place in ground.places if ground.rollouts.places[place].corpus == number]
@@ -390,17 +386,17 @@ class _Practice:
         """Return the languages in which the policy decides; () if it is not known which it has learned."""
         if self._options.task != INLINING:
             return ()
-        return languages_known((*self._facts(), *self._examples.data))
+        return languages_known((*self._facts, *self._examples.data))
 
+    @cached_property
     def _seen(self) -> Seen:
-        """Return what the policy was trained on."""
+        """What the corpora are made of."""
         ground, hashes = self._ground, list[int]()
         for number, corpus in enumerate(ground.rollouts.corpora):
             names = [one.module.name for one in ground.rollouts.places if one.corpus == number]
             functions, _ = read_corpus_functions(corpus, names, jobs=ground.rollouts.jobs)
             hashes += functions.hashes[functions.instructions >= MIN_INSTRUCTIONS].tolist()
-        own = Seen.of(hashes, [one.digest for one in ground.plain if one.digest], MIN_INSTRUCTIONS)
-        return own.joined(self._examples.seen) if self._data else own
+        return Seen.of(hashes, [one.digest for one in ground.plain if one.digest], MIN_INSTRUCTIONS)
 
     # The steps.
 

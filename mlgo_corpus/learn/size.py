@@ -17,9 +17,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.tensors import TensorSpec
-from mlgo_corpus.learn.boosting import need_lightgbm
+from mlgo_corpus.learn.boosting import boosted, least_in_leaf, library_name, shares_of_loss
 from mlgo_corpus.policies.boosting import trees_of_lightgbm
 from mlgo_corpus.policies.models import Doubles, Rule, Trees
 
@@ -99,7 +98,6 @@ def fit_sizes(
     Raises:
         UsageError: the library is missing, or cannot learn from this.
     """
-    lightgbm = need_lightgbm()
     _, place, counts = np.unique(bodies, return_inverse=True, return_counts=True)
     weights = 1.0 / counts[place]
     base = _fit_base(inputs, sizes, weights)
@@ -116,39 +114,28 @@ def fit_sizes(
             **goal,
             "num_leaves": options.leaves,
             "learning_rate": options.rate,
-            "min_data_in_leaf": max(1, min(options.least_in_leaf, len(sizes) // 100)),
+            "min_data_in_leaf": least_in_leaf(options.least_in_leaf, len(sizes)),
             "feature_fraction": options.share,
             "bagging_fraction": options.some,
             "bagging_freq": 1,
-            "lambda_l2": 1.0,
-            "use_missing": False,
-            "deterministic": True,
-            "force_row_wise": True,
-            "num_threads": 1,
             "seed": options.seed,
-            "verbose": -1,
         }
         before = sum(len(trees.roots) for trees in found)
 
-        def told(environment: Any, before: int = before, what: str = "sizes" if alpha is None else "interval") -> None:
+        def told(done: int, before: int = before, what: str = "sizes" if alpha is None else "interval") -> None:
             if progress is not None:
-                progress(min(before + environment.iteration + 1, total), total, what)
+                progress(min(before + done, total), total, what)
 
-        # A data set keeps parameters of its own, so that each model has one.
-        data = lightgbm.Dataset(inputs, logs, weight=weights, feature_name=list(names))
-        try:
-            booster = lightgbm.train(parameters, data, rounds, callbacks=[told])
-        except lightgbm.basic.LightGBMError as error:
-            raise UsageError(f"LightGBM cannot learn from this: {' '.join(str(error).split())}") from None
+        booster = boosted(parameters, inputs, logs, weights, names, rounds, told)
         if alpha is None:
-            importance = _importance(booster, names)
+            importance = shares_of_loss(booster, names)
         found.append(trees_of_lightgbm(booster.dump_model(), features))
     model, low, high = found
     if len(held[1]) >= _LEAST_TO_SHIFT:
         away = _rest(base, *held)
         low = _shifted(low, float(np.quantile(away - low.scores(held[0]), ends[0])))
         high = _shifted(high, float(np.quantile(away - high.scores(held[0]), ends[1])))
-    return FittedSizes(base, model, low, high, importance, f"LightGBM {lightgbm.__version__}")
+    return FittedSizes(base, model, low, high, importance, library_name())
 
 
 def _rest(base: Rule, inputs: Doubles, sizes: Doubles) -> Doubles:
@@ -179,10 +166,3 @@ def _fit_base(inputs: Doubles, sizes: Doubles, weights: Doubles) -> Rule:
 
 def _shifted(trees: Trees, by: float) -> Trees:
     return replace(trees, bias=trees.bias + by)
-
-
-def _importance(booster: Any, names: Sequence[str]) -> dict[str, float]:
-    gains = booster.feature_importance("gain")
-    total = float(gains.sum()) or 1.0
-    ranked = sorted(zip(names, gains.tolist(), strict=True), key=lambda item: (-item[1], item[0]))
-    return {name: round(gain / total, 4) for name, gain in ranked if gain > 0}

@@ -49,7 +49,12 @@ class Tried(Report):
     @property
     def score(self) -> float:
         """The mean of the changes, in which growth counts several times; less is better."""
-        return sum(change * (_GROWTH_COUNTS if change > 0 else 1) for change in self.changes) / len(self.changes)
+        return score_of(self.changes)
+
+
+def score_of(changes: Sequence[float]) -> float:
+    """Return the mean of changes, in which growth counts several times; less is better."""
+    return sum(change * (_GROWTH_COUNTS if change > 0 else 1) for change in changes) / len(changes)
 
 
 def threshold_of(probability: float) -> float:

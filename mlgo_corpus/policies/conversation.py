@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +17,7 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader, LogWriter, encode_context
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, TASKS, Task
 from mlgo_corpus.policies.blame import failure_of
-from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, load_policy
+from mlgo_corpus.policies.learned import POLICY_NAME, LearnedPolicy, find_policy, load_policy
 from mlgo_corpus.policies.policy import Policy, begin_session, check_features
 
 # Until LLVM 21, MLInlineAdvisor took the position of the heuristic's decision among the features from the wrong list:
@@ -138,9 +140,8 @@ def asks_default(policy: str, task: Task, major: int) -> bool:
         task: the session's task.
         major: the major version of the compiler's LLVM.
     """
-    if task.name != INLINING or major not in MISPLACED_DEFAULT or (folder := find_policy(policy)) is None:
+    if task.name != INLINING or major not in MISPLACED_DEFAULT or (learned := learned_policy(policy)) is None:
         return True
-    learned = load_policy(folder)
     return needs_default(learned) or _MISPLACED_IN not in {spec.name for spec in learned.features}
 
 
@@ -151,8 +152,22 @@ def decides_in(policy: str, language: str | None) -> bool:
         policy: how the policy is named.
         language: of `mlgo_corpus.formats.commands.languages`; None if it is not known.
     """
+    learned = learned_policy(policy)
+    return learned is None or not learned.languages or language in learned.languages
+
+
+def learned_policy(policy: str) -> LearnedPolicy | None:
+    """Return the learned policy that a name means; None if it is another one.
+
+    It is asked for before each module's compile, and read once.
+    """
     folder = find_policy(policy)
-    return folder is None or load_policy(folder).decides_in(language)
+    return None if folder is None else _read(folder, (folder / POLICY_NAME).stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=2)
+def _read(folder: Path, _: int) -> LearnedPolicy:
+    return load_policy(folder)
 
 
 def needs_default(policy: LearnedPolicy) -> bool:

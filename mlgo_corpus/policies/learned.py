@@ -182,10 +182,6 @@ class LearnedPolicy:
         """LLVM's type of its decision: ``float`` for a priority, else ``int64_t``."""
         return "float" if self.task == PRIORITY else "int64_t"
 
-    def decides_in(self, language: str | None) -> bool:
-        """Return True if it decides in modules of a language; None is one that is not known."""
-        return not self.languages or language in self.languages
-
     def advise(self, observation: np.void) -> Any:
         """Return the decision of one observation of a live session."""
         if self.candidates == 1:

@@ -126,9 +126,10 @@ def _curve_blocks(curve: _Curve | None, name: str) -> Iterator[Block]:
     ]
     best, changes = curve.points[curve.best]
     alt = (
-        f"Change of the text of {words.counted(len(curve.corpora), 'corpus')} against LLVM's own decisions, by "
-        f"{curve.across}: at {words.number(best)}, which was kept, {', '.join(map(words.change, changes))}."
-    ).replace("corpuss", "corpora")
+        f"Change of the text of {words.count(len(curve.corpora))} {'corpus' if len(curve.corpora) == 1 else 'corpora'} "
+        f"against LLVM's own decisions, by {curve.across}: at {words.number(best)}, which was kept, "
+        f"{', '.join(map(words.change, changes))}."
+    )
     yield Figure(
         f"{name}-curve-chart",
         f"Size by {curve.across}",

@@ -22,7 +22,7 @@ from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.policy import Policy, make_policy
 from mlgo_corpus.runs.over import lost_reason
 from mlgo_corpus.runs.rollouts.decide import Candidate
-from mlgo_corpus.runs.search.rounds import Weights
+from mlgo_corpus.runs.search.rounds import Weights, weighted_size
 from mlgo_corpus.runs.trace.module import TraceItem, TraceJob, TraceSettings
 
 # Not `default`, whose objects a trace explains where they differ from the plain compile's.
@@ -134,7 +134,7 @@ class RolloutJob:
             if row.status != STATUS_OK:
                 return Rollout(row.reason, row.detail)
             text_size = row.text_size or 0
-            less = self._shared_bytes(item, objects / item.module.name) if self.counts else 0.0
+            objective = self._weighted(item, objects / item.module.name, text_size) if self.counts else float(text_size)
         finally:
             shutil.rmtree(objects, ignore_errors=True)
         kept = self.logs and traced.log is not None
@@ -144,7 +144,7 @@ class RolloutJob:
             reason=row.reason,
             text_size=text_size,
             baseline_text_size=row.baseline_text_size or 0,
-            objective=text_size - less,
+            objective=objective,
             decisions=traced.decisions,
             wall_s=row.wall_s or 0.0,
             digest=row.bitcode_sha256 or "",
@@ -152,8 +152,8 @@ class RolloutJob:
             log_size=traced.log_size if kept else 0,
         )
 
-    def _shared_bytes(self, item: RolloutItem, place: Path) -> float:
-        """Return the bytes of an object that do not count, since other objects hold them, too."""
+    def _weighted(self, item: RolloutItem, place: Path, text_size: int) -> float:
+        """Return the bytes of an object, where what other objects hold, too, counts less."""
         own = np.empty(0, np.uint64)
         if item.held is not None:
             own = np.load(item.held)
@@ -161,8 +161,8 @@ class RolloutJob:
         try:
             sizes = function_footprints(read_regular(place, MAX_MODULE_BYTES))
         except FormatError:
-            return 0.0
-        return sum(size * (1.0 - weight(name)) for name, size in sizes.items())
+            return float(text_size)
+        return weighted_size(text_size, sizes, weight)
 
     def lost(self, item: RolloutItem, lost: Lost) -> Rollout:  # noqa: ARG002 - whatever it was
         """Return the outcome for an item whose worker died."""

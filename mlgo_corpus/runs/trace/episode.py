@@ -22,16 +22,14 @@ from mlgo_corpus.compilers.failures import RunFailure, classify
 from mlgo_corpus.compilers.session import InteractiveSession, LiveObservation
 from mlgo_corpus.corpus.folder import Module
 from mlgo_corpus.dataset.reasons import RunReason
-from mlgo_corpus.errors import FormatError, ProtocolError, ToolError
-from mlgo_corpus.files.regular import MAX_MODULE_BYTES, read_regular
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.errors import ProtocolError, ToolError
 from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.logs.events import LogHeader
-from mlgo_corpus.formats.logs.remarks import DECISION_OPTIONS, DecidedCall, iter_decided_calls
+from mlgo_corpus.formats.logs.remarks import DECISION_OPTIONS, DecidedCall
 from mlgo_corpus.formats.logs.tasks import for_clang
 from mlgo_corpus.policies.conversation import repair_of
 from mlgo_corpus.runs.trace.baseline import PlainCompile
-from mlgo_corpus.runs.trace.module import TraceSettings
+from mlgo_corpus.runs.trace.module import TraceSettings, read_calls
 
 _CHANNEL: Final = "channel"
 _REMARKS: Final = "remarks.yaml"
@@ -178,12 +176,7 @@ class Episode:
         self.outcome = EpisodeOutcome(compiles.measure(data), data, self._baseline, calls)
 
     def _calls(self) -> tuple[DecidedCall, ...]:
-        try:
-            calls = tuple(iter_decided_calls(read_regular(self._compiles.folder / _REMARKS, MAX_MODULE_BYTES)))
-        except OSError as error:
-            raise RunFailure(RunReason.NO_NAMES, f"the compiler left no remarks: {os_reason(error)}") from None
-        except FormatError as error:
-            raise RunFailure(RunReason.NO_NAMES, f"the compiler's remarks: {error}") from None
+        calls = tuple(read_calls(self._compiles.folder / _REMARKS))
         if [call.inlined for call in calls] != self._inlined:
             raise RunFailure(RunReason.NO_NAMES, "the compiler's remarks do not name one call for each decision")
         return calls

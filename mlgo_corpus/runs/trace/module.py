@@ -48,6 +48,7 @@ from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 from mlgo_corpus.formats.logs.remarks import (
     DECISION_OPTIONS,
     REMARK_OPTIONS,
+    DecidedCall,
     UnfaithfulBecause,
     iter_calls,
     iter_decided_calls,
@@ -345,6 +346,20 @@ def _decisions(header: LogHeader, rows: Rows) -> NDArray[np.bool_]:
     return np.asarray(values != 0, np.bool_)
 
 
+def read_calls(remarks: Path) -> list[DecidedCall]:
+    """Return the calls that a compiler's remarks name, one for each decision of inlining.
+
+    Raises:
+        RunFailure: there are no such remarks.
+    """
+    try:
+        return list(iter_decided_calls(read_regular(remarks, MAX_MODULE_BYTES)))
+    except OSError as error:
+        raise RunFailure(RunReason.NO_NAMES, f"the compiler left no remarks: {os_reason(error)}") from None
+    except FormatError as error:
+        raise RunFailure(RunReason.NO_NAMES, f"the compiler's remarks: {error}") from None
+
+
 class _Run:
     """One module's run, in a folder of its own."""
 
@@ -442,12 +457,7 @@ class _Run:
             reader = BlockReader(source)
             decided = [_decisions(reader.header, block) for block in reader if isinstance(block, Rows)]
         decisions = np.concatenate([np.empty(0, np.bool_), *decided])
-        try:
-            calls = list(iter_decided_calls(read_regular(self.folder / _REMARKS_NAME, MAX_MODULE_BYTES)))
-        except OSError as error:
-            raise RunFailure(RunReason.NO_NAMES, f"the compiler left no remarks: {os_reason(error)}") from None
-        except FormatError as error:
-            raise RunFailure(RunReason.NO_NAMES, f"the compiler's remarks: {error}") from None
+        calls = read_calls(self.folder / _REMARKS_NAME)
         if len(calls) != len(decisions):
             detail = f"the compiler named the calls of {len(calls)} decisions, the log has {len(decisions)}"
             raise RunFailure(RunReason.NO_NAMES, detail)

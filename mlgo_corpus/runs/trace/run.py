@@ -29,8 +29,8 @@ from mlgo_corpus.files.text import counted, os_reason, printable
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import INLINING
 from mlgo_corpus.formats.logs.tensors import TensorSpec
-from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, asks_default
-from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, load_policy
+from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, asks_default, learned_policy
+from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.runs.datasets.convert import LogConversion
 from mlgo_corpus.runs.over import Job, Over
 from mlgo_corpus.runs.report import Report
@@ -290,8 +290,7 @@ class Trace:
     @cached_property
     def _with_languages(self) -> LearnedPolicy | None:
         """The policy, if it decides in some languages only."""
-        folder = None if self.settings.make is not None else find_policy(self.settings.policy)
-        policy = None if folder is None else load_policy(folder)
+        policy = None if self.settings.make is not None else learned_policy(self.settings.policy)
         return policy if policy is not None and policy.languages else None
 
     def _unasked(self) -> LogHeader | None:
