@@ -154,7 +154,7 @@ class RolloutJob:
 
     def _weighted(self, item: RolloutItem, place: Path, text_size: int) -> float:
         """Return the bytes of an object, where what other objects hold, too, counts less."""
-        own = np.empty(0, np.uint64)
+        own = np.empty((2, 0), np.uint64)
         if item.held is not None:
             own = np.load(item.held)
         weight = Weights(self.counts, own, item.linked_with, kept=False)

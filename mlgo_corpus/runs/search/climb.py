@@ -56,6 +56,7 @@ class Outcome(NamedTuple):
         objective: of the whole object; less is better.
         text_size: bytes of the object's text.
         measured: the objective as it is reported; searches of one module may differ in their objectives.
+        mergeable: the functions that other objects may hold, too, and the class of those that each one is like.
     """
 
     decisions: tuple[Decision, ...]
@@ -63,6 +64,7 @@ class Outcome(NamedTuple):
     objective: float
     text_size: int
     measured: float
+    mergeable: Mapping[str, int | None]
 
 
 Place = tuple[str, str, int]

@@ -28,7 +28,7 @@ from mlgo_corpus.runs.trace.module import TraceSettings
 
 _FOLDER: Final = "linked"
 # Of what is remembered; to be changed with its layout.
-_VERSION: Final = 1
+_VERSION: Final = 2
 
 
 class LinkedSizes:

@@ -11,7 +11,7 @@ import random
 import struct
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -49,7 +49,7 @@ from mlgo_corpus.runs.search.climb import (
     climb,
     draw_rules,
 )
-from mlgo_corpus.runs.search.rounds import SoFar, Weights, digests_of, mergeable_names, weighted_size, write_held
+from mlgo_corpus.runs.search.rounds import SoFar, Weights, digests_of, mergeable_functions, weighted_size, write_held
 from mlgo_corpus.runs.trace.module import TracedModule, TraceItem, TraceJob, TraceSettings
 
 _CHANNEL: Final = "channel"
@@ -89,7 +89,7 @@ class SearchSettings:
 
     def weights(self, item: SearchItem, number: int) -> Weights:
         """Return what a byte of each of a module's functions counts in a round; in the first, by the plain objects."""
-        own = np.empty(0, np.uint64)
+        own = np.empty((2, 0), np.uint64)
         with suppress(FileNotFoundError):
             own = np.load(self.round_folder(number - 1) / _held_name(item))
         return Weights(self.counts(number), own, item.linked_with, kept=number > 0)
@@ -120,7 +120,6 @@ class _ModuleSearch:
 
     Attributes:
         header: the compiler's, None before the first decision.
-        mergeable: the functions that other objects may hold, too, of all compiles so far.
 
     Raises:
         RunFailure: the module cannot be compiled.
@@ -147,7 +146,6 @@ class _ModuleSearch:
         extra = for_clang((*task.channel_options(_CHANNEL), *growth_options(options)))
         self._argv = (*trace.cc1, *self._compiles.command(options, *extra, *DECISION_OPTIONS, _REMARKS))
         self.header: LogHeader | None = None
-        self.mergeable: set[str] = set()
 
     def compile(self, plan: Plan, rule: Rule | None = None) -> Outcome:
         """Compile by a plan.
@@ -189,14 +187,13 @@ class _ModuleSearch:
         data = compiles.read_object()
         text_size = compiles.measure(data).text_size
         sizes = function_footprints(data)
-        if self._settings.linked:
-            self.mergeable |= mergeable_names(data)
+        mergeable = mergeable_functions(data, sizes) if self._settings.linked else {}
         objective, measured = (weighted_size(text_size, sizes, weight) for weight in (self._weight, self._measure))
         decisions = tuple(
             Decision(key, call.caller, call.callee, base, decision, tensors, worth_of(tensors, decision))
             for (key, base, decision, tensors), call in zip(decided, calls, strict=True)
         )
-        return Outcome(decisions, sizes, objective, text_size, measured)
+        return Outcome(decisions, sizes, objective, text_size, measured, mergeable)
 
     @cached_property
     def _decider(self) -> Callable[[LogHeader], Callable[[LiveObservation], int]]:
@@ -349,10 +346,10 @@ class _CountedJob:
     def _files(self, item: SearchItem) -> tuple[str, ...]:
         return (_held_name(item),)
 
-    def _held(self, item: SearchItem, names: Iterable[str], saved: int = 0) -> _RoundOutcome:
+    def _held(self, item: SearchItem, functions: Mapping[str, int | None], saved: int = 0) -> _RoundOutcome:
         """Keep the functions that an object holds and others may hold, too, in a file."""
         name = _held_name(item)
-        write_held(self.work / name, digests_of(names, item.linked_with))
+        write_held(self.work / name, digests_of(functions, item.linked_with))
         return _RoundOutcome(name, saved)
 
 
@@ -378,7 +375,8 @@ class SurveyJob(_CountedJob):
                 compiles.place()
                 command = compiles.command(compiles.options(trace.cc1))
                 compiles.run((*trace.cc1, *command), words=len(trace.cc1))
-                held = mergeable_names(compiles.read_object())
+                data = compiles.read_object()
+                held = mergeable_functions(data, function_footprints(data))
             except (RunFailure, FormatError):
                 return _RoundOutcome()
         return self._held(item, held)
@@ -407,8 +405,7 @@ class RoundJob(_CountedJob):
             return _RoundOutcome()
         so_far, best = searched.so_far(), searched.found.best
         so_far.write(self.work / _so_far_name(item))
-        held = best.sizes.keys() & searched.mergeable
-        return self._held(item, held, so_far.baseline_text_size - best.text_size)
+        return self._held(item, best.mergeable, so_far.baseline_text_size - best.text_size)
 
     def search(self, item: SearchItem) -> _Searched | None:
         """Search; None if the module cannot be compiled, or there is nothing to decide."""
@@ -436,7 +433,7 @@ class RoundJob(_CountedJob):
                 return None
         if not found.first.decisions or search.header is None:
             return None
-        return _Searched(before, found, search.header, search.mergeable, time.monotonic() - started)
+        return _Searched(before, found, search.header, time.monotonic() - started)
 
     def _time_limit(self) -> float | None:
         settings = self.settings
@@ -454,7 +451,6 @@ class _Searched(NamedTuple):
     before: SoFar
     found: Found
     header: LogHeader
-    mergeable: set[str]
     wall_s: float
 
     def so_far(self) -> SoFar:

@@ -15,21 +15,37 @@ from mlgo_corpus.runs.search.climb import climb
 from mlgo_corpus.runs.search.rounds import SoFar, Weights, digests_of, round_budgets, write_counts
 from tests.runs.search.toy import random_program
 
-HELD = {"a.o": {"f", "g", "h"}, "b.o": {"f", "g"}, "c.o": {"f"}}
+# The functions that objects hold, and the class of each: f is like k, of which b.o holds no body that is like others.
+HELD: dict[str, dict[str, int | None]] = {
+    "a.o": {"f": 1, "g": 2, "h": None, "k": 1},
+    "b.o": {"f": None, "g": 2, "l": 4},
+    "c.o": {"f": 1, "m": 4, "n": 4},
+}
+
+
+def count(others: int, mine: int, share: float) -> float:
+    return share / (others + mine) if others else 1 / mine
 
 
 @pytest.mark.parametrize(("kept", "share"), [(False, 1.0), (True, 0.3)])
-def test_a_function_counts_less_the_more_other_objects_hold_it(tmp_path: Path, kept: bool, share: float) -> None:
+def test_a_function_counts_less_the_more_others_hold_it_or_one_like_it(
+    tmp_path: Path, kept: bool, share: float
+) -> None:
     counts = tmp_path / "counts.npy"
-    write_counts(counts, [digests_of(names, "p") for names in HELD.values()])
-    for module, names in {**HELD, "new.o": set[str]()}.items():
-        weights = Weights(counts, digests_of(names, "p"), "p", kept=kept)
-        for name in "fghi":
-            others = sum(name in held for other, held in HELD.items() if other != module)
-            assert weights(name) == (share / (others + 1) if others else 1.0), (module, name)
-        of_another = Weights(counts, digests_of(names, "q"), "q", kept=kept)
-        assert {of_another(name) for name in "fghi"} == {1.0}
-    assert Weights(None, np.empty(0, np.uint64), "p", kept=kept)("f") == 1.0
+    write_counts(counts, [digests_of(functions, "p") for functions in HELD.values()])
+    pairs = [(name, name if alike is None else alike) for held in HELD.values() for name, alike in held.items()]
+    for module, functions in {**HELD, "new.o": dict[str, int | None]()}.items():
+        weights = Weights(counts, digests_of(functions, "p"), "p", kept=kept)
+        own = [alike or name for name, alike in functions.items()]
+        for name in "fghiklmn":
+            mine = own.count(functions[name] or name) if name in functions else 0
+            copies = max((sum(other == alike for _, other in pairs) for one, alike in pairs if one == name), default=0)
+            folded = count(copies - mine, max(1, mine), share)
+            merged = count(sum(name in held for other, held in HELD.items() if other != module), 1, share)
+            assert weights(name) == pytest.approx((merged + folded) / 2), (module, name)
+        of_another = Weights(counts, digests_of(functions, "q"), "q", kept=kept)
+        assert {of_another(name) for name in "ghi"} == {1.0}
+    assert Weights(None, np.empty((2, 0), np.uint64), "p", kept=kept)("f") == 1.0
 
 
 @given(st.integers(1, 10_000))

@@ -48,7 +48,7 @@ class Program:
         used = {callee for rest in left.values() for callee, _ in rest}
         there = {f"f{number}": size for number, size in sizes.items() if self.kept[number] or number in used}
         total = sum(there.values())
-        return Outcome(tuple(decisions), there, float(total), total, float(total))
+        return Outcome(tuple(decisions), there, float(total), total, float(total), {})
 
     def uses(self, function: int) -> int:
         """Count the calls of a function."""
