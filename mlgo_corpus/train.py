@@ -290,9 +290,10 @@ def train_policy(
             raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
         probability = min(tried, key=lambda one: one.score).probability
     policy = replace(policy, threshold=threshold_of(probability))
+    states = read_states(datasets, (spec.name for spec in policy.features), examples.linkages)
     metrics = {
         "importance": fitted.importance,
-        "differences": differences_of(policy, read_states(datasets, (spec.name for spec in policy.features))),
+        "differences": differences_of(policy, states),
         "probability": probability,
         "validation": {"corpora": shown, "tried": [one.as_json() for one in tried]},
     }

@@ -10,7 +10,7 @@ linked once.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -48,6 +48,10 @@ _USUAL_WORTH: Final = 8.0
 _LEAST_WORTH, _MOST_WORTH = 2.0, 32.0
 _MAX_BITCODE: Final = 1 << 30
 _MODULE_SECONDS: Final = 600.0
+
+
+Linkages = Mapping[str, Mapping[str, str]]
+"""The linkage of each function, of each module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,7 @@ class Examples:
         weights: of shape (n,).
         data: what each dataset gave.
         seen: what it was made of.
+        linkages: of each dataset: of each module whose bitcode is known, the linkage of each function.
 
     A policy that learns from them knows ``languages``, and no others; () if it is not known which these are.
     """
@@ -98,6 +103,7 @@ class Examples:
     weights: NDArray[np.float64]
     data: tuple[DataFacts, ...]
     seen: Seen
+    linkages: tuple[Linkages, ...] = ()
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -131,11 +137,14 @@ def read_examples(datasets: Sequence[Path], *, jobs: int, languages: Collection[
     projects = Counter[int]()
     digests: list[str] = []
     facts = []
+    linkages: list[Linkages] = []
     for part in parts:
-        own_hashes, own_digests, known = _bodies(part.rows, jobs)
-        projects.update(set(own_hashes))
-        digests += own_digests
-        facts.append(part.facts(known))
+        items = _bitcode(part.rows)
+        read = _read_functions(items, jobs)
+        projects.update({one for functions in read.values() for one in functions.hashes})
+        digests += [item.sha256 for item in items]
+        facts.append(part.facts(len(read)))
+        linkages.append({module: functions.linkages for module, functions in read.items()})
     return Examples(
         features,
         np.concatenate([part.inputs for part in parts]),
@@ -144,6 +153,7 @@ def read_examples(datasets: Sequence[Path], *, jobs: int, languages: Collection[
         tuple(facts),
         # A body that several projects have belongs to a library that any program may use: no sign of a project's code.
         Seen.of((one for one, count in projects.items() if count == 1), digests, MIN_INSTRUCTIONS),
+        tuple(linkages),
     )
 
 
@@ -226,12 +236,16 @@ class _Part:
 
 def _batches(rows: DatasetRows) -> Iterator[Any]:
     names = [spec.name for spec in rows.header.features]
+    for first, after in rows.ranges():
+        for _, batch in rows.iter_batches(["module", *names, *call_columns(rows)], first, after):
+            yield batch
+
+
+def call_columns(rows: DatasetRows) -> list[str]:
+    """Return the columns of a dataset that name a decision's functions, ``caller`` and ``callee``; it may have none."""
     with read_parquet(rows.parts[0].path) as file:
         there = set(file.schema_arrow.names)
-    calls = [name for name in CALL_COLUMNS[:2] if name in there]
-    for first, after in rows.ranges():
-        for _, batch in rows.iter_batches(["module", *names, *calls], first, after):
-            yield batch
+    return [name for name in CALL_COLUMNS[:2] if name in there]
 
 
 def _matrix(batch: Any, names: Sequence[str]) -> NDArray[np.float64]:
@@ -272,42 +286,49 @@ def _read_worth(rows: DatasetRows) -> tuple[dict[bytes, float], int]:
     return {key: sum(values) / len(values) for key, values in found.items()}, sum(map(len, found.values()))
 
 
-def _bodies(rows: DatasetRows, jobs: int) -> tuple[list[int], list[str], int]:
-    """Return the hashes of the modules' functions, the digests of the modules, and how many have known functions.
+class _Bitcode(NamedTuple):
+    """A module's bitcode: its module, where it was, and its digest."""
 
-    The bitcode is read where the dataset's commands say that it was, if it is still the same.
-    """
+    module: str
+    path: str | None
+    sha256: str
+
+
+class _Functions(NamedTuple):
+    """The functions of a module: hashes of what they do, and the linkage of each by its name."""
+
+    hashes: list[int]
+    linkages: dict[str, str]
+
+
+def _bitcode(rows: DatasetRows) -> list[_Bitcode]:
+    """Return the bitcode of the modules, where the dataset's commands say that it was."""
     table = DatasetPaths.of(rows.root).modules
     chosen = {item.module for item in rows.modules}
     found = [row for row in iter_trace_rows(table) if row.module in chosen] if rows.has_rewards else []
-    items = [_Bitcode(_place_of(row.argv or ()), row.bitcode_sha256) for row in found if row.bitcode_sha256]
-    read = [
-        hashes
-        for hashes in parallel_map(_read_bodies, items, jobs=jobs, limit=_MODULE_SECONDS, weigh=lambda _: 1.0)
-        if isinstance(hashes, list)
-    ]
-    return [one for hashes in read for one in hashes], [item.sha256 for item in items], len(read)
+    return [_Bitcode(row.module, _place_of(row.argv or ()), row.bitcode_sha256) for row in found if row.bitcode_sha256]
 
 
-class _Bitcode(NamedTuple):
-    """Where a module's bitcode was, and its digest."""
-
-    path: str | None
-    sha256: str
+def _read_functions(items: Sequence[_Bitcode], jobs: int) -> dict[str, _Functions]:
+    """Return the functions of each module whose bitcode is still there, and the same."""
+    read = parallel_map(_functions_of, items, jobs=jobs, limit=_MODULE_SECONDS, weigh=lambda _: 1.0)
+    return {item.module: one for item, one in zip(items, read, strict=True) if isinstance(one, _Functions)}
 
 
 def _place_of(argv: Sequence[str]) -> str | None:
     return next((word for word in reversed(argv) if word.endswith(BITCODE_SUFFIX)), None)
 
 
-def _read_bodies(item: _Bitcode) -> list[int] | None:
-    """Return the hashes of a module's functions; None if its bitcode is not there, or another one."""
+def _functions_of(item: _Bitcode) -> _Functions | None:
+    """Return a module's functions; None if its bitcode is not there, or another one."""
     if item.path is None:
         return None
     try:
         data = read_regular(Path(item.path), _MAX_BITCODE)
         if sha256(data).hexdigest() != item.sha256:
             return None
-        return [one.body_hash for one in read_functions(data) if one.instructions >= MIN_INSTRUCTIONS]
+        functions = read_functions(data)
     except (OSError, FormatError, ValueError):
         return None
+    hashes = [one.body_hash for one in functions if one.instructions >= MIN_INSTRUCTIONS]
+    return _Functions(hashes, {one.name: one.linkage for one in functions})

@@ -8,6 +8,8 @@ It is kept in ``metrics.json`` of the policy, where a page finds it (`mlgo_corpu
       "by": {FEATURE: [{"low": V, "high": V, "decisions": N, "llvm": SHARE, "policy": SHARE, "differ": SHARE}, ...]}
     }
 
+and of what is no number, such as ``callee_linkage``, with ``"value": TEXT`` instead of ``low`` and ``high``.
+
 Shares are of the decisions that are to inline, or differ. Both are of states that training came to.
 """
 
@@ -21,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus.dataset.rows import column_values, open_rows
+from mlgo_corpus.learn.examples import Linkages, call_columns
 from mlgo_corpus.policies.learned import LearnedPolicy
 
 _DEFAULT: Final = "inlining_default"
@@ -32,14 +35,19 @@ _BY: Final = (
     "callsite_height",
     "is_callee_avail_external",
 )
+_LINKAGE: Final = "callee_linkage"
 _RANGES: Final = 8
 _MOST: Final = 1 << 18
 
 _States = Mapping[str, NDArray[Any]]
 
 
-def read_states(datasets: Sequence[Path], features: Iterable[str]) -> dict[str, NDArray[Any]]:
+def read_states(
+    datasets: Sequence[Path], features: Iterable[str], linkages: Sequence[Linkages] = ()
+) -> dict[str, NDArray[Any]]:
     """Return the features of the decisions of datasets, and LLVM's own decision, as far as all datasets have them.
+
+    With the linkages of the functions of each dataset, also the callees', as text: empty where one is not known.
 
     Raises:
         CorpusError: a dataset cannot be read.
@@ -52,12 +60,18 @@ def read_states(datasets: Sequence[Path], features: Iterable[str]) -> dict[str, 
         if all(any(spec.name == name and spec.is_scalar for spec in rows.header.features) for rows in opened)
     ]
     found: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
-    for rows in opened:
+    callees = []
+    for rows, known in zip(opened, linkages or [{}] * len(opened), strict=True):
         total = sum(part.rows for part in rows.parts)
-        for _, batch in rows.iter_batches(names, 0, min(total, _MOST)):
+        calls = ("module", "callee") if known and "callee" in call_columns(rows) else ()
+        for _, batch in rows.iter_batches([*names, *calls], 0, min(total, _MOST)):
             for name in names:
                 found[name].append(column_values(batch, name, 1)[:, 0])
-    return {name: np.concatenate([np.zeros(0), *parts]) for name, parts in found.items()}
+            of = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in calls]
+            pairs = zip(*of, strict=True) if of else [("", "")] * batch.num_rows
+            callees += [known.get(module, {}).get(callee, "") for module, callee in pairs]
+    states = {name: np.concatenate([np.zeros(0), *parts]) for name, parts in found.items()}
+    return {**states, _LINKAGE: np.array(callees)} if any(callees) else states
 
 
 def importance_of(policy: LearnedPolicy, states: _States) -> dict[str, float]:
@@ -84,6 +98,12 @@ def differences_of(policy: LearnedPolicy, states: _States) -> dict[str, Any]:
     for name in _BY:
         if name in states and (states[name] != states[name][0]).any():
             by[name] = _ranges(np.asarray(states[name], np.float64), llvm, decided)
+    if _LINKAGE in states:
+        by[_LINKAGE] = [
+            {"value": str(value), **_shares(llvm[chosen], decided[chosen])}
+            for value in np.unique(states[_LINKAGE])
+            if value and (chosen := states[_LINKAGE] == value).any()
+        ]
     return {**_shares(llvm, decided), "by": by}
 
 

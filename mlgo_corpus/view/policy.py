@@ -19,6 +19,7 @@ _POINTS: Final = 1000
 _CORPORA: Final = 12
 _MODULES: Final = 20
 _FACTS: Final = 12
+_LINKAGE: Final = "callee_linkage"
 _BY: Final = {
     "callee_basic_block_count": "the callee's basic blocks",
     "cost_estimate": "the estimated cost",
@@ -26,6 +27,7 @@ _BY: Final = {
     "caller_users": "the caller's uses",
     "callsite_height": "the call site's height in the call graph",
     "is_callee_avail_external": "whether the callee is defined elsewhere",
+    _LINKAGE: "the callee's linkage",
 }
 
 
@@ -169,20 +171,17 @@ def _difference_blocks(differences: Mapping[str, Any], name: str) -> Iterator[Bl
         f"{name}-differences", "Where it decides otherwise than LLVM", "Of the decisions that training came to."
     )
     for feature, ranges in found:
-        labels = [_range(low, high) for low, high, *_ in ranges]
-        llvm, own = ([row[place] for row in ranges] for place in (3, 4))
         alt = f"Share of calls that are inlined, by {_BY[feature]}: " + "; ".join(
-            f"{text}: LLVM {words.percent(first)}, the policy {words.percent(second)}"
-            for text, first, second in zip(labels, llvm, own, strict=True)
+            f"{text}: LLVM {words.percent(llvm)}, the policy {words.percent(own)}" for text, _, llvm, own, _ in ranges
         )
         yield Figure(
             f"{name}-by-{feature.replace('_', '-')}",
             f"By {_BY[feature]}",
-            f"{feature}, in ranges that hold about as many decisions each.",
+            f"{feature}." if feature == _LINKAGE else f"{feature}, in ranges that hold about as many decisions each.",
             alt,
             figures.pairs(
                 ("LLVM", "this policy"),
-                [(text, shares) for text, shares in zip(labels, zip(llvm, own, strict=True), strict=True)],
+                [(text, (llvm, own)) for text, _, llvm, own, _ in ranges],
                 alt,
                 x=feature,
                 y="inlined",
@@ -191,8 +190,7 @@ def _difference_blocks(differences: Mapping[str, Any], name: str) -> Iterator[Bl
                 f"Decisions by {feature}",
                 (feature, "decisions", "LLVM inlines", "the policy inlines", "they differ"),
                 tuple(
-                    (text, words.count(row[2]), *map(words.percent, row[3:]))
-                    for text, row in zip(labels, ranges, strict=True)
+                    (text, words.count(decisions), *map(words.percent, shares)) for text, decisions, *shares in ranges
                 ),
             ),
             half=True,
@@ -277,16 +275,18 @@ def _importance_of(metrics: Mapping[str, Any]) -> dict[str, float]:
     return {name: share for name, share in shares.items() if share is not None and 0 <= share <= 1}
 
 
-def _ranges_of(value: Any) -> list[tuple[float, float, float, float, float, float]]:
-    """Return ranges as (low, high, decisions, inlined by LLVM, by the policy, different)."""
+def _ranges_of(value: Any) -> list[tuple[str, float, float, float, float]]:
+    """Return ranges as (values, decisions, inlined by LLVM, by the policy, different)."""
     found = []
     for one in _list(value)[:_RANGES]:
         about = _object(one)
-        row = [_number(about.get(key)) for key in ("low", "high", "decisions", "llvm", "policy", "differ")]
-        if None in row:
+        row = [_number(about.get(key)) for key in ("decisions", "llvm", "policy", "differ")]
+        low, high, kind = _number(about.get("low")), _number(about.get("high")), about.get("value")
+        if None in row or ((low is None or high is None) and not isinstance(kind, str)):
             return []
-        low, high, decisions, llvm, own, differ = (number or 0.0 for number in row)
-        found.append((low, high, decisions, llvm, own, differ))
+        label = words.shown(kind, 40) if isinstance(kind, str) else _range(low or 0.0, high or 0.0)
+        decisions, llvm, own, differ = (number or 0.0 for number in row)
+        found.append((label, decisions, llvm, own, differ))
     return found
 
 

@@ -148,6 +148,8 @@ def test_the_same_data_give_the_same_bytes(chain: Chain) -> None:
     assert json.loads(first["policy.json"])["languages"] == ["C++"] == list(chain.trained.languages)
     assert [(one["modules"], one["decisions"]) for one in told["data"]] == [(3, chain.trained.decisions)]
     assert not {"node_count", "edge_count", "inlining_default"} & set(chain.trained.features)
+    (linkage,) = json.loads(first["metrics.json"])["differences"]["by"]["callee_linkage"]
+    assert (linkage["value"], linkage["decisions"]) == ("linkonce_odr", chain.trained.decisions)
     assert (chain.trained.data[0].flips, chain.trained.data[0].bodies_known) == (chain.search.flips, 3)
 
 

@@ -260,3 +260,8 @@ def test_what_a_policy_goes_by_and_where_it_differs_are_counted() -> None:
     ]
     assert sum(one["decisions"] for one in found["by"]["cost_estimate"]) == 6
     assert differences_of(policy, {name: states[name] for name in ("cost_estimate", "constant")}) == {}
+    linkages = np.array(["internal", "internal", "", "linkonce_odr", "linkonce_odr", "linkonce_odr"])
+    assert differences_of(policy, {**states, "callee_linkage": linkages})["by"]["callee_linkage"] == [
+        {"value": "internal", "decisions": 2, "llvm": 1.0, "policy": 1.0, "differ": 0.0},
+        {"value": "linkonce_odr", "decisions": 3, "llvm": 0.3333, "policy": 0.0, "differ": 0.3333},
+    ]

@@ -695,13 +695,15 @@ def test_progress_goes_from_input_to_input(tmp_path: Path) -> None:
 
 def test_a_policy_s_page_draws_what_training_kept(tmp_path: Path) -> None:
     ranges = [difference(-5, 3, 20, 0.9, 0.4, 0.5), difference(4, 4, 10, 0.1, 0.2, 0.1)]
+    linkages = [{"value": "internal", "decisions": 7, "llvm": 0.125, "policy": 0.625, "differ": 0.5}]
+    by = {"cost_estimate": ranges, "callee_linkage": linkages}
     made = policy(
         tmp_path / "p",
         ["a", "b"],
         [(0.0, 0.0), (-0.1, 0.02), (-0.05, 0.01)],
         1,
         importance={"cost_estimate": 0.8, "callee_users": 0.2},
-        differences={"decisions": 30, "llvm": 0.6, "policy": 0.3, "differ": 0.4, "by": {"cost_estimate": ranges}},
+        differences={"decisions": 30, "llvm": 0.6, "policy": 0.3, "differ": 0.4, "by": by},
         worst=[["m/x.o", 150, 100]],
     )
     summary, text = report(made, output=tmp_path / "r.html")
@@ -711,7 +713,7 @@ def test_a_policy_s_page_draws_what_training_kept(tmp_path: Path) -> None:
     assert data["curve"]["points"] == ((0.0, (0.0, 0.0)), (100.0, (-0.1, 0.02)), (200.0, (-0.05, 0.01)))
     assert (data["curve"]["best"], data["worst"]) == (1, [("m/x.o", 150, 100)])
     shown = Parsed(text).text.replace("\N{NARROW NO-BREAK SPACE}", " ").replace("\N{MINUS SIGN}", "-")
-    for words in ("-5 to 3", "90.0 %", "-10.00 %", "+2.00 %", "80.0 %", "-4.00 %", "+50.00 %"):
+    for words in ("-5 to 3", "90.0 %", "-10.00 %", "+2.00 %", "80.0 %", "-4.00 %", "+50.00 %", "internal", "62.5 %"):
         assert words in shown
     assert "b grows by 2.0 %." in told(summary).replace("\N{NARROW NO-BREAK SPACE}", " ")
     # The thresholds of imitation are a curve, too, in their order.
