@@ -25,7 +25,7 @@ from mlgo_corpus.compilers.compile import run_folder
 from mlgo_corpus.compilers.probe import probe_compiler
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.runs.search import climb as climbing
-from mlgo_corpus.runs.search.climb import Decision, Found, Outcome, climb, draw_rules
+from mlgo_corpus.runs.search.climb import Decision, Found, Outcome, Plan, Rule, climb, draw_rules
 from mlgo_corpus.runs.search.module import SearchItem, SearchSettings, _ModuleSearch
 from mlgo_corpus.runs.trace.module import TraceSettings
 
@@ -43,6 +43,7 @@ PROJECTS = {
 SMALL_FLAGS = ("-fuse-ld=lld", "-Wl,--gc-sections,--icf=all")
 MOST_DECISIONS = 12
 MOST_WAYS = 5000
+MOST_SINGLE = 500
 
 
 def source_of(name: str, folder: Path) -> Path:
@@ -149,22 +150,33 @@ def optimum(name: str, folder: Path, given: argparse.Namespace) -> dict[str, Any
 def single(name: str, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """Count compiles until half of a search's gain is there, with many flips in a compile and with one."""
     needed = {"many": 0, "one": 0}
-    choose = climbing._Climb._choose
     for number, (_, search) in enumerate(searched(name, folder, given)):
         if number % 8:  # a sample
             continue
         many = climbed(search, 50)
         wanted = many.first.objective - (many.first.objective - many.best.objective) / 2
-        if many.best.objective == many.first.objective:
-            continue
-        climbing._Climb._choose = lambda self, moves: choose(self, moves)[:1]
-        try:
-            one = climb(search.compile, 500, random.Random(0))
-        finally:
-            climbing._Climb._choose = choose
-        for kind, result in (("many", many), ("one", one)):
-            needed[kind] += next((count for count, size in result.curve if size <= wanted), result.compiles)
+        if many.best.objective < many.first.objective:
+            needed["many"] += next(count for count, size in many.curve if size <= wanted)
+            needed["one"] += compiles_of_single_flips(search, wanted)
     return {"project": name, **needed, "ratio": needed["one"] / max(1, needed["many"])}
+
+
+def compiles_of_single_flips(search: _ModuleSearch, wanted: float) -> int:
+    """Return how many compiles it takes until an object is so small, if each tries one flip, and none a rule."""
+    sizes: list[float] = []
+
+    def noted(plan: Plan, rule: Rule | None) -> Outcome:
+        outcome = search.compile(plan, rule)
+        sizes.append(outcome.objective)
+        return outcome
+
+    choose = climbing._Climb._choose
+    climbing._Climb._choose = lambda self, moves: choose(self, moves)[:1]
+    try:
+        climb(noted, MOST_SINGLE, random.Random(0), over=lambda: min(sizes) <= wanted)
+    finally:
+        climbing._Climb._choose = choose
+    return len(sizes)
 
 
 def main() -> None:
