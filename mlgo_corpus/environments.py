@@ -11,6 +11,7 @@ An observation has the features that the compiler sends, one after the other, as
 from __future__ import annotations
 
 import os
+import shlex
 import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -21,21 +22,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from mlgo_corpus.compilers.choose import TRAINING_LOG, choose_compiler
 from mlgo_corpus.compilers.failures import RunFailure
-from mlgo_corpus.compilers.find import cache_folder
+from mlgo_corpus.compilers.find import built_toolchains, cache_folder
 from mlgo_corpus.compilers.session import LiveObservation
-from mlgo_corpus.corpus.select import ModuleChoice
+from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.corpus.select import ModuleChoice, newest_producer
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.dataset.tracetable import reward as reward_of
 from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.text import counted, os_reason, printable
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.flat import FlatFeatures, Numbers
-from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY
+from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, find_task
+from mlgo_corpus.policies.embedded import vector_model
 from mlgo_corpus.policies.learned import MASK
 from mlgo_corpus.runs.search.linked import LinkedSizes
 from mlgo_corpus.runs.search.run import LINKED, TEXT
-from mlgo_corpus.runs.trace.episode import Episode
+from mlgo_corpus.runs.trace.episode import DELTA_SIZE, Episode
 from mlgo_corpus.runs.trace.tracer import Tracer, settings_of
 
 if TYPE_CHECKING:
@@ -52,10 +56,11 @@ else:
     except ImportError:  # who makes an environment is told
         gymnasium, _Base = None, object
 
-_DELTA_SIZE: Final = "delta_size"
-_REWARDS: Final = (TEXT, LINKED, _DELTA_SIZE)
+_REWARDS: Final = (TEXT, LINKED, DELTA_SIZE)
 _DEFAULT: Final = "inlining_default"
 _NOTHING: Final = "there is nothing to decide in it"
+# LLVM's score of an inlined call once the module is too large: it no longer estimates.
+_NO_SCORE: Final = 2**31 - 1
 # Single precision has each whole number up to this.
 _PRIORITIES: Final = float(1 << 24)
 
@@ -70,6 +75,7 @@ class _Environment(_Base):
         compiler: str | None = None,
         *,
         reward: str = TEXT,
+        size_model: Path | str | None = None,
         features: Sequence[str] | None = None,
         choice: ModuleChoice | None = None,
         names: bool = True,
@@ -80,8 +86,10 @@ class _Environment(_Base):
     ) -> None:
         if gymnasium is None:
             raise UsageError("environments need Gymnasium: pip install 'mlgo-corpus[rl]'")
-        _check_reward(reward)
+        _check_reward(reward, self._task, size_model)
         cache = cache_folder() if cache is None else Path(cache)
+        if reward == DELTA_SIZE:
+            compiler = _scoring_compiler(compiler, corpus, cache)
         tracer = Tracer(
             corpus,
             compiler,
@@ -95,7 +103,8 @@ class _Environment(_Base):
         self._running = _Running(tracer)
         self._finalizer = weakref.finalize(self, self._running.close)
         self._corpus = tracer.corpus
-        self._settings = replace(settings_of(tracer), names=names)
+        model = None if reward != DELTA_SIZE else str(Path(size_model or "").absolute())
+        self._settings = replace(settings_of(tracer), names=names, ir2native_model=model)
         self._default = features is None or _DEFAULT in features
         self._header: LogHeader | None = None
         self._linked: LinkedSizes | None = None
@@ -220,6 +229,9 @@ class _Environment(_Base):
                 raise RunFailure(RunReason.NO_OBJECT, str(error)) from None
             baseline = self._baselines[self._module]
             info |= {"linked_size": size, "baseline_linked_size": baseline}
+        if self._settings.ir2native_model is not None:
+            scores = episode.scores()
+            return -float(scores[scores != _NO_SCORE].sum()), info | {DELTA_SIZE: scores}
         return reward_of(size, baseline) or 0.0, info
 
     def _find_header(self) -> LogHeader:
@@ -285,7 +297,11 @@ class InliningEnv(_Environment):
         compiler: a clang; by default the best one found on this machine.
         reward: ``text``, the bytes of the object's text; or ``linked``, the same where a function that several of the
             corpus's objects hold counts its share, as `mlgo_corpus.search_corpus` has it. For that, all modules are
-            compiled once, and what was found is remembered in the cache. ``delta_size`` is refused: see the message.
+            compiled once, and what was found is remembered in the cache. Or ``delta_size``, for a compiler in
+            development mode: LLVM's estimate by how many bytes the decisions make functions smaller. At the end of an
+            episode it compiles once more for that, and the info has ``delta_size``, an array with an entry for each
+            decision, as in a trace. What has no estimate (2147483647) does not count.
+        size_model: the folder of the model of native size that LLVM estimates by: of the features ``ir2native``.
         features: which ones an observation has, in this order; by default all that the compiler sends. Without
             ``inlining_default``, the compiler is not asked for its own decision.
         choice: the modules to draw from; by default all.
@@ -408,16 +424,41 @@ def _any_policy(observation: Any) -> NoReturn:
     raise AssertionError(observation)
 
 
-def _check_reward(reward: str) -> None:
-    if reward == _DELTA_SIZE:
-        raise UsageError(
-            "LLVM computes it in development mode, and writes it to a training log when the compile has ended: no live "
-            f"session has it; expected {TEXT} or {LINKED}",
-            option="reward",
-            value=reward,
-        )
+def _check_reward(reward: str, task: str, size_model: Path | str | None) -> None:
     if reward not in _REWARDS:
-        raise UsageError(f"expected {TEXT} or {LINKED}", option="reward", value=reward)
+        raise UsageError(f"expected one of {', '.join(_REWARDS)}", option="reward", value=reward)
+    if reward != DELTA_SIZE:
+        if size_model is not None:
+            raise UsageError(f"it is for the reward {DELTA_SIZE} only", option="size_model", value=size_model)
+        return
+    if task != INLINING:
+        raise UsageError(f"LLVM estimates sizes for {INLINING} only", option="reward", value=reward)
+    if size_model is None:
+        raise UsageError(
+            "it needs a `size_model`: train one of a table with the features ir2native", option="reward", value=reward
+        )
+    vector_model(size_model)
+
+
+def _scoring_compiler(named: str | None, corpus: Path | str, cache: Path) -> str:
+    """Return a compiler that writes training logs, as a user names it.
+
+    Raises:
+        UsageError: there is none, or the one that is named is none.
+        CorpusError: there is no corpus.
+    """
+    opened = open_corpus(corpus)
+    names = tuple(module.name for module in opened)
+    toolchain, _ = choose_compiler(
+        named,
+        find_task(INLINING),
+        "default",
+        TRAINING_LOG,
+        producer=newest_producer(opened, names),
+        built=built_toolchains(cache),
+        cache=cache,
+    )
+    return shlex.join(toolchain.driver)
 
 
 def _raise_system(error: OSError) -> NoReturn:

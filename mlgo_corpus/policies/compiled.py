@@ -14,7 +14,7 @@ import ctypes
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -107,9 +107,14 @@ def build_library(policy: LearnedPolicy | SizeModel, library: Path) -> tuple[str
         UsageError: there is no C compiler, or none that can do it.
         OSError: the object cannot be written.
     """
+    return _compile(c_source(policy), library)
+
+
+def _compile(source: tuple[str, str], library: Path) -> tuple[str, ...]:
+    """Compile the texts of ``policy.c`` and ``policy.h``; see `build_library`."""
     failure = "none was found"
     with scratch_folder() as scratch:
-        for name, text in zip(SOURCE_NAMES, c_source(policy), strict=True):
+        for name, text in zip(SOURCE_NAMES, source, strict=True):
             (scratch / name).write_text(text, encoding="ascii")
         for compiler in _iter_compilers():
             flags = (*compiler, *_C_FLAGS, *_SHARED_FLAGS)
@@ -130,13 +135,28 @@ def cached_library(policy: LearnedPolicy | SizeModel, cache: Path | None = None)
         UsageError: there is no C compiler.
         OSError: the cache cannot be written.
     """
-    made_of = sha256(Path(source.__file__).read_bytes() + Path(size_source.__file__).read_bytes())
-    made_of.update(repr((policy.digest, _C_FLAGS, _SHARED_FLAGS, platform.system(), platform.machine())).encode())
+    made_of = Path(source.__file__).read_bytes() + Path(size_source.__file__).read_bytes() + policy.digest.encode()
+    return _cached(policy.name, made_of, lambda: c_source(policy), cache)
+
+
+def cached_source(name: str, texts: tuple[str, str]) -> Path:
+    """Return the shared object of the texts of a ``policy.c`` and ``policy.h``, as `cached_library` does of a policy.
+
+    Raises:
+        UsageError: there is no C compiler.
+        OSError: the cache cannot be written.
+    """
+    return _cached(name, "\0".join(texts).encode(), lambda: texts, None)
+
+
+def _cached(name: str, made_of: bytes, texts: Callable[[], tuple[str, str]], cache: Path | None) -> Path:
+    digest = sha256(made_of)
+    digest.update(repr((_C_FLAGS, _SHARED_FLAGS, platform.system(), platform.machine())).encode())
     folder = (cache_folder() if cache is None else cache) / _POLICIES_FOLDER
-    library = folder / f"{policy.name}-{made_of.hexdigest()[:32]}.so"
+    library = folder / f"{name}-{digest.hexdigest()[:32]}.so"
     if not library.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        build_library(policy, library)
+        _compile(texts(), library)
     return library
 
 

@@ -1,4 +1,4 @@
-"""A learned policy as LLVM takes its models: a C++ header to compile into LLVM, and what development mode reads.
+"""A policy as LLVM takes its models: a C++ header to compile into LLVM, and what development mode reads.
 
 LLVM includes ``InlinerSizeModel.h`` or ``RegAllocEvictModel.h`` if ``LLVM_HAVE_TF_AOT_INLINERSIZEMODEL`` or
 ``LLVM_HAVE_TF_AOT_REGALLOCEVICTMODEL`` is defined, and uses the class of that name. Two of its templates may: that of
@@ -12,15 +12,16 @@ A feature that a policy has and LLVM does not is never written: it stays 0.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, find_task
-from mlgo_corpus.policies.compiled import LIBRARY_NAME, cached_library
+from mlgo_corpus.policies.compiled import LIBRARY_NAME, cached_library, cached_source
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, load_policy
 from mlgo_corpus.policies.sizes.model import SizeModel
-from mlgo_corpus.policies.source import decide_source, filled
+from mlgo_corpus.policies.source import HEADER, decide_source, filled
 
 OUTPUT_SPEC_NAME: Final = "output_spec.json"
 """What development mode reads in the folder of a model (llvm/lib/Analysis/ModelUnderTrainingRunner.cpp)."""
@@ -110,6 +111,36 @@ public:
 #endif
 """
 
+_DECISIONS_NAME: Final = "decisions"
+_REPLAY: Final = f"""\
+/* Decides as an earlier compile did: each decision is the next byte of a file. */
+#include "policy.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+int mlgo_policy_abi(void) {{ return MLGO_POLICY_ABI; }}
+const char *mlgo_policy_name(void) {{ return "replay"; }}
+const char *mlgo_policy_task(void) {{ return "{INLINING}"; }}
+const char *mlgo_policy_digest(void) {{ return ""; }}
+int mlgo_policy_feature_count(void) {{ return 0; }}
+const char *mlgo_policy_feature_name(int index) {{ (void)index; return NULL; }}
+const char *mlgo_policy_feature_type(int index) {{ (void)index; return NULL; }}
+long long mlgo_policy_feature_size(int index) {{ (void)index; return 0; }}
+const char *mlgo_policy_decision_type(void) {{ return "int64_t"; }}
+
+void mlgo_policy_decide(const void *const *features, void *decision) {{
+  static FILE *file;
+  (void)features;
+  if (file == NULL)
+    file = fopen("{_DECISIONS_NAME}", "rb");
+  int byte = file == NULL ? EOF : getc(file);
+  int64_t answer = byte == 1;
+  memcpy(decision, &answer, sizeof answer);
+}}
+"""
+
 
 def model_name(task: str) -> str:
     """Return the name of LLVM's class for the model of a task; its header has the same."""
@@ -153,10 +184,22 @@ def place_model(policy: str, folder: Path) -> None:
         found = load_policy(find_policy(policy) or policy)
     except FormatError as error:
         raise UsageError(str(error)) from None
-    library = cached_library(found).read_bytes()
-    folder.mkdir()
-    (folder / LIBRARY_NAME).write_bytes(library)
-    (folder / OUTPUT_SPEC_NAME).write_text(output_spec(found), encoding="utf-8")
+    _place(cached_library(found), folder, output_spec(found))
+
+
+def place_replay(decisions: Sequence[bool], folder: Path) -> None:
+    """Make the folder of a policy that decides on inlining as an earlier compile did, which development mode reads.
+
+    Args:
+        decisions: the decisions, in their order; when there are no more, nothing is inlined.
+        folder: the folder to make. The compiler has to run in the one around it, which gets the decisions.
+
+    Raises:
+        UsageError: there is no C compiler.
+        OSError: the folder cannot be written.
+    """
+    _place(cached_source("replay", (_REPLAY, HEADER)), folder, _output_spec(INLINING, "int64_t"))
+    (folder.parent / _DECISIONS_NAME).write_bytes(bytes(decisions))
 
 
 def place_size_model(model: str, folder: Path) -> None:
@@ -172,9 +215,15 @@ def place_size_model(model: str, folder: Path) -> None:
     """
     if folder.is_dir():
         return
-    library = cached_library(vector_model(model)).read_bytes()
+    _place(cached_library(vector_model(model)), folder)
+
+
+def _place(library: Path, folder: Path, spec: str | None = None) -> None:
+    found = library.read_bytes()
     folder.mkdir()
-    (folder / LIBRARY_NAME).write_bytes(library)
+    (folder / LIBRARY_NAME).write_bytes(found)
+    if spec is not None:
+        (folder / OUTPUT_SPEC_NAME).write_text(spec, encoding="utf-8")
 
 
 def vector_model(model: str | Path) -> SizeModel:
@@ -196,6 +245,10 @@ def vector_model(model: str | Path) -> SizeModel:
 
 def output_spec(policy: LearnedPolicy) -> str:
     """Return the text of ``output_spec.json``."""
-    decision = find_task(policy.task).decision
-    spec = {"name": decision, "port": 0, "type": policy.decision_type, "shape": [1]}
+    return _output_spec(policy.task, policy.decision_type)
+
+
+def _output_spec(task: str, kind: str) -> str:
+    decision = find_task(task).decision
+    spec = {"name": decision, "port": 0, "type": kind, "shape": [1]}
     return json.dumps([{"logging_name": decision, "tensor_spec": spec}]) + "\n"

@@ -6,6 +6,9 @@ is called and no log. The time that is taken to decide does not count: a learner
 Which call a decision of inlining is about is known at the end only. A live session does not name it, and LLVM writes
 the remark that does when the decision has been carried out, through a buffer. The function that registers are allocated
 in is known at once: it is the observation's context.
+
+LLVM's own score of each decision is only in a training log, and development mode has no live session. So that is a
+second compile, at the end, by a policy that decides as the episode did.
 """
 
 from __future__ import annotations
@@ -17,22 +20,33 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, NoReturn
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mlgo_corpus.compilers.compile import Compiled, ModuleCompiles, check_bitcode, run_folder
 from mlgo_corpus.compilers.failures import RunFailure, classify
 from mlgo_corpus.compilers.session import InteractiveSession, LiveObservation
 from mlgo_corpus.corpus.folder import Module
+from mlgo_corpus.dataset.loaded import read_log
 from mlgo_corpus.dataset.reasons import RunReason
-from mlgo_corpus.errors import ProtocolError, ToolError
+from mlgo_corpus.errors import FormatError, ProtocolError, ToolError, UsageError
 from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.remarks import DECISION_OPTIONS, DecidedCall
-from mlgo_corpus.formats.logs.tasks import for_clang
+from mlgo_corpus.formats.logs.tasks import SIZE_MODEL, for_clang
 from mlgo_corpus.policies.conversation import repair_of
+from mlgo_corpus.policies.embedded import place_replay, place_size_model
 from mlgo_corpus.runs.trace.baseline import PlainCompile
 from mlgo_corpus.runs.trace.module import TraceSettings, read_calls
 
+DELTA_SIZE: Final = "delta_size"
+"""LLVM's name of its score of a decision of inlining, by a model of native size."""
+
 _CHANNEL: Final = "channel"
 _REMARKS: Final = "remarks.yaml"
+_LOG: Final = "training.log"
+_REPLAY: Final = "replay"
+_SIZE_MODEL: Final = "size-model"
 
 
 class EpisodeOutcome(NamedTuple):
@@ -128,13 +142,49 @@ class Episode:
             self._fail(error)
         self._inlined.append(decision != 0)
 
+    def scores(self) -> NDArray[np.int64]:
+        """Compile again, in development mode, by the decisions of an episode that has ended; return LLVM's scores.
+
+        The settings have a model of native size, and the compiler writes training logs.
+
+        Raises:
+            RunFailure: the compile failed, or did something else than the episode.
+            OSError: a disk is full.
+        """
+        settings, compiles = self._settings, self._compiles
+        if self.outcome is None or settings.ir2native_model is None:
+            raise AssertionError("an episode that has ended has scores, by a model")
+        compiles.empty()
+        try:
+            place_replay(self._inlined, compiles.folder / _REPLAY)
+            place_size_model(settings.ir2native_model, compiles.folder / _SIZE_MODEL)
+        except UsageError as error:
+            raise RunFailure(RunReason.POLICY_ERROR, str(error)) from None
+        task = settings.the_task
+        extra = (*task.log_options(_LOG), *task.model_options(_REPLAY), f"{SIZE_MODEL}={_SIZE_MODEL}")
+        argv = (*settings.cc1, *compiles.command(self._options, *for_clang(extra)))
+        compiles.run(argv, words=len(settings.cc1))
+        if not (compiles.folder / _LOG).is_file():
+            raise RunFailure(RunReason.NO_LOG, "the compiler wrote no training log")
+        try:
+            columns = read_log(compiles.folder / _LOG).to_numpy()
+        except FormatError as error:
+            raise RunFailure(RunReason.UNREADABLE_LOG, str(error.at(None))) from None
+        if DELTA_SIZE not in columns or task.decision not in columns:
+            raise RunFailure(RunReason.OTHER_HEADER, f"expected a log of {task.name} with {DELTA_SIZE}, found another")
+        decided = columns[task.decision].astype(bool).tolist()
+        if decided != self._inlined or compiles.measure(compiles.read_object()) != self.outcome.compiled:
+            raise RunFailure(RunReason.UNREADABLE_LOG, "the log is not of the episode's decisions")
+        scores: NDArray[np.int64] = columns[DELTA_SIZE]
+        return scores
+
     def _prepared(self) -> InteractiveSession:
         """Compile plainly, unless that is known, and return the session to begin."""
         settings, compiles = self._settings, self._compiles
         compiles.place()
         data = compiles.read_bitcode()
         check_bitcode(data)
-        options = compiles.options(settings.cc1)
+        self._options = options = compiles.options(settings.cc1)
         plain = PlainCompile(
             compiles,
             settings.cc1,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,12 +17,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from mlgo_corpus import Corpus, SizeModel, extract_corpus, trace_corpus
+from mlgo_corpus import Corpus, EvictionEnv, InliningEnv, SizeModel, extract_corpus, trace_corpus
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.formats.logs.tasks import for_clang
 from mlgo_corpus.policies.compiled import build_library
 from mlgo_corpus.policies.models import Rule
-from tests.conftest import unpack
+from tests.conftest import Llvm, unpack
 from tests.policies.samples import small_policy
 from tests.policies.sizes.test_model import LLVMS, MIXED, model
 
@@ -155,10 +156,50 @@ def test_the_decision_that_makes_a_module_too_large_has_no_size(
         assert [row["delta_size"] for row in rows].index(INT_MAX) == len(rows) - 1
 
 
+def test_an_environment_tells_the_scores_of_its_episodes(
+    devmode: Path, corpus: Path, size_model: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("gymnasium")
+    clang = str(devmode / "bin" / "clang")
+    small_policy().save(tmp_path / "policy")
+    how = {"policy": str(tmp_path / "policy"), "ir2native_model": size_model, "module_filter": "ltable|linit"}
+    trace_corpus(corpus, tmp_path / "traced", compiler=clang, cache=tmp_path / "cache", **how)
+    rows = pq.read_table(tmp_path / "traced" / "observations").to_pylist()
+    modules = list(dict.fromkeys(row["module"] for row in rows))
+    options = {"reward": "delta_size", "size_model": size_model, "cache": tmp_path / "cache"}
+    with closing(InliningEnv(corpus, clang, **options)) as env:
+        for module in modules:
+            mine = [row for row in rows if row["module"] == module]
+            env.reset(options={"module": module})
+            for row in mine:
+                _, reward, terminated, _, info = env.step(row["inlining_decision"])
+            expected = [row["delta_size"] for row in mine]
+            assert terminated
+            assert info["delta_size"].tolist() == expected
+            assert reward == -sum(delta for delta in expected if delta != INT_MAX)
+    assert sum(row["delta_size"] != 0 for row in rows) > 10
+    assert INT_MAX in [row["delta_size"] for row in rows]
+
+
+def test_environments_say_what_scores_need(devmode: Path, llvm19: Llvm, corpus: Path, size_model: Path) -> None:
+    pytest.importorskip("gymnasium")
+    clang = str(devmode / "bin" / "clang")
+    with pytest.raises(UsageError, match=r"^reward delta_size: it needs a `size_model`"):
+        InliningEnv(corpus, clang, reward="delta_size")
+    with pytest.raises(UsageError, match=r"^size_model .*: it is for the reward delta_size only$"):
+        InliningEnv(corpus, clang, size_model=size_model)
+    with pytest.raises(UsageError, match=r"^reward delta_size: LLVM estimates sizes for inlining only$"):
+        EvictionEnv(corpus, clang, reward="delta_size", size_model=size_model)
+    with pytest.raises(UsageError, match=r"^compiler .*: training logs of inlining need a compiler"):
+        InliningEnv(corpus, str(llvm19.clang), reward="delta_size", size_model=size_model)
+
+
 def test_other_models_are_refused(devmode: Path, corpus: Path, size_model: Path, tmp_path: Path) -> None:
     clang = str(devmode / "bin" / "clang")
     how = {"compiler": clang, "cache": tmp_path / "cache"}
     model(MIXED).save(tmp_path / "mixed")
+    with pytest.raises(UsageError, match="models of LLVM's own numbers only"):
+        InliningEnv(corpus, clang, reward="delta_size", size_model=tmp_path / "mixed")
     with pytest.raises(UsageError, match="models of LLVM's own numbers only"):
         trace_corpus(corpus, tmp_path / "traced", ir2native_model=tmp_path / "mixed", **how)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="is for inlining"):
