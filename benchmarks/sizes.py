@@ -3,10 +3,13 @@
 Each corpus is predicted by a model that was trained on all others; functions whose body is in another corpus do not
 count. The corpora are of the user's own, made with `mlgo-corpus build`; Lua and zlib from ``tests/data`` are added.
 
+With ``--llvm``, LLVM's own IR2Native network is run, too: on Lua and zlib, compiled by clang 19, beside models of all
+other corpora. It is in LLVM's sources, such as the tarball of ``apt-get source --download-only llvm-toolchain-19``.
+
 With ``--scores``, each of the datasets is a pair: a trace with ``--ir2native-model`` and a search of the same corpus
 with the same version of clang. The rank correlation of ``delta_size`` with the true differences is printed.
 
-    benchmarks/sizes.py CORPUS... [--features GROUPS] [--tables FOLDER]
+    benchmarks/sizes.py CORPUS... [--features GROUPS] [--tables FOLDER] [--llvm TARBALL]
     benchmarks/sizes.py --scores TRACED FOUND [TRACED FOUND ...]
 """
 
@@ -22,26 +25,35 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mlgo_corpus import extract_corpus, ir2native_table, train_size_model
+from mlgo_corpus import SizeModel, extract_corpus, ir2native_table, train_size_model
+from mlgo_corpus.dataset.sizes.table import IR2NATIVE_COLUMNS
 
 ROOT = Path(__file__).parents[1]
 # Live sessions of LLVM 17 to 20 send something else under this name; the others differ between equal states.
 NOT_OF_STATES = {"callee_basic_block_count", "node_count", "edge_count", "caller_users", "inlining_default"}
 INT_MAX = 2**31 - 1
+NETWORK = "ir2native_x86_64_model/variables/variables"
+# The projects that LLVM's network is measured on, which our models beside it do not know.
+HELD = ("lua", "zlib")
+
+
+def extract(name: str, place: Path, objects: Path) -> Path:
+    """Make the corpus of the objects in the tests' data, if it is not there."""
+    if not place.exists():
+        with tarfile.open(ROOT / "tests" / "data" / f"{name}.tar.gz") as tar:
+            tar.extractall(objects / name, filter="data")
+        extract_corpus([objects / name], place)
+    return place
 
 
 def make_tables(corpora: list[Path], folder: Path) -> dict[str, Path]:
     """Return the tables of the corpora, and of Lua and zlib; those that are there are kept."""
-    objects = folder / "objects"
     for name in ("lua-clang22", "zlib-clang19"):
         place = folder / f"corpus-{name.partition('-')[0]}"
-        if not place.exists():
-            with tarfile.open(ROOT / "tests" / "data" / f"{name}.tar.gz") as tar:
-                tar.extractall(objects / name, filter="data")
-            extract_corpus([objects / name], place)
-        corpora = [*corpora, place]
+        corpora = [*corpora, extract(name, place, folder / "objects")]
     tables = {}
     for corpus in corpora:
         name = corpus.name.removeprefix("corpus-")
@@ -67,6 +79,102 @@ def measure(tables: dict[str, Path], features: str, folder: Path) -> None:
         print(f"| {' | '.join(cells)} |", flush=True)
     middle = statistics.mean(one.median for one in found)
     print(f"mean of the medians {100 * middle:.2f} %, of R² {statistics.mean(one.r2 or 0 for one in found):.4f}")
+
+
+def number_at(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number of variable length, and where it ends."""
+    number = shift = 0
+    while data[at] & 128:
+        number |= (data[at] & 127) << shift
+        at, shift = at + 1, shift + 7
+    return number | data[at] << shift, at + 1
+
+
+def entries(block: bytes) -> dict[str, bytes]:
+    """Return the entries of a block of a sorted string table; keys share what they begin with."""
+    found, key, at = {}, b"", 0
+    end = len(block) - 4 * (1 + int.from_bytes(block[-4:], "little"))
+    while at < end:
+        shared, at = number_at(block, at)
+        own, at = number_at(block, at)
+        size, at = number_at(block, at)
+        key = key[:shared] + block[at : at + own]
+        found[key.decode()] = block[at + own : at + own + size]
+        at += own + size
+    return found
+
+
+def block_at(data: bytes, handle: bytes) -> bytes:
+    """Return the block that a handle names, its offset and size; a byte after it tells how it is compressed."""
+    begin, at = number_at(handle, 0)
+    size, _ = number_at(handle, at)
+    block = data[begin : begin + size]
+    if data[begin + size] == 0:
+        return block
+    return pa.decompress(block, number_at(block, 0)[0], codec="snappy", asbytes=True)
+
+
+def read_network(llvm: Path) -> list[Any]:
+    """Return the weights and biases of LLVM's network: TensorFlow's checkpoint, an index and all tensors' bytes."""
+    files = {}
+    with tarfile.open(llvm) as tar:
+        for member in tar:
+            if NETWORK in member.name:
+                files[member.name.rpartition(".")[2]] = tar.extractfile(member).read()  # type: ignore[union-attr]
+            if len(files) == 2:
+                break
+    index, values = files["index"], files["data-00000-of-00001"]
+    footer = index[-48:]
+    at = number_at(footer, number_at(footer, 0)[1])[1]  # after the handle of another index
+    named = {}
+    for handle in entries(block_at(index, footer[at:])).values():
+        named |= entries(block_at(index, handle))
+    found = []
+    for name in ("0/kernel", "0/bias", "1/kernel", "1/bias"):
+        entry = named[f"layer_with_weights-{name}/.ATTRIBUTES/VARIABLE_VALUE"]
+        fields, at = {}, 0
+        while at < len(entry):  # a message of protocol buffers; all are numbers but the shape and the checksum
+            tag, at = number_at(entry, at)
+            if tag & 7 == 0:
+                fields[tag >> 3], at = number_at(entry, at)
+            else:
+                at = at + 4 if tag & 7 == 5 else sum(number_at(entry, at))
+        begin = fields.get(4, 0)
+        found.append(np.frombuffer(values[begin : begin + fields[5]], "<f4"))
+    return found
+
+
+def by_network(network: list[Any], inputs: Any) -> Any:
+    """Return the sizes that LLVM's network gives functions: whole bytes, none of them negative."""
+    weights, bias, last, offset = network
+    hidden = np.maximum(inputs.astype(np.float32) @ weights.reshape(-1, len(bias)) + bias, 0)
+    return np.floor(np.maximum(hidden @ last + offset, 0))
+
+
+def compare(tables: dict[str, Path], llvm: Path, folder: Path, scratch: Path) -> None:
+    """Print how LLVM's network, our models and a factor on LLVM's cost predict Lua and zlib."""
+    read = []
+    for name in HELD:
+        place = extract(f"{name}-clang19", folder / f"corpus19-{name}", folder / "objects")
+        ir2native_table(place, folder / f"sizes19-{name}", verify=False, compiler="clang-19")
+        read.append(pq.read_table(folder / f"sizes19-{name}" / "functions"))
+    functions = pa.concat_tables(read, promote_options="default")
+    functions = functions.filter(functions["native_size"].is_valid())
+    sizes = functions["native_size"].to_numpy().astype(np.float64)
+    cost = functions["initial_size"].to_numpy()
+    network = read_network(llvm)
+    vectors = np.column_stack([functions[name].to_numpy() for name in IR2NATIVE_COLUMNS])
+    found = {"LLVM's network": by_network(network, vectors), "LLVM's cost": cost * np.median(sizes / cost)}
+    others = [path for name, path in tables.items() if name not in HELD]
+    for features in ("all", "ir2native"):
+        train_size_model(others, scratch / "model", features=features, force=True)
+        found[f"our model, {features}"] = SizeModel.load(scratch / "model").predict(functions).size
+    print(f"| {len(sizes)} functions of Lua and zlib, by | median error | mean | R² of the logarithm |")
+    print("| --- | --- | --- | --- |")
+    for what, predicted in found.items():
+        away, logs = np.abs(predicted - sizes), np.log(sizes)
+        r2 = 1 - ((np.log(np.maximum(predicted, 1)) - logs) ** 2).sum() / ((logs - logs.mean()) ** 2).sum()
+        print(f"| {what} | {100 * np.median(away / sizes):.1f} % | {away.mean():.1f} bytes | {r2:.3f} |", flush=True)
 
 
 def ranks(values: Any) -> Any:
@@ -111,6 +219,7 @@ def main() -> int:
     parser.add_argument("corpora", nargs="*", type=Path)
     parser.add_argument("--features", default="all")
     parser.add_argument("--tables", type=Path, help="keep the tables here")
+    parser.add_argument("--llvm", type=Path, metavar="TARBALL", help="LLVM's sources, for its own network")
     parser.add_argument("--scores", nargs="+", type=Path, default=[], metavar="DATASET")
     options = parser.parse_args()
     for traced, found in zip(options.scores[::2], options.scores[1::2], strict=True):
@@ -119,6 +228,8 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as scratch:
             tables = make_tables(options.corpora, options.tables or Path(scratch))
             measure(tables, options.features, Path(scratch))
+            if options.llvm is not None:
+                compare(tables, options.llvm, options.tables or Path(scratch), Path(scratch))
     return 0
 
 
