@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -208,18 +208,7 @@ def train_size_model(
         ],
     }
     metrics = {"importance": fitted.importance, "measured": [_plain(one) for one in measured]}
-    made = SizeModel(
-        name,
-        specs,
-        fitted.base,
-        fitted.model,
-        fitted.low,
-        fitted.high,
-        coverage,
-        training=training,
-        metrics=metrics,
-        card=_card(model, named, fitted, measured),
-    )
+    made = replace(model, training=training, metrics=metrics, card=_card(model, named, fitted, measured))
     made.save(output, force=force)
     return SizeModelReport(
         output=output,

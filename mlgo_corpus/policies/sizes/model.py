@@ -17,13 +17,10 @@ to the power of ``k``; and the sum is multiplied by that.
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -32,27 +29,20 @@ from numpy.typing import NDArray
 
 from mlgo_corpus.dataset.sizes.table import IR2NATIVE_COLUMNS, VECTOR, read_functions
 from mlgo_corpus.errors import FormatError, UsageError
-from mlgo_corpus.files.atomic import write_folder
 from mlgo_corpus.formats.logs.tensors import TensorSpec, shown
-from mlgo_corpus.policies.learned import (
-    CARD_NAME,
-    FORMAT,
-    MAX_MODEL_BYTES,
-    MAX_POLICY_BYTES,
-    MAX_TEXT_BYTES,
-    METRICS_NAME,
+from mlgo_corpus.policies.artefact import (
     MODEL_NAME,
     POLICY_NAME,
-    as_stored,
+    Notes,
+    check_features,
     check_name,
     common_fields,
-    decode_arrays,
-    encode_arrays,
-    json_note,
+    common_json,
+    digest_of,
     number_of,
     object_of,
-    read_artefact,
-    read_object,
+    read_policy_json,
+    save_artefact,
 )
 from mlgo_corpus.policies.models import Doubles, Rule, Trees, model_of
 from mlgo_corpus.policies.sizes.inputs import inputs_of, names_of
@@ -74,7 +64,6 @@ LN2_PARTS: Final = (float.fromhex("0x1.62e42feep-1"), float.fromhex("0x1.a39ef35
 TAYLOR: Final = tuple(1 / math.factorial(number) for number in range(14))
 """The coefficients of exp."""
 
-_FEATURE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
 _TYPES: Final = ("int32_t", "int64_t")
 _BASE: Final = "base_"
 _ENDS: Final = ("low_", "high_")
@@ -140,6 +129,7 @@ class SizeModel:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     card: str = ""
     task: ClassVar[str] = _NATIVE_SIZE
+    kind: ClassVar[str] = Trees.kind
     decision_type: ClassVar[str] = "float"
 
     def __post_init__(self) -> None:
@@ -169,32 +159,20 @@ class SizeModel:
             UsageError: there is no such folder, or a file cannot be read.
             FormatError: a file is not as the format says, or damaged; the error names the file.
         """
-        folder = Path(folder)
-        if not (folder / POLICY_NAME).is_file():
-            what = f"expected a model, found a folder without {POLICY_NAME}" if folder.is_dir() else "no such model"
-            raise UsageError(f"{folder}: {what}")
-        value = read_object(folder / POLICY_NAME, MAX_POLICY_BYTES)
-        card = read_artefact(folder / CARD_NAME, MAX_TEXT_BYTES, optional=True).decode("utf-8", "replace")
-        metrics = read_object(folder / METRICS_NAME, MAX_TEXT_BYTES, optional=True)
-        try:
-            if value.get("task") != _NATIVE_SIZE:
-                raise FormatError(f"task: expected {_NATIVE_SIZE}, found {shown(value.get('task'))}")
-            if value.get("kind") != Trees.kind:
-                raise FormatError(f"kind: expected {Trees.kind}, found {shown(value.get('kind'))}")
-            fields = common_fields(value)
+        notes = Notes.of(folder, "model")
+        with notes.at(POLICY_NAME):
+            if notes.value.get("task") != _NATIVE_SIZE:
+                raise FormatError(f"task: expected {_NATIVE_SIZE}, found {shown(notes.value.get('task'))}")
+            if notes.value.get("kind") != Trees.kind:
+                raise FormatError(f"kind: expected {Trees.kind}, found {shown(notes.value.get('kind'))}")
+            fields = common_fields(notes.value)
             fields.pop("task")
             _check_features(fields["features"])
-            coverage = number_of(object_of(value, "decision").get("coverage"), "decision: coverage")
-        except FormatError as error:
-            raise error.at(folder / POLICY_NAME) from None
-        try:
-            models = _models_of(decode_arrays(read_artefact(folder / MODEL_NAME, MAX_MODEL_BYTES)), fields["features"])
-        except FormatError as error:
-            raise error.at(folder / MODEL_NAME) from None
-        try:
-            return cls(**fields, **models, coverage=coverage, metrics=metrics, card=card)
-        except FormatError as error:
-            raise error.at(folder / POLICY_NAME) from None
+            coverage = number_of(object_of(notes.value, "decision").get("coverage"), "decision: coverage")
+        with notes.at(MODEL_NAME):
+            models = _models_of(notes.arrays(), fields["features"])
+        with notes.at(POLICY_NAME):
+            return cls(**fields, **models, coverage=coverage, metrics=notes.metrics, card=notes.card)
 
     def predict(self, table: Any) -> PredictedSizes:
         """Predict the size of each function of a table.
@@ -224,13 +202,8 @@ class SizeModel:
     @cached_property
     def digest(self) -> str:
         """A digest of all that it predicts by, and of its name."""
-        digest = sha256()
         known = [self.name, self.task, self.coverage, [spec.as_json() for spec in self.features]]
-        digest.update(json.dumps(known).encode())
-        for name, values in sorted(self._arrays().items()):
-            digest.update(f"\0{name} {values.shape}\0".encode())
-            digest.update(as_stored(values).tobytes())
-        return digest.hexdigest()
+        return digest_of(known, self._arrays())
 
     def described(self) -> str:
         """Return its size in words."""
@@ -238,16 +211,7 @@ class SizeModel:
 
     def as_json(self) -> dict[str, Any]:
         """Return ``policy.json`` as plain values."""
-        return {
-            "format": FORMAT,
-            "name": self.name,
-            "task": self.task,
-            "kind": Trees.kind,
-            "features": [{"name": one.name, "type": one.type, "shape": list(one.shape)} for one in self.features],
-            "decision": {"coverage": self.coverage},
-            "training": dict(self.training),
-            "licence": self.licence,
-        }
+        return common_json(self, {"decision": {"coverage": self.coverage}})
 
     def save(self, folder: Path | str, *, force: bool = False) -> None:
         """Write the model as a folder, whole or not at all; equal models give equal bytes.
@@ -255,15 +219,7 @@ class SizeModel:
         Raises:
             UsageError: something is there and ``force`` is not set, or the folder cannot be written.
         """
-        files = {
-            POLICY_NAME: json_note(self.name, POLICY_NAME, self.as_json(), MAX_POLICY_BYTES),
-            MODEL_NAME: encode_arrays(self._arrays()),
-        }
-        if self.metrics:
-            files[METRICS_NAME] = json_note(self.name, METRICS_NAME, dict(self.metrics), MAX_TEXT_BYTES)
-        if self.card:
-            files[CARD_NAME] = self.card.encode("utf-8", "replace")
-        write_folder(Path(folder), files, known_by=POLICY_NAME, force=force)
+        save_artefact(folder, self.as_json(), self._arrays(), metrics=self.metrics, card=self.card, force=force)
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         found = {f"{_BASE}{name}": values for name, values in self.base.arrays().items()}
@@ -274,16 +230,11 @@ class SizeModel:
 
 
 def _check_features(features: tuple[TensorSpec, ...]) -> None:
+    check_features(features, _TYPES)
     for spec in features:
-        if not _FEATURE.fullmatch(spec.name):
-            raise FormatError(f"features: expected a name of letters, digits and _, found {shown(spec.name)}")
-        if spec.type not in _TYPES:
-            raise FormatError(f"features: {spec.name}: expected one of {', '.join(_TYPES)}, found {spec.type}")
         expected = len(IR2NATIVE_COLUMNS) if spec.name == VECTOR else 1
         if spec.element_count != expected:
             raise FormatError(f"features: {spec.name}: expected {expected} numbers, found {spec.element_count}")
-    if len({spec.name for spec in features}) != len(features):
-        raise FormatError("features: two have the same name")
 
 
 def _models_of(arrays: Mapping[str, NDArray[Any]], features: tuple[TensorSpec, ...]) -> dict[str, Any]:
@@ -312,6 +263,6 @@ def _models_of(arrays: Mapping[str, NDArray[Any]], features: tuple[TensorSpec, .
 def is_size_model(folder: Path | str) -> bool:
     """Return True if a folder has a ``policy.json`` that says it is a model of native size."""
     try:
-        return read_object(Path(folder) / POLICY_NAME, MAX_POLICY_BYTES).get("task") == _NATIVE_SIZE
+        return read_policy_json(Path(folder)).get("task") == _NATIVE_SIZE
     except (UsageError, FormatError, ValueError):
         return False
