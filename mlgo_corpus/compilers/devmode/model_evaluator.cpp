@@ -270,52 +270,9 @@ private:
   }
 };
 
-/// The evaluator of a model of native size: a policy.so whose one feature is the
-/// vector of numbers that LLVM computes. LLVM's name of its input says nothing.
-class SizeEvaluator final : public TFModelEvaluatorImpl {
-public:
-  /// The evaluator; null, after a message, if there is no such model.
-  static std::unique_ptr<TFModelEvaluatorImpl>
-  create(StringRef Folder, const std::vector<TensorSpec> &InputSpecs,
-         const std::vector<TensorSpec> &OutputSpecs) {
-    std::unique_ptr<PolicyLibrary> Library =
-        PolicyLibrary::load((Folder + "/policy.so").str());
-    if (!Library)
-      return nullptr;
-    if (Library->FeatureCount() != 1 ||
-        StringRef(Library->FeatureName(0)) != "ir2native_vector" ||
-        StringRef(Library->FeatureType(0)) != "int32_t" ||
-        StringRef(Library->DecisionType()) != "float" ||
-        Library->FeatureSize(0) !=
-            static_cast<long long>(InputSpecs.front().getElementCount())) {
-      errs() << "error: the model " << Library->Name() << " does not take the "
-             << InputSpecs.front().getElementCount()
-             << " numbers of this compiler (ir2native_vector)\n";
-      return nullptr;
-    }
-    return std::unique_ptr<TFModelEvaluatorImpl>(
-        new SizeEvaluator(std::move(Library), InputSpecs, OutputSpecs));
-  }
-
-  bool run() override {
-    Library->Decide(&Vector, Size);
-    return true;
-  }
-
-private:
-  SizeEvaluator(std::unique_ptr<PolicyLibrary> Library,
-                const std::vector<TensorSpec> &InputSpecs,
-                const std::vector<TensorSpec> &OutputSpecs)
-      : TFModelEvaluatorImpl(InputSpecs, OutputSpecs),
-        Library(std::move(Library)), Vector(input(0)),
-        Size(outputs()->tensor(0)) {}
-
-  const std::unique_ptr<PolicyLibrary> Library;
-  const void *const Vector;
-  void *const Size;
-};
-
-/// The evaluator of a policy.so: finds its features by name, and lets it decide.
+/// The evaluator of a policy.so, of a policy or of a model of native size: finds
+/// its features by name, and lets it decide. A model's one feature is the vector
+/// of numbers that LLVM computes; LLVM's name of that says nothing.
 class PolicyEvaluator final : public TFModelEvaluatorImpl {
 public:
   /// The evaluator; null, after a message, if the policy needs what the compiler
@@ -329,8 +286,10 @@ public:
       return nullptr;
     std::unique_ptr<PolicyEvaluator> Made(new PolicyEvaluator(
         std::move(Library), InputSpecs, OutputSpecs));
-    return Made->bind(InputSpecs) && Made->fits(OutputSpecs) ? std::move(Made)
-                                                             : nullptr;
+    bool Fits = IR2NativeRecorder::accepts(InputSpecs, OutputSpecs)
+                    ? Made->takes(InputSpecs.front())
+                    : Made->bind(InputSpecs) && Made->fits(OutputSpecs);
+    return Fits ? std::move(Made) : nullptr;
   }
 
   bool run() override {
@@ -343,7 +302,21 @@ private:
                   const std::vector<TensorSpec> &InputSpecs,
                   const std::vector<TensorSpec> &OutputSpecs)
       : TFModelEvaluatorImpl(InputSpecs, OutputSpecs),
-        Library(std::move(Library)) {}
+        Library(std::move(Library)), Decision(outputs()->tensor(0)) {}
+
+  /// Whether this is a model of native size that takes LLVM's vector.
+  bool takes(const TensorSpec &Vector) {
+    Features.push_back(input(0));
+    return (Library->FeatureCount() == 1 &&
+            StringRef(Library->FeatureName(0)) == "ir2native_vector" &&
+            StringRef(Library->FeatureType(0)) == "int32_t" &&
+            Library->FeatureSize(0) ==
+                static_cast<long long>(Vector.getElementCount()) &&
+            StringRef(Library->DecisionType()) == "float") ||
+           refuse("does not take the " +
+                  std::to_string(Vector.getElementCount()) +
+                  " numbers of this compiler (ir2native_vector)");
+  }
 
   /// Finds the buffer of each feature of the policy. LLVM names its inputs
   /// "action_FEATURE" (-ml-inliner-trained-model-feed-prefix), or plainly.
@@ -371,7 +344,6 @@ private:
     if (OutputSpecs.size() != 1 ||
         !isOf(OutputSpecs.front(), Library->DecisionType(), 1))
       return refuse("does not make the one decision that output_spec.json says");
-    Decision = outputs()->tensor(0);
     return true;
   }
 
@@ -388,7 +360,7 @@ private:
 
   const std::unique_ptr<PolicyLibrary> Library;
   std::vector<const void *> Features;
-  void *Decision = nullptr;
+  void *const Decision;
 };
 
 } // namespace
@@ -398,9 +370,7 @@ TFModelEvaluatorImpl::create(StringRef Path,
                              const std::vector<TensorSpec> &InputSpecs,
                              const std::vector<TensorSpec> &OutputSpecs) {
   if (IR2NativeRecorder::accepts(InputSpecs, OutputSpecs) &&
-      sys::fs::is_directory(Path))
-    return SizeEvaluator::create(Path, InputSpecs, OutputSpecs);
-  if (IR2NativeRecorder::accepts(InputSpecs, OutputSpecs))
+      !sys::fs::is_directory(Path))
     return std::make_unique<IR2NativeRecorder>(Path, InputSpecs, OutputSpecs);
   return PolicyEvaluator::create(Path, InputSpecs, OutputSpecs);
 }
