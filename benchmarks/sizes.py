@@ -3,8 +3,8 @@
 Each corpus is predicted by a model that was trained on all others; functions whose body is in another corpus do not
 count. The corpora are of the user's own, made with `mlgo-corpus build`; Lua and zlib from ``tests/data`` are added.
 
-With ``--llvm``, LLVM's own IR2Native network is run, too: on Lua and zlib, compiled by clang 19, beside models of all
-other corpora. It is in LLVM's sources, such as the tarball of ``apt-get source --download-only llvm-toolchain-19``.
+With ``--llvm``, LLVM's own IR2Native network is run, too: on Lua and zlib, beside models of all other corpora. It is in
+LLVM's sources, such as the tarball of ``apt-get source --download-only llvm-toolchain-19``.
 
 With ``--scores``, each of the datasets is a pair: a trace with ``--ir2native-model`` and a search of the same corpus
 with the same version of clang. The rank correlation of ``delta_size`` with the true differences is printed.
@@ -58,7 +58,7 @@ def make_tables(corpora: list[Path], folder: Path) -> dict[str, Path]:
     for corpus in corpora:
         name = corpus.name.removeprefix("corpus-")
         tables[name] = folder / f"sizes-{name}"
-        ir2native_table(corpus, tables[name], verify=False, fractions=(0.9, 0.1, 0.0))
+        ir2native_table(corpus, tables[name], verify=False, fractions=(0.9, 0.1, 0.0), compiler="clang-22")
     return tables
 
 
@@ -151,30 +151,44 @@ def by_network(network: list[Any], inputs: Any) -> Any:
     return np.floor(np.maximum(hidden @ last + offset, 0))
 
 
+def labelled(tables: list[Path]) -> Any:
+    """Return the functions of tables that have a size."""
+    functions = pa.concat_tables([pq.read_table(table / "functions") for table in tables], promote_options="default")
+    return functions.filter(functions["native_size"].is_valid())
+
+
 def compare(tables: dict[str, Path], llvm: Path, folder: Path, scratch: Path) -> None:
-    """Print how LLVM's network, our models and a factor on LLVM's cost predict Lua and zlib."""
-    read = []
+    """Print how LLVM's network, our models and a factor on LLVM's cost predict Lua and zlib.
+
+    The network is of LLVM 19's functions; our models are of clang 22's, which has features that 19 lacks.
+    """
+    by_19 = []
     for name in HELD:
         place = extract(f"{name}-clang19", folder / f"corpus19-{name}", folder / "objects")
-        ir2native_table(place, folder / f"sizes19-{name}", verify=False, compiler="clang-19")
-        read.append(pq.read_table(folder / f"sizes19-{name}" / "functions"))
-    functions = pa.concat_tables(read, promote_options="default")
-    functions = functions.filter(functions["native_size"].is_valid())
-    sizes = functions["native_size"].to_numpy().astype(np.float64)
-    cost = functions["initial_size"].to_numpy()
+        by_19.append(folder / f"sizes19-{name}")
+        ir2native_table(place, by_19[-1], verify=False, compiler="clang-19")
     network = read_network(llvm)
-    vectors = np.column_stack([functions[name].to_numpy() for name in IR2NATIVE_COLUMNS])
-    found = {"LLVM's network": by_network(network, vectors), "LLVM's cost": cost * np.median(sizes / cost)}
     others = [path for name, path in tables.items() if name not in HELD]
+    models = {}
     for features in ("all", "ir2native"):
         train_size_model(others, scratch / "model", features=features, force=True)
-        found[f"our model, {features}"] = SizeModel.load(scratch / "model").predict(functions).size
-    print(f"| {len(sizes)} functions of Lua and zlib, by | median error | mean | R² of the logarithm |")
-    print("| --- | --- | --- | --- |")
-    for what, predicted in found.items():
-        away, logs = np.abs(predicted - sizes), np.log(sizes)
-        r2 = 1 - ((np.log(np.maximum(predicted, 1)) - logs) ** 2).sum() / ((logs - logs.mean()) ** 2).sum()
-        print(f"| {what} | {100 * np.median(away / sizes):.1f} % | {away.mean():.1f} bytes | {r2:.3f} |", flush=True)
+        models[features] = SizeModel.load(scratch / "model")
+    print("| Lua and zlib by | functions | predicted by | median error | mean | R² of the logarithm |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for compiler, functions in (("19", labelled(by_19)), ("22", labelled([tables[name] for name in HELD]))):
+        sizes = functions["native_size"].to_numpy().astype(np.float64)
+        cost = functions["initial_size"].to_numpy()
+        vectors = np.column_stack([functions[name].to_numpy() for name in IR2NATIVE_COLUMNS])
+        found = {"LLVM's network": by_network(network, vectors)}
+        found["LLVM's cost, times what fits best"] = cost * np.median(sizes / cost)
+        for features, model in models.items():
+            if compiler == "22" or features == "ir2native":
+                found[f"a model, features {features}"] = model.predict(functions).size
+        for what, predicted in found.items():
+            away, logs = np.abs(predicted - sizes), np.log(sizes)
+            r2 = 1 - ((np.log(np.maximum(predicted, 1)) - logs) ** 2).sum() / ((logs - logs.mean()) ** 2).sum()
+            cells = [f"clang {compiler}", str(len(sizes)), what, f"{100 * np.median(away / sizes):.1f} %"]
+            print(f"| {' | '.join(cells)} | {away.mean():.1f} bytes | {r2:.3f} |", flush=True)
 
 
 def ranks(values: Any) -> Any:
