@@ -1,7 +1,8 @@
 """Measure models of native size on projects that they do not know, and what LLVM's scores made of one are worth.
 
 Each corpus is predicted by a model that was trained on all others; functions whose body is in another corpus do not
-count. The corpora are of the user's own, made with `mlgo-corpus build`; Lua and zlib from ``tests/data`` are added.
+count. The corpora are of the user's own, made with `mlgo-corpus build`; Lua and zlib from ``tests/data`` are added. The
+models learn from the corpora of ``--also``, too, and these are then measured by a model of the others.
 
 With ``--llvm``, LLVM's own IR2Native network is run, too: on Lua and zlib, beside models of all other corpora. It is in
 LLVM's sources, such as the tarball of ``apt-get source --download-only llvm-toolchain-19``.
@@ -9,7 +10,7 @@ LLVM's sources, such as the tarball of ``apt-get source --download-only llvm-too
 With ``--scores``, each of the datasets is a pair: a trace with ``--ir2native-model`` and a search of the same corpus
 with the same version of clang. The rank correlation of ``delta_size`` with the true differences is printed.
 
-    benchmarks/sizes.py CORPUS... [--features GROUPS] [--tables FOLDER] [--llvm TARBALL]
+    benchmarks/sizes.py CORPUS... [--also CORPUS...] [--features GROUPS] [--tables FOLDER] [--llvm TARBALL]
     benchmarks/sizes.py --scores TRACED FOUND [TRACED FOUND ...]
 """
 
@@ -49,11 +50,14 @@ def extract(name: str, place: Path, objects: Path) -> Path:
     return place
 
 
+def with_known(corpora: list[Path], folder: Path) -> list[Path]:
+    """Return the corpora, and those of Lua and zlib."""
+    known = {name: folder / f"corpus-{name.partition('-')[0]}" for name in ("lua-clang22", "zlib-clang19")}
+    return [*corpora, *(extract(name, place, folder / "objects") for name, place in known.items())]
+
+
 def make_tables(corpora: list[Path], folder: Path) -> dict[str, Path]:
-    """Return the tables of the corpora, and of Lua and zlib; those that are there are kept."""
-    for name in ("lua-clang22", "zlib-clang19"):
-        place = folder / f"corpus-{name.partition('-')[0]}"
-        corpora = [*corpora, extract(name, place, folder / "objects")]
+    """Return the tables of the corpora; those that are there are kept."""
     tables = {}
     for corpus in corpora:
         name = corpus.name.removeprefix("corpus-")
@@ -62,23 +66,34 @@ def make_tables(corpora: list[Path], folder: Path) -> dict[str, Path]:
     return tables
 
 
-def measure(tables: dict[str, Path], features: str, folder: Path) -> None:
-    """Print a row for each table."""
+def measure(tables: dict[str, Path], also: dict[str, Path], features: str, folder: Path) -> None:
+    """Print a row for each table, by a model of the others and of ``also``; then for each of ``also``."""
     print("| project | functions | median error | R² of the logarithm | in the interval | by LLVM's cost (TTI) |")
     print("| --- | --- | --- | --- | --- | --- |")
-    found = []
+
+    def measured(learned: dict[str, Path], held: dict[str, Path]) -> None:
+        report = train_size_model(
+            list(learned.values()), folder / "model", validation=list(held.values()), features=features, force=True
+        )
+        for name, one in zip(held, report.measured[-len(held) :], strict=True):
+            errors, cost = one.errors, next((one for what, one in one.baselines.items() if "TTI" in what), None)
+            found.append(errors)
+            cells = [name, str(errors.functions), f"{100 * errors.median:.1f} %", f"{errors.r2:.3f}"]
+            cells += [f"{100 * (errors.covered or 0):.0f} %", "" if cost is None else f"{100 * cost.median:.1f} %"]
+            print(f"| {' | '.join(cells)} |", flush=True)
+
+    def sum_up() -> None:
+        middle = statistics.mean(one.median for one in found)
+        print(f"mean of the medians {100 * middle:.2f} %, of R² {statistics.mean(one.r2 or 0 for one in found):.4f}")
+        found.clear()
+
+    found: list[Any] = []
     for name, table in tables.items():
-        others = [path for other, path in tables.items() if other != name]
-        report = train_size_model(others, folder / "model", validation=[table], features=features, force=True)
-        measured = report.measured[-1]
-        errors = measured.errors
-        cost = next((one for what, one in measured.baselines.items() if "TTI" in what), None)
-        found.append(errors)
-        cells = [name, str(errors.functions), f"{100 * errors.median:.1f} %", f"{errors.r2:.3f}"]
-        cells += [f"{100 * (errors.covered or 0):.0f} %", "" if cost is None else f"{100 * cost.median:.1f} %"]
-        print(f"| {' | '.join(cells)} |", flush=True)
-    middle = statistics.mean(one.median for one in found)
-    print(f"mean of the medians {100 * middle:.2f} %, of R² {statistics.mean(one.r2 or 0 for one in found):.4f}")
+        measured({**also, **{other: path for other, path in tables.items() if other != name}}, {name: table})
+    sum_up()
+    if also:
+        measured(tables, also)
+        sum_up()
 
 
 def number_at(data: bytes, at: int) -> tuple[int, int]:
@@ -231,6 +246,7 @@ def main() -> int:
     """Run the measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpora", nargs="*", type=Path)
+    parser.add_argument("--also", nargs="+", type=Path, default=[], metavar="CORPUS")
     parser.add_argument("--features", default="all")
     parser.add_argument("--tables", type=Path, help="keep the tables here")
     parser.add_argument("--llvm", type=Path, metavar="TARBALL", help="LLVM's sources, for its own network")
@@ -240,10 +256,11 @@ def main() -> int:
         correlate(traced, found)
     if options.corpora:
         with tempfile.TemporaryDirectory() as scratch:
-            tables = make_tables(options.corpora, options.tables or Path(scratch))
-            measure(tables, options.features, Path(scratch))
+            folder = options.tables or Path(scratch)
+            tables = make_tables(with_known(options.corpora, folder), folder)
+            measure(tables, make_tables(options.also, folder), options.features, Path(scratch))
             if options.llvm is not None:
-                compare(tables, options.llvm, options.tables or Path(scratch), Path(scratch))
+                compare(tables, options.llvm, folder, Path(scratch))
     return 0
 
 

@@ -178,7 +178,7 @@ def train_size_model(
     learned, held, rest = (known.at(known.sides == side) for side in (_TRAIN, _VALIDATION, _TEST))
     if not len(learned.sizes):
         raise UsageError("no function of the tables is of the side train and has a native size")
-    held = held.at(~np.isin(held.bodies, learned.bodies))
+    held = held.at(~np.isin(held.bodies, learned.bodies)).each_once()
     options = SizeOptions(trees, leaves, coverage=coverage, seed=seed)
     show = None if progress is None else (lambda done, total, note: progress("fitting", done, total, note))
     names = names_of(specs)
@@ -304,6 +304,12 @@ class _Functions:
         """Return some of them."""
         arrays: dict[str, Any] = {name: getattr(self, name)[chosen] for name in _ARRAYS}
         return _Functions(**arrays, simple={name: values[chosen] for name, values in self.simple.items()})
+
+    def each_once(self) -> _Functions:
+        """Return one function of each body."""
+        first = np.zeros(len(self.bodies), np.bool_)
+        first[np.unique(self.bodies, return_index=True)[1]] = True
+        return self.at(first)
 
     def digest(self) -> str:
         """Return what identifies the functions and their sizes."""

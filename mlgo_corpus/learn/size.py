@@ -91,7 +91,7 @@ def fit_sizes(
         names: of the inputs.
         sizes: in bytes.
         bodies: what is equal for functions with equal bodies.
-        held: the inputs and sizes of functions that are not among them, to shift the interval by.
+        held: the inputs and sizes of functions that are not among them, each body once, to shift the interval by.
         options: how to fit.
         progress: called with (trees done, in all, of what).
 

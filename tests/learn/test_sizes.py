@@ -125,6 +125,14 @@ def test_equal_tables_give_equal_bytes(trained: Trained) -> None:
     assert trained.train("other-seed", seed=1).digest != trained.report.digest
 
 
+def test_a_body_counts_once_for_the_interval(trained: Trained) -> None:
+    held = trained.known.slice(3, 1)
+    assert held["split"].to_pylist() == ["validation"]
+    often = written(pa.concat_tables([trained.known, *[held] * 300]), trained.folder / "often")
+    report = train_size_model([often], trained.folder / "model-often", trees=120)
+    assert report.digest == trained.report.digest
+
+
 def test_the_card_and_the_metrics_tell_the_same(trained: Trained) -> None:
     card = (trained.folder / "model" / "README.md").read_text()
     metrics = json.loads((trained.folder / "model" / "metrics.json").read_text())
