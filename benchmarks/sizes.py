@@ -160,10 +160,10 @@ def read_network(llvm: Path) -> list[Any]:
 
 
 def by_network(network: list[Any], inputs: Any) -> Any:
-    """Return the sizes that LLVM's network gives functions: whole bytes, none of them negative."""
+    """Return the sizes that LLVM's network gives functions; LLVM cuts them to whole bytes."""
     weights, bias, last, offset = network
     hidden = np.maximum(inputs.astype(np.float32) @ weights.reshape(-1, len(bias)) + bias, 0)
-    return np.floor(np.maximum(hidden @ last + offset, 0))
+    return np.maximum(hidden @ last + offset, 0)
 
 
 def labelled(tables: list[Path]) -> Any:
