@@ -231,7 +231,9 @@ class _Environment(_Base):
             info |= {"linked_size": size, "baseline_linked_size": baseline}
         if self._settings.ir2native_model is not None:
             scores = episode.scores()
-            return -float(scores[scores != _NO_SCORE].sum()), info | {DELTA_SIZE: scores}
+            # Vectors of environments would join arrays, which are of different lengths.
+            info[DELTA_SIZE] = tuple(scores.tolist())
+            return float(-scores[scores != _NO_SCORE].sum()), info
         return reward_of(size, baseline) or 0.0, info
 
     def _find_header(self) -> LogHeader:
@@ -299,7 +301,7 @@ class InliningEnv(_Environment):
             corpus's objects hold counts its share, as `mlgo_corpus.search_corpus` has it. For that, all modules are
             compiled once, and what was found is remembered in the cache. Or ``delta_size``, for a compiler in
             development mode: LLVM's estimate by how many bytes the decisions make functions smaller. At the end of an
-            episode it compiles once more for that, and the info has ``delta_size``, an array with an entry for each
+            episode it compiles once more for that, and the info has ``delta_size``, a tuple with an entry for each
             decision, as in a trace. What has no estimate (2147483647) does not count.
         size_model: the folder of the model of native size that LLVM estimates by: of the features ``ir2native``.
         features: which ones an observation has, in this order; by default all that the compiler sends. Without
