@@ -191,14 +191,16 @@ class LearnedPolicy:
                     f"{spec.name}: expected {spec.element_count} for each of {count} observations, found "
                     f"{columns[spec.name].size} numbers"
                 )
-        mask = np.asarray(columns[MASK]).reshape(count, -1) if self.task == EVICTION else ()
+        mask = np.asarray(columns[MASK]).reshape(count, self.candidates) if self.task == EVICTION else ()
         return self._decisions(self._scores(columns, count), mask)
 
     def _scores(self, observations: Mapping[str, Any], count: int) -> Doubles:
         """Return the scores of so many observations, one for each candidate."""
         columns = []
         for spec in self.features:
-            values = np.asarray(observations[spec.name], spec.dtype).astype(np.float64).reshape(count, -1)
+            values = (
+                np.asarray(observations[spec.name], spec.dtype).astype(np.float64).reshape(count, spec.element_count)
+            )
             columns.append(np.broadcast_to(values, (count, self.candidates)).reshape(-1))
         return self.model.scores(np.column_stack(columns))
 

@@ -125,6 +125,7 @@ def test_a_batch_is_as_its_rows(kind: str) -> None:
     together = policy.decide(records)
     assert set(together.tolist()) <= {0, 1}
     assert together.tolist() == [policy.advise(record) for record in records]
+    assert policy.decide(records[:0]).shape == (0,)
 
 
 def test_the_best_candidate_is_evicted() -> None:
@@ -144,6 +145,7 @@ def test_the_best_candidate_is_evicted() -> None:
     assert evicted([0, 1, 1, 0], [9, math.nan, -5, 2]) == 2
     assert evicted([0, 1, 1, 0], [9, math.nan, -math.inf, 2]) == 1  # both count as minus infinity
     assert evicted([0, 0, 0, 0], [1, 3, 3, 2]) == 0
+    assert policy.decide(np.zeros(0, dtype_of(features))).shape == (0,)
 
 
 def test_a_priority_is_a_number_of_single_precision() -> None:
