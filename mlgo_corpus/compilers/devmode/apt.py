@@ -228,7 +228,8 @@ class _Apt:
                     progress(min(total, _bytes_there(self.folder, files)), total)
                 done = running.result()
             except ToolError as error:
-                raise ToolError(error.argv[:1], error.returncode, _reason(error)) from None
+                reason = f"{_reason(error)}; name a folder or an archive: `llvm_source` DIR"
+                raise ToolError(error.argv[:1], error.returncode, reason) from None
             finally:
                 stop.set()
         progress(total, total)

@@ -222,7 +222,7 @@ def _look(request: Request, record: Record) -> Installed:
     """Find the LLVM to build with; install its missing packages if that was requested."""
     with record.phase("look") as detail:
         request.progress("look", 0, 1)
-        installed, missing = look(request.llvm_config)
+        installed, missing = look(request.llvm_config, release=request.embedded is not None)
         request.progress("look", 1, 1)
         detail.append(f"LLVM {installed.version}" if installed is not None else "no LLVM")
     if installed is None or missing:
@@ -243,7 +243,8 @@ def _install(request: Request, record: Record, installed: Installed | None, miss
             install_packages(packages)
             asked += packages
             request.progress("packages", len(asked), len(asked))
-            installed, missing = look(str(installed.llvm_config) if installed else missing[0].file)
+            named = str(installed.llvm_config) if installed else missing[0].file
+            installed, missing = look(named, release=request.embedded is not None)
             packages = package_names(missing)
         detail.append(count(len(asked), "package"))
     if installed is None or missing:

@@ -22,8 +22,12 @@ DEVMODE_MAJOR: Final = 19
 """The LLVM of which a development-mode compiler is usually made: the version that this is tested with."""
 
 # The others have the same classes and options.
-# LLVM 15 has no TFLite, only TensorFlow; LLVM 22 has no InlineSizeEstimatorAnalysis.
-_MAJORS = (DEVMODE_MAJOR, 21, 20, 18, 17, 16)
+# LLVM 15 has no TFLite, only TensorFlow; LLVM 22 has no InlineSizeEstimatorAnalysis, which development mode needs.
+_DEVELOPMENT_MAJORS = (DEVMODE_MAJOR, 21, 20, 18, 17, 16)
+# Those that a model can be linked into.
+_RELEASE_MAJORS = (DEVMODE_MAJOR, 22, 21, 20, 18, 17, 16)
+# The first LLVM whose clang has its options in a library of their own.
+_OPTIONS_MAJOR = 22
 
 # llvm-config and dpkg-query answer in milliseconds, on a slow disk in seconds.
 _ASK_TIMEOUT_S = 60.0
@@ -115,13 +119,14 @@ class Installed:
 
     def _needed(self) -> list[tuple[Path, str]]:
         clang, lld, llvm_dev, clang_dev, polly = _version_packages(self.major)
+        options = "Options" if self.major >= _OPTIONS_MAJOR else "Driver"
         needed = [
             (self.clangxx, clang),
             (self.tools / "ld.lld", lld),
             (self.libraries / "libLLVMAnalysis.a", llvm_dev),
             (self.headers / "llvm" / "Analysis" / "Utils" / "TFUtils.h", llvm_dev),
             (self.libraries / "libclangFrontendTool.a", clang_dev),
-            (self.headers / "clang" / "Driver" / "Options.inc", clang_dev),
+            (self.headers / "clang" / options / "Options.inc", clang_dev),
         ]
         if self._extensions.exists() and "HANDLE_EXTENSION(Polly)" in self._extensions.read_text(encoding="utf-8"):
             needed += [(self.libraries / "libPolly.a", polly), (self.libraries / "libPollyISL.a", polly)]
@@ -147,44 +152,47 @@ class Installed:
         return Path(answer).is_file()
 
 
-def look(llvm_config: str | None) -> tuple[Installed | None, tuple[Missing, ...]]:
+def look(llvm_config: str | None, *, release: bool = False) -> tuple[Installed | None, tuple[Missing, ...]]:
     """Find an LLVM and its missing files; None instead of the LLVM if no usable version is installed.
 
-    Without a name, use the first of `_MAJORS` of which nothing is missing, else the first that is installed.
+    Without a name, use the first usable version of which nothing is missing, else the first that is installed.
+    ``release``: it is to have a model linked in, not development mode.
 
     Raises:
-        UsageError: there is no such program, or its LLVM's version is not one of `_MAJORS`.
+        UsageError: there is no such program, or its LLVM's version is not usable.
         ToolError: the program failed.
     """
+    majors = _RELEASE_MAJORS if release else _DEVELOPMENT_MAJORS
     first: tuple[Installed, tuple[Missing, ...]] | None = None
-    for program in _iter_llvm_configs(llvm_config):
+    for program in _iter_llvm_configs(llvm_config, majors):
         installed = _read_installed(program)
-        if installed.major not in _MAJORS:
+        if installed.major not in majors:
             if llvm_config is None:
                 continue
+            lacking = "place for a model" if release else "development mode"
             raise UsageError(
-                f"{llvm_config} is LLVM {installed.version}, expected {min(_MAJORS)} to {max(_MAJORS)}:"
-                " others have no development mode that can be built from their libraries"
+                f"{llvm_config} is LLVM {installed.version}, expected {min(majors)} to {max(majors)}:"
+                f" others have no {lacking} that can be built from their libraries"
             )
         missing = installed.find_missing()
         first = first or (installed, missing)
         if not missing:
             return installed, missing
-    return first or (None, _missing_of_everything(_major_of_name(llvm_config)))
+    return first or (None, _missing_of_everything(_major_of_name(llvm_config, majors)))
 
 
-def _iter_llvm_configs(name: str | None) -> list[Path]:
-    names = [name] if name is not None else [*(f"llvm-config-{major}" for major in _MAJORS), "llvm-config"]
+def _iter_llvm_configs(name: str | None, majors: Sequence[int]) -> list[Path]:
+    names = [name] if name is not None else [*(f"llvm-config-{major}" for major in majors), "llvm-config"]
     return [Path(path) for path in map(shutil.which, names) if path is not None]
 
 
-def _major_of_name(name: str | None) -> int:
+def _major_of_name(name: str | None, majors: Sequence[int]) -> int:
     """Return the major version whose packages have this llvm-config."""
     if name is None:
-        return _MAJORS[0]
+        return majors[0]
     named = re.fullmatch(r"llvm-config-(\d+)", name)
-    if named is None or int(named[1]) not in _MAJORS:
-        raise UsageError(f"no program {name}; name another `llvm_config`, such as llvm-config-{_MAJORS[0]}")
+    if named is None or int(named[1]) not in majors:
+        raise UsageError(f"no program {name}; name another `llvm_config`, such as llvm-config-{majors[0]}")
     return int(named[1])
 
 

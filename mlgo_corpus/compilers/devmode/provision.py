@@ -48,7 +48,7 @@ def provide_source(request: Request, record: Record, installed: Installed, work:
     if given is None:
         return _fetched(request, record, installed, work)
     if given.is_dir():
-        return _copied(given, record, installed, work)
+        return _copied(given, request, record, installed, work)
     if not given.is_file():
         message = "no such file or folder; expected a tree of LLVM's sources, or a tarball"
         raise UsageError(message, option="llvm_source", value=given)
@@ -88,11 +88,11 @@ def part_folder(part: Path) -> Iterator[Path]:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _copied(tree: Path, record: Record, installed: Installed, work: Path) -> Source:
+def _copied(tree: Path, request: Request, record: Record, installed: Installed, work: Path) -> Source:
     with record.phase("unpack") as detail, part_folder(work / "source.part") as part:
         kept = sources.copy_tree(tree, part)
         detail.append(count(kept, "file"))
-        _check(part, tree, installed)
+        _check(part, tree, installed, request)
         return _keep(part, work / f"source-{sources.digest_files(part)[:16]}", {"path": str(tree)})
 
 
@@ -129,12 +129,13 @@ def _unpacked(
         with part_folder(folder.with_name("source.part")) as part:
             kept = sources.unpack(archive, part, request.counter("unpack"))
             detail.append(count(kept, "file"))
-            _check(part, archive, installed)
+            _check(part, archive, installed, request)
             return _keep(part, folder, origin)
 
 
-def _check(part: Path, name: Path, installed: Installed) -> None:
-    sources.check_sources(part, name, version=installed.version, llvm_config=installed.llvm_config.name)
+def _check(part: Path, name: Path, installed: Installed, request: Request) -> None:
+    llvm_config = installed.llvm_config.name
+    sources.check_sources(part, name, version=installed.version, llvm_config=llvm_config, embedded=request.embedded)
 
 
 def _keep(part: Path, folder: Path, origin: Mapping[str, str]) -> Source:
@@ -148,9 +149,9 @@ def _keep(part: Path, folder: Path, origin: Mapping[str, str]) -> Source:
 def _find(folder: Path, request: Request) -> Source | None:
     """Return the sources in a folder if they are complete and unchanged.
 
-    Those that an older version of this package kept may lack what is compiled with a model.
+    Those that were kept for another mode, or by an older version of this package, may lack files.
     """
-    if request.embedded is not None and not (folder / request.embedded.source).is_file():
+    if not all((folder / path).is_file() for path in sources.required_files(request.embedded)):
         return None
     try:
         origin = json.loads((folder / _SOURCE_NAME).read_bytes())

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
+from mlgo_corpus.compilers.devmode.record import Embedded
 from mlgo_corpus.errors import FormatError, UsageError
 
 _CONDITION = b"LLVM_HAVE_TFLITE"
@@ -39,12 +40,14 @@ _VERSION_FILES = ("cmake/Modules/LLVMVersion.cmake", "llvm/CMakeLists.txt")
 # LLVM's own TFModelEvaluator, which model_evaluator.cpp replaces.
 _REPLACED = "TFLiteUtils.cpp"
 
-# Files of the supported LLVMs (16 to 21); other LLVMs lack one of them.
-REQUIRED = (
+# Files of the supported LLVMs; other LLVMs lack one of them.
+_DEVELOPMENT = (
     f"{ANALYSIS}/DevelopmentModeInlineAdvisor.cpp",
     f"{ANALYSIS}/InlineSizeEstimatorAnalysis.cpp",
     f"{ANALYSIS}/ModelUnderTrainingRunner.cpp",
     f"{CODEGEN}/MLRegAllocEvictAdvisor.cpp",
+)
+_TOOLS = (
     f"{OPT}/opt.cpp",
     f"{LLC}/llc.cpp",
     f"{DRIVER}/driver.cpp",
@@ -60,6 +63,11 @@ _GZIP_MAGIC = b"\x1f\x8b"
 # tarfile keeps every member in memory unless its list is cleared; a source package has 160 000.
 _MEMBERS_REMEMBERED = 4096
 _CHUNK = 1 << 20
+
+
+def required_files(embedded: Embedded | None) -> tuple[str, ...]:
+    """Return the files without which no tools can be made: of development mode, or with a model."""
+    return (*(_DEVELOPMENT if embedded is None else (embedded.source,)), *_TOOLS)
 
 
 def is_wanted(path: str) -> bool:
@@ -141,7 +149,9 @@ def parse_version(text: str) -> str | None:
     return ".".join(number for number in numbers if number) if all(numbers) else None
 
 
-def check_sources(folder: Path, name: Path, *, version: str, llvm_config: str) -> None:
+def check_sources(
+    folder: Path, name: Path, *, version: str, llvm_config: str, embedded: Embedded | None = None
+) -> None:
     """Check that the kept files of a tree have the version of the libraries, and that none is missing.
 
     Raises:
@@ -153,11 +163,12 @@ def check_sources(folder: Path, name: Path, *, version: str, llvm_config: str) -
             f"{name}: the sources are LLVM {found}, {llvm_config} is LLVM {version}:"
             " name sources of that version, or another `llvm_config`"
         )
-    missing = [path for path in REQUIRED if not (folder / path).is_file()]
+    missing = [path for path in required_files(embedded) if not (folder / path).is_file()]
     if missing:
+        condition, last = (_CONDITION, 21) if embedded is None else (_EMBEDDED, 22)
         raise UsageError(
-            f"{name}: LLVM {found} cannot be built here: no {', '.join(missing)} that tests {_CONDITION.decode()},"
-            " which LLVM 16 to 21 have"
+            f"{name}: LLVM {found} cannot be built here: no {', '.join(missing)} that tests {condition.decode()},"
+            f" which LLVM 16 to {last} have"
         )
 
 
@@ -199,9 +210,12 @@ def _iter_wanted(stream: IO[bytes], progress: Callable[[], None]) -> Iterator[tu
                 raise tarfile.ReadError(f"{member.name} has {member.size} bytes, expected at most {MAX_FILE_BYTES}")
             content = tar.extractfile(member)
             if content is not None:
+                data = content.read()
                 left.discard(path.rpartition("/")[0])
-                version_found |= path in _VERSION_FILES
-                yield path, content.read()
+                # Both files may be there, one without the version.
+                if path in _VERSION_FILES and parse_version(data.decode(errors="replace")) is not None:
+                    version_found = True
+                yield path, data
     # tarfile accepts a stream that ends between two members; reading to the end lets the decompressor raise.
     while stream.read(_CHUNK):
         pass

@@ -266,6 +266,16 @@ def test_a_tarball_gives_the_same_files_as_its_tree(
     assert seen[-1] == (archive.stat().st_size, archive.stat().st_size)
 
 
+def test_a_tarball_may_have_the_version_last(tmp_path: Path) -> None:
+    """As that of LLVM 22, which has an llvm/CMakeLists.txt without the version before it."""
+    last = "cmake/Modules/LLVMVersion.cmake"
+    members = {name: text for name, text in TREE.items() if name != last} | {"polly/README": "", last: VERSION}
+    archive = tmp_path / "source.tar"
+    archive.write_bytes(tarball(members))
+    assert sources.unpack(archive, tmp_path / "unpacked", ignore) == len(TREE)
+    assert files_of(tmp_path / "unpacked") == sorted(TREE)
+
+
 def test_members_of_a_hostile_tarball_land_nowhere_else(tmp_path: Path) -> None:
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as tar:
@@ -522,7 +532,11 @@ def test_another_version_of_the_sources_will_not_do(apt_machine: Machine, tmp_pa
             UsageError,
             r"1:19\.1\.7-3: Unable to find a source package for llvm-toolchain-19; name a folder: ",
         ),
-        ("download-fails", ToolError, r"^apt-get: exit code 100: Failed to fetch http://mirror/x  Gone$"),
+        (
+            "download-fails",
+            ToolError,
+            r"^apt-get: exit code 100: Failed to fetch http://mirror/x  Gone; name a folder or an archive: `llvm",
+        ),
     ],
 )
 def test_what_apt_says_is_passed_on(
@@ -981,8 +995,10 @@ def embedded(task: str = "inlining", **changes: Any) -> Embedded:
     return replace(made, **changes)
 
 
-def build_release(tmp_path: Path, model: Embedded, *, output: str = "out") -> DevmodeBuild:
-    tree = write_tree(tmp_path / "with-models", MODEL_TREE)
+def build_release(
+    tmp_path: Path, model: Embedded, *, output: str = "out", files: Mapping[str, str] = MODEL_TREE
+) -> DevmodeBuild:
+    tree = write_tree(tmp_path / "with-models", files)
     options: dict[str, Any] = {"llvm_source": tree, "cache": tmp_path / "cache", "jobs": 2, "progress": ignore}
     return build_devmode(tmp_path / output if output else None, embedded=model, **options)
 
@@ -1014,6 +1030,28 @@ def test_only_the_file_that_asks_the_policy_is_made_anew_for_another(release: Ma
     build_release(tmp_path, embedded(digest="e" * 64, default_on=True, languages=("C",)))
     assert "IsDecided = false" in wrapper.read_text()
     assert 'Language : {"c", "cpp-output"}' in wrapper.read_text()
+
+
+def test_llvm_22_takes_a_policy_although_it_has_no_development_mode(release: Machine, tmp_path: Path) -> None:
+    (release.programs / "llvm-config-19").unlink()
+    release.llvm_config("llvm-config-22", "22.1.8")
+    tree = {name: text for name, text in MODEL_TREE.items() if "InlineSizeEstimatorAnalysis" not in name}
+    tree["cmake/Modules/LLVMVersion.cmake"] = VERSION.replace("19", "22").replace("PATCH 7", "PATCH 8")
+    release.apt("exit 1")
+    with pytest.raises(UsageError, match=r"missing Options\.inc; apt-get install libclang-22-dev, or add `install`$"):
+        build_release(tmp_path, embedded(), files=tree)
+    shutil.move(release.root / "include/clang/Driver", release.root / "include/clang/Options")
+    made = build_release(tmp_path, embedded(), files=tree)
+    assert made.version == "22.1.8"
+    for name in ("llvm/lib/Analysis/MLInlineAdvisor.cpp", "llvm/tools/opt/opt.cpp"):
+        lacking = {**tree}
+        del lacking[name]
+        shutil.rmtree(tmp_path / "with-models")
+        with pytest.raises(UsageError, match=rf"no {name} that tests LLVM_HAVE_TF_AOT_, which LLVM 16 to 22 have$"):
+            build_release(tmp_path, embedded(digest="e" * 64), files=lacking)
+    release.llvm_config("llvm-config-23", "23.1.0")
+    with pytest.raises(UsageError, match=r"is LLVM 23\.1\.0, expected 16 to 22: others have no place for a model"):
+        installed.look("llvm-config-23", release=True)
 
 
 def test_a_compiler_with_a_policy_linked_in_is_listed(
