@@ -1,11 +1,13 @@
-"""What a clang with a policy inside takes, against the clang that it wraps: each compile of a build by both, in turn.
+"""What a clang with a policy inside takes, against the clang without: each compile of a build by each, in turn.
 
     python benchmarks/wrap.py COMPILE_COMMANDS.JSON [--policy POLICY] [--compiler clang-22] [--rounds 3]
+        [--release FOLDER]
 
 Without a policy: 300 trees of 31 leaves, of which one decides by the cost and the others make next to no difference, so
-that what both compile is nearly the same. The compile commands are those of the database; their compiler is replaced,
-and what they make goes to a temporary folder. Shown are sums of each file's least times, because a machine has other
-things to do; processor time has all processes of a compile.
+that what both compile is nearly the same; ``--save FOLDER`` writes it, to link it in. FOLDER/bin/clang of ``toolchain
+build --mode release`` has to be of the same LLVM, and is told to ask its policy. The compile commands are those of the
+database; their compiler is replaced, and what they make goes to a temporary folder. Shown are sums of each file's least
+times, because a machine has other things to do; processor time has all processes of a compile.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from mlgo_corpus.policies.models import Trees
 
 LOGS = Path(__file__).parents[1] / "tests" / "data" / "training-logs"
 TREES, LEAVES = 300, 31
+_ASKING = ("-mllvm", "-enable-ml-inliner=release")
 # Options whose value is a file that a compile writes.
 _OUTPUTS = {"-o": "it.o", "-MF": "it.d", "-MT": "it.o"}
 
@@ -42,30 +45,42 @@ def main() -> None:
     parser.add_argument("--policy")
     parser.add_argument("--compiler", default="clang")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--release", type=Path)
+    parser.add_argument("--save", type=Path)
     given = parser.parse_args()
+    if given.save is not None:
+        made_up_policy().save(given.save)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         policy = given.policy or folder / "policy"
         if given.policy is None:
             made_up_policy().save(folder / "policy")
-        report = wrap_toolchain(policy, folder / "wrapped", compiler=given.compiler, cache=folder)
-        stock, wrapped = report.wrapped.compiler[0], str(report.wrapped.clang)
-        pairs = ((stock, wrapped), (stock.replace("clang", "clang++", 1), f"{wrapped}++"))
-        sums = np.zeros((2, 2))
+        wrapped = wrap_toolchain(policy, folder / "wrapped", compiler=given.compiler, cache=folder).wrapped
+        stock = wrapped.compiler[0]
+        ways = {
+            "plain": (stock, stock.replace("clang", "clang++", 1), ()),
+            "wrapped": (str(wrapped.clang), f"{wrapped.clang}++", ()),
+        }
+        if given.release is not None:
+            clang = given.release.absolute() / "bin" / "clang"
+            ways["release mode"] = (str(clang), f"{clang}++", _ASKING)
+        sums = np.zeros((len(ways), 2))
         count = 0
         for words, directory in compiles(given.database, folder):
-            both = pairs[Path(words[0]).name.rstrip("-.0123456789").endswith("++")]
-            least = np.full((2, 2), np.inf)
-            for number in range(2 * given.rounds):
-                which = (number + number // 2) % 2  # AB BA AB ...
-                least[which] = np.minimum(least[which], timed((both[which], *words[1:]), directory))
+            is_cxx = Path(words[0]).name.rstrip("-.0123456789").endswith("++")
+            least = np.full((len(ways), 2), np.inf)
+            for turn in range(given.rounds):
+                order = range(len(ways))
+                for which in order if turn % 2 == 0 else reversed(order):
+                    c, cxx, options = list(ways.values())[which]
+                    took = timed((cxx if is_cxx else c, *words[1:], *options), directory)
+                    least[which] = np.minimum(least[which], took)
             sums += least
             count += 1
-    print(f"{count} compiles by {report.wrapped.compiler[0]}, with and without {report.wrapped.policy}")
-    print(f"{'':10} {'wall s':>8} {'cpu s':>8}")
-    for name, (wall, cpu) in zip(("plain", "wrapped"), sums, strict=True):
-        print(f"{name:10} {wall:8.2f} {cpu:8.2f}")
-    print(f"{'ratio':10} {sums[1, 0] / sums[0, 0]:8.3f} {sums[1, 1] / sums[0, 1]:8.3f}")
+    print(f"{count} compiles by {stock}, without and with {wrapped.policy}")
+    print(f"{'':14} {'wall s':>8} {'cpu s':>8} {'wall':>8} {'cpu':>8}")
+    for way, (wall, cpu), (wall_ratio, cpu_ratio) in zip(ways, sums, sums / sums[0], strict=True):
+        print(f"{way:14} {wall:8.2f} {cpu:8.2f} {wall_ratio:8.3f} {cpu_ratio:8.3f}")
 
 
 def compiles(database: Path, folder: Path) -> Iterator[tuple[list[str], str]]:
