@@ -29,12 +29,8 @@ from mlgo_corpus.files.markdown import markdown_table
 from mlgo_corpus.runs.evaluate.sums import SizeChange
 
 CMAKE: Final = "-DCMAKE_BUILD_TYPE=MinSizeRel -DCMAKE_C_FLAGS_MINSIZEREL=-Oz -DCMAKE_CXX_FLAGS_MINSIZEREL=-Oz"
-BUDGETS: Final = (25, 24)
-"""The most compiles of each module in a search: from LLVM's decisions, and from those of a policy that learned of that.
-
-What a function is worth depends on what other objects keep, so what a policy decides everywhere is a better beginning.
-"""
-FIRST_THRESHOLD: Final = 0.35
+BUDGET: Final = 25
+"""The most compiles of each module in a search."""
 LICENCE: Final = "Apache-2.0"
 SIZE: Final = {"trees": 160, "leaves": 23}
 TUNED_ON: Final = ("ninja-build", "hunspell")
@@ -254,21 +250,15 @@ def main() -> None:
     corpora = {project: corpus_of(project, folder, given.compiler) for project in projects}
     how = {"compiler": given.compiler, "jobs": given.jobs}
 
-    learning = {**SIZE, "languages": ["C++"], "force": True}
-    data: list[Path] = []
-    start = "default"
-    for number, budget in enumerate(BUDGETS, 1):
-        if data:
-            start = str(folder / f"policy-{number - 1}")
-            train_policy(data, start, threshold=FIRST_THRESHOLD, **learning, **how)
-        data = [folder / f"found-{number}" / project.package for project in TRAINING]
-        for project, output in zip(TRAINING, data, strict=True):
-            options = {"budget": budget, "start": start, "sample": project.sample}
-            report = search_corpus(corpora[project], output, **options, **how)
-            say(f"searched {project.package}: {report.baseline_text_size} to {report.text_size} bytes")
+    data = []
+    for project in TRAINING:
+        data.append(folder / "found" / project.package)
+        report = search_corpus(corpora[project], data[-1], budget=BUDGET, sample=project.sample, **how)
+        say(f"searched {project.package}: {report.baseline_text_size} to {report.text_size} bytes")
     policy = folder / given.name
     validation = [corpora[project] for project in VALIDATION if project.package in TUNED_ON]
-    trained = train_policy(data, policy, validation=validation, name=given.name, **learning, **how)
+    options = {**SIZE, "languages": ["C++"], "validation": validation, "name": given.name, "force": True, **how}
+    trained = train_policy(data, policy, **options)
     say(f"trained on {trained.decisions} decisions; threshold {trained.probability:g}")
     rows = []
     for project in VALIDATION:

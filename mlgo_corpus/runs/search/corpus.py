@@ -25,7 +25,7 @@ from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.policy import policy_digest, policy_folder, try_policy
 from mlgo_corpus.runs.search.module import SearchSettings
 from mlgo_corpus.runs.search.rounds import round_budgets
-from mlgo_corpus.runs.search.run import LINKED, OBJECTIVES, TEXT, Search, SearchReport
+from mlgo_corpus.runs.search.run import FOLDED, LINKED, OBJECTIVES, TEXT, Search, SearchReport
 from mlgo_corpus.runs.trace.baseline import BASELINES_FOLDER
 from mlgo_corpus.runs.trace.module import TraceSettings, clashing_copies
 from mlgo_corpus.runs.trace.places import make_places
@@ -143,10 +143,11 @@ def run_search(
             copy_names=clashing_copies(opened.names) if keep_objects else {},
         ),
         start=start,
-        budgets=round_budgets(request.budget) if objective == LINKED else (request.budget,),
+        budgets=(request.budget,) if objective == TEXT else round_budgets(request.budget),
         time_limit=request.time_limit,
         seed=seed,
-        linked=objective == LINKED,
+        linked=objective != TEXT,
+        folded=objective == FOLDED,
     )
     search = Search(folder, settings, objective, toolchain, opened, chosen, jobs, engine, progress)
     try:

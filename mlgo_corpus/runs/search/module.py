@@ -70,6 +70,7 @@ class SearchSettings:
         time_limit: the most seconds of a module's search; None for no limit.
         seed: of the search's choices.
         linked: whether a function that several objects hold counts less, see `mlgo_corpus.runs.search.rounds`.
+        folded: whether functions that are alike do, too.
     """
 
     trace: TraceSettings
@@ -78,6 +79,7 @@ class SearchSettings:
     time_limit: float | None
     seed: int
     linked: bool
+    folded: bool = False
 
     def round_folder(self, number: int) -> Path:
         """Return the folder of what a round left, for the next one; that of the plain compiles has the number -1."""
@@ -92,7 +94,7 @@ class SearchSettings:
         own = np.empty((2, 0), np.uint64)
         with suppress(FileNotFoundError):
             own = np.load(self.round_folder(number - 1) / _held_name(item))
-        return Weights(self.counts(number), own, item.linked_with, kept=number > 0)
+        return Weights(self.counts(number), own, item.linked_with, kept=number > 0, folded=self.folded)
 
 
 class SearchItem(NamedTuple):

@@ -36,8 +36,9 @@ from mlgo_corpus.runs.trace.run import Trace
 
 TEXT: Final = "text"
 LINKED: Final = "linked"
-OBJECTIVES: Final = (TEXT, LINKED)
-"""What is made small: each object's text, or what a linker keeps of all of them."""
+FOLDED: Final = "folded"
+OBJECTIVES: Final = (TEXT, LINKED, FOLDED)
+"""What is made small: each object's text, or what a linker keeps of all of them, without folding or with it."""
 
 # The numbers of compiles after which a report tells what was found.
 _AFTER = (10, 25, 50, 100, 200, 400, 800)
@@ -49,7 +50,7 @@ class SearchReport(Report):
 
     Attributes:
         output: the dataset, or its URL.
-        objective: ``text`` or ``linked``.
+        objective: ``text``, ``linked`` or ``folded``.
         start: the policy whose decisions the search began with.
         compiler: its version line.
         modules: modules chosen; of them ``searched`` are in the dataset.

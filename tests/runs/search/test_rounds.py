@@ -27,23 +27,24 @@ def count(others: int, mine: int, share: float) -> float:
     return share / (others + mine) if others else 1 / mine
 
 
+@pytest.mark.parametrize("folding", [False, True])
 @pytest.mark.parametrize(("kept", "share"), [(False, 1.0), (True, 0.3)])
 def test_a_function_counts_less_the_more_others_hold_it_or_one_like_it(
-    tmp_path: Path, kept: bool, share: float
+    tmp_path: Path, kept: bool, share: float, folding: bool
 ) -> None:
     counts = tmp_path / "counts.npy"
     write_counts(counts, [digests_of(functions, "p") for functions in HELD.values()])
     pairs = [(name, name if alike is None else alike) for held in HELD.values() for name, alike in held.items()]
     for module, functions in {**HELD, "new.o": dict[str, int | None]()}.items():
-        weights = Weights(counts, digests_of(functions, "p"), "p", kept=kept)
+        weights = Weights(counts, digests_of(functions, "p"), "p", kept=kept, folded=folding)
         own = [alike or name for name, alike in functions.items()]
         for name in "fghiklmn":
             mine = own.count(functions[name] or name) if name in functions else 0
             copies = max((sum(other == alike for _, other in pairs) for one, alike in pairs if one == name), default=0)
             folded = count(copies - mine, max(1, mine), share)
             merged = count(sum(name in held for other, held in HELD.items() if other != module), 1, share)
-            assert weights(name) == pytest.approx((merged + folded) / 2), (module, name)
-        of_another = Weights(counts, digests_of(functions, "q"), "q", kept=kept)
+            assert weights(name) == pytest.approx((merged + folded) / 2 if folding else merged), (module, name)
+        of_another = Weights(counts, digests_of(functions, "q"), "q", kept=kept, folded=folding)
         assert {of_another(name) for name in "ghi"} == {1.0}
     assert Weights(None, np.empty((2, 0), np.uint64), "p", kept=kept)("f") == 1.0
 
