@@ -13,17 +13,16 @@ times, because a machine has other things to do; processor time has all processe
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
-import shlex
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from runtimes import iter_compiles, placed
 
 from mlgo_corpus import LearnedPolicy, wrap_toolchain
 from mlgo_corpus.dataset.logs import open_log
@@ -34,8 +33,6 @@ from mlgo_corpus.policies.models import Trees
 LOGS = Path(__file__).parents[1] / "tests" / "data" / "training-logs"
 TREES, LEAVES = 300, 31
 _ASKING = ("-mllvm", "-enable-ml-inliner=release")
-# Options whose value is a file that a compile writes.
-_OUTPUTS = {"-o": "it.o", "-MF": "it.d", "-MT": "it.o"}
 
 
 def main() -> None:
@@ -66,14 +63,14 @@ def main() -> None:
             ways["release mode"] = (str(clang), f"{clang}++", _ASKING)
         sums = np.zeros((len(ways), 2))
         count = 0
-        for words, directory in compiles(given.database, folder):
-            is_cxx = Path(words[0]).name.rstrip("-.0123456789").endswith("++")
+        for one in iter_compiles(given.database):
+            words = placed(one.words, folder)
             least = np.full((len(ways), 2), np.inf)
             for turn in range(given.rounds):
                 order = range(len(ways))
                 for which in order if turn % 2 == 0 else reversed(order):
                     c, cxx, options = list(ways.values())[which]
-                    took = timed((cxx if is_cxx else c, *words[1:], *options), directory)
+                    took = timed((cxx if one.cxx else c, *words, *options), one.folder)
                     least[which] = np.minimum(least[which], took)
             sums += least
             count += 1
@@ -81,18 +78,6 @@ def main() -> None:
     print(f"{'':14} {'wall s':>8} {'cpu s':>8} {'wall':>8} {'cpu':>8}")
     for way, (wall, cpu), (wall_ratio, cpu_ratio) in zip(ways, sums, sums / sums[0], strict=True):
         print(f"{way:14} {wall:8.2f} {cpu:8.2f} {wall_ratio:8.3f} {cpu_ratio:8.3f}")
-
-
-def compiles(database: Path, folder: Path) -> Iterator[tuple[list[str], str]]:
-    """Yield each compile's words, with outputs in ``folder``, and the folder that it runs in."""
-    for entry in json.loads(database.read_bytes()):
-        words = entry.get("arguments") or shlex.split(entry["command"])
-        if "-c" not in words:
-            continue
-        for index, word in enumerate(words[:-1]):
-            if word in _OUTPUTS:
-                words[index + 1] = str(folder / _OUTPUTS[word])
-        yield words, entry["directory"]
 
 
 def timed(words: Sequence[str], directory: str) -> tuple[float, float]:

@@ -117,7 +117,8 @@ def _advantages(modules: Sequence[int], rewards: Doubles) -> Doubles:
     places = np.unique(np.array(modules, np.int64), return_inverse=True)[1]
     counts = np.bincount(places)
     means = np.bincount(places, rewards) / np.maximum(counts, 1)
-    # Of k episodes, the mean of the others is off by k / (k - 1) times as much.
+    # The mean of a module's k episodes contains the episode itself; against the mean of the others, the difference is
+    # k / (k - 1) times as large.
     found = (rewards - means[places]) * (counts / np.maximum(counts - 1, 1))[places]
     spread = float(found.std())
     return found / spread if spread > 0 else np.zeros_like(found)

@@ -99,11 +99,10 @@ def differences_of(policy: LearnedPolicy, states: _States) -> dict[str, Any]:
         if name in states and (states[name] != states[name][0]).any():
             by[name] = _ranges(np.asarray(states[name], np.float64), llvm, decided)
     if _LINKAGE in states:
-        by[_LINKAGE] = [
-            {"value": str(value), **_shares(llvm[chosen], decided[chosen])}
-            for value in np.unique(states[_LINKAGE])
-            if value and (chosen := states[_LINKAGE] == value).any()
-        ]
+        by[_LINKAGE] = []
+        for value in filter(None, np.unique(states[_LINKAGE]).tolist()):
+            chosen = states[_LINKAGE] == value
+            by[_LINKAGE].append({"value": value, **_shares(llvm[chosen], decided[chosen])})
     return {**_shares(llvm, decided), "by": by}
 
 

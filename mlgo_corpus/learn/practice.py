@@ -52,7 +52,8 @@ _EVICTED: Final = find_task(EVICTION).decision
 # Points of the curve, and how many of them in a row may be no better than the best.
 _POINTS: Final = 10
 _PATIENCE: Final = 5
-# What the first model leaves open; a rule cannot come near LLVM's decisions unless it is sure.
+# The probability with which the first model decides otherwise than it learned. A rule needs a smaller one to come near
+# LLVM's decisions.
 _DOUBT: Final = 0.15
 _DOUBT_OF_RULE: Final = 0.01
 # A module that cannot be compiled by a policy counts as if it had grown so much.
@@ -305,7 +306,7 @@ class _Practice:
             hints=tuple(self._hints()),
         )
 
-    # What is learned from.
+    # The data.
 
     @cached_property
     def _states(self) -> dict[str, Any]:
@@ -503,7 +504,7 @@ class _Practice:
         means = [sum(point.changes) / len(point.changes) for point in self._curve[-3:]]
         return ", ".join(f"{100 * mean:+.2f} %" for mean in means)
 
-    # What is told.
+    # Messages.
 
     def _announce(self) -> None:
         """Say how long it will take, by the compiles that were measured."""

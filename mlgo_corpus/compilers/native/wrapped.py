@@ -225,7 +225,7 @@ def _try(program: Path, language: str) -> None:
 
 @contextmanager
 def _room_in(*folders: Path) -> Iterator[None]:
-    """Say that a disk is full, and which, where that is why a file cannot be written in or below one of the folders.
+    """Replace the error of a write that failed because a disk is full by one that names the folder on that disk.
 
     Raises:
         UsageError: a disk is full.

@@ -189,7 +189,8 @@ class _ModuleSearch:
         data = compiles.read_object()
         text_size = compiles.measure(data).text_size
         sizes = function_footprints(data)
-        mergeable = mergeable_functions(data, sizes) if self._settings.linked else {}
+        settings = self._settings
+        mergeable = mergeable_functions(data, sizes, folded=settings.folded) if settings.linked else {}
         objective, measured = (weighted_size(text_size, sizes, weight) for weight in (self._weight, self._measure))
         decisions = tuple(
             Decision(key, call.caller, call.callee, base, decision, tensors, worth_of(tensors, decision))
@@ -378,7 +379,7 @@ class SurveyJob(_CountedJob):
                 command = compiles.command(compiles.options(trace.cc1))
                 compiles.run((*trace.cc1, *command), words=len(trace.cc1))
                 data = compiles.read_object()
-                held = mergeable_functions(data, function_footprints(data))
+                held = mergeable_functions(data, function_footprints(data), folded=self.settings.folded)
             except (RunFailure, FormatError):
                 return _RoundOutcome()
         return self._held(item, held)

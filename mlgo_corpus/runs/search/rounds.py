@@ -67,12 +67,12 @@ def _digest(linked_with: str, name: str) -> int:
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
 
 
-def mergeable_functions(data: Buffer, functions: Collection[str]) -> dict[str, int | None]:
+def mergeable_functions(data: Buffer, functions: Collection[str], *, folded: bool) -> dict[str, int | None]:
     """Return those of an object's functions that others may hold, too, and a linker keeps once, each with its class.
 
-    The class is the number of those that are alike; None if the function is not folded.
+    The class is the number of those that are alike; None if the function is not folded, or the linker does not fold.
     """
-    classes = folding_classes(data)
+    classes = folding_classes(data) if folded else {}
     weak = (symbol.name for symbol in parse_symbols(data) if symbol.is_code and symbol.binding == WEAK)
     return {name: classes.get(name) for name in weak if name in functions}
 
