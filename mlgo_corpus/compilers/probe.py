@@ -19,7 +19,6 @@ import shutil
 import signal
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
@@ -39,6 +38,7 @@ from mlgo_corpus.compilers.find import (
 )
 from mlgo_corpus.compilers.process import ToolResult, run_tool
 from mlgo_corpus.compilers.session import InteractiveSession
+from mlgo_corpus.engine.threads import in_threads
 from mlgo_corpus.errors import FormatError, MlgoCorpusError, ToolError, UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
@@ -127,17 +127,17 @@ def probe_toolchains(
         UsageError: a compiler that is named does not exist.
     """
     candidates = find_compilers(named, built=built)
-    with scratch_folder() as scratch, ThreadPoolExecutor(jobs) as pool:
+    with scratch_folder() as scratch:
         prober = _Prober(scratch, _ProbeCache.load(cache), timeout)
-        try:
-            found = list(pool.map(prober.identified, range(len(candidates)), candidates))
-            unique: dict[tuple[str, ...], Compiler | Toolchain] = {}
-            for one in found:
-                unique.setdefault((os.path.realpath(one.binary), *one.cc1[1:]) if one.binary else one.driver, one)
-            toolchains = tuple(pool.map(prober.probed, range(len(unique)), unique.values()))
-        except BaseException:  # such as Ctrl-C: the pool waits for its threads, and they for compilers
-            prober.stop.set()
-            raise
+        numbered = tuple(enumerate(candidates))
+        found = dict(in_threads(lambda each: prober.identified(*each), numbered, jobs=jobs, stop=prober.stop))
+        unique: dict[tuple[str, ...], Compiler | Toolchain] = {}
+        for index in range(len(found)):
+            one = found[index]
+            unique.setdefault((os.path.realpath(one.binary), *one.cc1[1:]) if one.binary else one.driver, one)
+        kept = tuple(enumerate(unique.values()))
+        probed = dict(in_threads(lambda each: prober.probed(*each), kept, jobs=jobs, stop=prober.stop))
+        toolchains = tuple(probed[index] for index in range(len(probed)))
     prober.cache.save(cache)
     return toolchains
 

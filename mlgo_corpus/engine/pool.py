@@ -22,6 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.engine.queue import CHUNKS_AHEAD, CHUNKS_AT_HAND, Queue, Task
+from mlgo_corpus.engine.threads import INTERRUPTIBLE_S
 from mlgo_corpus.engine.worker import encode_message, end_with, read_message, serve, write_message
 from mlgo_corpus.files.remote import in_use
 
@@ -99,7 +100,7 @@ class Pool(Generic[Item]):
         return True
 
     def _wait(self, queue: Queue[Item]) -> None:
-        for key, _ in self._selector.select():
+        for key, _ in self._selector.select(INTERRUPTIBLE_S):
             worker: _Worker = key.data
             try:
                 answer = read_message(worker.replies)

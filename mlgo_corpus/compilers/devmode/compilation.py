@@ -11,7 +11,6 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +19,7 @@ from mlgo_corpus.compilers.devmode.installed import Installed
 from mlgo_corpus.compilers.devmode.record import Embedded
 from mlgo_corpus.compilers.devmode.sources import ANALYSIS, CODEGEN, DRIVER, LLC, OPT
 from mlgo_corpus.compilers.process import run_tool
+from mlgo_corpus.engine.threads import in_threads
 from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.formats.commands.languages import clang_names
 from mlgo_corpus.formats.logs.tasks import find_task
@@ -299,16 +299,8 @@ def _run_all(
 ) -> None:
     """Call ``work`` with each item, ``jobs`` at a time; ``progress`` is called with the number done.
 
-    If an item fails, or the wait is interrupted, the event is set: no further item is begun, running ones should end,
-    and when they have, the first error is raised.
+    If an item fails, or the wait is interrupted, the event is set; see `in_threads`.
     """
     stop = threading.Event()
-    with ThreadPoolExecutor(max(1, jobs), thread_name_prefix="build") as pool:
-        running = [pool.submit(work, item, stop) for item in items]
-        try:
-            for done, future in enumerate(as_completed(running), 1):
-                future.result()
-                progress(done)
-        finally:
-            stop.set()
-            pool.shutdown(cancel_futures=True)
+    for done, _ in enumerate(in_threads(lambda item: work(item, stop), items, jobs=jobs, stop=stop), 1):
+        progress(done)

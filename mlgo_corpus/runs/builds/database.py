@@ -12,7 +12,6 @@ import os
 import platform
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +20,7 @@ from mlgo_corpus.builds.compiles import Compile
 from mlgo_corpus.builds.inputs import BuildObject
 from mlgo_corpus.builds.objects import Reason
 from mlgo_corpus.compilers.process import run_tool
+from mlgo_corpus.engine.threads import in_threads
 from mlgo_corpus.errors import FormatError, ToolError, UsageError
 from mlgo_corpus.files.regular import MAX_LIST_BYTES, MAX_NOTE_BYTES, read_file, read_regular
 from mlgo_corpus.files.text import os_reason, visible
@@ -102,19 +102,14 @@ def compile_entries(
     """
     stop = threading.Event()
     found: dict[int, Compiled] = {}
-    with ThreadPoolExecutor(jobs, thread_name_prefix="compile") as pool:
-        running = {
-            pool.submit(_Entry(command, build_dir).compiled, str(folder / f"{index}.o"), drivers, stop): index
-            for index, command in enumerate(commands)
-        }
-        try:
-            for future in as_completed(running):
-                found[running[future]] = future.result()
-                if progress is not None:
-                    progress(len(found), len(commands))
-        finally:
-            stop.set()
-            pool.shutdown(cancel_futures=True)
+
+    def compiled(index: int) -> Compiled:
+        return _Entry(commands[index], build_dir).compiled(str(folder / f"{index}.o"), drivers, stop)
+
+    for index, one in in_threads(compiled, range(len(commands)), jobs=jobs, stop=stop):
+        found[index] = one
+        if progress is not None:
+            progress(len(found), len(commands))
     return [found[index] for index in sorted(found)]
 
 

@@ -20,7 +20,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from typing import Any
 
 from mlgo_corpus.compilers.find import find_zig
 from mlgo_corpus.compilers.process import run_tool
+from mlgo_corpus.engine.threads import in_threads
 from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.files.atomic import write_atomically
 
@@ -215,8 +215,8 @@ def _iter_compiled(
     environment = {**os.environ, "ZIG_LOCAL_CACHE_DIR": cache, "ZIG_GLOBAL_CACHE_DIR": cache}
     stop = threading.Event()
 
-    def compile_unit(number: int, unit: _Unit) -> str | None:
-        temporary = scratch / f"{number}.o"
+    def compile_unit(index: int) -> str | None:
+        unit, temporary = units[index], scratch / f"{index}.o"
         try:
             run_tool(unit.argv(str(temporary)), cwd=folder, env=environment, timeout=_COMPILE_TIMEOUT_S, stop=stop)
             temporary.replace(folder / unit.output)
@@ -226,14 +226,8 @@ def _iter_compiled(
             return f"{error.filename}: {error.strerror}"
         return None
 
-    with ThreadPoolExecutor(jobs, thread_name_prefix="compile") as pool:
-        running = {pool.submit(compile_unit, number, unit): unit for number, unit in enumerate(units)}
-        try:
-            for future in as_completed(running):
-                yield running[future], future.result()
-        finally:
-            stop.set()
-            pool.shutdown(cancel_futures=True)
+    for index, reason in in_threads(compile_unit, range(len(units)), jobs=jobs, stop=stop):
+        yield units[index], reason
 
 
 def _reason(error: ToolError) -> str:

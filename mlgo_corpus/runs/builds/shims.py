@@ -28,6 +28,7 @@ from pathlib import Path
 from mlgo_corpus.compilers.find import Compiler, cache_folder
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.engine.signals import signal_of, signals_as_interrupts
+from mlgo_corpus.engine.threads import INTERRUPTIBLE_S
 from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import os_reason
@@ -207,7 +208,9 @@ def run_build(command: Sequence[str], environment: Mapping[str, str], *, stdout:
         raise UsageError(f"{command[0]}: cannot be run: {os_reason(error)}") from None
     try:
         with signals_as_interrupts():
-            status = process.wait()
+            while (status := process.poll()) is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(INTERRUPTIBLE_S)
     except BaseException as error:
         _end(process, signal_of(error), shared=shared)
         raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -15,6 +14,7 @@ from mlgo_corpus.compilers.compile import row_detail, run_folder
 from mlgo_corpus.compilers.failures import RunFailure
 from mlgo_corpus.corpus.products import LinkKind, LinkRecord, modules_of, parts_of, product_links
 from mlgo_corpus.dataset.reasons import RunReason, run_status
+from mlgo_corpus.engine.threads import in_threads
 from mlgo_corpus.errors import FormatError
 from mlgo_corpus.files.names import NameRegistry, safe_module_name
 from mlgo_corpus.files.regular import read_file
@@ -147,21 +147,13 @@ class Relink:
         rows: dict[str, ProductRow] = {}
         failed = 0
         for level in _levels(self._steps, self._made):
-            with ThreadPoolExecutor(self._jobs, thread_name_prefix="link") as pool:
-                running = {pool.submit(self._row, record): record for record in level}
-                try:
-                    for future in as_completed(running):
-                        record = running[future]
-                        row = future.result()
-                        if record.output in self._paths:
-                            rows[record.output] = row
-                            failed += row.reason != RunReason.OK
-                            if self._progress is not None:
-                                self._progress(len(rows), failed, len(self._products))
-                except BaseException:
-                    self._stop.set()
-                    pool.shutdown(cancel_futures=True)
-                    raise
+            for index, row in in_threads(self._row, level, jobs=self._jobs, stop=self._stop):
+                output = level[index].output
+                if output in self._paths:
+                    rows[output] = row
+                    failed += row.reason != RunReason.OK
+                    if self._progress is not None:
+                        self._progress(len(rows), failed, len(self._products))
         return [rows[one.output] for one in self._products]
 
     def _row(self, record: LinkRecord) -> ProductRow:

@@ -31,6 +31,7 @@ from mlgo_corpus.dataset.loaded import read_log
 from mlgo_corpus.dataset.logs import open_log
 from mlgo_corpus.dataset.tracetable import TraceRow
 from mlgo_corpus.engine.choice import available_cpus
+from mlgo_corpus.engine.threads import result_of
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
@@ -210,9 +211,9 @@ class Tracer:
                 for name in names:
                     begun.append(pool.submit(self._trace, name, settings, one, log=log))
                     if len(begun) > _AHEAD * threads:
-                        yield begun.popleft().result()
+                        yield result_of(begun.popleft())
                 while begun:
-                    yield begun.popleft().result()
+                    yield result_of(begun.popleft())
             finally:
                 stop.set()
                 pool.shutdown(cancel_futures=True)

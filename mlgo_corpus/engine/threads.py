@@ -1,0 +1,60 @@
+"""Call a function with many items in threads, where the work is another program's and a thread only waits for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Final, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+INTERRUPTIBLE_S: Final = 0.1
+"""The longest wait of a main thread, in seconds.
+
+A signal that arrives just before Python begins to wait does not end that wait: Ctrl-C would be noticed only when what
+is waited for is there.
+"""
+
+
+def in_threads(
+    work: Callable[[Item], Result], items: Sequence[Item], *, jobs: int, stop: threading.Event
+) -> Generator[tuple[int, Result], None, None]:
+    """Yield each item's index with the function's result, in order of completion, computed by up to ``jobs`` threads.
+
+    However the iteration ends early (closed, Ctrl-C, an exception of the function's), ``stop`` is set, which tells
+    running calls to end, no further one is begun, and none runs any more when this returns.
+
+    Raises:
+        Exception: the exception that ``work`` raised.
+    """
+    ended: SimpleQueue[Future[Result]] = SimpleQueue()
+    with ThreadPoolExecutor(max(1, jobs), thread_name_prefix="wait") as pool:
+        try:
+            indexes = {pool.submit(work, item): index for index, item in enumerate(items)}
+            for future in indexes:
+                future.add_done_callback(ended.put)
+            left = len(indexes)
+            while left:
+                with suppress(Empty):
+                    future = ended.get(timeout=INTERRUPTIBLE_S)
+                    left -= 1
+                    yield indexes[future], future.result()
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def result_of(future: Future[Result]) -> Result:
+    """Return a call's result, when it has ended; Ctrl-C ends the wait.
+
+    Raises:
+        Exception: the exception that the call raised.
+    """
+    while not wait((future,), INTERRUPTIBLE_S).done:
+        pass
+    return future.result()
