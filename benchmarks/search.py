@@ -1,24 +1,30 @@
 """What a search finds: bytes of objects and of linked products, by project and by the compiles of each module.
 
-    python benchmarks/search.py FOLDER [--projects leveldb,...] [--budgets 25,50,100,200] [--jobs 2] [--part gain]
+    python benchmarks/search.py FOLDER [--projects leveldb,...] [--budgets 25,50,100,200] [--start POLICY] [--jobs 2]
+        [--part gain]
 
 The projects are Debian's source packages, which ``apt-get source NAME`` has put into the folder; they are built with
 clang at -Oz. Parts:
 
 - ``gain``: for each budget, the objects' text, the products as linked, and linked with gc-sections and icf (lld);
 - ``optimum``: modules with at most 12 decisions, against every way to decide;
-- ``single``: compiles until a search has half of its gain, against flips that are tried one in a compile.
+- ``single``: compiles until a search has half of its gain, against flips that are tried one in a compile;
+- ``large``: the search's own processor time and memory, beside the compiler's, on the project's largest module.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
+import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from mlgo_corpus import build_corpus, relink_corpus, search_corpus
 from mlgo_corpus.compilers.compile import run_folder
@@ -44,6 +50,7 @@ SMALL_FLAGS = ("-fuse-ld=lld", "-Wl,--gc-sections,--icf=all")
 MOST_DECISIONS = 12
 MOST_WAYS = 5000
 MOST_SINGLE = 500
+LARGE_BUDGET = 25
 
 
 def source_of(name: str, folder: Path) -> Path:
@@ -74,17 +81,19 @@ def gain(name: str, folder: Path, given: argparse.Namespace) -> Iterator[dict[st
     """Search with each budget, and link what is found."""
     corpus = built(name, folder, given.compiler)
     for budget in given.budgets:
-        place = folder / f"found-{name}-{budget}"
+        place = folder / "-".join(("found", name, str(budget), *([] if given.start == "default" else ["started"])))
         report = search_corpus(
             corpus,
             place / "dataset",
             budget=budget,
+            start=given.start,
             compiler=given.compiler,
             jobs=given.jobs,
             keep_objects=place / "objects",
         )
         row: dict[str, Any] = {
-            "project": name, "budget": budget, "objective": report.objective, "seconds": round(report.seconds),
+            "project": name, "budget": budget, "start": given.start, "objective": report.objective,
+            "seconds": round(report.seconds),
             "objects": report.text_size, "objects before": report.baseline_text_size,
             "change": percent(report.text_size, report.baseline_text_size),
         }  # fmt: skip
@@ -179,6 +188,37 @@ def compiles_of_single_flips(search: _ModuleSearch, wanted: float) -> int:
     return len(sizes)
 
 
+def large(name: str, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    """Search the module with the most bitcode in this process, beside as many plain compiles; in processor seconds."""
+    most = max(open_corpus(built(name, folder, given.compiler)), key=lambda module: len(module.bitcode()))
+    modules = searched(name, folder, given)
+    search = next(search for module, search in modules if module == most.name)
+    compiles, cc1 = search._compiles, search._settings.trace.cc1
+    marks = [usage()]
+    for _ in range(LARGE_BUDGET):
+        compiles.empty()
+        compiles.run((*cc1, *compiles.command(compiles.options(cc1))), words=len(cc1))
+    marks.append(usage())
+    found = climbed(search, LARGE_BUDGET)
+    marks.append(usage())
+    (_, plain), (own, asking) = ((after - before).round(1).tolist() for before, after in itertools.pairwise(marks))
+    return {
+        "project": name, "module": most.name, "decisions": len(found.first.decisions), "compiles": found.compiles,
+        "plain compiler": plain, "compiler": asking, "ours": own, "ours / compiler": round(own / asking, 3),
+        "peak bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "objective": found.best.objective,
+        "objective before": found.first.objective,
+    }  # fmt: skip
+
+
+def usage() -> np.ndarray:
+    """Return the processor seconds of this process, and of those that it has waited for."""
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return np.array([one.ru_utime + one.ru_stime for one in both])
+
+
+PARTS = {"optimum": optimum, "single": single, "large": large}
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -187,7 +227,8 @@ def main() -> None:
     parser.add_argument(
         "--budgets", type=lambda text: [int(word) for word in text.split(",")], default=[25, 50, 100, 200]
     )
-    parser.add_argument("--part", choices=("gain", "optimum", "single"), default="gain")
+    parser.add_argument("--part", choices=("gain", *PARTS), default="gain")
+    parser.add_argument("--start", default="default")
     parser.add_argument("--compiler", default="clang-22")
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
@@ -198,7 +239,7 @@ def main() -> None:
             for row in gain(name, given.folder, given):
                 print(json.dumps(row), flush=True)
         else:
-            print(json.dumps({"optimum": optimum, "single": single}[given.part](name, given.folder, given)), flush=True)
+            print(json.dumps(PARTS[given.part](name, given.folder, given)), flush=True)
 
 
 if __name__ == "__main__":
