@@ -15,20 +15,19 @@ clang at -Oz. Parts:
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import random
 import resource
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from mlgo_corpus import build_corpus, relink_corpus, search_corpus
 from mlgo_corpus.compilers.compile import run_folder
 from mlgo_corpus.compilers.probe import probe_compiler
+from mlgo_corpus.compilers.process import Child
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.runs.search import climb as climbing
 from mlgo_corpus.runs.search.climb import Decision, Found, Outcome, Plan, Rule, climb, draw_rules
@@ -194,26 +193,31 @@ def large(name: str, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     modules = searched(name, folder, given)
     search = next(search for module, search in modules if module == most.name)
     compiles, cc1 = search._compiles, search._settings.trace.cc1
-    marks = [usage()]
-    for _ in range(LARGE_BUDGET):
-        compiles.empty()
-        compiles.run((*cc1, *compiles.command(compiles.options(cc1))), words=len(cc1))
-    marks.append(usage())
-    found = climbed(search, LARGE_BUDGET)
-    marks.append(usage())
-    (_, plain), (own, asking) = ((after - before).round(1).tolist() for before, after in itertools.pairwise(marks))
+    compilers = 0.0
+    set_usage = Child._set_usage
+
+    def noted(child: Child, cpu_s: float, charged_peak: int) -> None:  # the launcher starts them, which still runs
+        nonlocal compilers
+        compilers += cpu_s
+        set_usage(child, cpu_s, charged_peak)
+
+    Child._set_usage = noted
+    try:
+        for _ in range(LARGE_BUDGET):
+            compiles.empty()
+            compiles.run((*cc1, *compiles.command(compiles.options(cc1))), words=len(cc1))
+        plain, compilers, before = compilers, 0.0, time.process_time()
+        found = climbed(search, LARGE_BUDGET)
+        own = time.process_time() - before
+    finally:
+        Child._set_usage = set_usage
     return {
         "project": name, "module": most.name, "decisions": len(found.first.decisions), "compiles": found.compiles,
-        "plain compiler": plain, "compiler": asking, "ours": own, "ours / compiler": round(own / asking, 3),
-        "peak bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "objective": found.best.objective,
-        "objective before": found.first.objective,
+        "plain compiler": round(plain, 1), "compiler": round(compilers, 1), "ours": round(own, 1),
+        "ours / compiler": round(own / compilers, 3),
+        "peak bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "objective before": found.first.objective, "objective": found.best.objective,
     }  # fmt: skip
-
-
-def usage() -> np.ndarray:
-    """Return the processor seconds of this process, and of those that it has waited for."""
-    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return np.array([one.ru_utime + one.ru_stime for one in both])
 
 
 PARTS = {"optimum": optimum, "single": single, "large": large}

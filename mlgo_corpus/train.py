@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,11 +16,12 @@ from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.dataset.folder import DatasetPaths, read_key
+from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
-from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.markdown import markdown_code, markdown_table
 from mlgo_corpus.files.scratch import scratch_folder
-from mlgo_corpus.files.text import counted, os_reason
+from mlgo_corpus.files.text import counted, human_seconds, os_reason
 from mlgo_corpus.formats.commands.languages import LANGUAGES
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING
 from mlgo_corpus.learn.boosting import BoostingOptions, Fitted, fit_trees, need_lightgbm
@@ -36,7 +38,7 @@ from mlgo_corpus.learn.practice import (
     Practised,
     practise,
 )
-from mlgo_corpus.learn.tuning import Tried, threshold_of, tune
+from mlgo_corpus.learn.tuning import CANDIDATES, Tried, threshold_of, tune
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy
 from mlgo_corpus.policies.seen import SEEN_KEY
 from mlgo_corpus.runs.report import Report
@@ -165,7 +167,7 @@ def train_policy(
         cache: where plain compiles are remembered; the user's cache by default.
         engine: where the compilers run: on this machine, or on a cluster.
         progress: called with (what is done, how much of it, how much in all, what is known of it).
-        announce: called with lines about ``es`` and ``pg``: how long it will take, and the curve.
+        announce: called with lines: how long it will take, and the curve of ``es`` and ``pg``.
 
     Raises:
         UsageError: the request cannot be carried out as it stands; nothing was written.
@@ -232,6 +234,9 @@ def train_policy(
         )
         return _save_practised(practised, options, output, searched, shown, force=force, started=started)
     need_lightgbm()
+    compiles = rounds * budget * _modules_of(corpora, engine) + len(CANDIDATES) * _modules_of(validation, engine)
+    if announce is not None and compiles:
+        announce(_foretold(data, compiles, jobs or available_cpus()))
 
     def told(what: str) -> Callable[[int, int, str], None]:
         def show(done: int, total: int, note: str) -> None:
@@ -380,6 +385,22 @@ def _save_practised(
         curve=practised.curve,
         compiles=practised.compiles,
     )
+
+
+def _modules_of(corpora: Sequence[Path | str], engine: EngineChoice) -> int:
+    return sum(len(open_corpus(engine.place(one))) for one in corpora)
+
+
+def _foretold(data: Sequence[Path | str], compiles: int, jobs: int) -> str:
+    """Say how long the compiles take, if those of the datasets took as long."""
+    seconds: list[float] = []
+    for one in data:
+        with suppress(CorpusError):  # training logs that were not of a trace have no times
+            seconds += [row.wall_s for row in iter_trace_rows(DatasetPaths.of(Path(one)).modules) if row.wall_s]
+    said = f"up to {counted(compiles, 'compile')} after fitting"
+    if not seconds:
+        return said
+    return f"{said}: about {human_seconds(compiles * sum(seconds) / len(seconds) / jobs)}, {jobs} at a time"
 
 
 def _corpus_of(dataset: Path) -> Any:

@@ -23,7 +23,7 @@ from typer.models import OptionInfo
 
 from mlgo_corpus.engine.signals import signal_of, signals_as_interrupts
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.text import human_bytes, os_reason, visible
+from mlgo_corpus.files.text import human_bytes, human_seconds, os_reason, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -222,19 +222,12 @@ def _lines(description: str, unit: str) -> Iterator[Update]:
             text = _described(f"{amounts[0]} of {amounts[1]}", note)
             then, before = points[0] if points else (now, done)
             if done > before:
-                text = f"{text}, {_human_seconds((total - done) * (now - then) / (done - before))} left"
+                text = f"{text}, {human_seconds((total - done) * (now - then) / (done - before))} left"
             sys.stderr.write(f"{description}: {text}\n")
             shown = now
             points.append((now, done))
 
     yield update
-
-
-def _human_seconds(seconds: float) -> str:
-    minutes, hours = round(seconds / 60), int(seconds // 3600)
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{hours} h {minutes - 60 * hours} min"
 
 
 def _described(text: str, note: str) -> str:

@@ -20,6 +20,14 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def human_seconds(seconds: float) -> str:
+    """Return a time that is not exact: ``45 s``, ``12 min``, ``2 h 5 min``."""
+    minutes, hours = round(seconds / 60), int(seconds // 3600)
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{hours} h {minutes - 60 * hours} min"
+
+
 def option_key(parameter: str) -> str:
     """Return a parameter as the command line and the options in tables' metadata spell it: ``--input-type``."""
     return f"--{parameter.replace('_', '-')}"

@@ -29,7 +29,7 @@ from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.folder import WORK_LOCK, keep_work_of, read_note
 from mlgo_corpus.files.lock import open_locked
-from mlgo_corpus.files.text import counted, os_reason
+from mlgo_corpus.files.text import counted, human_seconds, os_reason
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, find_task
 from mlgo_corpus.learn.evolution import Evolution
 from mlgo_corpus.learn.examples import DataFacts, Examples, languages_known, learnable, read_examples
@@ -515,7 +515,7 @@ class _Practice:
         what = "validation modules" if watched is not ground else "training modules"
         self._listener.announce(
             f"up to {compiles} compiles of {counted(len(ground.places), 'module')}, and {points} of "
-            f"{len(watched.places)} {what} for the curve: about {_duration(seconds)}, {jobs} at a time"
+            f"{len(watched.places)} {what} for the curve: about {human_seconds(seconds)}, {jobs} at a time"
         )
 
     def _hints(self) -> Iterator[str]:
@@ -533,9 +533,3 @@ class _Practice:
 
 def _folder_of(step: int) -> str:
     return f"step-{step}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from mlgo_corpus.cli import console
 from mlgo_corpus.cli.main import app
+from mlgo_corpus.files.text import human_seconds
 from tests.conftest import PACKAGE_ROOT, ROOT
 
 LOG = ROOT / "tests" / "data" / "training-logs" / "inlining.lvm.log"
@@ -99,5 +100,5 @@ def test_lines_of_progress_tell_the_time_left(
 
 
 def test_times_for_people() -> None:
-    said = [console._human_seconds(seconds) for seconds in (0, 59, 60, 3540, 3600, 7380, 400_000)]
+    said = [human_seconds(seconds) for seconds in (0, 59, 60, 3540, 3600, 7380, 400_000)]
     assert said == ["0 s", "59 s", "1 min", "59 min", "1 h 0 min", "2 h 3 min", "111 h 7 min"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,7 +155,11 @@ def test_the_same_data_give_the_same_bytes(chain: Chain) -> None:
 
 
 def test_a_threshold_is_tuned_on_real_sizes(chain: Chain) -> None:
-    report = chain.train("tuned", validation=[chain.others], compiler=chain.compiler)
+    said: list[str] = []
+    how = {"compiler": chain.compiler, "jobs": 2, "announce": said.append}
+    report = chain.train("tuned", validation=[chain.others], **how)
+    assert len(said) == 1
+    assert re.fullmatch(r"up to 10 compiles after fitting: about \d+ s, 2 at a time", said[0])
     best = min(report.validation, key=lambda one: one.score)
     assert report.probability == best.probability
     assert best.changes[0] < 0
@@ -165,7 +170,10 @@ def test_a_threshold_is_tuned_on_real_sizes(chain: Chain) -> None:
 
 
 def test_a_round_searches_from_the_policy_s_own_decisions(chain: Chain) -> None:
-    report = chain.train("round", corpora=[chain.known], budget=4, compiler=chain.compiler)
+    said: list[str] = []
+    how = {"compiler": chain.compiler, "announce": said.append}
+    report = chain.train("round", corpora=[chain.known], budget=4, **how)
+    assert [line.partition(" after")[0] for line in said] == ["up to 12 compiles"]
     place = chain.folder / "round.searches/round-1"
     assert files(place / "policy")["model.npz"] == files(chain.folder / "policy")["model.npz"]
     dataset = place / "1-corpus"

@@ -35,7 +35,7 @@ _LINK_TIMEOUT_S = 1800.0
 # LLVM_HAVE_TFLITE enables development mode. Assertions are off in Debian's libraries, and so here.
 # Two thirds of the time is parsing headers: -O0 would save four seconds in thirty and make a slower compiler.
 OWN_FLAGS = ("-DLLVM_HAVE_TFLITE", "-DNDEBUG", "-O2", "-ffunction-sections", "-fdata-sections", "-w")
-# The half a million relocations of a position-independent clang take a third of the time that it needs for a small module.
+# A position-independent clang has half a million relocations, a third of the time that it takes for a small module.
 LINK_FLAGS = ("-fuse-ld=lld", "-no-pie", "-Wl,--gc-sections", "-Wl,--as-needed", "-s")
 
 # LLVM's CMake generates config.h in the build's own folder, and no package has it. These files need none of its
