@@ -39,6 +39,7 @@ from mlgo_corpus.policies.conversation import decides_in, repair_of
 from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
 from mlgo_corpus.policies.policy import DefaultPolicy, Policy, begin_session, check_features, make_policy
 from mlgo_corpus.runs.search.climb import (
+    AS_LLVM,
     CompileFailedError,
     DecidedPlace,
     Decision,
@@ -249,6 +250,11 @@ def _worth(header: LogHeader) -> Callable[[bytes, int], float]:
 
 def _by_rule(header: LogHeader, rule: Rule) -> Callable[[bytes], int]:
     """Return a function that decides by a rule."""
+    if rule == AS_LLVM:
+        own = _reader(header, _DEFAULT)
+        if own is None:
+            raise UsageError("this compiler does not send its own decisions")
+        return own
     cost_and_users = _cost_and_users(header)
     if cost_and_users is None:
         raise UsageError("this compiler does not send what a call costs")
@@ -428,7 +434,7 @@ class RoundJob(_CountedJob):
                     generator,
                     weight,
                     lambda: limit is not None and time.monotonic() - started > limit,
-                    draw_rules(budget, generator),
+                    draw_rules(budget, generator, other_start=settings.start != "default"),
                     before.plan,
                     (places for _, places in before.flips),
                 )

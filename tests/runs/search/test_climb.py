@@ -6,7 +6,17 @@ import random
 
 import pytest
 
-from mlgo_corpus.runs.search.climb import CompileFailedError, Found, Outcome, Plan, Rule, _joined, climb, draw_rules
+from mlgo_corpus.runs.search.climb import (
+    AS_LLVM,
+    CompileFailedError,
+    Found,
+    Outcome,
+    Plan,
+    Rule,
+    _joined,
+    climb,
+    draw_rules,
+)
 from tests.runs.search.toy import Program, random_program
 
 
@@ -84,6 +94,7 @@ def test_few_compiles_are_shared_by_rules_and_flips() -> None:
         assert len(rules) <= budget / 2
         assert budget < 12 or len(rules) == 6 + budget // 10 or len(rules) == budget // 2
         assert rules == draw_rules(budget, random.Random(1))
+        assert draw_rules(budget, random.Random(1), other_start=True)[: budget // 2] == [AS_LLVM, *rules][: budget // 2]
 
 
 def test_many_flips_share_a_compile() -> None:

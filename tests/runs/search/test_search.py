@@ -280,6 +280,18 @@ def test_a_search_begins_with_a_learned_policy(search: Callable[..., SearchRepor
         search(tmp_path / "none", start=str(tmp_path / names[1]), budget=3)
 
 
+def test_what_begins_elsewhere_is_compared_with_llvm_s_own(search: Callable[..., SearchReport], tmp_path: Path) -> None:
+    search(tmp_path / "out", start="never", budget=3, objective="text")
+    modules, rows = (
+        pq.read_table(tmp_path / "out" / name).to_pylist() for name in ("modules.parquet", "search.parquet")
+    )
+    plain = {row["module"]: row["baseline_text_size"] for row in modules}
+    found = {row["module"]: dict(point.split(":") for point in row["found_after"].split()) for row in rows}
+    smaller = [module for module, sizes in found.items() if plain[module] < int(sizes["1"])]
+    assert smaller
+    assert [int(found[module]["2"]) for module in smaller] == [plain[module] for module in smaller]
+
+
 def test_nothing_is_searched_twice(search: Callable[..., SearchReport], found: Found) -> None:
     dataset, report = found
     before = files(dataset)
