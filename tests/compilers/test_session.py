@@ -381,7 +381,7 @@ def test_hanging_at_any_point_ends_at_the_deadline(tmp_path: Path, size: int) ->
         run(tmp_path, "hang", size, timeout=0.7)
     assert caught.value.returncode is None
     assert caught.value.usage is not None
-    assert 0.7 <= time.monotonic() - begin < 30
+    assert 0.7 <= time.monotonic() - begin < 5
 
 
 @pytest.mark.parametrize(("mode", "size"), [("hang_unopened", ""), ("hang", len(HEADER + observation(0)))])
@@ -413,7 +413,7 @@ def test_ignoring_sigterm_does_not_help(tmp_path: Path) -> None:
     begin = time.monotonic()
     with pytest.raises(ToolError, match="did not finish in time"):
         run(tmp_path, "stubborn", timeout=0.7)
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < 5
 
 
 def test_another_thread_may_stop_a_session(tmp_path: Path) -> None:
@@ -430,7 +430,7 @@ def test_leaving_early_ends_the_compiler(tmp_path: Path, asked: int) -> None:
         for _ in range(asked):
             next(live)
             live.advise(1)
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < 5
     with pytest.raises(RuntimeError, match="has not ended yet, or not with success"):
         _ = live.result
     with pytest.raises(RuntimeError, match="the session is over"):

@@ -307,7 +307,7 @@ def test_a_split_stays_until_an_extraction_changes_the_corpus(
         (("--max-component", "nan"), "--max-component nan: expected more than 0, and at most 1"),
         (("--link", "--copy", "--output", "x"), "--link and --copy: expected one of them"),
         (("--output", "{corpus}/sub"), "overlaps"),
-        (("--seed", "-1"), "--seed: "),
+        (("--seed", "-1"), "--seed: -1 is not in the range x>=0"),
     ],
 )
 def test_bad_requests_write_nothing(small: Path, arguments: tuple[str, ...], message: str) -> None:
