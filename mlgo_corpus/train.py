@@ -210,7 +210,8 @@ def train_policy(
         raise UsageError(f"{output}: {what}")
     limits = Limits(timeout, memory_limit)
     limits.check()
-    shown, searched = ([open_corpus(engine.place(one)).path.name for one in some] for some in (validation, corpora))
+    watched, ground = ([open_corpus(engine.place(one)) for one in some] for some in (validation, corpora))
+    shown, searched = ([one.path.name for one in some] for some in (watched, ground))
     edits = CommandEdits(trusted=trust_corpus)
     how: dict[str, Any] = {"jobs": jobs, "cache": cache_folder() if cache is None else cache, "engine": engine}
     if algorithm != _IMITATION:
@@ -234,7 +235,7 @@ def train_policy(
         )
         return _save_practised(practised, options, output, searched, shown, force=force, started=started)
     need_lightgbm()
-    compiles = rounds * budget * _modules_of(corpora, engine) + len(CANDIDATES) * _modules_of(validation, engine)
+    compiles = rounds * budget * sum(map(len, ground)) + len(CANDIDATES) * sum(map(len, watched))
     if announce is not None and compiles:
         announce(_foretold(data, compiles, jobs or available_cpus()))
 
@@ -281,7 +282,7 @@ def train_policy(
                 progress=lambda done, _failed, saved, total, show=show: show(done, total, f"{saved} bytes saved"),  # type: ignore[misc]
                 **how,
             )
-            # Of one corpus, the latest search tells most: it is about decisions that this policy comes to.
+            # The latest search of a corpus replaces earlier ones: it was made at the states that this policy reaches.
             datasets = [one for one in datasets if _corpus_of(one) != _corpus_of(dataset)] + [dataset]
         policy, examples, fitted = learned(datasets)
     tried: tuple[Tried, ...] = ()
@@ -385,10 +386,6 @@ def _save_practised(
         curve=practised.curve,
         compiles=practised.compiles,
     )
-
-
-def _modules_of(corpora: Sequence[Path | str], engine: EngineChoice) -> int:
-    return sum(len(open_corpus(engine.place(one))) for one in corpora)
 
 
 def _foretold(data: Sequence[Path | str], compiles: int, jobs: int) -> str:

@@ -38,7 +38,7 @@ from mlgo_corpus.compilers.find import (
 )
 from mlgo_corpus.compilers.process import ToolResult, run_tool
 from mlgo_corpus.compilers.session import InteractiveSession
-from mlgo_corpus.engine.threads import in_threads
+from mlgo_corpus.engine.threads import results_in_threads
 from mlgo_corpus.errors import FormatError, MlgoCorpusError, ToolError, UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
@@ -129,17 +129,14 @@ def probe_toolchains(
     candidates = find_compilers(named, built=built)
     with scratch_folder() as scratch:
         prober = _Prober(scratch, _ProbeCache.load(cache), timeout)
-        numbered = tuple(enumerate(candidates))
-        found = dict(in_threads(lambda each: prober.identified(*each), numbered, jobs=jobs, stop=prober.stop))
+        how: dict[str, Any] = {"jobs": jobs, "stop": prober.stop}
+        found = results_in_threads(lambda each: prober.identified(*each), tuple(enumerate(candidates)), **how)
         unique: dict[tuple[str, ...], Compiler | Toolchain] = {}
-        for index in range(len(found)):
-            one = found[index]
+        for one in found:
             unique.setdefault((os.path.realpath(one.binary), *one.cc1[1:]) if one.binary else one.driver, one)
-        kept = tuple(enumerate(unique.values()))
-        probed = dict(in_threads(lambda each: prober.probed(*each), kept, jobs=jobs, stop=prober.stop))
-        toolchains = tuple(probed[index] for index in range(len(probed)))
+        probed = results_in_threads(lambda each: prober.probed(*each), tuple(enumerate(unique.values())), **how)
     prober.cache.save(cache)
-    return toolchains
+    return tuple(probed)
 
 
 def probe_compiler(named: str, *, cache: Path | None = None, timeout: float = _PROBE_TIMEOUT_S) -> Toolchain:

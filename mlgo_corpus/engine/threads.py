@@ -37,16 +37,43 @@ def in_threads(
             indexes = {pool.submit(work, item): index for index, item in enumerate(items)}
             for future in indexes:
                 future.add_done_callback(ended.put)
-            left = len(indexes)
-            while left:
-                with suppress(Empty):
-                    future = ended.get(timeout=INTERRUPTIBLE_S)
-                    left -= 1
-                    yield indexes[future], future.result()
+            for _ in indexes:
+                future = _next(ended)
+                yield indexes[future], future.result()
         except BaseException:
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def results_in_threads(
+    work: Callable[[Item], Result], items: Sequence[Item], *, jobs: int, stop: threading.Event
+) -> list[Result]:
+    """Return the function's results in the order of the items; see `in_threads`.
+
+    Raises:
+        Exception: the exception that ``work`` raised.
+    """
+    found = dict(in_threads(work, items, jobs=jobs, stop=stop))
+    return [found[index] for index in range(len(items))]
+
+
+def _next(ended: SimpleQueue[Future[Result]]) -> Future[Result]:
+    while True:
+        with suppress(Empty):
+            return ended.get(timeout=INTERRUPTIBLE_S)
+
+
+class LinkedEvent(threading.Event):
+    """An event that also counts as set when another one is."""
+
+    def __init__(self, other: threading.Event) -> None:
+        super().__init__()
+        self._other = other
+
+    def is_set(self) -> bool:
+        """Return True if this one or the other one is set."""
+        return super().is_set() or self._other.is_set()
 
 
 def result_of(future: Future[Result]) -> Result:

@@ -507,7 +507,7 @@ class _Practice:
     # Messages.
 
     def _announce(self) -> None:
-        """Say how long it will take, by the compiles that were measured."""
+        """Announce the number of compiles, and how long they take, estimated from those that were measured."""
         ground, watched = self._ground, self._watched
         jobs = ground.rollouts.jobs
         compiles, points = self._compiles, (_POINTS + 1) * len(watched.places)

@@ -26,8 +26,8 @@ from mlgo_corpus.policies.models import Doubles, Rule, Trees
 _LEAST_TO_SHIFT: Final = 100
 # An error of a byte counts alike in all functions that are smaller.
 _SMALL: Final = 8.0
-# What each squared weight costs, in squared relative errors: what few functions have should not explain their rest. And
-# how often each weight is improved.
+# The penalty of a squared weight, in squared relative errors: it keeps features of few functions from fitting these
+# functions' errors. And the number of passes over all weights.
 _RIDGE: Final = 0.001
 _ROUNDS: Final = 120
 

@@ -1,5 +1,6 @@
 """Tests of mlgo_corpus.engine.threads, and of waits that a signal has to end."""
 
+import queue
 import signal
 import threading
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mlgo_corpus.engine.map import parallel_map
-from mlgo_corpus.engine.threads import in_threads, result_of
+from mlgo_corpus.engine.threads import in_threads, result_of, results_in_threads
 
 
 @contextmanager
@@ -43,6 +44,17 @@ def test_results_come_with_their_indexes_as_they_end() -> None:
     assert list(found) == [(0, "aa")]
     assert not stop.is_set()
     assert list(in_threads(work, "", jobs=0, stop=stop)) == []
+    assert results_in_threads(work, "abcde", jobs=3, stop=stop) == ["aa", "bb", "cc", "dd", "ee"]
+
+
+def test_no_error_of_a_call_is_lost() -> None:
+    def work(item: int) -> None:
+        raise queue.Empty(item)  # what the wait itself looks for
+
+    stop = threading.Event()
+    with pytest.raises(queue.Empty, match="0"):
+        list(in_threads(work, range(1), jobs=1, stop=stop))
+    assert stop.is_set()
 
 
 def test_an_error_ends_the_others_and_begins_no_more() -> None:

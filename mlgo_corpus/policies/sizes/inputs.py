@@ -34,7 +34,7 @@ _VECTOR_SPEC: Final = TensorSpec(VECTOR, "int32_t", (len(IR2NATIVE_COLUMNS),))
 _TARGET: Final = "target_triple"
 _VALUES: Final = {"linkage": "linkage", "opt_level": "opt_level", "target": _TARGET}
 _PRESENT: Final = ("comdat", "section")
-# What may stand in a feature's name; other values, as of a target nobody knows, are no feature.
+# The values that can be part of a feature's name. Others, such as that of an unknown target, do not become features.
 _WORD: Final = re.compile(r"[A-Za-z0-9_]{1,40}", re.ASCII)
 # More different values than these are no categories.
 _MOST_VALUES: Final = 32

@@ -7,8 +7,8 @@ hold a function is found out once for a corpus and a compiler, and remembered in
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +19,7 @@ import numpy as np
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.select import corpus_digest
 from mlgo_corpus.engine.choice import available_cpus
+from mlgo_corpus.engine.threads import LinkedEvent, results_in_threads
 from mlgo_corpus.files.lock import locked
 from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.objects.footprints import function_footprints
@@ -27,7 +28,7 @@ from mlgo_corpus.runs.search.rounds import linked_groups, weighted_size, write_c
 from mlgo_corpus.runs.trace.module import TraceSettings
 
 _FOLDER: Final = "linked"
-# Of what is remembered; to be changed with its layout.
+# The version of the remembered files; it changes with their layout.
 _VERSION: Final = 2
 
 
@@ -69,10 +70,11 @@ class LinkedSizes:
 
     def _survey(self, counts: Path) -> None:
         """Find out which functions the plain objects hold, and count."""
-        job = SurveyJob(self._settings)
+        trace = self._settings.trace
+        stop = LinkedEvent(trace.stop or threading.Event())
+        job = SurveyJob(replace(self._settings, trace=replace(trace, stop=stop)))
         job.work.mkdir(parents=True, exist_ok=True)
-        with ThreadPoolExecutor(available_cpus(), "survey") as pool:
-            outcomes = list(pool.map(job.run, self._items.values()))
+        outcomes = results_in_threads(job.run, tuple(self._items.values()), jobs=available_cpus(), stop=stop)
         write_counts(counts, [np.load(job.work / one.held) for one in outcomes if one.held])
 
 

@@ -31,7 +31,7 @@ from mlgo_corpus.dataset.loaded import read_log
 from mlgo_corpus.dataset.logs import open_log
 from mlgo_corpus.dataset.tracetable import TraceRow
 from mlgo_corpus.engine.choice import available_cpus
-from mlgo_corpus.engine.threads import result_of
+from mlgo_corpus.engine.threads import LinkedEvent, result_of
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
@@ -200,7 +200,7 @@ class Tracer:
         """
         check_count("jobs", jobs)
         settings, one = self._with(policy)
-        stop = _LinkedEvent(self._stop)
+        stop = LinkedEvent(self._stop)
         settings = replace(settings, stop=stop)
 
         def outcomes() -> Iterator[Traced]:
@@ -301,17 +301,6 @@ def _named_one(settings: TraceSettings) -> object:
     with suppress(Overtime):  # then the run, too, takes too long
         return end_after(time.monotonic() + settings.limits.timeout, lambda: named_object(settings.policy))
     return None
-
-
-class _LinkedEvent(threading.Event):
-    """An event that also counts as set when another one is."""
-
-    def __init__(self, other: threading.Event) -> None:
-        super().__init__()
-        self._other = other
-
-    def is_set(self) -> bool:
-        return super().is_set() or self._other.is_set()
 
 
 def _named(policy: Any) -> tuple[str, Callable[[], Any] | None, object]:
