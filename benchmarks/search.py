@@ -67,7 +67,7 @@ def built(name: str, folder: Path, compiler: str) -> Path:
         source = source_of(name, folder)
         tree = folder / f"build-{name}"
         command = f"cmake -S {source} -B {tree} {CMAKE} {PROJECTS[name]} && cmake --build {tree}"
-        build_corpus(("sh", "-c", command), corpus, compiler=compiler)
+        build_corpus(("sh", "-c", command), corpus, compiler=compiler, build_dir=folder)
     return corpus
 
 

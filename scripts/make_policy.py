@@ -5,7 +5,7 @@
 
 ``make policy`` runs it. It needs apt-get with sources of Debian 12, clang, CMake, make, and the extra ``learn``; on two
 cores it takes most of an hour. What is in FOLDER already is not made again, so that it goes on after an interruption.
-The same folder, sources, compiler and version of LightGBM give the same policy, byte for byte.
+The same sources, compiler and version of LightGBM give the same policy, byte for byte.
 
 No project is in `TRAINING` or `VALIDATION` that policies are judged by: re2, abseil, flatbuffers, bzip2, cJSON, sqlite,
 zstd, LLVM, nor what is derived from one.
@@ -28,7 +28,6 @@ from mlgo_corpus.compilers.devmode.apt import fetch_tarballs
 from mlgo_corpus.files.markdown import markdown_table
 from mlgo_corpus.runs.evaluate.sums import SizeChange
 
-CMAKE: Final = "-DCMAKE_BUILD_TYPE=MinSizeRel -DCMAKE_C_FLAGS_MINSIZEREL=-Oz -DCMAKE_CXX_FLAGS_MINSIZEREL=-Oz"
 BUDGET: Final = 25
 """The most compiles of each module in a search."""
 LICENCE: Final = "Apache-2.0"
@@ -63,12 +62,15 @@ class Project:
     target: str = "all"
     sample: str | None = None
 
-    def command(self, source: Path, tree: Path) -> str:
-        """Return the shell command that builds it."""
+    def command(self, folder: Path) -> str:
+        """Return the shell command that builds it in a folder, whose name does not become part of any text."""
+        source, tree = folder / "source" / self.package, folder / "build" / self.package
+        flags = f"-Oz -ffile-prefix-map={folder}=."
         if self.options is None:
-            flags = "CFLAGS=-Oz CXXFLAGS='-Oz -std=c++14'"
+            flags = f"CFLAGS='{flags}' CXXFLAGS='{flags} -std=c++14'"
             return f"mkdir -p {tree} && cd {tree} && {flags} {source}/configure --quiet && make -j2"
-        configure = f"cmake -S {source} -B {tree} {CMAKE} {self.options}"
+        flags = f"-DCMAKE_C_FLAGS_MINSIZEREL='{flags}' -DCMAKE_CXX_FLAGS_MINSIZEREL='{flags}'"
+        configure = f"cmake -S {source} -B {tree} -DCMAKE_BUILD_TYPE=MinSizeRel {flags} {self.options}"
         return f"{configure} && cmake --build {tree} --parallel 2 --target {self.target}"
 
 
@@ -203,8 +205,8 @@ def fetch(projects: Sequence[Project], folder: Path) -> None:
             sys.exit(f"{folder / project.tarball}: expected the sha256 {project.sha256}, found {found}")
 
 
-def unpacked(project: Project, folder: Path) -> Path:
-    """Unpack a project's sources, and return their folder."""
+def unpack(project: Project, folder: Path) -> None:
+    """Unpack a project's sources."""
     source = folder / "source" / project.package
     if not source.is_dir():
         part = source.with_name(f".{project.package}")
@@ -212,16 +214,16 @@ def unpacked(project: Project, folder: Path) -> Path:
             opened.extractall(part, filter="data")
         tops = list(part.iterdir())
         (tops[0] if len(tops) == 1 else part).rename(source)
-    return source
 
 
 def corpus_of(project: Project, folder: Path, compiler: str) -> Path:
     """Build a project, and return its corpus."""
     corpus = folder / "corpora" / project.package
     if not (corpus / "corpus_description.json").is_file():
-        command = project.command(unpacked(project, folder), folder / "build" / project.package)
+        unpack(project, folder)
         with (folder / f"{project.package}.log").open("wb") as log:
-            report = build_corpus(("sh", "-c", f"({command}) 2>&1"), corpus, compiler=compiler, stdout=log.fileno())
+            words = ("sh", "-c", f"({project.command(folder)}) 2>&1")
+            report = build_corpus(words, corpus, compiler=compiler, build_dir=folder, stdout=log.fileno())
         if report.exit_code:
             sys.exit(f"{project.package} cannot be built: see {folder / project.package}.log")
         say(f"built {project.package} in {report.build_seconds:.0f} s")

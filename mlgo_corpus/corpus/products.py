@@ -30,7 +30,8 @@ key of an input  meaning
 ``sha256``       its hex digest; null if it is missing, of the system, or a source
 ``modules``      the modules of the corpus that it is made of
 ``members``      of an archive, its members in their order: objects with ``name``, ``sha256``, ``module`` (or null),
-                 and ``path`` if the archive is thin, else null
+                 ``path`` if the archive is thin, else null, and ``taken``: whether the linker takes it
+                 (`mlgo_corpus.formats.objects.resolve`); null if that is not known
 ===============  ======================================================================================
 
 What a library's name means was looked up in the folders that the command names; one that is in none of them is the
@@ -41,6 +42,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -67,6 +69,8 @@ from mlgo_corpus.formats.commands.buildfiles import HEAD_BYTES, is_object
 from mlgo_corpus.formats.commands.linkwords import LinkWord, Role, read_archive, read_link
 from mlgo_corpus.formats.objects import archive
 from mlgo_corpus.formats.objects.objfile import measure_object, parse_objfile
+from mlgo_corpus.formats.objects.resolve import LinkInput, taken_members
+from mlgo_corpus.formats.objects.symbols import LinkedNames, linked_names
 
 _FORMAT: Final = "mlgo-links-1"
 _AR: Final = "ar"
@@ -102,6 +106,7 @@ class _Member:
     sha256: str | None
     module: str | None = None
     path: str | None = None
+    taken: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,10 @@ class LinkedFile:
     sha256: str | None = None
     modules: tuple[str, ...] = ()
     members: tuple[_Member, ...] = ()
+
+    def without_untaken(self) -> LinkedFile:
+        """Return it without those members that the linker does not take."""
+        return replace(self, members=tuple(one for one in self.members if one.taken is not False))
 
     def all_modules(self) -> tuple[str, ...]:
         """Return the modules that it is made of, and those of its members."""
@@ -149,12 +158,12 @@ def _is_system(path: str) -> bool:
 def products_of(corpus: Corpus) -> dict[str, tuple[str, ...]]:
     """Return the programs and shared libraries that contain each module, by their names in ``links.jsonl``.
 
-    Members of archives count, though a linker takes only those that it needs.
+    Members of archives count if the linker took them, or if that is not known.
 
     Raises:
         CorpusError: the corpus has no record of links, or a damaged one.
     """
-    records = read_links(corpus)
+    records = [replace(one, inputs=tuple(item.without_untaken() for item in one.inputs)) for one in read_links(corpus)]
     parts = parts_of(records)
     found: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for record in product_links(records):
@@ -328,6 +337,12 @@ def _or_none(value: Any) -> str | None:
     return None if value is None else _text(value)
 
 
+def _bool_or_none(value: Any) -> bool | None:
+    if value is not None and not isinstance(value, bool):
+        raise TypeError(f"expected true or false, found {type(value).__name__}")
+    return value
+
+
 def _digest(value: Any) -> str | None:
     if value is not None and (len(_text(value)) != 64 or not set(value) <= set("0123456789abcdef")):
         raise ValueError("expected a SHA-256")
@@ -374,6 +389,7 @@ def _input(value: Any) -> LinkedFile:
             _digest(one["sha256"]),
             _or_none(one["module"]),
             None if one["path"] is None else _path(one["path"]),
+            _bool_or_none(one.get("taken")),
         )
         for one in _list(value["members"])
     )
@@ -454,6 +470,8 @@ class _Examined:
             if one.digest is not None:
                 self._compiles[one.path].append(one)
         self._files: dict[str, LinkedFile] = {}
+        self._places: dict[str, str] = {}
+        self._names: dict[str, tuple[LinkedNames, ...] | None] = {}
 
     def record(self, link: Link) -> LinkRecord | None:
         """Return the record of a command; None if it makes nothing, or was a test of the compiler."""
@@ -472,6 +490,8 @@ class _Examined:
         if not there and not any(_is_there(one) for one in inputs if one.word not in scripts):
             return None
         kind = _kind(driver, words)
+        if kind != LinkKind.ARCHIVE:
+            inputs = self._with_taken(inputs, words, kind)
         record = LinkRecord(name, kind, driver, self._compiler, link.directory, tuple(arguments), path, inputs=inputs)
         with suppress(OSError, ValueError):
             data = read_file(path)
@@ -540,7 +560,51 @@ class _Examined:
                 elif is_object(bytes(data[:HEAD_BYTES])):
                     made = replace(made, modules=self._modules(data))
             self._files[path] = made
+            self._places[made.sha256 or ""] = path
         return self._files[path]
+
+    def _with_taken(
+        self, inputs: tuple[LinkedFile, ...], words: Sequence[LinkWord], kind: str
+    ) -> tuple[LinkedFile, ...]:
+        """Return the inputs of a link with what it takes of archives, if all that it takes can be known."""
+        if not any(one.members for one in inputs):
+            return inputs
+        whole = _whole_archives(words)
+        files = []
+        for one in inputs:
+            names = () if one.state == InputState.SYSTEM else self._names_in(one)
+            if names is None:
+                return inputs
+            files.append(LinkInput(names, not one.members or one.word in whole))
+        taken = taken_members(files, _needed_names(words, kind))
+        return tuple(
+            replace(one, members=tuple(replace(member, taken=at in chosen) for at, member in enumerate(one.members)))
+            for one, chosen in zip(inputs, taken, strict=True)
+        )
+
+    def _names_in(self, item: LinkedFile) -> tuple[LinkedNames, ...] | None:
+        """Return the names of a file's objects; None if they cannot be known. A shared library has none."""
+        digest = item.sha256
+        if digest is None or (place := self._places.get(digest)) is None:
+            return None
+        if digest not in self._names:
+            try:
+                self._names[digest] = tuple(self._iter_names(place, item))
+            except (OSError, ValueError, FormatError):
+                self._names[digest] = None
+        return self._names[digest]
+
+    def _iter_names(self, place: str, item: LinkedFile) -> Iterator[LinkedNames]:
+        data = read_file(place)
+        if not archive.is_archive(data):
+            if is_object(bytes(data[:HEAD_BYTES])) and not parse_objfile(data, ()).linked:
+                yield linked_names(data)
+            return
+        for member, known in zip(archive.iter_members(data), item.members, strict=True):
+            if member.offset is not None:
+                yield linked_names(memoryview(data)[member.offset : member.offset + member.size])
+            else:
+                yield linked_names(read_file(known.path or ""))
 
     def _members(self, data: Buffer, folder: str) -> Iterator[_Member]:
         for item in archive.iter_members(data):
@@ -596,6 +660,34 @@ def _kind(driver: str, words: Sequence[LinkWord]) -> str:
     if flags & {"r", "relocatable"}:
         return LinkKind.RELOCATABLE.value
     return (LinkKind.SHARED if flags & {"shared", "Bshareable"} else LinkKind.PROGRAM).value
+
+
+def _whole_archives(words: Sequence[LinkWord]) -> set[str]:
+    """Return the archives, as a link names them, of which it takes everything."""
+    found, whole = set[str](), [False]
+    for word in words:
+        name = word.words[0].lstrip("-") if word.words and word.linker else ""
+        if name in ("whole-archive", "no-whole-archive"):
+            whole[-1] = name == "whole-archive"
+        elif name == "push-state":
+            whole.append(whole[-1])
+        elif name == "pop-state" and len(whole) > 1:
+            whole.pop()
+        elif whole[-1] and word.role in (Role.INPUT, Role.LIBRARY):
+            found.add(word.name)
+    return found
+
+
+def _needed_names(words: Sequence[LinkWord], kind: str) -> list[str]:
+    """Return the names that a link needs, whatever its objects need."""
+    found = ["main"] if kind == LinkKind.PROGRAM else []
+    for word in words:
+        option, _, value = word.words[0].lstrip("-").partition("=") if word.words else ("", "", "")
+        if word.role is Role.FLAG and option in ("u", "undefined", "require-defined", "e", "entry", "init", "fini"):
+            found.append(word.path or value or word.words[-1])
+        elif word.role is Role.FLAG and not word.linker and re.match("-u[A-Za-z_]", word.words[0]):
+            found.append(word.words[0][2:])
+    return found
 
 
 def _is_static(word: LinkWord, *, now: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Symbols of object files: the places and sizes of functions.
+"""Symbols of object files: the places and sizes of functions, and what a linker resolves.
 
 =======  ===========  ==========================================================================================
 format   table        a symbol's size
@@ -97,15 +97,33 @@ _STT_FUNC = 2
 _STT_SECTION = 3
 _STT_FILE = 4
 _STT_GNU_IFUNC = 10
+_STB_LOCAL = 0
+_STB_GLOBAL = 1
 _BINDINGS = {0: LOCAL, 1: GLOBAL, 2: WEAK, 10: GLOBAL}
 
 
-def _elf_symbols(data: Buffer) -> tuple[Symbol, ...]:
+class _ElfEntries(NamedTuple):
+    """The symbol table of an ELF file: its entries, the section of each, and the string table at an offset."""
+
+    entries: Any
+    sections: Any
+    names: bytes
+    offset: int
+
+    def name(self, at: int) -> str:
+        end = self.names.find(b"\0", at)
+        if end < 0:
+            raise FormatError(f"a symbol's name is at {at}, outside the string table", offset=self.offset)
+        return self.names[at:end].decode("utf-8", "surrogateescape")
+
+
+def _elf_entries(data: Buffer) -> _ElfEntries | None:
+    """Return the symbol table of an ELF file, None if it has none."""
     table = elf_table(data)
     headers = list(table.layout.section_header.iter_unpack(table.headers))
     number = next((n for n, header in enumerate(headers) if header[1] == _SHT_SYMTAB), None)
     if number is None:
-        return ()
+        return None
     _, _, _, _, sh_offset, sh_size, sh_link, _, _, sh_entsize = headers[number]
     order = "<" if data[5] == 1 else ">"
     entry = np.dtype([(name, order + kind) for name, kind in _FIELDS[data[4]]])
@@ -129,6 +147,14 @@ def _elf_symbols(data: Buffer) -> tuple[Symbol, ...]:
             break
     else:
         sections[sections >= _SHN_LORESERVE] = 0
+    return _ElfEntries(entries, sections, names, sh_offset)
+
+
+def _elf_symbols(data: Buffer) -> tuple[Symbol, ...]:
+    table = _elf_entries(data)
+    if table is None:
+        return ()
+    entries, sections = table.entries, table.sections
     kinds = entries["info"] & 15
     chosen = np.flatnonzero((sections > 0) & (kinds != _STT_SECTION) & (kinds != _STT_FILE))
     rows = zip(
@@ -140,15 +166,51 @@ def _elf_symbols(data: Buffer) -> tuple[Symbol, ...]:
         kinds[chosen].tolist(),
         strict=True,
     )
-    found = []
-    for at, section, value, size, binding, kind in rows:
-        end = names.find(b"\0", at)
-        if end < 0:
-            raise FormatError(f"a symbol's name is at {at}, outside the string table", offset=sh_offset)
-        name = names[at:end].decode("utf-8", "surrogateescape")
-        is_code = kind in (_STT_FUNC, _STT_GNU_IFUNC)
-        found.append(Symbol(name, section, value, size, _BINDINGS.get(binding, LOCAL), is_code))
-    return tuple(found)
+    return tuple(
+        Symbol(
+            table.name(at),
+            section,
+            value,
+            size,
+            _BINDINGS.get(binding, LOCAL),
+            kind in (_STT_FUNC, _STT_GNU_IFUNC),
+        )
+        for at, section, value, size, binding, kind in rows
+    )
+
+
+class LinkedNames(NamedTuple):
+    """What an object tells a linker.
+
+    Attributes:
+        defined: the names that it defines for others, in the order of its table.
+        needed: the names that others must define, in the order of its table.
+    """
+
+    defined: tuple[str, ...]
+    needed: tuple[str, ...]
+
+
+def linked_names(data: Buffer) -> LinkedNames:
+    """Return the names that an ELF object defines and needs.
+
+    A name that is undefined and weak is not needed. A common symbol is defined.
+
+    Raises:
+        TruncatedError: the table reaches past the end of the data.
+        FormatError: the headers contradict themselves.
+        UnsupportedError: the data is not an ELF object.
+    """
+    if identify_container(data) is not Container.ELF:
+        raise UnsupportedError(f"expected an ELF object, found {describe_head(data)}", offset=0)
+    table = _elf_entries(data)
+    if table is None:
+        return LinkedNames((), ())
+    bindings = table.entries["info"] >> 4
+    undefined = table.entries["shndx"] == 0
+    defined = np.flatnonzero((bindings != _STB_LOCAL) & ~undefined)
+    needed = np.flatnonzero((bindings == _STB_GLOBAL) & undefined)
+    return LinkedNames(*(tuple(map(table.name, table.entries["name"][at].tolist())) for at in (defined, needed)))
 
 
 def _part(data: Buffer, what: str, offset: int, size: int) -> memoryview:

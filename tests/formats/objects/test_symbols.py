@@ -22,6 +22,7 @@ from mlgo_corpus.formats.objects.symbols import (
     LabelStatus,
     Symbol,
     label_functions,
+    linked_names,
     object_name,
     parse_symbols,
 )
@@ -54,6 +55,22 @@ def test_elf_symbols_are_those_of_llvm_nm(
     assert {"one", "two", "three", "four", "five"} <= expected.keys()
     assert [name for name, symbol in symbols.items() if not symbol.is_code] == ["data"]
     assert symbols["four"][1:4] == symbols["five"][1:4]
+
+
+@pytest.mark.parametrize("target", ELF_TARGETS)
+def test_what_a_linker_resolves_is_what_llvm_nm_prints(llvm: Llvm, compile_c: Callable[..., Path], target: str) -> None:
+    code = f"{CODE} int away(void); __attribute__((weak)) int maybe(void); int six; extern int there; " + (
+        "int seven(void) { return away() + (maybe ? maybe() : 0) + six + there; }"
+    )
+    path = compile_c(llvm, code, "-O2", "-fcommon", f"--target={target}")
+    printed = run_checked(llvm.nm, "--no-sort", "--extern-only", path)
+    rows = re.findall(r"^[0-9a-f ]* (\w) (\S+)$", printed, re.MULTILINE)
+    found = linked_names(path.read_bytes())
+    assert found.defined == tuple(name for kind, name in rows if kind not in "Uwv")
+    assert found.needed == tuple(name for kind, name in rows if kind == "U")
+    assert {"two", "six", "seven", "data"} <= set(found.defined)
+    assert {"away", "there"} <= set(found.needed)
+    assert "maybe" not in {*found.needed, *found.defined}
 
 
 @pytest.mark.parametrize("target", ["x86_64-apple-macosx11", "arm64-apple-macosx11", "x86_64-pc-windows-msvc"])
@@ -90,6 +107,8 @@ def test_a_truncated_elf_table_is_told(llvm19: Llvm, compile_c: Callable[..., Pa
     for length in range(len(data)):
         with pytest.raises((TruncatedError, UnsupportedError)):
             parse_symbols(data[:length])
+        with pytest.raises((TruncatedError, UnsupportedError)):
+            linked_names(data[:length])
     assert parse_symbols(memoryview(data)) == whole
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -197,8 +198,63 @@ def test_who_links_what(built: Built) -> None:
     assert found["main.o"] == ("prog", "lldprog")
     assert found["part1.o"] == found["part2.o"] == ("parted",)
     assert found["base.o"] == ("libbase.so.1.0",)
-    assert found["c.o"] == ("prog", "lldprog", "once")
+    assert found["b.o"] == ("prog", "lldprog")
+    assert found["c.o"] == ("once",)  # of libthin.a, which they link, they need b.o only
     assert found["gone.o"] == ("responded",)
+
+
+MEMBERS = {
+    "main": "int one(void); __attribute__((weak)) int maybe(void); int main(void) { return one() + (maybe ? 1 : 0); }",
+    "one": "int two(void); int one(void) { return two() + 1; }",
+    "two": "int two(void) { return 2; }",
+    "maybe": "int maybe(void) { return 3; }",
+    "asked": "int asked(void) { return 4; }",
+    "again": "int two(void); int one(void) { return two(); }",
+    "unused": "int unused(void) { return 5; }",
+}
+TAKING = """
+cc -Oz -c *.c
+ar rc liball.a one.o maybe.o asked.o again.o unused.o main.o
+ar rcT libtwo.a two.o unused.o
+cc -o plain main.o liball.a libtwo.a
+cc -o of_library two.o -L. -lall -ltwo
+cc -o asking main.o -Wl,-u,asked liball.a -Wl,--undefined=unused -L. -ltwo
+cc -o wholly main.o again.o -Wl,--push-state,--whole-archive -L. -ltwo -Wl,--pop-state liball.a
+cc -o grouped main.o -Wl,--start-group libtwo.a liball.a -Wl,--end-group
+"""
+
+
+@pytest.mark.parametrize("linker", ["bfd", "lld"])
+def test_the_members_that_a_link_takes_are_those_whose_functions_it_has(
+    llvm22: Llvm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linker: str
+) -> None:
+    work = tmp_path / "tree"
+    work.mkdir()
+    for name, text in MEMBERS.items():
+        (work / f"{name}.c").write_text(f"int is_{name}(void) {{ return 1; }}\n{text}\n")
+    monkeypatch.chdir(work)
+    build = f"set -e\n{TAKING.replace('-o', f'-fuse-ld={linker} -o')}"
+    report = build_corpus(("sh", "-c", build), tmp_path / "corpus", compiler=llvm22.clang, stdout=2)
+    assert (report.exit_code, report.links) == (0, 7)
+    known = {}
+    for link in read_links(Corpus.open(tmp_path / "corpus")):
+        members = {
+            (item.path[-5:-2], one.name.removesuffix(".o")): one.taken for item in link.inputs for one in item.members
+        }
+        if members:
+            symbols = re.findall(r" T is_(\w+)", run_checked(llvm22.nm, link.output))
+            here = {word.removesuffix(".o") for word in link.arguments}
+            taken = {place for place, is_taken in members.items() if is_taken}
+            assert sorted(name for _, name in taken) == sorted(set(symbols) - here), link.name
+            assert None not in members.values()
+            known[link.name] = taken
+    assert known == {
+        "plain": {("all", "one"), ("two", "two")},
+        "of_library": {("all", "main"), ("all", "one")},
+        "asking": {("all", "one"), ("all", "asked"), ("all", "unused"), ("two", "two")},
+        "wholly": {("two", "two"), ("two", "unused")},
+        "grouped": {("all", "one"), ("two", "two")},
+    }
 
 
 def test_the_same_objects_give_the_same_products(built: Built, llvm22: Llvm, tmp_path: Path) -> None:
