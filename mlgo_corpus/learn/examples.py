@@ -135,14 +135,13 @@ def read_examples(datasets: Sequence[Path], *, jobs: int, languages: Collection[
     features = _common_features(opened)
     parts = [_Part(rows, features) for rows in opened]
     projects = Counter[int]()
-    digests: list[str] = []
+    modules: list[NDArray[np.uint64]] = []
     facts = []
     linkages: list[Linkages] = []
     for part in parts:
-        items = _bitcode(part.rows)
-        read = _read_functions(items, jobs)
+        read = _read_functions(_bitcode(part.rows), jobs)
         projects.update({one for functions in read.values() for one in functions.hashes})
-        digests += [item.sha256 for item in items]
+        modules += [functions.all_hashes for functions in read.values() if functions.hashes]
         facts.append(part.facts(len(read)))
         linkages.append({module: functions.linkages for module, functions in read.items()})
     return Examples(
@@ -152,7 +151,7 @@ def read_examples(datasets: Sequence[Path], *, jobs: int, languages: Collection[
         np.concatenate([part.weights for part in parts]),
         tuple(facts),
         # A body that several projects have belongs to a library that any program may use: no sign of a project's code.
-        Seen.of((one for one, count in projects.items() if count == 1), digests, MIN_INSTRUCTIONS),
+        Seen.of((one for one, count in projects.items() if count == 1), modules, MIN_INSTRUCTIONS),
         tuple(linkages),
     )
 
@@ -295,9 +294,10 @@ class _Bitcode(NamedTuple):
 
 
 class _Functions(NamedTuple):
-    """The functions of a module: hashes of what they do, and the linkage of each by its name."""
+    """The functions of a module: hashes of the bodies that count, and of all, and the linkage of each by its name."""
 
     hashes: list[int]
+    all_hashes: NDArray[np.uint64]
     linkages: dict[str, str]
 
 
@@ -331,4 +331,5 @@ def _functions_of(item: _Bitcode) -> _Functions | None:
     except (OSError, FormatError, ValueError):
         return None
     hashes = [one.body_hash for one in functions if one.instructions >= MIN_INSTRUCTIONS]
-    return _Functions(hashes, {one.name: one.linkage for one in functions})
+    all_hashes = np.array([one.body_hash for one in functions], np.uint64)
+    return _Functions(hashes, all_hashes, {one.name: one.linkage for one in functions})

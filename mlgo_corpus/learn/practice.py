@@ -392,12 +392,14 @@ class _Practice:
     @cached_property
     def _seen(self) -> Seen:
         """What the corpora are made of."""
-        ground, hashes = self._ground, list[int]()
+        ground, hashes, modules = self._ground, list[int](), list[Any]()
         for number, corpus in enumerate(ground.rollouts.corpora):
             names = [one.module.name for one in ground.rollouts.places if one.corpus == number]
             functions, _ = read_corpus_functions(corpus, names, jobs=ground.rollouts.jobs)
-            hashes += functions.hashes[functions.instructions >= MIN_INSTRUCTIONS].tolist()
-        return Seen.of(hashes, [one.digest for one in ground.plain if one.digest], MIN_INSTRUCTIONS)
+            count = functions.instructions >= MIN_INSTRUCTIONS
+            hashes += functions.hashes[count].tolist()
+            modules += [functions.hashes[functions.modules == one] for one in np.unique(functions.modules[count])]
+        return Seen.of(hashes, modules, MIN_INSTRUCTIONS)
 
     # The steps.
 

@@ -8,7 +8,8 @@
 what several have is a library's, and no sign of a project's code. A hash has six bytes (the highest of the 64 bits,
 little-endian, ascending), and only those less than ``below`` are kept: hashes are as good as random, so that of many
 bodies a known part is kept, and the size of the file is bounded. ``modules`` are the first six bytes of the SHA-256 of
-modules' bitcode, the least of them.
+the hashes of all bodies of a module, ascending, little-endian (its bitcode has the path of its source, too); of modules
+with a body that counts, the least of them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import base64
 import binascii
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Final
 
 import numpy as np
@@ -53,18 +55,18 @@ class Seen:
     modules: _Hashes
 
     @classmethod
-    def of(cls, hashes: Iterable[int], digests: Iterable[str], least_instructions: int) -> Seen:
+    def of(cls, hashes: Iterable[int], modules: Iterable[_Hashes], least_instructions: int) -> Seen:
         """Return what training has seen.
 
         Args:
             hashes: of bodies that have at least ``least_instructions`` instructions, 64 bits each.
-            digests: SHA-256 of modules' bitcode, in hexadecimal.
+            modules: the hashes of all bodies of each module that has such a body.
             least_instructions: what the hashes are of.
         """
         bodies = np.unique(np.fromiter(hashes, np.uint64) >> np.uint64(64 - _BITS))
         below = int(bodies[_MOST_BODIES]) if len(bodies) > _MOST_BODIES else _ALL
-        modules = np.unique(np.array([int(digest[: 2 * _BYTES], 16) for digest in digests], np.uint64))
-        return cls(bodies[:_MOST_BODIES], below, least_instructions, modules[:_MOST_MODULES])
+        digests = np.unique(np.array([_digest(one) for one in modules], np.uint64))
+        return cls(bodies[:_MOST_BODIES], below, least_instructions, digests[:_MOST_MODULES])
 
     @classmethod
     def of_training(cls, training: Mapping[str, Any]) -> Seen | None:
@@ -108,15 +110,14 @@ class Seen:
         modules = np.union1d(self.modules, other.modules)
         return Seen(bodies[:_MOST_BODIES], below, self.least_instructions, modules[:_MOST_MODULES])
 
-    def share(self, hashes: _Hashes, instructions: NDArray[np.integer[Any]], digest: str | None) -> float:
+    def share(self, hashes: _Hashes, instructions: NDArray[np.integer[Any]]) -> float:
         """Return how much of a module training has seen, from 0 to 1: by instructions of its functions' bodies.
 
         Args:
             hashes: of its functions' bodies, 64 bits each.
             instructions: how many these bodies have.
-            digest: SHA-256 of its bitcode, in hexadecimal.
         """
-        if digest is not None and np.isin(int(digest[: 2 * _BYTES], 16), self.modules):
+        if (instructions >= self.least_instructions).any() and _digest(hashes) in self.modules:
             return 1.0
         short = hashes >> np.uint64(64 - _BITS)
         counts = (instructions >= self.least_instructions) & (short < np.uint64(self.below))
@@ -124,6 +125,11 @@ class Seen:
         if not weights.sum():
             return 0.0
         return float(weights[np.isin(short[counts], self.bodies)].sum() / weights.sum())
+
+
+def _digest(hashes: _Hashes) -> int:
+    """Return the digest of a module by the hashes of all its bodies."""
+    return int.from_bytes(sha256(np.sort(hashes).astype("<u8").tobytes()).digest()[:_BYTES], "big")
 
 
 def _encoded(values: _Hashes) -> str:

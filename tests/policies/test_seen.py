@@ -12,7 +12,7 @@ from mlgo_corpus.policies.seen import Seen
 
 GENERATOR = np.random.default_rng(0)
 HASHES = GENERATOR.integers(1 << 64, size=100_000, dtype=np.uint64)
-DIGESTS = ["ab" * 32, "0123456789abcdef" * 4]
+MODULES = [HASHES[300:303], HASHES[400:401]]
 
 
 def through_json(seen: Seen) -> Seen:
@@ -22,22 +22,31 @@ def through_json(seen: Seen) -> Seen:
 
 
 def test_a_share_is_that_of_instructions() -> None:
-    seen = through_json(Seen.of(HASHES[:100].tolist(), DIGESTS, 8))
+    seen = through_json(Seen.of(HASHES[:100].tolist(), MODULES, 8))
     counts = np.array([10, 30, 7, 60], np.int32)
     hashes = np.array([HASHES[0], HASHES[1], HASHES[2], HASHES[200]])
-    assert seen.share(hashes, counts, None) == pytest.approx(0.4)
-    assert seen.share(hashes[3:], counts[3:], "ff" * 32) == 0
-    assert seen.share(hashes[:0], counts[:0], None) == 0
-    assert [seen.share(hashes[3:], counts[3:], digest) for digest in DIGESTS] == [1, 1]
+    assert seen.share(hashes, counts) == pytest.approx(0.4)
+    assert seen.share(hashes[3:], counts[3:]) == 0
+    assert seen.share(hashes[:0], counts[:0]) == 0
+
+
+def test_a_module_is_known_by_all_its_bodies_in_any_order() -> None:
+    seen = through_json(Seen.of(HASHES[:100].tolist(), MODULES, 8))
+    counts = np.array([10, 3, 60], np.int32)
+    assert seen.share(HASHES[[302, 300, 301]], counts) == 1
+    assert seen.share(HASHES[[302, 300, 303]], counts) == 0
+    assert seen.share(HASHES[300:302], counts[:2]) == 0
+    assert seen.share(HASHES[400:401], counts[:1]) == 1
+    assert seen.share(HASHES[400:401], np.array([7])) == 0  # one without a body that counts is known by nothing
 
 
 def test_of_very_much_a_part_is_kept_that_tells_as_much() -> None:
-    seen = Seen.of(HASHES.tolist(), [f"{number:064x}" for number in range(5000)], 8)
+    seen = Seen.of(HASHES.tolist(), HASHES[:5000, None], 8)
     assert len(json.dumps(seen.as_json())) < 45_000
     ones = np.ones(2000, np.int32) * 9
     other = GENERATOR.integers(1 << 64, size=1000, dtype=np.uint64)
     half = np.concatenate([HASHES[:1000], other])
-    assert through_json(seen).share(half, ones, None) == pytest.approx(0.5, abs=0.1)
+    assert through_json(seen).share(half, ones) == pytest.approx(0.5, abs=0.1)
 
 
 def test_a_policy_that_says_nothing_has_seen_nothing_known() -> None:

@@ -203,7 +203,7 @@ class Evaluation:
         def share(row: TraceRow) -> float:
             number = place[row.module]
             own = slice(int(edges[number]), int(edges[number + 1]))
-            return seen.share(functions.hashes[own], functions.instructions[own], row.bitcode_sha256)
+            return seen.share(functions.hashes[own], functions.instructions[own])
 
         return share
 
