@@ -125,16 +125,17 @@ def test_what_was_trained_on_is_not_in_the_headline(chain: Chain) -> None:
     assert learned.trained is not None
     assert learned.trained.modules == 3
     assert learned.trained.size < learned.trained.baseline
-    # Without the modules' digests, by their functions alone.
+    # By their functions alone, and by the modules' digests alone.
     policy = load_policy(chain.folder / "policy")
-    seen = {**policy.training["seen"], "modules": ""}
-    bodies = type(policy)(
-        **{name: getattr(policy, name) for name in ("name", "task", "features", "model", "threshold")},
-        training={"seen": seen},
-    )
-    bodies.save(chain.folder / "bodies")
-    (learned,) = chain.evaluate(chain.known, "seen-bodies", str(chain.folder / "bodies"), link=False).policies
-    assert (learned.objects.modules, learned.trained and learned.trained.modules) == (0, 3)
+    for missing in ("modules", "bodies"):
+        one = type(policy)(
+            **{name: getattr(policy, name) for name in ("name", "task", "features", "model", "threshold")},
+            training={"seen": {**policy.training["seen"], missing: ""}},
+        )
+        one.save(chain.folder / f"without-{missing}")
+        place = str(chain.folder / f"without-{missing}")
+        (learned,) = chain.evaluate(chain.known, f"seen-without-{missing}", place, link=False).policies
+        assert (learned.objects.modules, learned.trained and learned.trained.modules) == (0, 3)
 
 
 def test_the_same_data_give_the_same_bytes(chain: Chain) -> None:

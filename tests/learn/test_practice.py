@@ -105,11 +105,12 @@ def test_the_first_model_decides_as_was_decided(neurons: int) -> None:
 
 
 def test_what_two_trainings_have_seen_is_joined() -> None:
-    first = Seen.of([1 << 40, 2 << 40], ["ab" * 32], 8)
-    second = Seen.of([2 << 40, 3 << 40], ["cd" * 32], 8)
+    first = Seen.of([1 << 40, 2 << 40], [np.array([4, 5], np.uint64)], 8)
+    second = Seen.of([2 << 40, 3 << 40], [np.array([6], np.uint64)], 8)
     both = first.joined(second)
     assert both.bodies.tolist() == [1 << 24, 2 << 24, 3 << 24]
-    assert both.modules.tolist() == [int("ab" * 6, 16), int("cd" * 6, 16)]
+    assert both.modules.tolist() == sorted([*first.modules.tolist(), *second.modules.tolist()])
+    assert len(both.modules) == 2
     many = Seen.of(range(0, 5000 << 20, 1 << 20), [], 8)
     assert len(many.joined(first).bodies) == len(many.bodies)
     assert many.joined(first).below <= many.below

@@ -59,7 +59,6 @@ class Rollout(NamedTuple):
         objective: what is made small: the same, or what is linked of it.
         decisions: how many there were.
         wall_s: seconds that the compile took.
-        digest: SHA-256 of the module's bitcode.
         log: the name of the log of the decisions in the step's folder; None if none is wanted, or nothing was decided.
         log_size: its bytes.
     """
@@ -71,7 +70,6 @@ class Rollout(NamedTuple):
     objective: float = 0.0
     decisions: int = 0
     wall_s: float = 0.0
-    digest: str = ""
     log: str | None = None
     log_size: int = 0
 
@@ -147,7 +145,6 @@ class RolloutJob:
             objective=objective,
             decisions=traced.decisions,
             wall_s=row.wall_s or 0.0,
-            digest=row.bitcode_sha256 or "",
             log=traced.log if kept else None,
             log_size=traced.log_size if kept else 0,
         )
