@@ -389,7 +389,7 @@ def _save_practised(
 
 
 def _foretold(data: Sequence[Path | str], compiles: int, jobs: int) -> str:
-    """Say how long the compiles take, if those of the datasets took as long."""
+    """Return in words how long the compiles will take, by the times of those in the datasets."""
     seconds: list[float] = []
     for one in data:
         with suppress(CorpusError):  # training logs that were not of a trace have no times

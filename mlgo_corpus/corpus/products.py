@@ -69,7 +69,7 @@ from mlgo_corpus.formats.commands.buildfiles import HEAD_BYTES, is_object
 from mlgo_corpus.formats.commands.linkwords import LinkWord, Role, read_archive, read_link
 from mlgo_corpus.formats.objects import archive
 from mlgo_corpus.formats.objects.objfile import measure_object, parse_objfile
-from mlgo_corpus.formats.objects.resolve import LinkInput, taken_members
+from mlgo_corpus.formats.objects.resolve import InputNames, taken_members
 from mlgo_corpus.formats.objects.symbols import LinkedNames, linked_names
 
 _FORMAT: Final = "mlgo-links-1"
@@ -163,11 +163,11 @@ def products_of(corpus: Corpus) -> dict[str, tuple[str, ...]]:
     Raises:
         CorpusError: the corpus has no record of links, or a damaged one.
     """
-    records = [replace(one, inputs=tuple(item.without_untaken() for item in one.inputs)) for one in read_links(corpus)]
+    records = read_links(corpus)
     parts = parts_of(records)
     found: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for record in product_links(records):
-        for module in modules_of(record, parts):
+        for module in modules_of(record, parts, taken=True):
             found[module][record.name] = None
     return {module: tuple(names) for module, names in found.items()}
 
@@ -211,8 +211,14 @@ def parts_of(records: Iterable[LinkRecord]) -> dict[str, LinkRecord]:
     return {one.sha256: one for one in records if one.kind == LinkKind.RELOCATABLE and one.sha256 is not None}
 
 
-def modules_of(record: LinkRecord, parts: Mapping[str, LinkRecord]) -> tuple[str, ...]:
-    """Return the modules that a link can take; ``parts`` are links whose outputs are inputs of others, by digest."""
+def modules_of(record: LinkRecord, parts: Mapping[str, LinkRecord], *, taken: bool = False) -> tuple[str, ...]:
+    """Return the modules that a link can take.
+
+    Args:
+        record: the link.
+        parts: links whose outputs are inputs of others, by digest.
+        taken: leave out those that are only in members of archives that the link does not take.
+    """
     found: dict[str, None] = {}
     seen: set[str] = set()
     todo = [record]
@@ -221,7 +227,7 @@ def modules_of(record: LinkRecord, parts: Mapping[str, LinkRecord]) -> tuple[str
         if one.output in seen:
             continue
         seen.add(one.output)
-        for item in one.inputs:
+        for item in (each.without_untaken() for each in one.inputs) if taken else one.inputs:
             found |= dict.fromkeys(item.all_modules())
             digests = (item.sha256, *(member.sha256 for member in item.members))
             todo += [parts[digest] for digest in digests if digest is not None and digest in parts]
@@ -458,7 +464,7 @@ class _Rows:
 
 
 class _Examined:
-    """The files of a build as it left them, each read once."""
+    """The files of a build as it left them, each read once, and once more for its names where archives are linked."""
 
     def __init__(self, corpus: Path, compiles: Iterable[Compile], build_dir: str, compiler: str) -> None:
         self._corpus = corpus
@@ -470,7 +476,6 @@ class _Examined:
             if one.digest is not None:
                 self._compiles[one.path].append(one)
         self._files: dict[str, LinkedFile] = {}
-        self._places: dict[str, str] = {}
         self._names: dict[str, tuple[LinkedNames, ...] | None] = {}
 
     def record(self, link: Link) -> LinkRecord | None:
@@ -560,7 +565,6 @@ class _Examined:
                 elif is_object(bytes(data[:HEAD_BYTES])):
                     made = replace(made, modules=self._modules(data))
             self._files[path] = made
-            self._places[made.sha256 or ""] = path
         return self._files[path]
 
     def _with_taken(
@@ -575,7 +579,7 @@ class _Examined:
             names = () if one.state == InputState.SYSTEM else self._names_in(one)
             if names is None:
                 return inputs
-            files.append(LinkInput(names, not one.members or one.word in whole))
+            files.append(InputNames(names, not one.members or one.word in whole))
         taken = taken_members(files, _needed_names(words, kind))
         return tuple(
             replace(one, members=tuple(replace(member, taken=at in chosen) for at, member in enumerate(one.members)))
@@ -584,15 +588,17 @@ class _Examined:
 
     def _names_in(self, item: LinkedFile) -> tuple[LinkedNames, ...] | None:
         """Return the names of a file's objects; None if they cannot be known. A shared library has none."""
-        digest = item.sha256
-        if digest is None or (place := self._places.get(digest)) is None:
+        if item.sha256 is None:
             return None
-        if digest not in self._names:
+        # Not by the digest: thin archives of equal bytes have other members in other folders.
+        kept = item.state == InputState.KEPT
+        place = str(kept_object(self._corpus, item.sha256)) if kept else item.path
+        if place not in self._names:
             try:
-                self._names[digest] = tuple(self._iter_names(place, item))
+                self._names[place] = tuple(self._iter_names(place, item))
             except (OSError, ValueError, FormatError):
-                self._names[digest] = None
-        return self._names[digest]
+                self._names[place] = None
+        return self._names[place]
 
     def _iter_names(self, place: str, item: LinkedFile) -> Iterator[LinkedNames]:
         data = read_file(place)

@@ -398,7 +398,9 @@ class _Practice:
             functions, _ = read_corpus_functions(corpus, names, jobs=ground.rollouts.jobs)
             count = functions.instructions >= MIN_INSTRUCTIONS
             hashes += functions.hashes[count].tolist()
-            modules += [functions.hashes[functions.modules == one] for one in np.unique(functions.modules[count])]
+            edges = np.flatnonzero(np.diff(functions.modules)) + 1
+            of_modules = zip(np.split(functions.hashes, edges), np.split(count, edges), strict=True)
+            modules += [own for own, counted_ones in of_modules if counted_ones.any()]
         return Seen.of(hashes, modules, MIN_INSTRUCTIONS)
 
     # The steps.

@@ -227,7 +227,7 @@ def _provenance(policy: LearnedPolicy, label: str) -> Facts:
     return Facts(label, tuple((words.shown(key, 60), words.shown(value)) for key, value in items))
 
 
-# What metrics.json says, as far as it is as expected.
+# Readers of metrics.json: a value of another type than expected counts as missing.
 
 
 def _curve_of(metrics: Mapping[str, Any]) -> _Curve | None:

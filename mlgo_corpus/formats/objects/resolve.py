@@ -15,8 +15,8 @@ from typing import NamedTuple
 from mlgo_corpus.formats.objects.symbols import LinkedNames
 
 
-class LinkInput(NamedTuple):
-    """A file that is linked.
+class InputNames(NamedTuple):
+    """The names in a file that is linked.
 
     Attributes:
         members: the names of each of its objects; a file that is no archive has one.
@@ -27,7 +27,7 @@ class LinkInput(NamedTuple):
     whole: bool
 
 
-def taken_members(inputs: Sequence[LinkInput], needed: Sequence[str]) -> tuple[frozenset[int], ...]:
+def taken_members(inputs: Sequence[InputNames], needed: Sequence[str]) -> tuple[frozenset[int], ...]:
     """Return the numbers of the members that a linker takes of each of its inputs.
 
     Args:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlgo_corpus.formats.objects.resolve import LinkInput, taken_members
+from mlgo_corpus.formats.objects.resolve import InputNames, taken_members
 from mlgo_corpus.formats.objects.symbols import LinkedNames
 
 NAMES = st.lists(st.sampled_from("abcdefgh"), max_size=3, unique=True).map(tuple)
 OBJECTS = st.builds(LinkedNames, defined=NAMES, needed=NAMES)
-INPUTS = st.lists(st.builds(LinkInput, st.lists(OBJECTS, max_size=4), st.booleans()), max_size=5)
+INPUTS = st.lists(st.builds(InputNames, st.lists(OBJECTS, max_size=4), st.booleans()), max_size=5)
 
 
 class Plain:
     """A name is undefined, offered by a member, or defined; reading a file changes that, name by name."""
 
-    def __init__(self, inputs: list[LinkInput], needed: tuple[str, ...]) -> None:
+    def __init__(self, inputs: list[InputNames], needed: tuple[str, ...]) -> None:
         self.state: dict[str, object] = dict.fromkeys(needed, "undefined")
         self.taken: list[list[int]] = [[] for _ in inputs]
         self.inputs = inputs
@@ -40,7 +40,7 @@ class Plain:
 
 
 @given(INPUTS, NAMES)
-def test_a_link_takes_what_lld_takes(inputs: list[LinkInput], needed: tuple[str, ...]) -> None:
+def test_a_link_takes_what_lld_takes(inputs: list[InputNames], needed: tuple[str, ...]) -> None:
     found = taken_members(inputs, needed)
     assert [sorted(one) for one in found] == [sorted(one) for one in Plain(inputs, needed).taken]
 
@@ -48,5 +48,5 @@ def test_a_link_takes_what_lld_takes(inputs: list[LinkInput], needed: tuple[str,
 def test_a_chain_of_needs_may_be_long() -> None:
     """As long as a link may be: it is followed without recursion."""
     members = [LinkedNames((str(number),), (str(number + 1),)) for number in range(50_000)]
-    (taken,) = taken_members([LinkInput(members, whole=False)], ["7"])
+    (taken,) = taken_members([InputNames(members, whole=False)], ["7"])
     assert taken == set(range(7, 50_000))

@@ -257,6 +257,32 @@ def test_the_members_that_a_link_takes_are_those_whose_functions_it_has(
     }
 
 
+def test_thin_archives_of_equal_bytes_have_other_members(
+    llvm22: Llvm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "tree"
+    for folder, calls in (("x", "aa"), ("y", "bb")):
+        (work / folder).mkdir(parents=True)
+        (work / folder / "one.c").write_text(f"int {calls}(void); int one(void) {{ return {calls}(); }}\n")
+    for name, text in (
+        ("main", MEMBERS["main"]),
+        ("aa", "int aa(void) { return 1; }"),
+        ("bb", "int bb(void) { return 2; }"),
+    ):
+        (work / f"{name}.c").write_text(f"{text}\n")
+    monkeypatch.chdir(work)
+    build = """set -e
+cc -Oz -c main.c aa.c bb.c
+ar rc libboth.a aa.o bb.o
+for folder in x y; do (cd $folder && cc -Oz -c one.c && ar rcT libone.a one.o); done
+for folder in x y; do cc -o of_$folder main.o $folder/libone.a libboth.a; done
+"""
+    build_corpus(("sh", "-c", build), tmp_path / "corpus", compiler=llvm22.clang, stdout=2)
+    assert (work / "x" / "libone.a").read_bytes() == (work / "y" / "libone.a").read_bytes()
+    found = products_of(Corpus.open(tmp_path / "corpus"))
+    assert {name: found.get(name) for name in ("aa.o", "bb.o")} == {"aa.o": ("of_x",), "bb.o": ("of_y",)}
+
+
 def test_the_same_objects_give_the_same_products(built: Built, llvm22: Llvm, tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in built.work.iterdir()}
     report = relink_corpus(built.corpus, tmp_path / "out")
