@@ -9,6 +9,8 @@ PYTEST_ARGS ?=
 # Twice as many processes as two cores have, as many tests wait.
 PYTEST_WORKERS ?= -n 4 --dist loadscope
 FUZZ_ARGS ?= --seconds 20
+# Tests make and delete a hundred thousand files: in memory, where a machine has enough for them.
+TEST_FILES := $(or $(TMPDIR),$(shell df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 8000000 { print "/dev/shm" }'),/tmp)
 # The development-mode compiler for tests, with its sources and objects: built once for all checkouts.
 CACHE_HOME := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)
 TEST_TOOLCHAIN ?= $(CACHE_HOME)/mlgo-corpus-tests
@@ -41,7 +43,8 @@ check: lint ## run ruff, mypy, and the tests that need no compiler and are done 
 	$(BIN)/python -m pytest -n 2 --dist loadscope -q -m "not (llvm or ray or chromium or trainers or whole)" $(PYTEST_ARGS)
 
 test: lint llvm devmode ## run ruff, mypy and pytest
-	MLGO_CORPUS_TEST_TOOLCHAIN="$(TEST_TOOLCHAIN)" $(BIN)/python -m pytest $(PYTEST_WORKERS) $(PYTEST_ARGS)
+	TMPDIR="$(TEST_FILES)" MLGO_CORPUS_TEST_TOOLCHAIN="$(TEST_TOOLCHAIN)" \
+		$(BIN)/python -m pytest $(PYTEST_WORKERS) $(PYTEST_ARGS)
 
 fuzz: $(VENV)/.installed-dev llvm ## run each fuzzer for 20 seconds, or with FUZZ_ARGS
 	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)

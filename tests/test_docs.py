@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import cache
 from html.parser import HTMLParser
 from importlib.util import find_spec
 from pathlib import Path
@@ -424,9 +425,14 @@ def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@cache
+def page_at(path: Path) -> Page:
+    return Page(path.read_text(encoding="utf-8"))
+
+
 def iter_html(folder: Path) -> Iterator[tuple[Path, Page]]:
     for path in sorted(folder.rglob("*.html")):
-        yield path, Page(path.read_text(encoding="utf-8"))
+        yield path, page_at(path)
 
 
 @pytest.mark.whole
@@ -472,7 +478,7 @@ def test_the_built_reference_has_every_verb_option_and_public_name(html: Path) -
         section = verbs.partition(f'id="{verb.replace(" ", "-")}"')[2].partition("<section")[0]
         for option in options:
             assert re.search(rf"<code[^>]*>.*{option}\b", section), f"{verb} {option}"
-    anchors = Page((html / "python.html").read_text(encoding="utf-8")).anchors
+    anchors = page_at(html / "python.html").anchors
     for name in mlgo_corpus.__all__:
         assert f"mlgo_corpus.{name}" in anchors or name == "__version__"
 
@@ -491,4 +497,4 @@ def test_links_of_the_markdown_lead_to_files(html: Path) -> None:
             if parts.fragment:
                 built = html / f"{target.stem}.html"
                 assert built.exists(), f"{page}: {link}"
-                assert parts.fragment in Page(built.read_text(encoding="utf-8")).anchors, f"{page}: {link}"
+                assert parts.fragment in page_at(built).anchors, f"{page}: {link}"

@@ -183,7 +183,8 @@ def test_or_from_the_current_one_or_from_a_parent(tmp_path: Path) -> None:
 
 
 def test_or_from_the_current_one_if_there_are_none() -> None:
-    assert objects(write("out/x.params", "a.o")) == [BuildObject("a.o", "a.o", ".")]
+    # A name that is in no folder above: those are looked into, too.
+    assert objects(write("out/x.params", "only-listed.o")) == [BuildObject("only-listed.o", "only-listed.o", ".")]
 
 
 def test_build_dir_decides(tmp_path: Path) -> None:
@@ -218,11 +219,11 @@ def test_nested_parameter_files() -> None:
 
 
 def test_parameter_files_that_name_themselves_end() -> None:
-    write("b.rsp", "b.o @x.params @./b.rsp")
-    found = objects(write("x.params", "a.o @b.rsp"))
+    write("b.rsp", "listed-b.o @x.params @./b.rsp")
+    found = objects(write("x.params", "listed-a.o @b.rsp"))
     assert [(item.name, item.problem, item.detail) for item in found] == [
-        ("a.o", None, ""),
-        ("b.o", None, ""),
+        ("listed-a.o", None, ""),
+        ("listed-b.o", None, ""),
         ("x.params", "malformed", "parameter file x.params names itself"),
         ("./b.rsp", "malformed", "parameter file ./b.rsp names itself"),
     ]

@@ -23,7 +23,8 @@ from tests.fuzz.cc1_canaries import SPELLINGS, find_compilers
 
 # What makes clang answer in another way whatever else is on the line, or keeps it from telling of unknown words.
 _ANSWERS = re.compile(r"print-|help|^-+verify|^-+version|^-+[WR]|^-+v$")
-_WORD = re.compile(rb"(?<=\0)[-/]{1,2}(\w[\w+.-]{0,60}=?)\0", re.ASCII)
+# It begins with a byte that `re` looks for quickly.
+_WORD = re.compile(rb"\0[-/]{1,2}(\w[\w+.-]{0,60}=?)(?=\0)", re.ASCII)
 _UNKNOWN = re.compile(r"unknown argument:? '(.*?)'(?:$|; did you mean)", re.MULTILINE)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _BATCH = 1000
