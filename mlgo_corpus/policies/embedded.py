@@ -19,7 +19,7 @@ from typing import Final
 from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, find_task
 from mlgo_corpus.policies.compiled import LIBRARY_NAME, cached_library, cached_source
-from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, load_policy
+from mlgo_corpus.policies.learned import LearnedPolicy, load_policy
 from mlgo_corpus.policies.sizes.model import SizeModel
 from mlgo_corpus.policies.source import HEADER, decide_source, filled
 
@@ -181,7 +181,7 @@ def place_model(policy: str, folder: Path) -> None:
     if folder.is_dir():
         return
     try:
-        found = load_policy(find_policy(policy) or policy)
+        found = load_policy(policy)
     except FormatError as error:
         raise UsageError(str(error)) from None
     _place(cached_library(found), folder, output_spec(found))

@@ -252,13 +252,17 @@ class LearnedPolicy:
 
 
 def load_policy(folder: Path | str) -> LearnedPolicy:
-    """Read a learned policy from its folder; everything in it is checked.
+    """Read a learned policy; everything in it is checked.
+
+    Args:
+        folder: its folder, or the name of a policy that comes with the package.
 
     Raises:
         UsageError: there is no such folder, or a file cannot be read.
         FormatError: a file is not as the format says, or damaged; the error names the file.
     """
-    notes = Notes.of(folder, "policy")
+    place = folder if Path(folder).exists() else find_policy(str(folder)) or folder
+    notes = Notes.of(place, "policy")
     with notes.at(POLICY_NAME):
         fields = _fields_of(notes.value)
     kind, inputs = notes.value["kind"], len(fields["features"])

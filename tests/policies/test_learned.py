@@ -192,7 +192,7 @@ def test_a_folder_is_a_policy_where_one_is_named(tmp_path: Path, monkeypatch: py
             use(name)
     assert find_policy("x\0y") is None
     assert find_policy(str(tmp_path)) is None
-    assert all(load_policy(path).name == name for name, path in known_policies().items())
+    assert all(load_policy(path).name == load_policy(name).name == name for name, path in known_policies().items())
 
 
 def test_a_compiler_without_a_feature_is_refused() -> None:
