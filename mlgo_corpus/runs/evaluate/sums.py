@@ -200,6 +200,7 @@ def _sizes_of(rows: Sequence[EvaluationRow], seed: int) -> SizeChange:
 
 def _linked(rows: Sequence[LinkedRow], seed: int) -> _LinkedSizes:
     done = [row for row in rows if row.text_size is not None and row.baseline_text_size is not None]
+    done.sort(key=lambda row: row.product)  # builds link in any order; intervals are the same
 
     def sizes(some: Sequence[LinkedRow]) -> SizeChange:
         size = np.array([row.text_size or 0 for row in some], np.int64)

@@ -82,3 +82,12 @@ def test_products_are_added_up_by_link() -> None:
     assert as_built.trained is not None
     assert as_built.trained.size == 1
     assert (folded.link, folded.sizes.size, folded.sizes.baseline) == ("folded", 70, 90)
+
+
+def test_the_order_in_which_products_were_linked_does_not_matter() -> None:
+    rows = [
+        LinkedRow("p", "linked", f"{number:02}", "program", "ok", "ok", "", 1, 0, False, 500 + number**2, 1000 + number)
+        for number in range(20)
+    ]
+    found = [sum_up([row("p", "a", 1, 1)], some, 0)[0].products for some in (rows, rows[::-1], rows[2:] + rows[:2])]
+    assert found[0] == found[1] == found[2]
