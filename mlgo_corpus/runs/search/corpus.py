@@ -143,7 +143,7 @@ def run_search(
             copy_names=clashing_copies(opened.names) if keep_objects else {},
         ),
         start=start,
-        budgets=(request.budget,) if objective == TEXT else round_budgets(request.budget),
+        budgets=round_budgets(request.budget, linked=objective != TEXT),
         time_limit=request.time_limit,
         seed=seed,
         linked=objective != TEXT,

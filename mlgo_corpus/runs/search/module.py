@@ -86,16 +86,17 @@ class SearchSettings:
         """Return the folder of what a round left, for the next one; that of the plain compiles has the number -1."""
         return self.trace.work / (f"round-{number + 1}" if number >= 0 else "survey")
 
-    def counts(self, number: int) -> Path | None:
-        """Return the place of what is known of all objects in a round."""
-        return self.round_folder(number - 1) / "counts.npy" if self.linked else None
+    def counts(self, number: int) -> Path:
+        """Return the place of what is known of all objects in a round; it is there when what comes before is done."""
+        return self.round_folder(number - 1) / "counts.npy"
 
     def weights(self, item: SearchItem, number: int) -> Weights:
         """Return what a byte of each of a module's functions counts in a round; in the first, by the plain objects."""
         own = np.empty((2, 0), np.uint64)
         with suppress(FileNotFoundError):
             own = np.load(self.round_folder(number - 1) / _held_name(item))
-        return Weights(self.counts(number), own, item.linked_with, kept=number > 0, folded=self.folded)
+        counts = self.counts(number) if self.linked else None
+        return Weights(counts, own, item.linked_with, kept=number > 0, folded=self.folded)
 
 
 class SearchItem(NamedTuple):

@@ -164,11 +164,11 @@ class Search(Trace):
     def run(self) -> None:
         """Search, and make the dataset."""
         search = self.search
+        self.folder.begin()
         if search.linked:
-            self.folder.begin()
             self._count(SurveyJob(search), 0, self.corpus.names)
-            for number in range(len(search.budgets) - 1):
-                self._count(RoundJob(search, number), number + 1, self.names)
+        for number in range(len(search.budgets) - 1):
+            self._count(RoundJob(search, number), number + 1, self.names)
         super().run()
 
     def read(self, rows: Any) -> None:
@@ -253,7 +253,7 @@ class Search(Trace):
     def _count(self, job: SurveyJob | RoundJob, number: int, names: Sequence[str]) -> None:
         """Run what comes before a round, and count how many objects hold each function then."""
         place = self.search.counts(number)
-        if place is None or place.exists():
+        if place.exists():
             return
         with suppress(FileExistsError):
             os.mkdir(job.work)

@@ -55,6 +55,7 @@ def test_rounds_share_the_compiles(budget: int) -> None:
     assert sum(rounds) == budget
     assert min(rounds) >= min(budget, 12)
     assert len(rounds) == (1 if budget < 24 else 2 if budget < 48 else 3)
+    assert round_budgets(budget, linked=False) == ((budget,) if budget < 48 else rounds)
 
 
 NAMES = st.text(st.characters(codec=None), max_size=5)

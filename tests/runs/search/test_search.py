@@ -292,6 +292,16 @@ def test_what_begins_elsewhere_is_compared_with_llvm_s_own(search: Callable[...,
     assert [int(found[module]["2"]) for module in smaller] == [plain[module] for module in smaller]
 
 
+def test_text_is_searched_in_rounds(search: Callable[..., SearchReport], tmp_path: Path) -> None:
+    report = search(tmp_path / "out", objective="text", budget=48)
+    assert report.objective_size == report.text_size < report.baseline_text_size
+    assert set(pq.read_table(tmp_path / "out" / "search.parquet")["compiles"].to_pylist()) == {48}
+    tried = set(pq.read_table(tmp_path / "out" / "flips.parquet", columns=["compile"])["compile"].to_pylist())
+    # Rounds of 12, 12 and 24 compiles, that begin with what was found, and with rules.
+    assert {12, 24, 48} <= tried
+    assert tried.isdisjoint({*range(1, 7), *range(13, 19), *range(25, 33)})
+
+
 def test_nothing_is_searched_twice(search: Callable[..., SearchReport], found: Found) -> None:
     dataset, report = found
     before = files(dataset)
