@@ -29,7 +29,7 @@ from mlgo_corpus.runs.trace.module import TraceSettings
 
 _FOLDER: Final = "linked"
 # The version of the remembered files; it changes with their layout.
-_VERSION: Final = 2
+_VERSION: Final = 3
 
 
 class LinkedSizes:
@@ -54,7 +54,7 @@ class LinkedSizes:
         )
         self._items = {item.module.name: item for item in _iter_items(corpus, names)}
         counts = self._settings.counts(0)
-        if counts is not None and not counts.exists():
+        if not counts.exists():
             with locked(home / f"{place.name}.lock", str(place), waiting=lambda: None):
                 if not counts.exists():
                     self._survey(counts)

@@ -12,9 +12,9 @@ import struct
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -30,7 +30,7 @@ from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.errors import FormatError, ProtocolError, ToolError, UsageError
 from mlgo_corpus.files.regular import MAX_MODULE_BYTES, read_regular
 from mlgo_corpus.formats.commands.languages import language_of_command
-from mlgo_corpus.formats.logs.events import LogHeader
+from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 from mlgo_corpus.formats.logs.keys import Key, key_maker
 from mlgo_corpus.formats.logs.remarks import DECISION_OPTIONS, iter_decided_calls
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang
@@ -90,11 +90,24 @@ class SearchSettings:
         """Return the place of what is known of all objects in a round; it is there when what comes before is done."""
         return self.round_folder(number - 1) / "counts.npy"
 
+    def latest(self, number: int, name: str) -> Path | None:
+        """Return the file of the latest round before one that has it: a round may fail, or leave a module out."""
+        places = (self.round_folder(earlier) / name for earlier in range(number - 1, -2, -1))
+        return next((place for place in places if place.is_file()), None)
+
+    def held(self, number: int, module: str) -> Path | None:
+        """Return the file of the functions that a module's object holds before a round."""
+        return self.latest(number, _held_name(module))
+
+    def so_far(self, number: int, module: str) -> SoFar:
+        """Return what a module's rounds before one found."""
+        place = self.latest(number, _so_far_name(module))
+        return SoFar() if place is None else SoFar.read(place)
+
     def weights(self, item: SearchItem, number: int) -> Weights:
         """Return what a byte of each of a module's functions counts in a round; in the first, by the plain objects."""
-        own = np.empty((2, 0), np.uint64)
-        with suppress(FileNotFoundError):
-            own = np.load(self.round_folder(number - 1) / _held_name(item))
+        held = self.latest(number, _held_name(item.module.name))
+        own = np.empty((2, 0), np.uint64) if held is None else np.load(held)
         counts = self.counts(number) if self.linked else None
         return Weights(counts, own, item.linked_with, kept=number > 0, folded=self.folded)
 
@@ -354,11 +367,11 @@ class _CountedJob:
         return bool(outcome.held) and all((self.work / name).is_file() for name in self._files(item))
 
     def _files(self, item: SearchItem) -> tuple[str, ...]:
-        return (_held_name(item),)
+        return (_held_name(item.module.name),)
 
     def _held(self, item: SearchItem, functions: Mapping[str, int | None], saved: int = 0) -> _RoundOutcome:
         """Keep the functions that an object holds and others may hold, too, in a file."""
-        name = _held_name(item)
+        name = _held_name(item.module.name)
         write_held(self.work / name, digests_of(functions, item.linked_with))
         return _RoundOutcome(name, saved)
 
@@ -414,14 +427,14 @@ class RoundJob(_CountedJob):
         if searched is None:
             return _RoundOutcome()
         so_far, best = searched.so_far(), searched.found.best
-        so_far.write(self.work / _so_far_name(item))
+        so_far.write(self.work / _so_far_name(item.module.name))
         return self._held(item, best.mergeable, so_far.baseline_text_size - best.text_size)
 
     def search(self, item: SearchItem) -> _Searched | None:
         """Search; None if the module cannot be compiled, or there is nothing to decide."""
         settings, number = self.settings, self.number
         started, limit = time.monotonic(), self._time_limit()
-        before = SoFar() if number == 0 else SoFar.read(settings.round_folder(number - 1) / _so_far_name(item))
+        before = settings.so_far(number, item.module.name)
         seed = f"{settings.seed}:{item.module.name}" + f":{number}" * (number > 0)
         generator = random.Random(seed)  # noqa: S311 - an experiment, no secret
         weight, measure = settings.weights(item, number), settings.weights(item, 0)
@@ -452,7 +465,7 @@ class RoundJob(_CountedJob):
         return settings.time_limit * settings.budgets[self.number] / sum(settings.budgets)
 
     def _files(self, item: SearchItem) -> tuple[str, ...]:
-        return (_held_name(item), _so_far_name(item))
+        return (_held_name(item.module.name), _so_far_name(item.module.name))
 
 
 class _Searched(NamedTuple):
@@ -476,6 +489,10 @@ class _Searched(NamedTuple):
             curve=(*before.curve, *((before.compiles + count, objective) for count, objective in found.curve)),
             flips=tuple((row._replace(kept=has(places)), places) for row, places in flips),
             wall_s=before.wall_s + self.wall_s,
+            kept=sum(decision.decided != decision.base for decision in found.best.decisions),
+            text_size=found.best.text_size,
+            objective=found.best.measured,
+            header=self.header.line.decode("latin-1"),
         )
 
 
@@ -520,25 +537,26 @@ class SearchJob:
             OSError: the work folder, or a folder for copies, cannot be written.
         """
         settings = self.settings
-        searched = self._round.search(item)
-        if searched is None:
+        searched, module = self._round.search(item), item.module.name
+        so_far = settings.so_far(self._round.number, module) if searched is None else searched.so_far()
+        if not so_far.compiles:
             start = partial(make_policy, settings.start, find_task(INLINING), seed=settings.seed)
             return TraceJob(replace(settings.trace, make=start)).run(item.traced)
-        so_far, best = searched.so_far(), searched.found.best
         make = partial(_keyed, dict(so_far.plan))
         traced = TraceJob(replace(settings.trace, make=make)).run(item.traced)
         if traced.log is not None:
             rows = [row for row, _ in so_far.flips]
-            write_batch(flips_of(self.work, traced.log), flip_batch(searched.header, item.module.name, rows))
+            header = parse_header(so_far.header.encode("latin-1"))
+            write_batch(flips_of(self.work, traced.log), flip_batch(header, module, rows))
         row = SearchRow(
-            module=item.module.name,
+            module=module,
             compiles=so_far.compiles,
             flips=len(so_far.flips),
-            kept=sum(decision.decided != decision.base for decision in best.decisions),
+            kept=so_far.kept,
             baseline_text_size=so_far.baseline_text_size,
-            text_size=best.text_size,
+            text_size=so_far.text_size,
             baseline_objective=so_far.baseline_objective,
-            objective=best.measured,
+            objective=so_far.objective,
             found_after=" ".join(f"{number}:{objective:.6g}" for number, objective in so_far.curve),
             wall_s=so_far.wall_s,
         )
@@ -590,9 +608,14 @@ def _flip_rows(found: Found, compiles: int) -> Iterator[tuple[FlipRow, tuple[Dec
         yield row, flip.decided
 
 
-def _so_far_name(item: SearchItem) -> str:
-    return f"{item.number:07d}.json"
+def _so_far_name(module: str) -> str:
+    return f"{_digest(module)}.json"
 
 
-def _held_name(item: SearchItem) -> str:
-    return f"held-{item.number:07d}.npy"
+def _held_name(module: str) -> str:
+    return f"held-{_digest(module)}.npy"
+
+
+def _digest(module: str) -> str:
+    # Its number would not do: a survey is of all modules, a round of those that were chosen.
+    return sha256(module.encode("utf-8", "surrogateescape")).hexdigest()[:32]

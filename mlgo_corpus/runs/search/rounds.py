@@ -185,6 +185,10 @@ class SoFar(NamedTuple):
         baseline_text_size: bytes of text with the decisions that the search began with.
         baseline_objective: the objective with them.
         wall_s: seconds that it took.
+        kept: how many of the best decisions are other than those of the policy that the search began with.
+        text_size: bytes of text of the best compile.
+        objective: that of the best compile.
+        header: the line of the compiler's header.
     """
 
     plan: tuple[tuple[Key, int], ...] = ()
@@ -194,6 +198,10 @@ class SoFar(NamedTuple):
     baseline_text_size: int = 0
     baseline_objective: float = 0.0
     wall_s: float = 0.0
+    kept: int = 0
+    text_size: int = 0
+    objective: float = 0.0
+    header: str = ""
 
     def write(self, path: Path) -> None:
         """Write it to a file, as JSON; bytes are text of the same characters."""
@@ -203,11 +211,8 @@ class SoFar(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> SoFar:
-        """Read what `write` wrote; nothing was found if there is no file."""
-        try:
-            plan, flips, curve, *plain = json.loads(path.read_text("ascii"))
-        except FileNotFoundError:
-            return cls()
+        """Read what `write` wrote."""
+        plan, flips, curve, *plain = json.loads(path.read_text("ascii"))
         return cls(
             tuple(((features.encode("latin-1"), number), decided) for features, number, decided in plan),
             tuple(

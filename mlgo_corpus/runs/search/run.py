@@ -265,15 +265,14 @@ class Search(Trace):
             engine=self.engine,
             needs=self.corpus.on_this_machine(),
         )
-        held = []
         saved = 0
         for finished, outcome in enumerate(over.outcomes(), 1):
             saved += outcome.saved
-            if outcome.held:  # else its search has ended, well or not: its row will tell
-                held.append(np.load(job.work / outcome.held))
             if number:
                 self._show(number - 1, finished, 0, saved)
-        write_counts(place, held)
+        # Of a module that was not chosen, or whose search has ended, what is known from before.
+        held = (self.search.held(number, name) for name in dict.fromkeys(self.corpus.names))
+        write_counts(place, (np.load(known) for known in held if known is not None))
 
     def _show(self, number: int, finished: int, failed: int, saved: int) -> None:
         """Show progress; in a round that has a share of the compiles, a module counts that share."""

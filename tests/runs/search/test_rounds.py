@@ -79,10 +79,6 @@ def test_what_a_round_left_is_read_again(tmp_path_factory: pytest.TempPathFactor
     assert repr(SoFar.read(path)) == repr(so_far)  # NaN is not equal to itself
 
 
-def test_nothing_was_found_before_the_first_round(tmp_path: Path) -> None:
-    assert SoFar.read(tmp_path / "none.json") == SoFar()
-
-
 def test_a_round_begins_with_what_was_found() -> None:
     for seed in range(10):
         program = random_program(seed, functions=20, calls=40)

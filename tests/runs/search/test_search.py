@@ -27,6 +27,7 @@ from mlgo_corpus.formats.objects.footprints import function_footprints
 from mlgo_corpus.formats.objects.symbols import WEAK, parse_symbols
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.models import Rule
+from mlgo_corpus.runs.search.module import RoundJob
 from mlgo_corpus.runs.search.run import SearchReport
 from tests.conftest import EMBED, Llvm, run_checked
 from tests.handmade import files
@@ -300,6 +301,33 @@ def test_text_is_searched_in_rounds(search: Callable[..., SearchReport], tmp_pat
     # Rounds of 12, 12 and 24 compiles, that begin with what was found, and with rules.
     assert {12, 24, 48} <= tried
     assert tried.isdisjoint({*range(1, 7), *range(13, 19), *range(25, 33)})
+
+
+def test_a_part_of_the_modules_is_weighed_as_all_are(search: Callable[..., SearchReport], tmp_path: Path) -> None:
+    found = {}
+    for name, options in (("all", {}), ("one", {"module_filter": r"^b\.o$"})):
+        search(tmp_path / name, budget=1, **options)
+        rows = iter_search_rows(tmp_path / name / "search.parquet")
+        found[name] = {row.module: row.baseline_objective for row in rows}
+    assert found["one"] == {"b.o": found["all"]["b.o"]}
+
+
+@pytest.mark.parametrize(("budget", "failed", "compiles"), [(25, 1, 13), (48, 1, 36)], ids=["last", "middle"])
+def test_a_round_that_fails_keeps_what_was_found(
+    search: Callable[..., SearchReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    budget: int, failed: int, compiles: int,
+) -> None:  # fmt: skip
+    search_round = RoundJob.search
+    monkeypatch.setattr(RoundJob, "search", lambda job, item: None if job.number == failed else search_round(job, item))
+    report = search(tmp_path / "out", budget=budget)
+    assert report.counts == {"ok": 3}
+    sizes = {row.module: row.text_size for row in read_trace_rows(tmp_path / "out" / "modules.parquet")}
+    rows = list(iter_search_rows(tmp_path / "out" / "search.parquet"))
+    assert [(row.module, row.compiles, row.text_size) for row in rows] == [
+        (name, compiles, sizes[name]) for name in ("a.o", "b.o")
+    ]
+    assert all(row.objective < row.baseline_objective and row.kept for row in rows)
+    assert pq.read_table(tmp_path / "out" / "flips.parquet").num_rows == sum(row.flips for row in rows) > 0
 
 
 def test_nothing_is_searched_twice(search: Callable[..., SearchReport], found: Found) -> None:
