@@ -181,6 +181,7 @@ def evaluate_corpus(
             raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
     failed = [(row.module, row.reason, row.detail) for row in rows if row.status != STATUS_OK]
     failed += [(row.product, row.reason, row.detail) for row in linked if row.status != STATUS_OK]
+    failed += [(row.product, row.link, row.detail) for row in linked if row.status == STATUS_OK and row.detail]
     return EvaluationReport(
         corpus=opened.shown,
         output=output,

@@ -138,14 +138,16 @@ def plain(text: str) -> str:
     return escape(visible(text))
 
 
-def show_failures(problems: Sequence[tuple[str, str, str]], failed: int) -> None:
-    """Print the first modules that failed, with reason and detail, and how many more ``modules.parquet`` has."""
+def show_failures(
+    problems: Sequence[tuple[str, str, str]], failed: int, tables: str = "modules.parquet has them all"
+) -> None:
+    """Print the first modules that failed, with reason and detail, and how many more the tables have."""
     from mlgo_corpus.files.text import printable, visible
 
     for module, reason, detail in problems:
         err().print(visible(f"{printable(module)}: {reason}: {printable(in_options(detail))}"), markup=False)
     if failed > len(problems):
-        err().print(f"and {failed - len(problems)} more; modules.parquet has them all")
+        err().print(f"and {failed - len(problems)} more; {tables}")
 
 
 def percent_change(size: float, before: float) -> str:

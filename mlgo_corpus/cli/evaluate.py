@@ -153,7 +153,7 @@ def _show_report(report: EvaluationReport) -> None:
     console.print(rows)
     for one in report.policies:
         _show_policy(one)
-    show_failures(report.problems, report.failed)
+    show_failures(report.problems, report.failed, "evaluation.parquet and products.parquet have them all")
     for hint in report.hints:
         err().print(f"hint: {plain(in_options(hint))}")
     place = f"{report.output}/evaluation.parquet"

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from mlgo_corpus import build_corpus, evaluate_corpus, load_policy, search_corpus, trace_corpus, train_policy
 from mlgo_corpus.cli.main import app
+from mlgo_corpus.corpus.select import ModuleChoice
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.runs.evaluate.sums import EvaluationReport
 from mlgo_corpus.train import TrainReport
@@ -117,6 +118,26 @@ def test_a_policy_makes_programs_smaller_that_it_has_never_seen(chain: Chain) ->
     assert again.policies == report.policies
     with pytest.raises(UsageError, match="`force` replaces it"):
         chain.evaluate(chain.others, "evaluation", "default")
+
+
+def test_what_cannot_be_compared_is_told(chain: Chain, llvm22: Llvm, tmp_path: Path) -> None:
+    corpus = build(tmp_path / "build", range(20, 22), llvm22)
+    (tmp_path / "build/p20.o").write_bytes(b"another one")
+    report = chain.evaluate(corpus, "lone", "never")
+    assert report.exit_code == 1
+    ((product, link, detail),) = report.problems
+    assert (Path(product).name, link) == ("lib.so", "folded")
+    assert "own objects cannot be linked: changed_file: p20.o: not the file that was linked" in detail
+    assert any("are gone or changed: build the corpus again" in hint for hint in report.hints)
+    some = chain.evaluate(chain.others, "some", "never", choice=ModuleChoice(module_filter="p11"))
+    assert any("linked: 1 objects in the products are the build's own" in hint for hint in some.hints)
+
+
+def test_a_policy_is_evaluated_once_however_it_is_named(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(chain.folder)
+    names = (str(chain.folder / "policy"), "./policy", "policy/")
+    (learned,) = chain.evaluate(chain.others, "once", *names, link=False).policies
+    assert learned.objects.modules == 2
 
 
 def test_what_was_trained_on_is_not_in_the_headline(chain: Chain) -> None:

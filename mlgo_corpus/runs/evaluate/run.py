@@ -37,6 +37,10 @@ _LINKS: Final[Mapping[str, tuple[str, ...]]] = {
     "folded": ("-fuse-ld=lld", "-Wl,--gc-sections,--icf=all"),
 }
 _LINK_TIMEOUT_S: Final = 600.0
+_NO_ORIGINAL: Final = (
+    "products are compared with those of the build's own objects, which are gone or changed: build the corpus again, "
+    "and evaluate with `force`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,8 @@ def contenders(policies: Sequence[str], request: TraceRequest) -> tuple[_Contend
     """
     if not policies:
         raise UsageError("expected at least one policy", option="policies")
-    requests = [replace(request, policy=policy).check() for policy in dict.fromkeys(policies)]
+    checked = (replace(request, policy=policy).check() for policy in policies)
+    requests = list({one.policy: one for one in checked}.values())
     short = [Path(one.policy).name if policy_folder(one.policy) else one.policy for one in requests]
     labels = [name if short.count(name) == 1 else one.policy for name, one in zip(short, requests, strict=True)]
     return tuple(_Contender(label, one, _seen_by(one.policy)) for label, one in zip(labels, requests, strict=True))
@@ -166,7 +171,7 @@ class Evaluation:
             self.rows.append(_row_of(policy.label, row, share))
             if share >= _TRAINED_SHARE:
                 trained.add(row.module)
-        if not product_links(self._records):
+        if not product_links(self._records) or not report.traced:
             return
         built_by = dict.fromkeys(one.compiler for one in product_links(self._records))
         edits = policy.request.edits
@@ -187,7 +192,15 @@ class Evaluation:
                 force=True,
                 progress=None,
             )
-            self.linked += self._linked_rows(policy.label, link, [ProductRow(**row) for row in products.rows], trained)  # type: ignore[arg-type]
+            rows = [ProductRow(**row) for row in products.rows]  # type: ignore[arg-type]
+            self.linked += self._linked_rows(policy.label, link, rows, trained)
+            if missing := sum(row.missing for row in rows):
+                self.hints[
+                    f"{policy.label}, {link}: {missing} objects in the products are the build's own, as those modules "
+                    "were not chosen, or not compiled"
+                ] = None
+            if any(row.text_size is not None and row.original_text_size is None for row in rows):
+                self.hints[_NO_ORIGINAL] = None
             shutil.rmtree(folder / link, ignore_errors=True)
 
     def _shares(self, seen: Seen | None) -> Callable[[TraceRow], float]:

@@ -55,6 +55,10 @@ def run_relink(
     other = None if objects is None else _folder_of_objects(objects)
     _check_place(place, opened, other, force=force)
     records = read_links(opened)
+    names = {module: one.object for module, one in clashing_copies(opened.names).items()}
+    if other is not None and not any((other / names.get(name, name)).is_file() for name in opened.names):
+        found = "found none of any module; `keep_objects` of a trace or a search leaves them in a folder"
+        raise UsageError(f"expected the corpus's objects, {found}", option="objects", value=objects)
     chosen = choose_for_link(compiler, records[-1].compiler if records else None)
     drivers = drivers_of(chosen)
     archiver = drivers.archivers.get("ar") or (shutil.which("ar") or "ar",)
@@ -72,7 +76,7 @@ def run_relink(
                 flags=tuple(ld_flags),
                 corpus=opened.path if isinstance(opened.place, Path) else None,
                 objects=other,
-                object_names={module: names.object for module, names in clashing_copies(opened.names).items()},
+                object_names=names,
                 work=work / "work",
                 trusted=trust_corpus,
                 limits=limits,

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from mlgo_corpus.builds.compiles import kept_object
 from mlgo_corpus.compilers.compile import run_folder
@@ -34,7 +35,8 @@ from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.corpus.products import InputState, LinkedFile, LinkKind, LinkRecord
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.dataset.tracetable import stderr_tail
-from mlgo_corpus.errors import FormatError, ToolError, Usage
+from mlgo_corpus.errors import CorpusError, FormatError, ToolError, Usage
+from mlgo_corpus.files.names import checked_name
 from mlgo_corpus.files.regular import open_regular, read_file
 from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.formats.buffer import Buffer
@@ -149,33 +151,37 @@ class Store:
             return None
         with self._lock:
             if module not in self._objects:
-                path = folder / self._settings.object_names.get(module, module)
-                try:
+                self._objects[module] = None
+                # The record of links is as untrusted as its names, which may lead elsewhere.
+                with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, CorpusError):
+                    path = folder / self._settings.object_names.get(module, checked_name(module))
                     self._objects[module] = self._add(str(path), _digest_of(str(path)))
-                except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                    self._objects[module] = None
             return self._objects[module]
 
     def put(self, data: Buffer) -> Path:
         """Add content."""
         place = self.folder / sha256(data).hexdigest()
         if not place.exists():
-            part = self.folder / f".{threading.get_ident()}"
+            part = self._part()
             part.write_bytes(data)
             part.replace(place)
         return place
+
+    def _part(self) -> Path:
+        """Return a name that no other file ever had: what is written to a file must not reach one of the build."""
+        return self.folder / f".{uuid4().hex}"
 
     def _add(self, path: str, digest: str) -> Path:
         place = self.folder / digest
         if place.exists():
             return place
-        part = self.folder / f".{threading.get_ident()}"
-        part.unlink(missing_ok=True)
+        part = self._part()
         try:
             os.link(os.path.realpath(path), part)
         except OSError:  # another file system, or another user's file
             shutil.copyfile(path, part)
         part.replace(place)
+        part.unlink(missing_ok=True)  # it stays where another thread has made a second name of the same file
         return place
 
     def archive_of(

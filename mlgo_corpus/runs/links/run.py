@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar
@@ -94,6 +94,7 @@ class _Original:
     text_size: int | None = None
     code_size: int | None = None
     origin: str | None = None
+    problem: str = ""
 
 
 @dataclass(slots=True)
@@ -181,9 +182,11 @@ class Relink:
                 return self._counted(row, link)._replace(
                     status=run_status(failure.reason), reason=failure.reason.value, detail=row_detail(failure.detail)
                 )
+        lone = original.problem and original.text_size is None
         return self._counted(row, link)._replace(
             status=run_status(RunReason.OK),
             reason=RunReason.OK.value,
+            detail=row_detail(f"the build's own objects cannot be linked: {original.problem}") if lone else "",
             path=place,
             text_size=done.text_size,
             code_size=done.code_size,
@@ -226,8 +229,9 @@ class Relink:
                 done = self._link(record, folder, self._outputs.own, replace=False).run()
                 if record.sha256 is not None:
                     self._outputs.own[record.sha256] = self._stored(done)
-        except (RunFailure, OSError, ValueError):
-            return recorded
+        except (RunFailure, OSError, ValueError) as error:
+            failure = error if isinstance(error, RunFailure) else why_os(error)
+            return replace(recorded, problem=f"{failure.reason.value}: {failure.detail}")
         return _Original(done.sha256, done.text_size, done.code_size, "link")
 
     def _stored(self, done: Linked) -> Path:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ from mlgo_corpus import (
 from mlgo_corpus.compilers.find import find_zig
 from mlgo_corpus.corpus.products import products_of, read_links
 from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.runs.links.module import Store
 from mlgo_corpus.runs.links.table import PRODUCTS_NAME, ProductRow, iter_product_rows
 from tests.conftest import PACKAGE_ROOT, Llvm, run_checked
 from tests.handmade import corpus as handmade_corpus
@@ -365,6 +367,40 @@ def test_objects_that_are_missing_are_named(built: Built, objects: Path, tmp_pat
     row = rows_of(report)["prog"]
     assert (row.modules, row.replaced, row.missing, row.missing_modules) == (4, 2, 2, ("a.o", "c.o"))
     assert {"a.o", "c.o"} <= set(report.missing_modules)
+
+
+def test_a_folder_without_any_object_is_refused(built: Built, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="expected the corpus's objects, found none of any module; `keep_objects`"):
+        relink_corpus(built.corpus, tmp_path / "out", objects=built.corpus)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_store_never_writes_to_a_file_of_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "own.o"
+    own.write_bytes(b"of the build")
+    settings = SimpleNamespace(work=tmp_path, corpus=None, objects=tmp_path / "objects", object_names={})
+    store = Store(settings)  # type: ignore[arg-type]
+    digest = sha256(b"of the build").hexdigest()
+    link = os.link
+
+    def at_once(source: str, target: Path) -> None:  # as when another thread adds the same file
+        link(source, target)
+        link(source, store.folder / digest)
+
+    monkeypatch.setattr("os.link", at_once)
+    assert store.original(str(own), digest, "own.o") == store.folder / digest
+    monkeypatch.undo()
+    added = [store.put(b"%d" % number) for number in range(3)]
+    assert sorted(store.folder.iterdir()) == sorted([*added, store.folder / digest])
+    assert own.read_bytes() == b"of the build"
+
+
+@pytest.mark.parametrize("name", ["{}/secret.o", "../secret.o", "a/../../secret.o", "", "\0", "\ud800"])
+def test_modules_of_links_stay_in_the_folder_of_objects(tmp_path: Path, name: str) -> None:
+    (tmp_path / "objects/a").mkdir(parents=True)
+    (tmp_path / "secret.o").write_bytes(b"secret")
+    settings = SimpleNamespace(work=tmp_path, corpus=None, objects=tmp_path / "objects", object_names={})
+    assert Store(settings).object_of(name.format(tmp_path)) is None  # type: ignore[arg-type]
 
 
 def changed(built: Built, folder: Path, change: Callable[[dict[str, Any]], None], name: str = "prog") -> Path:
