@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -20,6 +21,9 @@ policy_app = typer.Typer(
     rich_markup_mode=None,
     help="Show learned policies; make of one the C, the shared object and the header that compilers take.",
 )
+
+# The most characters of a value that are shown to a person.
+_BRIEF: Final = 200
 
 _Policy = Annotated[
     str, typer.Argument(metavar="POLICY", help="A policy's folder, or the name of one in 'policy list'.")
@@ -62,6 +66,13 @@ def _show_command(policy: _Policy, json_output: JsonOutput = False) -> None:
         _show(facts)
 
 
+def _brief(notes: Mapping[str, object]) -> str:
+    """Return what is short enough for a person as JSON; --json has all of it."""
+    brief = {name: value for name, value in notes.items() if len(json.dumps(value)) <= _BRIEF}
+    more = f" and {len(notes) - len(brief)} more, which --json shows" if len(brief) < len(notes) else ""
+    return f"{json.dumps(brief)}{more}" if notes else ""
+
+
 def _show(facts: PolicyFacts) -> None:
     console = out()
     console.print(f"[bold]{plain(facts.name)}[/bold]: {facts.kind} for {facts.task}: {facts.size}")
@@ -70,8 +81,8 @@ def _show(facts: PolicyFacts) -> None:
         ("decides", "" if facts.threshold is None else f"to inline, if the score is above {facts.threshold:g}"),
         ("in", " and ".join(facts.languages)),
         ("features", f"{len(facts.features)}: {', '.join(spec.name for spec in facts.features)}"),
-        ("training", json.dumps(dict(facts.training)) if facts.training else ""),
-        ("metrics", json.dumps(dict(facts.metrics)) if facts.metrics else ""),
+        ("training", _brief(facts.training)),
+        ("metrics", _brief(facts.metrics)),
         ("licence", facts.licence),
         ("digest", facts.digest),
     )

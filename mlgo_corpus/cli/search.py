@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -199,3 +200,6 @@ def show_report(report: SearchReport) -> None:
     folder = f"{report.output}/flips.parquet".replace("'", "''")
     query = f"SELECT callee, sum(effect) FROM '{folder}' WHERE kept GROUP BY callee ORDER BY 2"  # noqa: S608 - shown
     show_how_to_read(query, rows_place(report.output))
+    console.print(
+        f"learn a policy from it: mlgo-corpus train {escape(shlex.quote(printable(str(report.output))))} -o POLICY"
+    )

@@ -261,13 +261,16 @@ def _show_wrap(report: WrapReport, output: Path) -> None:
     from rich.markup import escape
 
     wrapped = report.wrapped
-    program = escape(visible(str(wrapped.clang)))
+    program = escape(visible(shlex.quote(str(wrapped.clang))))
+    double = escape(visible(shlex.quote(f"{wrapped.clang}++")))
     console = out()
     console.print(
         f"{escape(visible(str(output / 'bin' / 'clang')))}: clang {wrapped.version} with {wrapped.policy} inside, "
         f"made in {report.seconds:.1f} s"
     )
-    console.print(f"use it: make CC={program} CXX={program}++")
+    console.print(f"use it: make CC={program} CXX={double}")
+    levels = "every level but -O0" if wrapped.always else "-Os and -Oz (CMake: -DCMAKE_BUILD_TYPE=MinSizeRel)"
+    console.print(f"the policy decides at {levels}, and not with -flto; all else is as by the clang inside")
 
 
 @contextmanager

@@ -10,11 +10,14 @@ import errno
 import mmap
 import os
 import stat
+from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final
 
 from mlgo_corpus.files.remote import Place, RemotePath
 from mlgo_corpus.formats.buffer import Buffer
+
+_BLOCK: Final = 1 << 20
 
 MAX_LIST_BYTES: Final = 1 << 30
 """The most bytes of a file with a line for each module, such as a manifest or journal: a million take some 100 MB."""
@@ -33,6 +36,19 @@ def open_regular(path: Path | str | bytes) -> IO[bytes]:
         OSError: it cannot be opened, or is not a regular file; ``strerror`` has the reason.
     """
     return as_regular(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY), path)
+
+
+def digest_of_file(path: Path | str) -> str:
+    """Return the hex sha256 of a regular file, which is read block by block.
+
+    Raises:
+        OSError: it cannot be read, or is not a regular file.
+    """
+    digest = sha256()
+    with open_regular(path) as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def as_regular(descriptor: int, path: Path | str | bytes) -> IO[bytes]:

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mlgo_corpus.dataset.flips import SEARCH_NAME
 from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError, UsageError
 from mlgo_corpus.files.atomic import write_folder
 from mlgo_corpus.files.regular import read_regular
@@ -48,6 +49,12 @@ _MAGIC: Final = b"\x93NUMPY\x01\x00"
 _MEMBER: Final = re.compile(r"[a-z_0-9]{1,60}\.npy", re.ASCII)
 
 
+def _found_instead(folder: Path, what: str) -> str:
+    if (folder / SEARCH_NAME).is_file():
+        return f"expected a {what}, found the dataset of a search: 'mlgo-corpus train' learns a policy from it"
+    return f"expected a {what}, found a folder without {POLICY_NAME}" if folder.is_dir() else f"no such {what}"
+
+
 class Notes(NamedTuple):
     """What the files of a folder say, but for the model's arrays.
 
@@ -73,8 +80,7 @@ class Notes(NamedTuple):
         """
         folder = Path(folder)
         if not (folder / POLICY_NAME).is_file():
-            found = f"expected a {what}, found a folder without {POLICY_NAME}" if folder.is_dir() else f"no such {what}"
-            raise UsageError(f"{folder}: {found}")
+            raise UsageError(f"{folder}: {_found_instead(folder, what)}")
         value = read_policy_json(folder)
         card = _read(folder / _CARD_NAME, _MAX_TEXT_BYTES, optional=True).decode("utf-8", "replace")
         metrics = _read_object(folder / _METRICS_NAME, _MAX_TEXT_BYTES, optional=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,8 +12,10 @@ import numpy as np
 from mlgo_corpus.dataset.folder import DATASET_NAME, DatasetPaths
 from mlgo_corpus.dataset.observations import column_names, rows_of_batch
 from mlgo_corpus.dataset.rows import DatasetRows, open_rows
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.folder import read_note
+from mlgo_corpus.files.regular import digest_of_file
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.keys import Key, key_maker, stable_features
 from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, INLINING, task_name
@@ -119,8 +120,16 @@ def growth_options(options: Iterable[str]) -> tuple[str, ...]:
 
 
 def dataset_digest(path: Path) -> str:
-    """Return a digest of what a dataset decides: of its table of modules, which tells their objects."""
-    return sha256(DatasetPaths.of(path).modules.read_bytes()).hexdigest()
+    """Return a digest of what a dataset decides: of its table of modules, which tells their objects.
+
+    Raises:
+        CorpusError: it cannot be read.
+    """
+    place = DatasetPaths.of(path).modules
+    try:
+        return digest_of_file(place)
+    except OSError as error:
+        raise CorpusError(f"{place}: {os_reason(error)}") from error
 
 
 def _stamp(path: Path) -> int:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,13 @@ def test_a_policy_is_shown(tmp_path: Path) -> None:
     facts = json.loads(run("show", tmp_path / "mine", "--json").stdout)
     assert (facts["task"], facts["kind"], facts["threshold"], facts["card"]) == (INLINING, "rule", 0.0, "# A card\n")
     assert facts["features"][1] == {"name": "callee_users", "type": "int64_t", "port": 0, "shape": [1]}
+
+
+def test_a_long_note_is_left_out_of_what_a_person_sees(tmp_path: Path) -> None:
+    policy = replace(small_policy(kind="rule"), training={"modules": 3, "seen": "x" * 1000})
+    policy.save(tmp_path / "mine")
+    assert '  training: {"modules": 3} and 1 more, which --json shows' in run("show", tmp_path / "mine").stdout
+    assert json.loads(run("show", tmp_path / "mine", "--json").stdout)["training"]["seen"] == "x" * 1000
 
 
 def test_policies_of_the_package_are_listed() -> None:

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* Limits of response files: more is passed on without being understood. */
 enum { MOST_RESPONSE_BYTES = 4 << 20, MOST_RESPONSE_FILES = 64 };
@@ -66,7 +67,10 @@ static const char *const PLAIN_BEGINNINGS[] = {
     "-print-", "--print-", "--help-", "--offload", "-fopenmp-targets", "--cuda", "--hip", "-fembed-bitcode",
     "--driver-mode=cl", "--driver-mode=cpp", "--driver-mode=flang", "--driver-mode=dxc", "--autocomplete", NULL,
 };
-static const char *const APART[] = {"-gsplit-dwarf", "-emit-llvm", "-save-temps", "--save-temps", NULL};
+static const char *const APART[] = {
+    "-gsplit-dwarf", "-emit-llvm", "-save-temps", "--save-temps", "-fstack-usage", "-fsave-optimization-record",
+    "-foptimization-record-", "-ftime-trace", NULL,
+};
 static const char *const CODE_ENDINGS[] = {
     "c", "i", "m", "C", "M", "cc", "cp", "cxx", "cpp", "c++", "CC", "CPP", "CXX", "C++", "ii", "mi", "mm", "mii",
     "ll", "bc", "cppm", "ccm", "cxxm", "c++m", "pcm", "ixx", NULL,
@@ -93,6 +97,13 @@ static void set_level(struct scan *scan, const char *level)
     scan->sized = is_small || (ASK_ALWAYS && strcmp(level, "0") != 0);
 }
 
+/* Tell whether what is there can be read twice, as a pipe cannot. */
+static int is_whole_file(const char *name)
+{
+    struct stat found;
+    return stat(name, &found) < 0 || S_ISREG(found.st_mode);
+}
+
 static void add_input(struct scan *scan, char *name)
 {
     const char *slash = strrchr(name, '/'), *dot = strrchr(slash != NULL ? slash : name, '.');
@@ -102,6 +113,8 @@ static void add_input(struct scan *scan, char *name)
     scan->inputs++;
     if (strcmp(name, "-") == 0)
         scan->line->reads_stdin = 1;
+    else if (!is_whole_file(name))
+        scan->plain = 1;
     if (scan->language == BY_NAME && is_one_of(ending, DEVICE_ENDINGS))
         scan->plain = 1;
     if (scan->language == CODE || (scan->language == BY_NAME && is_one_of(ending, CODE_ENDINGS))) {
@@ -202,7 +215,7 @@ static char *next_word(char **at)
 
 static void read_response_file(struct scan *scan, const char *path)
 {
-    FILE *file = scan->files++ < MOST_RESPONSE_FILES ? fopen(path, "rb") : NULL;
+    FILE *file = scan->files++ < MOST_RESPONSE_FILES && is_whole_file(path) ? fopen(path, "rb") : NULL;
     char *data = file != NULL ? malloc(MOST_RESPONSE_BYTES + 1) : NULL;
     size_t size = data != NULL ? fread(data, 1, MOST_RESPONSE_BYTES + 1, file) : 0;
     if (file != NULL)

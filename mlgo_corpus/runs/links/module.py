@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import stat
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -37,7 +36,7 @@ from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.dataset.tracetable import stderr_tail
 from mlgo_corpus.errors import CorpusError, FormatError, ToolError, Usage
 from mlgo_corpus.files.names import checked_name
-from mlgo_corpus.files.regular import open_regular, read_file
+from mlgo_corpus.files.regular import digest_of_file, read_file
 from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.commands.linkwords import LinkWord, Role
@@ -47,7 +46,6 @@ from mlgo_corpus.formats.objects.objfile import measure_object
 # Not a name that a build uses; the linker may write only in the folder that it runs in.
 _PRODUCT = ".relinked-product"
 _DISTRIBUTION = tuple(f"/etc/{name}" for name in ("os-release", "lsb-release", "debian_version", "redhat-release"))
-_BLOCK = 1 << 20
 # These messages of a linker are about its inputs, whichever of them it prints.
 _OF_THE_LINKER = frozenset({RunReason.COMPILER_ERROR, RunReason.NEWER_BITCODE, RunReason.UNREADABLE_BITCODE})
 _TELLING = re.compile(r"error:|undefined reference|multiple definition|cannot find|unrecognized")
@@ -134,7 +132,7 @@ class Store:
         kept = [] if self._settings.corpus is None else [str(kept_object(self._settings.corpus, digest))]
         for one in (path, *kept):
             with suppress(OSError, ValueError):
-                if _digest_of(one) == digest:
+                if digest_of_file(one) == digest:
                     return self._add(one, digest)
                 changed = True
         reason = RunReason.CHANGED_FILE if changed else RunReason.MISSING_FILE
@@ -155,7 +153,7 @@ class Store:
                 # The record of links is as untrusted as its names, which may lead elsewhere.
                 with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, CorpusError):
                     path = folder / self._settings.object_names.get(module, checked_name(module))
-                    self._objects[module] = self._add(str(path), _digest_of(str(path)))
+                    self._objects[module] = self._add(str(path), digest_of_file(str(path)))
             return self._objects[module]
 
     def put(self, data: Buffer) -> Path:
@@ -243,7 +241,7 @@ class Store:
         try:
             argv = (*settings.ar, "qcsD", made.name, "@words")
             run_tool(argv, cwd=folder, timeout=timeout, stop=stop, **limits.keywords())
-            return self._add(str(made), _digest_of(str(made)))
+            return self._add(str(made), digest_of_file(str(made)))
         except ToolError as error:
             raise RunFailure(*_reason_of(error, timeout)) from None
 
@@ -534,16 +532,6 @@ def _member_name(name: str, number: int) -> str:
 def _quoted(word: str) -> bytes:
     """Return a word as a parameter file has it."""
     return os.fsencode(_SAFE.sub(lambda found: f"\\{found[0]}", word))
-
-
-def _digest_of(path: str) -> str:
-    digest = sha256()
-    with open_regular(path) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise FileNotFoundError(path)
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _reason_of(error: ToolError, timeout: float, *, limited: bool = False) -> tuple[RunReason, str]:

@@ -192,6 +192,8 @@ LINES = [
     ("", "-Oz -c a.c -no-such-option"),
     ("", "-Oz"),
     ("", "@missing.rsp"),
+    ("", "-Oz -x c /dev/stdin -c -o stdin.o"),  # a pipe, which can be read once
+    ("", "@/dev/stdin"),
 ]
 
 
@@ -357,7 +359,10 @@ def test_the_smaller_object_is_kept(llvm22: Llvm, wrapped: Path, keeping: Path, 
 def test_both_ways_are_compiled_only_where_there_is_one_object(
     llvm22: Llvm, keeping: Path, sources: Path, tmp_path: Path
 ) -> None:
-    for line in ("-Oz -c a.c b.cc", "-Oz -S a.c", "-Oz a.c main.c -o program", "-O0 -c a.c", "-Oz -c wrong.c"):
+    for line in (
+        "-Oz -c a.c b.cc", "-Oz -S a.c", "-Oz a.c main.c -o program", "-O0 -c a.c", "-Oz -c wrong.c",
+        "-Oz -c a.c -fstack-usage", "-Oz -c a.c -fsave-optimization-record", "-Oz -x c /dev/stdin -c -o stdin.o",
+    ):  # fmt: skip
         plain = compiled(llvm22.clang, line, sources, tmp_path)
         assert compiled(keeping / "clang", line, sources, tmp_path, POLICY="crash") == plain
     code, _, err, files = compiled(keeping / "clang", "-O2 -w -c a.c", sources, tmp_path, POLICY="missing")
