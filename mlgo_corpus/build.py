@@ -31,6 +31,7 @@ from mlgo_corpus.files.text import counted, option_key, os_reason
 from mlgo_corpus.formats.commands.buildfiles import CompileCommand
 from mlgo_corpus.runs.builds.database import compile_entries, read_database
 from mlgo_corpus.runs.builds.shims import (
+    USUAL_COMPILERS,
     Drivers,
     build_environment,
     compiler_in,
@@ -163,7 +164,7 @@ def build_corpus(
         raise UsageError(f"expected {what}, got {'both' if command else 'neither'}")
     if keep_checks and database is not None:
         raise UsageError("only a build that runs has checks, not a database", option="keep_checks")
-    if command and shutil.which(command[0]) is None:
+    if command and command[0] not in USUAL_COMPILERS and shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]}: no such program; name the build's command behind --")
     check_count("jobs", jobs)
     output = Path(output)

@@ -21,6 +21,7 @@ import pytest
 from mlgo_corpus import Corpus
 from mlgo_corpus.compilers.find import find_zig
 from mlgo_corpus.formats.commands.buildfiles import parse_compile_commands
+from mlgo_corpus.runs.builds.shims import USUAL_COMPILERS
 from tests.conftest import DATA, EMBED, PACKAGE_ROOT, Llvm, ignoring, run_checked
 from tests.forked import run_cli, start
 
@@ -615,6 +616,12 @@ def test_what_a_program_holds_once_more_is_left_out(llvm22: Llvm, work: Path, tm
     report = build_json(work, llvm22, "--", "sh", "-c", "cc -c b.c && cc a.c b.o -o prog")
     assert report["extract"]["counts"] == {"ok": 2, "duplicate": 1}
     assert Corpus.open(tmp_path / "corpus").names == ("b.o", "prog/a.c")
+
+
+def test_a_build_has_the_usual_compilers_where_the_machine_has_none(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(work, {"a.c": "int b(void) { return 1; }\n"})
+    missing = next((name for name in USUAL_COMPILERS if shutil.which(name) is None), "clang")
+    assert build_json(work, llvm22, "--", missing, "-c", "a.c")["extract"]["counts"] == {"ok": 1}
 
 
 @pytest.mark.parametrize(

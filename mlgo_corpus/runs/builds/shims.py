@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Final
 
 from mlgo_corpus.compilers.find import Compiler, cache_folder
 from mlgo_corpus.compilers.process import run_tool
@@ -46,7 +47,8 @@ _SCRIPT = Path(__file__).with_name("shim.sh")
 _COMPILER = re.compile(
     r"(?P<triple>[\w.]+-[\w.-]+-)?(?P<name>cc|c\+\+|gcc|g\+\+|clang|clang\+\+|c89|c99|c11|c17|CC)(?P<version>-[\d.]+)?"
 )
-_ALWAYS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "c89", "c99")
+USUAL_COMPILERS: Final = ("cc", "c++", "gcc", "g++", "clang", "clang++", "c89", "c99")
+"""Names of compilers that each build has, whether this machine has them or not."""
 _ARCHIVERS = {
     "ar": ("ar", "gcc-ar", "llvm-ar"),
     "ranlib": ("ranlib", "gcc-ranlib", "llvm-ranlib"),
@@ -249,7 +251,7 @@ def _has_terminal() -> bool:
 def _compiler_names() -> tuple[str, ...]:
     """List the names by which a build may call a compiler for this machine: the usual ones and those on PATH."""
     machine = platform.machine()
-    names = dict.fromkeys(_ALWAYS)
+    names = dict.fromkeys(USUAL_COMPILERS)
     for folder in os.get_exec_path():
         with suppress(OSError):
             for name in os.listdir(folder or "."):
