@@ -21,7 +21,7 @@ from mlgo_corpus.corpus.packed.rows import PACKED_NAME
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.folder import find_stranger
 from mlgo_corpus.files.names import LINKS_NAME, MANIFEST_NAME, MANIFEST_STEM, STATE_FOLDER, TABLE_NAMES
-from mlgo_corpus.files.regular import open_regular
+from mlgo_corpus.files.regular import digest_of_file
 from mlgo_corpus.files.remote import Place, RemotePath, parse_place
 from mlgo_corpus.files.text import os_reason
 
@@ -52,17 +52,10 @@ def file_digest(path: Place) -> str:
     Raises:
         CorpusError: the file cannot be read.
     """
-    digest = sha256()
     try:
-        if isinstance(path, RemotePath):
-            digest.update(path.read_bytes())
-        else:
-            with open_regular(path) as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
+        return sha256(path.read_bytes()).hexdigest() if isinstance(path, RemotePath) else digest_of_file(path)
     except OSError as error:
         raise CorpusError(f"{path}: {os_reason(error)}") from error
-    return digest.hexdigest()
 
 
 def copy_others(packed: PackedCorpus, folder: Path) -> None:

@@ -106,7 +106,7 @@ class SearchSettings:
 
     def weights(self, item: SearchItem, number: int) -> Weights:
         """Return what a byte of each of a module's functions counts in a round; in the first, by the plain objects."""
-        held = self.latest(number, _held_name(item.module.name))
+        held = self.held(number, item.module.name)
         own = np.empty((2, 0), np.uint64) if held is None else np.load(held)
         counts = self.counts(number) if self.linked else None
         return Weights(counts, own, item.linked_with, kept=number > 0, folded=self.folded)

@@ -270,7 +270,7 @@ class Search(Trace):
             saved += outcome.saved
             if number:
                 self._show(number - 1, finished, 0, saved)
-        # Of a module that was not chosen, or whose search has ended, what is known from before.
+        # A module may not be chosen, or have no result in this round: then an earlier round's file counts.
         held = (self.search.held(number, name) for name in dict.fromkeys(self.corpus.names))
         write_counts(place, (np.load(known) for known in held if known is not None))
 
