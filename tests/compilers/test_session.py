@@ -24,6 +24,7 @@ from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from tests.conftest import ROOT, Llvm
 from tests.fake_compiler import HEADER, context, observation
+from tests.processes import alive, children, dies
 
 FAKE = ROOT / "tests" / "fake_compiler.py"
 
@@ -49,25 +50,6 @@ def advise_all(live: InteractiveSession, value: Any = 7) -> list[LiveObservation
 def run(folder: Path, mode: str, argument: object = "", **options: Any) -> list[LiveObservation]:
     with session(folder, mode, argument, **options) as live:
         return advise_all(live)
-
-
-def children() -> set[int]:
-    own = Path("/proc/self/task")
-    return {int(pid) for task in own.glob("*/children") for pid in task.read_text().split()}
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-
-
-def dies(pid: int) -> bool:
-    end = time.monotonic() + 60
-    while alive(pid) and time.monotonic() < end:
-        time.sleep(0.01)
-    return not alive(pid)
 
 
 def pid_in(path: Path) -> int:
@@ -381,7 +363,7 @@ def test_hanging_at_any_point_ends_at_the_deadline(tmp_path: Path, size: int) ->
         run(tmp_path, "hang", size, timeout=0.7)
     assert caught.value.returncode is None
     assert caught.value.usage is not None
-    assert 0.7 <= time.monotonic() - begin < 5
+    assert 0.7 <= time.monotonic() - begin < 25
 
 
 @pytest.mark.parametrize(("mode", "size"), [("hang_unopened", ""), ("hang", len(HEADER + observation(0)))])
@@ -413,7 +395,7 @@ def test_ignoring_sigterm_does_not_help(tmp_path: Path) -> None:
     begin = time.monotonic()
     with pytest.raises(ToolError, match="did not finish in time"):
         run(tmp_path, "stubborn", timeout=0.7)
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 25
 
 
 def test_another_thread_may_stop_a_session(tmp_path: Path) -> None:
@@ -430,7 +412,7 @@ def test_leaving_early_ends_the_compiler(tmp_path: Path, asked: int) -> None:
         for _ in range(asked):
             next(live)
             live.advise(1)
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 25
     with pytest.raises(RuntimeError, match="has not ended yet, or not with success"):
         _ = live.result
     with pytest.raises(RuntimeError, match="the session is over"):

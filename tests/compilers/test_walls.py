@@ -27,8 +27,9 @@ from mlgo_corpus.formats.commands import replay
 from mlgo_corpus.ir2native import ir2native_table
 from mlgo_corpus.trace import trace_corpus
 from mlgo_corpus.verify import verify_corpus
-from tests.compilers.test_process import alive, dies, wait_for_pid
+from tests.compilers.test_process import wait_for_pid
 from tests.conftest import Llvm
+from tests.processes import alive, dies, state_of
 
 pytestmark = pytest.mark.skipif(not can_launch(), reason="walls need Linux")
 needs_landlock = pytest.mark.skipif(not standing().landlock, reason="this kernel has no Landlock")
@@ -190,7 +191,7 @@ def test_a_launcher_that_is_killed_takes_its_program_with_it(folder: Path) -> No
     source = "import time; print('here', flush=True); time.sleep(600)"
     with Child((PYTHON, "-I", "-S", "-c", source), cwd=folder, walls=walls) as child:
         pid = child._process.pid
-        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        parent = int(state_of(pid)[1])
         os.kill(parent, signal.SIGKILL)
         child.wait(float("inf"))
     assert child.returncode == -signal.SIGKILL

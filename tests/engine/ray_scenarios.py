@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.errors import MlgoCorpusError
 from tests.engine import ray_start, raywork
 from tests.forked import load_also, run_cli, start
+from tests.processes import every_process, told_of
 from tests.runs.journals import kept
 
 SEED = int(os.environ.get("MLGO_CORPUS_RAY_SEED", "0"))
@@ -61,19 +62,18 @@ def plain(results: Any) -> list[Any]:
     return [["lost", one.timed_out, one.detail] if isinstance(one, Lost) else one for one in results]
 
 
+def words_here() -> Iterator[tuple[int, bytes]]:
+    """Give each process of this namespace and its words."""
+    mine = os.readlink("/proc/self/ns/net")
+    for pid in every_process():
+        with suppress(OSError):
+            if os.readlink(f"/proc/{pid}/ns/net") == mine:
+                yield pid, told_of(pid, "cmdline")
+
+
 def worker_processes() -> list[int]:
     """Find the worker processes of this namespace's actors, and what they started: no process of ours is one."""
-    mine = os.readlink("/proc/self/ns/net")
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdecimal() and os.readlink(entry / "ns/net") == mine:
-                words = (entry / "cmdline").read_bytes()
-                if b"mlgo_corpus.engine.worker" in words or raywork.NAP in words:
-                    found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
+    return [pid for pid, words in words_here() if b"mlgo_corpus.engine.worker" in words or raywork.NAP in words]
 
 
 def gone_within(seconds: float) -> list[int]:
@@ -154,16 +154,11 @@ def strike(made: Cluster, kind: str, chance: random.Random) -> None:
     if kind == "machine":
         made.remove_node(chance.choice(made.list_all_nodes()[1:]), allow_graceful=False)
         return
-    mine = os.readlink("/proc/self/ns/net")
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdecimal() and os.readlink(entry / "ns/net") == mine:
-                words = (entry / "cmdline").read_bytes()
-                if words.startswith(b"ray::_Actor") if kind == "actor" else b"mlgo_corpus.engine.worker" in words:
-                    found.append(int(entry.name))
-        except OSError:
-            continue
+    found = [
+        pid
+        for pid, words in words_here()
+        if (words.startswith(b"ray::_Actor") if kind == "actor" else b"mlgo_corpus.engine.worker" in words)
+    ]
     if found:
         os.kill(chance.choice(found), signal.SIGKILL)
 

@@ -17,6 +17,7 @@ from mlgo_corpus.engine import pool as engine
 from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.engine.map import parallel_map
 from tests.conftest import PACKAGE_ROOT
+from tests.processes import children
 
 pytestmark = pytest.mark.whole
 
@@ -84,11 +85,6 @@ def start(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
         monkeypatch.setenv("PYTHONPATH", PACKAGE_ROOT)
         monkeypatch.syspath_prepend(PACKAGE_ROOT)
     return str(request.param)
-
-
-def children() -> set[str]:
-    """Return the processes that this one has started, also those that ended and were not waited for."""
-    return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
 
 
 @pytest.fixture(autouse=True)
@@ -191,7 +187,7 @@ def test_workers_killed_at_random_moments_lose_nothing() -> None:
         nonlocal kills
         while kills < 6 and not stop.wait(0.2 + rng.random() / 2):
             for child in sorted(children() - others)[:1]:
-                os.kill(int(child), signal.SIGKILL)
+                os.kill(child, signal.SIGKILL)
                 kills += 1
 
     generator = parallel_map(slow_double, range(3000), jobs=2, limit=60)

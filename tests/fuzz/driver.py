@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.processes import children
+
 NAMES = ("objects", "logs", "corpora", "names", "sessions", "kills")
 
 # What one input may take, the memory of a process (shared libraries and Arrow's reserves count), the bytes of a file.
@@ -93,8 +95,8 @@ def fuzz(name: str, seed: int, work: Path, numbers: range, *, seconds: float | N
 def _run_input(module: Any, prepared: Path, rng: random.Random, folder: Path) -> None:
     folder.mkdir()
     module.check(prepared, rng, folder)
-    if children := [path.read_text() for path in Path("/proc/self/task").glob("*/children") if path.read_text()]:
-        raise AssertionError(f"there are processes left: {children}")
+    if left := children():
+        raise AssertionError(f"there are processes left: {left}")
     sys.stdout.flush()
     sys.stderr.flush()
     if said := os.pread(2, LONGEST_OUTPUT, 0):

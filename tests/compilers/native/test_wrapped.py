@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from mlgo_corpus.trace import trace_corpus
 from mlgo_corpus.wrap import list_wrapped, wrap_toolchain
 from tests.compilers.native import fake_clang
 from tests.conftest import EMBED, Llvm, run_checked
+from tests.processes import alive, every_process, told_of
 
 FAKE = Path(fake_clang.__file__)
 # Each way to decide gives another object of these lines: plain, never, always.
@@ -409,12 +409,8 @@ def left_over(scratch: Path) -> list[str]:
     """Return what is left of compiles whose temporary folder this is: processes and files."""
     found = [path.name for path in scratch.iterdir()]
     mark = f"TMPDIR={scratch}".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if mark in (folder / "environ").read_bytes().split(b"\0"):
-                state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
-                found += [folder.name] if state != "Z" else []
-    return found
+    environments = {pid: told_of(pid, "environ") for pid in every_process()}
+    return found + [str(pid) for pid, told in environments.items() if mark in told.split(b"\0") and alive(pid)]
 
 
 @pytest.fixture

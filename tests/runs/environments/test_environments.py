@@ -33,8 +33,8 @@ from mlgo_corpus import (
     trace_corpus,
 )
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from tests.compilers.test_session import alive
 from tests.conftest import EMBED, PACKAGE_ROOT, Llvm, run_checked
+from tests.processes import alive, every_process, told_of
 
 pytestmark = pytest.mark.llvm
 
@@ -104,15 +104,9 @@ def episode(
 
 def compilers(corpus: Path) -> list[int]:
     """List the compilers that read a corpus."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes()
-        except OSError:
-            continue
-        if b"-cc1" in words and os.fsencode(f"{corpus}/") in words and alive(int(path.parent.name)):
-            found.append(int(path.parent.name))
-    return found
+    words = {pid: told_of(pid, "cmdline") for pid in every_process()}
+    folder = os.fsencode(f"{corpus}/")
+    return [pid for pid, told in words.items() if b"-cc1" in told and folder in told and alive(pid)]
 
 
 def ends(corpus: Path) -> bool:

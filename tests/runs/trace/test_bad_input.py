@@ -30,10 +30,10 @@ from mlgo_corpus.runs import over
 from mlgo_corpus.runs.trace import module as tracing
 from mlgo_corpus.runs.trace.run import TraceReport
 from mlgo_corpus.trace import trace_corpus
-from tests.compilers.test_session import alive, children
 from tests.conftest import EMBED, ROOT, Llvm, run_checked
 from tests.fake_clang import LIVE as LIVE_HEADER
 from tests.fake_clang import MAGIC
+from tests.processes import alive, children, every_process, told_of
 
 FAKE = ROOT / "tests" / "fake_clang.py"
 
@@ -84,16 +84,8 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 def processes(folder: Path) -> list[str]:
     """List the processes that have a path below a folder among their words, but for this one."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        pid = int(path.parent.name)
-        try:
-            words = path.read_bytes()
-        except OSError:
-            continue
-        if os.fsencode(f"{folder}/") in words and pid != os.getpid() and alive(pid):
-            found.append(f"{pid}: {words!r}")
-    return found
+    words = {pid: told_of(pid, "cmdline") for pid in every_process() if pid != os.getpid()}
+    return [f"{pid}: {told!r}" for pid, told in words.items() if os.fsencode(f"{folder}/") in told and alive(pid)]
 
 
 def left_running(folder: Path) -> list[str]:
@@ -292,7 +284,7 @@ def test_each_misbehaviour_is_a_row(tmp_path: Path, fake: Path, via: str) -> Non
             wrong.append(f"{name}: {row.stderr_tail!r}; expected {tail!r}")
         assert row.wall_s is not None or name == "second-other"
         assert row.argv is not None
-        assert 3.9 <= row.wall_s < 9 if reason == "timeout" else True
+        assert 3.9 <= row.wall_s < 30 if reason == "timeout" else True
     assert not wrong, "\n".join(wrong)
     observations(tmp_path / "out")
     assert report.counts["ok"] == len(fine)

@@ -29,6 +29,7 @@ from mlgo_corpus.trace import trace_corpus
 from tests.conftest import EMBED, PACKAGE_ROOT, Llvm, run_checked
 from tests.forked import Running, server_for, start
 from tests.handmade import files, put
+from tests.processes import alive, every_process, state_of
 from tests.runs.extract.test_incremental import in_child
 from tests.runs.journals import change, kept
 from tests.runs.trace.test_bad_input import (
@@ -91,15 +92,7 @@ class Tool:
 
 def session_of(session: int) -> list[int]:
     """List the processes of a session that are alive."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, _, number = path.read_text().rpartition(")")[2].split()[:4]
-        except (OSError, ValueError):
-            continue
-        if int(number) == session and state not in "ZX":
-            found.append(int(path.parent.name))
-    return found
+    return [pid for pid in every_process() if state_of(pid)[3:4] == [str(session)] and alive(pid)]
 
 
 def all_end(folder: Path, *sessions: int, seconds: float = 5.0) -> bool:

@@ -203,7 +203,7 @@ def test_a_map_that_is_left_ends_its_compilers(llvm22: Llvm, corpus: Path, cache
         assert entered.wait(60)
         begin = time.monotonic()
         mapped.close()
-        assert time.monotonic() - begin < 5  # it would be half a minute
+        assert time.monotonic() - begin < 20  # it would be half a minute
         assert tracer.trace("lua/lctype.o").row.status == "ok"
 
 
