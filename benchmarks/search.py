@@ -30,7 +30,7 @@ from mlgo_corpus.compilers.probe import probe_compiler
 from mlgo_corpus.compilers.process import Child
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.runs.search import climb as climbing
-from mlgo_corpus.runs.search.climb import Decision, Found, Outcome, Plan, Rule, climb, draw_rules
+from mlgo_corpus.runs.search.climb import Decision, Found, Guide, Outcome, Plan, climb, draw_guides
 from mlgo_corpus.runs.search.module import SearchItem, SearchSettings, _ModuleSearch
 from mlgo_corpus.runs.trace.module import TraceSettings
 
@@ -80,12 +80,14 @@ def gain(name: str, folder: Path, given: argparse.Namespace) -> Iterator[dict[st
     """Search with each budget, and link what is found."""
     corpus = built(name, folder, given.compiler)
     for budget in given.budgets:
-        place = folder / "-".join(("found", name, str(budget), *([] if given.start == "default" else ["started"])))
+        started = [] if given.start == "default" else ["started"]
+        place = folder / "-".join(("found", name, str(budget), *started, *given.also))
         report = search_corpus(
             corpus,
             place / "dataset",
             budget=budget,
             start=given.start,
+            also=("default", *given.also),
             compiler=given.compiler,
             jobs=given.jobs,
             keep_objects=place / "objects",
@@ -120,7 +122,7 @@ def searched(name: str, folder: Path, given: argparse.Namespace) -> Iterator[tup
 def climbed(search: _ModuleSearch, budget: int) -> Found:
     """Search as the product does."""
     generator = random.Random(0)
-    return climb(search.compile, budget, generator, rules=draw_rules(budget, generator))
+    return climb(search.compile, budget, generator, guides=draw_guides(budget, generator))
 
 
 def ways(search: _ModuleSearch, first: Outcome) -> Iterator[Outcome]:
@@ -173,8 +175,8 @@ def compiles_of_single_flips(search: _ModuleSearch, wanted: float) -> int:
     """Return how many compiles it takes until an object is so small, if each tries one flip, and none a rule."""
     sizes: list[float] = []
 
-    def noted(plan: Plan, rule: Rule | None) -> Outcome:
-        outcome = search.compile(plan, rule)
+    def noted(plan: Plan, guide: Guide | None) -> Outcome:
+        outcome = search.compile(plan, guide)
         sizes.append(outcome.objective)
         return outcome
 
@@ -233,6 +235,7 @@ def main() -> None:
     )
     parser.add_argument("--part", choices=("gain", *PARTS), default="gain")
     parser.add_argument("--start", default="default")
+    parser.add_argument("--also", nargs="*", default=[], help="policies to try beside LLVM's own decisions")
     parser.add_argument("--compiler", default="clang-22")
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()

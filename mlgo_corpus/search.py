@@ -10,7 +10,7 @@ from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.corpus.select import ModuleChoice
 from mlgo_corpus.engine.choice import HERE, EngineChoice
 from mlgo_corpus.runs.datasets.publish import to_urls
-from mlgo_corpus.runs.search.corpus import SearchRequest, run_search
+from mlgo_corpus.runs.search.corpus import ALSO, SearchRequest, run_search
 from mlgo_corpus.runs.search.run import SearchReport
 
 
@@ -23,6 +23,7 @@ def search_corpus(
     time_limit: float | None = None,
     objective: str | None = None,
     start: str = "default",
+    also: Sequence[str] = ALSO,
     compiler: str | None = None,
     seed: int = 0,
     add_flags: Sequence[str] = (),
@@ -60,6 +61,8 @@ def search_corpus(
             ``linked`` where the corpus tells that its objects are linked.
         start: the policy whose decisions the search begins with, see `mlgo_corpus.policies.policy.make_policy`; also
             the dataset of another search, to go on from.
+        also: policies whose decisions are tried, too, each in one compile: where a part of a module gets smaller, they
+            are kept. ``("default",)`` for LLVM's own only, an empty sequence for none.
         compiler: a clang; by default the best one found on this machine.
         seed: of the search's choices, and of the sample.
         add_flags: as of `mlgo_corpus.trace_corpus`, and so the following ones.
@@ -92,6 +95,7 @@ def search_corpus(
         time_limit=time_limit,
         objective=objective,
         start=start,
+        also=also,
         compiler=compiler,
         seed=seed,
         choice=choice or ModuleChoice(sample, module_filter, modules_file, seed),

@@ -269,7 +269,13 @@ def train_policy(
         place = output.with_name(f"{output.name}.searches") / f"round-{number}"
         policy.save(place / "policy", force=True)
         request = SearchRequest(
-            budget=budget, start=str(place / "policy"), compiler=compiler, seed=seed, edits=edits, limits=limits
+            budget=budget,
+            start=str(place / "policy"),
+            also=("default",),  # what it learns is its own
+            compiler=compiler,
+            seed=seed,
+            edits=edits,
+            limits=limits,
         )
         for at, (corpus, corpus_name) in enumerate(zip(corpora, searched, strict=True), 1):
             show = told(f"round {number}, {corpus_name}")

@@ -287,7 +287,8 @@ def main() -> None:
         for project in TRAINING:
             data.append(folder / f"found-{number}" / project.package)
             data[-1].parent.mkdir(exist_ok=True)
-            report = search_corpus(corpora[project], data[-1], budget=BUDGET, start=start, sample=project.sample, **how)
+            started = {"start": start, "also": ("default",)}  # what it learns is its own
+            report = search_corpus(corpora[project], data[-1], budget=BUDGET, sample=project.sample, **started, **how)
             say(f"searched {project.package}: {report.baseline_text_size} to {report.text_size} bytes")
         learned = policy if number == ROUNDS else folder / f"round-{number}" / given.name
         learned.parent.mkdir(exist_ok=True)

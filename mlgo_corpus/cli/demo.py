@@ -165,6 +165,7 @@ def _search(corpus: Path, output: Path, *, jobs: int, force: bool) -> SearchRepo
             corpus,
             output,
             budget=_SEARCH_BUDGET,
+            also=(),  # what is learned from this is its own
             module_filter=_SEARCHED,
             compiler=shlex.join((*(find_zig() or ()), "cc")),
             jobs=jobs,

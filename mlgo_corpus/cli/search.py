@@ -86,6 +86,14 @@ def search(
             help="The policy whose decisions to begin with, as for 'trace'; also the dataset of another search.",
         ),
     ] = "default",
+    also: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="POLICY",
+            help="A policy whose decisions to try, too; 'default' is LLVM's own. Repeatable.",
+            show_default="default and inlining-1.0",
+        ),
+    ] = None,
     compiler: Annotated[
         str | None,
         compiler_option("The clang to run.", show_default="the best one in 'toolchain list'"),
@@ -122,6 +130,7 @@ def search(
     from mlgo_corpus.compilers.limits import Limits
     from mlgo_corpus.corpus.select import ModuleChoice
     from mlgo_corpus.policies.policy import import_from_here
+    from mlgo_corpus.runs.search.corpus import ALSO
     from mlgo_corpus.search import search_corpus
 
     limits = filled(Limits, locals(), memory_limit=parse_size(memory_limit))
@@ -137,6 +146,7 @@ def search(
             time_limit=time_limit,
             objective=None if objective is None else objective.value,
             start=start,
+            also=also or ALSO,
             compiler=compiler,
             seed=seed,
             edits=CommandEdits.of(add_flag or (), delete_flag or (), replace_flag or (), trusted=trust_corpus),
@@ -180,7 +190,8 @@ def show_report(report: SearchReport) -> None:
         f"[bold]{name}[/bold]: {report.flips} flips tried in {counted(report.compiles, 'compile')} of "
         f"{counted(report.searched, 'module')}{kept}{again} in {report.seconds:.2f} s"
     )
-    console.print(escape(f"by {report.compiler}, from policy {report.start}, objective {report.objective}"))
+    policies = f"policies {', '.join((report.start, *report.also))}" if report.also else f"policy {report.start}"
+    console.print(escape(f"by {report.compiler}, from {policies}, objective {report.objective}"))
     rows = table("reason", "modules")
     for reason, count in report.counts.items():
         rows.add_row(reason, str(count))

@@ -38,6 +38,8 @@ def open_corpus(path: Path | str) -> Corpus:
     if isinstance(place, RemotePath):
         place.check_bucket()
         raise CorpusError(f"{place}: not a packed corpus; mlgo-corpus pack makes one")
+    if place.is_file():
+        raise CorpusError(f"{place}: a file; expected the folder of a corpus")
     finish_moves(place / MODULES_NAME)
     return Corpus(place, read_manifest(place / manifest.name))
 

@@ -166,7 +166,7 @@ def learned_policy(policy: str) -> LearnedPolicy | None:
     return None if folder is None else _read(folder, (folder / POLICY_NAME).stat().st_mtime_ns)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def _read(folder: Path, _: int) -> LearnedPolicy:
     return load_policy(folder)
 

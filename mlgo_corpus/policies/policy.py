@@ -189,6 +189,11 @@ def policy_folder(text: str) -> Path | None:
     return None if is_own else find_policy(text)
 
 
+def policy_name(text: str) -> str:
+    """Return the name of a policy without the path of its folder."""
+    return text if (folder := policy_folder(text)) is None else folder.name
+
+
 def _probability(text: str) -> float:
     try:
         value = float(text)

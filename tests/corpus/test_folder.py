@@ -200,6 +200,12 @@ def test_a_manifest_that_does_not_speak_of_thinlto(tmp_path: Path) -> None:
     assert corpus["main.o"].thinlto_index_path is None
 
 
+def test_a_file_is_no_corpus(tmp_path: Path) -> None:
+    (tmp_path / "main.o").touch()
+    with pytest.raises(CorpusError, match=r"/main\.o: a file; expected the folder of a corpus$"):
+        Corpus.open(tmp_path / "main.o")
+
+
 def test_a_missing_file_names_its_module(tmp_path: Path) -> None:
     corpus = Corpus.open(upstream_corpus(tmp_path))
     (tmp_path / "main.o.cmd").unlink()

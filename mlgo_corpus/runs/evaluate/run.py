@@ -22,7 +22,7 @@ from mlgo_corpus.engine.choice import EngineChoice, available_cpus
 from mlgo_corpus.errors import CorpusError, FormatError, UsageError
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.policies.learned import find_policy, load_policy
-from mlgo_corpus.policies.policy import policy_folder
+from mlgo_corpus.policies.policy import policy_folder, policy_name
 from mlgo_corpus.policies.seen import Seen
 from mlgo_corpus.runs.evaluate.table import EvaluationRow, LinkedRow
 from mlgo_corpus.runs.functions.run import read_corpus_functions
@@ -77,7 +77,7 @@ def contenders(policies: Sequence[str], request: TraceRequest) -> tuple[_Contend
         raise UsageError("expected at least one policy", option="policies")
     checked = (replace(request, policy=policy).check() for policy in policies)
     requests = list({one.policy: one for one in checked}.values())
-    short = [Path(one.policy).name if policy_folder(one.policy) else one.policy for one in requests]
+    short = [policy_name(one.policy) for one in requests]
     labels = [name if short.count(name) == 1 else one.policy for name, one in zip(short, requests, strict=True)]
     return tuple(_Contender(label, one, _seen_by(one.policy)) for label, one in zip(labels, requests, strict=True))
 

@@ -1,7 +1,7 @@
 """The search for better decisions of one module: which flips are tried together, and which are kept.
 
-The first compiles each follow a simple rule for all decisions. The functions that come out differently fall into sets
-that do not disturb each other, and each set is taken from the compile in which it is smaller.
+The first compiles each follow another policy, or a simple rule, for all decisions. The functions that come out
+differently fall into sets that do not disturb each other, and each set is taken from where it is smaller.
 
 A flip is the other decision at one call, at all calls of one function that are decided alike, or at two calls that are
 near each other. What it may change is known beforehand: the callers, the functions that these are inlined into, and
@@ -156,13 +156,8 @@ class Rule(NamedTuple):
         return int(cost < (self.few if users <= self.users else self.many))
 
 
-AS_LLVM: Final = Rule(-1, 0, 0)
-"""LLVM's own decisions.
-
-Measured on searches that begin with a learned policy's, of objects, products, and products with gc and folding: snappy
-with 100 compiles is 9.6, 21.9 and 21.8 % smaller instead of 8.3, 17.6 and 17.5 %, tinyxml2 2.1, 1.8 and -0.2 % instead
-of 2.1, 1.7 and -0.3 %; ninja with 25 compiles 19.2, 11.8 and 5.1 % instead of 19.1, 12.1 and 4.7 %.
-"""
+Guide = Rule | str
+"""What decides where nothing is planned: a rule, or a policy by its name."""
 
 # Measured on leveldb and yaml-cpp at -Oz: six compiles by these save more than thirty that begin with flips.
 _FIRST_RULES: Final = (
@@ -174,8 +169,8 @@ _FIRST_RULES: Final = (
     Rule(3, 1000, 0),
 )
 
-Compile = Callable[[Plan, Rule | None], Outcome]
-"""Compile by a plan; what it does not say is decided by a rule, or else by the policy that the search began with."""
+Compile = Callable[[Plan, Guide | None], Outcome]
+"""Compile by a plan; what it does not say is decided by a guide, or else by the policy that the search began with."""
 
 # Every so many compiles what was kept is compiled alone, so that a mistake cannot go on for long.
 _CONFIRM_EVERY: Final = 8
@@ -186,11 +181,8 @@ _LARGE_GROUPS_WORTH: Final = 0.2
 _EPSILON: Final = 1e-6
 
 
-def draw_rules(budget: int, generator: random.Random, *, other_start: bool = False) -> list[Rule]:
-    """Return the rules to try within a budget of compiles: those that are good everywhere, and some at random.
-
-    LLVM's own decisions come first where the search begins with other ones.
-    """
+def draw_guides(budget: int, generator: random.Random, policies: Sequence[str] = ()) -> list[Guide]:
+    """Return what to try within a budget of compiles: policies, rules that are good everywhere, and some at random."""
     drawn = (
         Rule(
             generator.choice((1, 2, 3, 4, 6, 10)),
@@ -199,7 +191,8 @@ def draw_rules(budget: int, generator: random.Random, *, other_start: bool = Fal
         )
         for _ in range(budget // 10)
     )
-    return [*([AS_LLVM] if other_start else ()), *_FIRST_RULES, *drawn][: budget // 2]
+    guides: list[Guide] = [*policies, *_FIRST_RULES, *drawn]
+    return guides[: budget // 2]
 
 
 def climb(
@@ -208,7 +201,7 @@ def climb(
     generator: random.Random,
     weight: Callable[[str], float] = lambda _: 1.0,
     over: Callable[[], bool] = lambda: False,
-    rules: Sequence[Rule] = (),
+    guides: Sequence[Guide] = (),
     begin: Plan = (),
     tried: Iterable[Sequence[DecidedPlace]] = (),
 ) -> Found:
@@ -220,7 +213,7 @@ def climb(
         generator: makes the choices.
         weight: what a byte of a function counts in the objective.
         over: whether the time is up.
-        rules: the first compiles follow one each, for all decisions.
+        guides: the first compiles follow one each, for all decisions.
         begin: the decisions to begin with, which are kept but for those that something better is found for.
         tried: what an earlier search tried in vain. It is tried again only where bytes do not count in full, since they
             may have counted otherwise.
@@ -232,7 +225,7 @@ def climb(
     found = Found(first, first, curve=[(1, first.measured)])
     climbing = _Climb(compile_with, budget, generator, weight, over, found)
     climbing.skip(tried)
-    climbing.run(rules)
+    climbing.run(guides)
     return found
 
 
@@ -275,12 +268,12 @@ class _Climb:
                 if all(self._weight(name) == 1.0 for name in affected):
                     self._seen[self._signature(calls), calls[0].key[0]] = frozenset(affected)
 
-    def run(self, rules: Sequence[Rule]) -> None:
-        """Try rules, single calls and groups until none is left that was not tried, then pairs, within the budget."""
+    def run(self, guides: Sequence[Guide]) -> None:
+        """Try guides, single calls and groups until none is left that was not tried, then pairs, within the budget."""
         found = self._found
-        for rule in rules:
+        for guide in guides:
             if found.compiles < self._budget - 1 and not self._over():
-                self._try_rule(rule)
+                self._try_guide(guide)
         if self._unconfirmed:
             self._confirm()
         while found.compiles < self._budget - bool(self._unconfirmed) and not self._over():
@@ -306,13 +299,13 @@ class _Climb:
         if self._unconfirmed and found.compiles < self._budget:
             self._confirm()
 
-    def _compile(self, wanted: dict[Place, int], rule: Rule | None = None) -> Outcome | None:
-        """Compile with some decisions by place, all others by a rule or the policy; None if that fails."""
+    def _compile(self, wanted: dict[Place, int], guide: Guide | None = None) -> Outcome | None:
+        """Compile with some decisions by place, all others by a guide or the policy; None if that fails."""
         found = self._found
         found.compiles += 1
         view = self._view
         try:
-            outcome = self._compile_with([(one.key, wanted.get(view.place(one))) for one in view], rule)
+            outcome = self._compile_with([(one.key, wanted.get(view.place(one))) for one in view], guide)
         except CompileFailedError:
             return None
         if outcome.objective < found.best.objective - _EPSILON:
@@ -354,9 +347,9 @@ class _Climb:
         worth = sum(call.worth for call in calls) / len(calls) * _GROUPS_WORTH.get(len(calls), _LARGE_GROUPS_WORTH)
         return -math.log(1.0 - self._generator.random()) / worth
 
-    def _try_rule(self, rule: Rule) -> None:
-        """Compile with all decisions by a rule, and keep them in those parts of the module that get smaller."""
-        outcome = self._compile({}, rule)
+    def _try_guide(self, guide: Guide) -> None:
+        """Compile with all decisions by a guide, and keep them in those parts of the module that get smaller."""
+        outcome = self._compile({}, guide)
         if outcome is None:
             return
         new, mine = _View(outcome), self._view

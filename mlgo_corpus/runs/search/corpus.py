@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler, compiler_identity
@@ -22,7 +23,7 @@ from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
-from mlgo_corpus.policies.policy import policy_digest, policy_folder, try_policy
+from mlgo_corpus.policies.policy import policy_digest, policy_folder, policy_name, try_policy
 from mlgo_corpus.runs.search.module import SearchSettings
 from mlgo_corpus.runs.search.rounds import round_budgets
 from mlgo_corpus.runs.search.run import FOLDED, LINKED, OBJECTIVES, TEXT, Search, SearchReport
@@ -31,6 +32,15 @@ from mlgo_corpus.runs.trace.module import TraceSettings, clashing_copies
 from mlgo_corpus.runs.trace.places import make_places
 
 _FOUND = "search"
+
+ALSO: Final[tuple[str, ...]] = ("default", "inlining-1.0")
+"""The policies whose decisions a search tries, too, wherever it does not begin with them.
+
+Measured on searches that begin with a learned policy's, of objects, products, and products with gc and folding: with
+LLVM's own decisions, snappy with 100 compiles is 9.6, 21.9 and 21.8 % smaller instead of 8.3, 17.6 and 17.5 %, tinyxml2
+2.1, 1.8 and -0.2 % instead of 2.1, 1.7 and -0.3 %; ninja with 25 compiles 19.2, 11.8 and 5.1 % instead of 19.1, 12.1
+and 4.7 %.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +51,7 @@ class SearchRequest:
     time_limit: float | None = None
     objective: str | None = None
     start: str = "default"
+    also: Sequence[str] = ALSO
     compiler: str | None = None
     seed: int = 0
     choice: ModuleChoice = field(default_factory=ModuleChoice)
@@ -49,7 +60,9 @@ class SearchRequest:
     keep_objects: Path | None = None
 
     def check(self) -> SearchRequest:
-        """Check the request; return it with the whole path of a policy's folder: workers may run in other folders.
+        """Check the request; return it with the whole paths of policies' folders: workers may run in other folders.
+
+        Of the policies to try, the one that the search begins with is left out.
 
         Raises:
             UsageError: it cannot be carried out.
@@ -60,11 +73,13 @@ class SearchRequest:
             raise UsageError("expected more than 0 seconds", option="time_limit", value=self.time_limit)
         if self.objective not in (None, *OBJECTIVES):
             raise UsageError(f"expected one of {', '.join(OBJECTIVES)}", option="objective", value=self.objective)
-        start = self.start if (home := policy_folder(self.start)) is None else str(home)
-        if start != "default":
-            try_policy(start, find_task(INLINING), seed=self.seed, timeout=self.limits.timeout)
+        policies = [one if (home := policy_folder(one)) is None else str(home) for one in (self.start, *self.also)]
+        start, *also = dict.fromkeys(policies)
+        for policy in (start, *also):
+            if policy != "default":
+                try_policy(policy, find_task(INLINING), seed=self.seed, timeout=self.limits.timeout)
         self.edits.check()
-        return replace(self, start=start)
+        return replace(self, start=start, also=tuple(also))
 
 
 def run_search(
@@ -90,7 +105,7 @@ def run_search(
     check_count("jobs", jobs)
     request = request.check()
     edits, limits, start, seed = request.edits, request.limits, request.start, request.seed
-    home, keep_objects = policy_folder(start), request.keep_objects
+    keep_objects = request.keep_objects
     opened = open_corpus(engine.place(corpus))
     chosen = request.choice.select(opened)
     objective = request.objective or _objective_of(opened)
@@ -111,8 +126,9 @@ def run_search(
         "budget": request.budget,
         "time_limit": request.time_limit,
         "objective": objective,
-        "start": start if home is None else home.name,
+        "start": policy_name(start),
         "start_code": policy_digest(start),
+        "also": [[policy_name(one), policy_digest(one)] for one in request.also],
         "seed": seed,
         "compiler": {"version": toolchain.version, "sha256": identity},
         **edits.key(),
@@ -148,6 +164,7 @@ def run_search(
         seed=seed,
         linked=objective != TEXT,
         folded=objective == FOLDED,
+        also=tuple(request.also),
     )
     search = Search(folder, settings, objective, toolchain, opened, chosen, jobs, engine, progress)
     try:

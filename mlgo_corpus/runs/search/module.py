@@ -13,7 +13,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -39,16 +39,16 @@ from mlgo_corpus.policies.conversation import decides_in, repair_of
 from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
 from mlgo_corpus.policies.policy import DefaultPolicy, Policy, begin_session, check_features, make_policy
 from mlgo_corpus.runs.search.climb import (
-    AS_LLVM,
     CompileFailedError,
     DecidedPlace,
     Decision,
     Found,
+    Guide,
     Outcome,
     Plan,
     Rule,
     climb,
-    draw_rules,
+    draw_guides,
 )
 from mlgo_corpus.runs.search.rounds import SoFar, Weights, digests_of, mergeable_functions, weighted_size, write_held
 from mlgo_corpus.runs.trace.module import TracedModule, TraceItem, TraceJob, TraceSettings
@@ -56,6 +56,8 @@ from mlgo_corpus.runs.trace.module import TracedModule, TraceItem, TraceJob, Tra
 _CHANNEL: Final = "channel"
 _REMARKS: Final = "remarks.yaml"
 _DEFAULT: Final = "inlining_default"
+# The policy that decides as LLVM does.
+_LLVM: Final = "default"
 # How far from its place in the plan a decision may come.
 _NEAR: Final = 200
 
@@ -72,6 +74,7 @@ class SearchSettings:
         seed: of the search's choices.
         linked: whether a function that several objects hold counts less, see `mlgo_corpus.runs.search.rounds`.
         folded: whether functions that are alike do, too.
+        also: the policies whose decisions are tried, too.
     """
 
     trace: TraceSettings
@@ -81,6 +84,7 @@ class SearchSettings:
     seed: int
     linked: bool
     folded: bool = False
+    also: tuple[str, ...] = ()
 
     def round_folder(self, number: int) -> Path:
         """Return the folder of what a round left, for the next one; that of the plain compiles has the number -1."""
@@ -137,6 +141,7 @@ class _ModuleSearch:
 
     Attributes:
         header: the compiler's, None before the first decision.
+        policies: those to try: what decides otherwise than the start policy in the module's language.
 
     Raises:
         RunFailure: the module cannot be compiled.
@@ -159,30 +164,35 @@ class _ModuleSearch:
         task = find_task(INLINING)
         self._repair = partial(repair_of, task, trace.major)
         options = self._compiles.options(trace.cc1)
-        self._is_asked = decides_in(settings.start, language_of_command(options))
+        language = language_of_command(options)
+        start, *also = (one if decides_in(one, language) else _LLVM for one in (settings.start, *settings.also))
+        self._start = start
+        self.policies = tuple(one for one in dict.fromkeys(also) if one != start)
+        self._deciders: dict[str, Callable[[LogHeader], Callable[[LiveObservation], int]]] = {}
         extra = for_clang((*task.channel_options(_CHANNEL), *growth_options(options)))
         self._argv = (*trace.cc1, *self._compiles.command(options, *extra, *DECISION_OPTIONS, _REMARKS))
         self.header: LogHeader | None = None
 
-    def compile(self, plan: Plan, rule: Rule | None = None) -> Outcome:
+    def compile(self, plan: Plan, guide: Guide | None = None) -> Outcome:
         """Compile by a plan.
 
         Raises:
             CompileFailedError: it failed.
         """
         try:
-            return self._compile(plan, rule)
+            return self._compile(plan, guide)
         except (RunFailure, ToolError, ProtocolError, FormatError, UsageError, OSError) as error:
             raise CompileFailedError(str(error)) from error
 
-    def _compile(self, plan: Plan, rule: Rule | None) -> Outcome:
+    def _compile(self, plan: Plan, guide: Guide | None) -> Outcome:
         compiles = self._compiles
         compiles.empty()
         session = InteractiveSession(self._argv, compiles.folder / _CHANNEL, **compiles.keywords(), repair=self._repair)
         decided: list[tuple[Key, int, int, bytes]] = []
         expected = _Expected(plan)
         with session:
-            header, decide = None, self._decider
+            header, decide = None, self._decider(self._start)
+            guide_of = None if guide is None else self._decider(guide)
             for observation in session:
                 if session.header is not header:
                     if (header := session.header) is None or self.header not in (None, header):
@@ -190,12 +200,12 @@ class _ModuleSearch:
                     self.header = header
                     key_of, base_of = key_maker(header), decide(header)
                     worth_of = _worth(header)
-                    by_rule = None if rule is None else _by_rule(header, rule)
+                    guided = None if guide_of is None else guide_of(header)
                 tensors = observation.tensors
                 key, base = key_of(tensors), base_of(observation)
                 decision = expected.next(key[0])
                 if decision is None:
-                    decision = base if by_rule is None else by_rule(tensors)
+                    decision = base if guided is None else guided(observation)
                 session.advise(decision)
                 decided.append((key, base, decision, tensors))
         calls = list(iter_decided_calls(read_regular(compiles.folder / _REMARKS, MAX_MODULE_BYTES))) if decided else []
@@ -213,12 +223,18 @@ class _ModuleSearch:
         )
         return Outcome(decisions, sizes, objective, text_size, measured, mergeable)
 
-    @cached_property
-    def _decider(self) -> Callable[[LogHeader], Callable[[LiveObservation], int]]:
-        start = self._settings.start
-        if start == "default" or not self._is_asked:
+    def _decider(self, guide: Guide) -> Callable[[LogHeader], Callable[[LiveObservation], int]]:
+        """Return what makes a function of an observation and its decision for a header."""
+        if isinstance(guide, Rule):
+            return partial(_by_rule, guide)
+        if guide == _LLVM:
             return _by_default
-        policy = make_policy(start, find_task(INLINING), seed=self._settings.seed)
+        if guide not in self._deciders:
+            self._deciders[guide] = self._by_policy(guide)
+        return self._deciders[guide]
+
+    def _by_policy(self, name: str) -> Callable[[LogHeader], Callable[[LiveObservation], int]]:
+        policy = make_policy(name, find_task(INLINING), seed=self._settings.seed)
 
         def decide(header: LogHeader) -> Callable[[LiveObservation], int]:
             check_features(policy, header)
@@ -262,17 +278,12 @@ def _worth(header: LogHeader) -> Callable[[bytes, int], float]:
     return worth
 
 
-def _by_rule(header: LogHeader, rule: Rule) -> Callable[[bytes], int]:
+def _by_rule(rule: Rule, header: LogHeader) -> Callable[[LiveObservation], int]:
     """Return a function that decides by a rule."""
-    if rule == AS_LLVM:
-        own = _reader(header, _DEFAULT)
-        if own is None:
-            raise UsageError("this compiler does not send its own decisions")
-        return own
     cost_and_users = _cost_and_users(header)
     if cost_and_users is None:
         raise UsageError("this compiler does not send what a call costs")
-    return lambda tensors: rule.decides(*cost_and_users(tensors))
+    return lambda observation: rule.decides(*cost_and_users(observation.tensors))
 
 
 def _by_default(header: LogHeader) -> Callable[[LiveObservation], int]:
@@ -448,7 +459,7 @@ class RoundJob(_CountedJob):
                     generator,
                     weight,
                     lambda: limit is not None and time.monotonic() - started > limit,
-                    draw_rules(budget, generator, other_start=settings.start != "default"),
+                    draw_guides(budget, generator, search.policies),
                     before.plan,
                     (places for _, places in before.flips),
                 )

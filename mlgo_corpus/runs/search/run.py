@@ -27,6 +27,7 @@ from mlgo_corpus.dataset.tracetable import TraceRow
 from mlgo_corpus.engine.choice import EngineChoice
 from mlgo_corpus.files.tables import BatchTable, file_metadata
 from mlgo_corpus.formats.logs.events import LogHeader
+from mlgo_corpus.policies.policy import policy_name
 from mlgo_corpus.runs.over import Over
 from mlgo_corpus.runs.report import Report
 from mlgo_corpus.runs.search.module import RoundJob, SearchItem, SearchJob, SearchSettings, SurveyJob, flips_of
@@ -52,6 +53,7 @@ class SearchReport(Report):
         output: the dataset, or its URL.
         objective: ``text``, ``linked`` or ``folded``.
         start: the policy whose decisions the search began with.
+        also: the policies whose decisions were tried, too.
         compiler: its version line.
         modules: modules chosen; of them ``searched`` are in the dataset.
         counts: modules by reason.
@@ -73,6 +75,7 @@ class SearchReport(Report):
     output: Path | str
     objective: str
     start: str
+    also: tuple[str, ...]
     compiler: str
     modules: int
     searched: int
@@ -145,6 +148,7 @@ class Search(Trace):
     ) -> None:
         self.search = settings
         self.objective = objective
+        self._also = tuple(map(policy_name, settings.also))
         self.sums = _Sums()
         self._linked_with = linked_groups(corpus) if settings.linked else lambda _: ""
         self._shown = progress
@@ -217,6 +221,7 @@ class Search(Trace):
         return {
             **super().about(header),
             "start": search.start,
+            "also": list(self._also),
             "objective": self.objective,
             "budget": sum(search.budgets),
             "seed": search.seed,
@@ -230,6 +235,7 @@ class Search(Trace):
             output=traced.output,
             objective=self.objective,
             start=self.search.start,
+            also=self._also,
             compiler=traced.compiler,
             modules=traced.modules,
             searched=traced.traced,

@@ -25,7 +25,7 @@ from mlgo_corpus.policies.compiled import cached_library
 from mlgo_corpus.policies.embedded import vector_model
 from mlgo_corpus.policies.keyed import may_grow
 from mlgo_corpus.policies.learned import find_policy
-from mlgo_corpus.policies.policy import policy_digest, policy_folder, try_policy
+from mlgo_corpus.policies.policy import policy_digest, policy_folder, policy_name, try_policy
 from mlgo_corpus.runs.trace.baseline import BASELINES_FOLDER
 from mlgo_corpus.runs.trace.module import TraceSettings, clashing_copies
 from mlgo_corpus.runs.trace.places import make_places
@@ -99,7 +99,7 @@ def run_trace(
     cache = cache_folder() if cache is None else cache
     check_count("jobs", jobs)
     request = request.check()
-    edits, policy, home = request.edits, request.policy, policy_folder(request.policy)
+    edits, policy = request.edits, request.policy
     opened = open_corpus(engine.place(corpus))
     chosen = request.choice.select(opened)
     toolchain, way = choose_compiler(
@@ -118,7 +118,7 @@ def run_trace(
         "version": __version__,
         "task": request.task,
         "via": way,
-        "policy": policy if home is None else home.name,
+        "policy": policy_name(policy),
         "policy_code": policy_digest(policy),
         "seed": request.seed if policy.partition(":")[0] == "random" else None,
         "compiler": {"version": toolchain.version, "sha256": identity},

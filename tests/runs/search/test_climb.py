@@ -7,7 +7,6 @@ import random
 import pytest
 
 from mlgo_corpus.runs.search.climb import (
-    AS_LLVM,
     CompileFailedError,
     Found,
     Outcome,
@@ -15,14 +14,14 @@ from mlgo_corpus.runs.search.climb import (
     Rule,
     _joined,
     climb,
-    draw_rules,
+    draw_guides,
 )
 from tests.runs.search.toy import Program, random_program
 
 
 def search(program: Program, budget: int, seed: int = 0) -> Found:
     generator = random.Random(seed)
-    return climb(program.compile_by, budget, generator, rules=draw_rules(budget, generator))
+    return climb(program.compile_by, budget, generator, guides=draw_guides(budget, generator))
 
 
 def test_small_programs_are_solved() -> None:
@@ -82,7 +81,7 @@ def test_each_part_is_taken_from_where_it_is_smaller(rule: Rule) -> None:
     ways = [(part.compile({}).objective, part.compile({}, rule).objective) for part in parts]
     assert any(first < other for first, other in ways)
     assert any(first > other for first, other in ways)
-    found = climb(program.compile_by, 3, random.Random(1), rules=[rule])
+    found = climb(program.compile_by, 3, random.Random(1), guides=[rule])
     assert found.compiles == 3
     assert found.best.objective <= sum(map(min, ways))
     assert found.best == program.compile({decision.key: decision.decided for decision in found.best.decisions})
@@ -90,11 +89,11 @@ def test_each_part_is_taken_from_where_it_is_smaller(rule: Rule) -> None:
 
 def test_few_compiles_are_shared_by_rules_and_flips() -> None:
     for budget in (1, 2, 3, 12, 100, 1000):
-        rules = draw_rules(budget, random.Random(1))
+        rules = draw_guides(budget, random.Random(1))
         assert len(rules) <= budget / 2
         assert budget < 12 or len(rules) == 6 + budget // 10 or len(rules) == budget // 2
-        assert rules == draw_rules(budget, random.Random(1))
-        assert draw_rules(budget, random.Random(1), other_start=True)[: budget // 2] == [AS_LLVM, *rules][: budget // 2]
+        assert rules == draw_guides(budget, random.Random(1))
+        assert draw_guides(budget, random.Random(1), ["default", "p"]) == ["default", "p", *rules][: budget // 2]
 
 
 def test_many_flips_share_a_compile() -> None:

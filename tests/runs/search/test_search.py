@@ -293,6 +293,36 @@ def test_what_begins_elsewhere_is_compared_with_llvm_s_own(search: Callable[...,
     assert [int(found[module]["2"]) for module in smaller] == [plain[module] for module in smaller]
 
 
+def test_other_policies_are_tried_where_they_decide(
+    search: Callable[..., SearchReport], corpus: Path, llvm22: Llvm, cache: Path, tmp_path: Path
+) -> None:
+    """Of three compiles, the second one follows the first policy that decides in the module's language."""
+
+    def sizes_after(count: int, name: str, **options: Any) -> dict[str, int]:
+        report = search(tmp_path / name, budget=3, objective="text", **options)
+        assert report.also == tuple(Path(one).name for one in options["also"])
+        rows = pq.read_table(tmp_path / name / "search.parquet").to_pylist()
+        curves = {row["module"]: dict(point.split(":") for point in row["found_after"].split()) for row in rows}
+        return {module: int(curve.get(str(count), curve["1"])) for module, curve in curves.items()}
+
+    policies = {language: tmp_path / f"for-{language}" for language in ("C++", "C")}
+    for language, place in policies.items():
+        rule = Rule(40.0, (-1.0,))
+        LearnedPolicy("short-1.0", "inlining", (TensorSpec("cost_estimate"),), rule, languages=(language,)).save(place)
+    trace_corpus(corpus, tmp_path / "traced", policy=str(policies["C++"]), compiler=llvm22.clang, cache=cache)
+    traced = {row.module: row.text_size for row in read_trace_rows(tmp_path / "traced" / "modules.parquet")}
+    none = sizes_after(2, "none", also=())
+    tried = sizes_after(2, "tried", also=(str(policies["C"]), str(policies["C++"])))
+    plain = sizes_after(1, "plain", also=())
+    assert tried == {module: min(size, traced[module]) for module, size in plain.items()}
+    assert tried != none
+    assert sizes_after(2, "elsewhere", also=(str(policies["C"]),)) == none
+    report = search(tmp_path / "packaged", budget=3, start=str(policies["C++"]), also=("default", str(policies["C++"])))
+    assert report.also == ("default",)
+    with pytest.raises(UsageError, match="also"):
+        search(tmp_path / "packaged", budget=3, start=str(policies["C++"]), also=())
+
+
 def test_text_is_searched_in_rounds(search: Callable[..., SearchReport], tmp_path: Path) -> None:
     report = search(tmp_path / "out", objective="text", budget=48)
     assert report.objective_size == report.text_size < report.baseline_text_size
