@@ -200,12 +200,6 @@ def test_a_manifest_that_does_not_speak_of_thinlto(tmp_path: Path) -> None:
     assert corpus["main.o"].thinlto_index_path is None
 
 
-def test_a_file_is_no_corpus(tmp_path: Path) -> None:
-    (tmp_path / "main.o").touch()
-    with pytest.raises(CorpusError, match=r"/main\.o: a file; expected the folder of a corpus$"):
-        Corpus.open(tmp_path / "main.o")
-
-
 def test_a_missing_file_names_its_module(tmp_path: Path) -> None:
     corpus = Corpus.open(upstream_corpus(tmp_path))
     (tmp_path / "main.o.cmd").unlink()
@@ -238,7 +232,7 @@ def test_a_manifest_may_be_named_instead_of_its_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["other.json", "corpus_description.json.bak", "corpus_description.txt"])
 def test_another_file_is_no_manifest(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text('{"has_thinlto": false, "modules": []}')
-    with pytest.raises(CorpusError, match=rf"/{name}/corpus_description\.json: Not a directory$"):
+    with pytest.raises(CorpusError, match=rf"/{name}: a file; expected the folder of a corpus$"):
         Corpus.open(tmp_path / name)
 
 
