@@ -105,7 +105,7 @@ def main() -> None:
         if name == "imitation":
             found = [work / f"found-{number}" for number in range(len(options.train))]
             done = [
-                search_corpus(corpus, place, budget=options.budget, **usual)
+                search_corpus(corpus, place, budget=options.budget, also=(), **usual)
                 for corpus, place in zip(options.train, found, strict=True)
             ]
             train_policy(found, output, seed=options.seed)

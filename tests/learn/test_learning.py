@@ -63,7 +63,8 @@ class Chain:
         self.known = build(folder / "known", range(3), llvm)
         self.others = build(folder / "others", range(10, 12), llvm)
         self.found = folder / "found"
-        self.search = search_corpus(self.known, self.found, budget=12, compiler=self.compiler, cache=self.cache)
+        usual = {"compiler": self.compiler, "cache": self.cache}
+        self.search = search_corpus(self.known, self.found, budget=12, also=(), **usual)
         self.trained = self.train("policy")
 
     def train(self, name: str, **options: object) -> TrainReport:
@@ -101,7 +102,7 @@ def test_a_policy_makes_programs_smaller_that_it_has_never_seen(chain: Chain) ->
     assert learned.objects.size == traced.text_size < never.objects.size
     # It is as good as a search of these programs themselves.
     own = search_corpus(
-        chain.others, chain.folder / "own", budget=12, compiler=chain.compiler, cache=chain.cache, jobs=2
+        chain.others, chain.folder / "own", budget=12, also=(), compiler=chain.compiler, cache=chain.cache, jobs=2
     )
     assert learned.objects.size == own.text_size
     products = pq.read_table(chain.folder / "evaluation/products.parquet").to_pylist()

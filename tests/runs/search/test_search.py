@@ -356,7 +356,9 @@ def test_a_round_that_fails_keeps_what_was_found(
     assert [(row.module, row.compiles, row.text_size) for row in rows] == [
         (name, compiles, sizes[name]) for name in ("a.o", "b.o")
     ]
-    assert all(row.objective < row.baseline_objective and row.kept for row in rows)
+    # Together: by what counts in the first round, one may lose what the other one gains.
+    assert sum(row.objective for row in rows) < sum(row.baseline_objective for row in rows)
+    assert all(row.kept for row in rows)
     assert pq.read_table(tmp_path / "out" / "flips.parquet").num_rows == sum(row.flips for row in rows) > 0
 
 
