@@ -35,7 +35,7 @@ from typing import Any
 from mlgo_corpus.builds.inputs import BuildObject
 from mlgo_corpus.builds.leftovers import Link
 from mlgo_corpus.errors import FormatError, UsageError
-from mlgo_corpus.files.atomic import FileStamp, write_atomically
+from mlgo_corpus.files.atomic import FileStamp, temporary_for, write_atomically
 from mlgo_corpus.files.names import STATE_FOLDER
 from mlgo_corpus.files.regular import MAX_LIST_BYTES, MAX_NOTE_BYTES, read_file, read_regular
 from mlgo_corpus.formats.commands.buildfiles import COMPILE_COMMANDS_NAME, parse_response_file
@@ -330,7 +330,7 @@ class CompileStore:
             try:
                 os.link(copy, path)  # not moved: until the state is written, the record still needs it
             except OSError:  # a file system without links
-                temporary = path.with_suffix(".tmp")
+                temporary = temporary_for(path)
                 shutil.copyfile(copy, temporary)
                 temporary.replace(path)
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import AnyStr, Final
 
 from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.files.atomic import temporary_for
 
 _CACHE_VARIABLE: Final = "MLGO_CORPUS_CACHE"
 _LEADS_OUT: Final = "a link leads out of the corpus"
@@ -116,7 +117,7 @@ def let_leave(mark: Path, root: Path) -> None:
     place = cache_folder() / _KEY_NAME
     if _read_key(place) is None:
         place.parent.mkdir(parents=True, exist_ok=True)
-        part = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+        part = temporary_for(place)
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
             file.write(secrets.token_bytes(_KEY_BYTES))
         try:

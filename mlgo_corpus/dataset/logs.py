@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, Final, NoReturn, Self
 
 from mlgo_corpus.errors import FormatError, TruncatedError, UsageError
-from mlgo_corpus.files.atomic import create_file
+from mlgo_corpus.files.atomic import create_file, temporary_for
 from mlgo_corpus.files.names import NameRegistry, safe_module_name
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logs.blocks import BlockWriter, Source, Window
@@ -342,7 +342,7 @@ class LogWriter(BlockWriter):
         stream: Any = target
         if isinstance(target, str | Path):
             self._path = Path(target)
-            self._temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
+            self._temporary = temporary_for(self._path)
             stream = create_file(self._temporary)
         self._stream = stream
         try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -48,6 +49,11 @@ def file_stamp(size: int, mtime_ns: int) -> bytes:
     return repr((size, mtime_ns)).encode()
 
 
+def temporary_for(path: Path) -> Path:
+    """Return a name beside a file's own for what is not complete yet, which no thread of any machine has as well."""
+    return path.with_name(f".{path.name[:40]}.{secrets.token_hex(8)}.tmp")
+
+
 def create_file(path: Path) -> IO[bytes]:
     """Open a new file for writing. A file or link of that name is removed first, and a link is not followed."""
     path.unlink(missing_ok=True)
@@ -56,7 +62,7 @@ def create_file(path: Path) -> IO[bytes]:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a small file under a temporary name beside its own, then rename it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_for(path)
     try:
         with create_file(temporary) as file:
             file.write(data)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.files import arrays
-from mlgo_corpus.files.atomic import create_file
+from mlgo_corpus.files.atomic import create_file, temporary_for
 from mlgo_corpus.files.folder import whole_files
 from mlgo_corpus.files.parquet import ParquetFile, texts_of
 from mlgo_corpus.files.remote import Place, RemotePath
@@ -133,7 +133,7 @@ class BatchTable:
 
         self.path = path
         # Workers of a killed run may go on for a moment; they must not write to the same file.
-        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        self._temporary = temporary_for(path)
         # Dictionaries make scalar columns smaller and faster to write, but tensors slower.
         scalars = [item.name for item in schema if not pa.types.is_fixed_size_list(item.type)]
         self._file = create_file(self._temporary)
@@ -299,7 +299,7 @@ def write_rows(
     meanings: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Write a `RowTable` of ``rows``; the file appears when it is complete, and leaves nothing behind on failure."""
-    fill(RowTable(path, path.with_name(f".{path.name}.tmp"), columns, kinds, meanings), rows, metadata)
+    fill(RowTable(path, temporary_for(path), columns, kinds, meanings), rows, metadata)
 
 
 def write_table(

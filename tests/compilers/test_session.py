@@ -644,7 +644,8 @@ def test_the_default_advice_gives_the_plain_object(
     assert live.header is not None
     assert live.header.features[-1].name == "inlining_default"
     assert live.contexts == {"": len(found)}
-    assert (live.result.usage.max_rss_bytes or 0) > 20 << 20
+    peak = live.result.usage.max_rss_bytes  # not known where no sample met the compile
+    assert peak is None or peak > 20 << 20
 
 
 def test_never_inlining_is_another_object(llvm: Llvm, tmp_path: Path, compile_c: Callable[..., Path]) -> None:

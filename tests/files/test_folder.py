@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.folder import check_file, find_stranger, finish_moves, recover, whole_files, whole_folder
 from tests.conftest import run_checked
 from tests.handmade import files, put
@@ -221,3 +223,12 @@ def test_moves_do_not_follow_links(tmp_path: Path) -> None:
         pass
     assert files(tmp_path / "elsewhere") == {"0": b"secret"}
     assert not (tmp_path / "in/file").exists()
+
+
+def test_threads_may_write_one_file_at_once(tmp_path: Path) -> None:
+    written = [bytes([number]) * 20_000 for number in range(8)]
+    with ThreadPoolExecutor(len(written)) as threads:
+        for _ in range(20):
+            list(threads.map(lambda data: write_atomically(tmp_path / "one", data), written))
+            assert (tmp_path / "one").read_bytes() in written
+    assert listing(tmp_path) == ["one"]

@@ -16,7 +16,7 @@ from mlgo_corpus.dataset.sizes.snapshot import Functions, ModuleSnapshot
 from mlgo_corpus.dataset.sizes.table import ATTRIBUTES, IR2NATIVE_COLUMNS, VECTOR, Columns, ModuleSizes
 from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.files import arrays
-from mlgo_corpus.files.atomic import create_file
+from mlgo_corpus.files.atomic import create_file, temporary_for
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.ir.operands import OPERAND_NAMES
 from mlgo_corpus.formats.objects.symbols import LabelStatus
@@ -119,7 +119,7 @@ def _write_part(path: Path, batch: pa.RecordBatch) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # a machine that was given up may be at it, too
+    temporary = temporary_for(path)  # a machine that was given up may be at it, too
     with create_file(temporary) as file:
         pq.write_table(pa.Table.from_batches([batch]), file, compression="lz4", write_statistics=False)
     temporary.replace(path)

@@ -38,7 +38,7 @@ from mlgo_corpus.dataset.reasons import RunReason, run_status
 from mlgo_corpus.dataset.tracetable import TraceRow, reward
 from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.errors import FormatError, ProtocolError, ToolError, Usage, UsageError
-from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.atomic import temporary_for, write_atomically
 from mlgo_corpus.files.regular import MAX_MODULE_BYTES, MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.text import counted, os_reason
 from mlgo_corpus.formats.commands.languages import language_of_command
@@ -402,7 +402,7 @@ class _Run:
     def keep_copies(self) -> None:
         """Copy the log and the object to where the user wants them."""
         for source, place in _copies(self.settings, self.name, has_log=self.has_log).items():
-            part = place.with_name(f".{place.name[:60]}.{os.getpid()}.tmp")
+            part = temporary_for(place)
             try:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(self.folder / source, part)

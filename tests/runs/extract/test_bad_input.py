@@ -335,6 +335,14 @@ def start_cli(build: Path, corpus: Path, ignored: str = "") -> Running | subproc
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
+def size_of(path: Path) -> int:
+    """Return the size of a file that another process may remove or rename at any moment; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def test_killed_at_any_moment_the_next_run_ends_the_same(many: Path, reference: Path, tmp_path: Path) -> None:
     whole = (reference / ".mlgo-corpus/extract.jsonl").stat().st_size
     expected = files(reference)
@@ -345,7 +353,7 @@ def test_killed_at_any_moment_the_next_run_ends_the_same(many: Path, reference: 
     for _ in range(12):
         with start_cli(many, corpus) as process:
             goal = rng.randrange(-whole // 4, whole)
-            while process.poll() is None and goal > 0 and (not journal.exists() or journal.stat().st_size < goal):
+            while process.poll() is None and size_of(journal) < goal:
                 time.sleep(0.002)
             time.sleep(rng.random() * (0.02 if goal > 0 else 0.1))
             process.kill()
@@ -365,7 +373,7 @@ def stopped_while_it_runs(process: Running | subprocess.Popen[str], corpus: Path
     """Stop an extraction that has written something and is not done; give its worker processes."""
     deadline = time.monotonic() + 60
     journal = corpus / ".mlgo-corpus/extract.jsonl.new"
-    while not (journal.exists() and journal.stat().st_size > 10_000):
+    while size_of(journal) <= 10_000:
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.002)
