@@ -26,7 +26,7 @@ def stable_features(header: LogHeader) -> tuple[TensorSpec, ...]:
     return tuple(spec for spec in features if spec.name not in _UNSTABLE)
 
 
-def _stable_part(header: LogHeader) -> Callable[[bytes], bytes]:
+def stable_part(header: LogHeader) -> Callable[[bytes], bytes]:
     """Return a function that cuts the stable features out of an observation's tensors."""
     stable = set(stable_features(header))
     parts: list[tuple[int, int]] = []
@@ -42,7 +42,7 @@ def _stable_part(header: LogHeader) -> Callable[[bytes], bytes]:
 
 def key_maker(header: LogHeader) -> Callable[[bytes], Key]:
     """Return a function that returns the keys of one compile's decisions, one after the other, from their tensors."""
-    part = _stable_part(header)
+    part = stable_part(header)
     counts: dict[bytes, int] = {}
 
     def key(tensors: bytes) -> Key:

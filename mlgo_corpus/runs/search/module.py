@@ -31,7 +31,7 @@ from mlgo_corpus.errors import FormatError, ProtocolError, ToolError, UsageError
 from mlgo_corpus.files.regular import MAX_MODULE_BYTES, read_regular
 from mlgo_corpus.formats.commands.languages import language_of_command
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
-from mlgo_corpus.formats.logs.keys import Key, key_maker
+from mlgo_corpus.formats.logs.keys import Key, key_maker, stable_part
 from mlgo_corpus.formats.logs.remarks import DECISION_OPTIONS, iter_decided_calls
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang
 from mlgo_corpus.formats.objects.footprints import function_footprints
@@ -50,7 +50,16 @@ from mlgo_corpus.runs.search.climb import (
     climb,
     draw_guides,
 )
-from mlgo_corpus.runs.search.rounds import SoFar, Weights, digests_of, mergeable_functions, weighted_size, write_held
+from mlgo_corpus.runs.search.rounds import (
+    SoFar,
+    Unweighed,
+    Weights,
+    digests_of,
+    mergeable_functions,
+    weighted_size,
+    write_held,
+)
+from mlgo_corpus.runs.trace.baseline import PlainCompile
 from mlgo_corpus.runs.trace.module import TracedModule, TraceItem, TraceJob, TraceSettings
 
 _CHANNEL: Final = "channel"
@@ -58,6 +67,8 @@ _REMARKS: Final = "remarks.yaml"
 _DEFAULT: Final = "inlining_default"
 # The policy that decides as LLVM does.
 _LLVM: Final = "default"
+# What a round asks for first, if one came before.
+_BEST: Final = "best"
 # How far from its place in the plan a decision may come.
 _NEAR: Final = 200
 
@@ -107,6 +118,10 @@ class SearchSettings:
         """Return what a module's rounds before one found."""
         place = self.latest(number, _so_far_name(module))
         return SoFar() if place is None else SoFar.read(place)
+
+    def outcome(self, number: int, module: str, asked: str) -> Path | None:
+        """Return the file of what a compile of a module came to in a round before one."""
+        return self.latest(number, _outcome_name(module, asked))
 
     def weights(self, item: SearchItem, number: int) -> Weights:
         """Return what a byte of each of a module's functions counts in a round; in the first, by the plain objects."""
@@ -179,16 +194,37 @@ class _ModuleSearch:
         Raises:
             CompileFailedError: it failed.
         """
+        return self.weigh(self.compile_unweighed(plan, guide))
+
+    def compile_unweighed(self, plan: Plan, guide: Guide | None = None) -> Unweighed:
+        """Compile by a plan, and weigh nothing.
+
+        Raises:
+            CompileFailedError: it failed.
+        """
         try:
             return self._compile(plan, guide)
         except (RunFailure, ToolError, ProtocolError, FormatError, UsageError, OSError) as error:
             raise CompileFailedError(str(error)) from error
 
-    def _compile(self, plan: Plan, guide: Guide | None) -> Outcome:
+    def weigh(self, one: Unweighed) -> Outcome:
+        """Return an outcome with the objectives of this round, which may be of a compile of an earlier one."""
+        decisions: tuple[Decision, ...] = ()
+        if self.header is not None:  # it is there as soon as there is a decision
+            key_of, worth_of = key_maker(self.header), _worth(self.header)
+            decisions = tuple(
+                Decision(key_of(tensors), *call, tensors, worth_of(tensors, call[-1]))
+                for call, tensors in zip(one.calls, one.tensors, strict=True)
+            )
+        sizes = one.sizes
+        objective, measured = (weighted_size(one.text_size, sizes, by) for by in (self._weight, self._measure))
+        return Outcome(decisions, sizes, objective, one.text_size, measured, one.mergeable)
+
+    def _compile(self, plan: Plan, guide: Guide | None) -> Unweighed:
         compiles = self._compiles
         compiles.empty()
         session = InteractiveSession(self._argv, compiles.folder / _CHANNEL, **compiles.keywords(), repair=self._repair)
-        decided: list[tuple[Key, int, int, bytes]] = []
+        decided: list[tuple[int, int, bytes]] = []
         expected = _Expected(plan)
         with session:
             header, decide = None, self._decider(self._start)
@@ -198,30 +234,25 @@ class _ModuleSearch:
                     if (header := session.header) is None or self.header not in (None, header):
                         raise FormatError("the compiler asks again, with other features")
                     self.header = header
-                    key_of, base_of = key_maker(header), decide(header)
-                    worth_of = _worth(header)
+                    features_of, base_of = stable_part(header), decide(header)
                     guided = None if guide_of is None else guide_of(header)
                 tensors = observation.tensors
-                key, base = key_of(tensors), base_of(observation)
-                decision = expected.next(key[0])
+                base = base_of(observation)
+                decision = expected.next(features_of(tensors))
                 if decision is None:
                     decision = base if guided is None else guided(observation)
                 session.advise(decision)
-                decided.append((key, base, decision, tensors))
+                decided.append((base, decision, tensors))
         calls = list(iter_decided_calls(read_regular(compiles.folder / _REMARKS, MAX_MODULE_BYTES))) if decided else []
-        if [call.inlined for call in calls] != [decision != 0 for _, _, decision, _ in decided]:
+        if [call.inlined for call in calls] != [decision != 0 for _, decision, _ in decided]:
             raise FormatError("the compiler's remarks do not name one call for each decision")
         data = compiles.read_object()
         text_size = compiles.measure(data).text_size
         sizes = function_footprints(data)
         settings = self._settings
         mergeable = mergeable_functions(data, sizes, folded=settings.folded) if settings.linked else {}
-        objective, measured = (weighted_size(text_size, sizes, weight) for weight in (self._weight, self._measure))
-        decisions = tuple(
-            Decision(key, call.caller, call.callee, base, decision, tensors, worth_of(tensors, decision))
-            for (key, base, decision, tensors), call in zip(decided, calls, strict=True)
-        )
-        return Outcome(decisions, sizes, objective, text_size, measured, mergeable)
+        named = ((call.caller, call.callee, *one[:2]) for one, call in zip(decided, calls, strict=True))
+        return Unweighed(tuple(named), tuple(tensors for *_, tensors in decided), sizes, text_size, mergeable)
 
     def _decider(self, guide: Guide) -> Callable[[LogHeader], Callable[[LiveObservation], int]]:
         """Return what makes a function of an observation and its decision for a header."""
@@ -407,8 +438,10 @@ class SurveyJob(_CountedJob):
             compiles = ModuleCompiles(item.module, folder, trace.edits, trace.limits, stop=trace.stop)
             try:
                 compiles.place()
-                command = compiles.command(compiles.options(trace.cc1))
-                compiles.run((*trace.cc1, *command), words=len(trace.cc1))
+                command, digest = compiles.command(compiles.options(trace.cc1)), sha256(compiles.read_bitcode())
+                # The trace of what is found compares with this compile, too.
+                ids = digest.hexdigest(), trace.compiler_id, trace.baselines
+                PlainCompile(compiles, trace.cc1, command, *ids).run()
                 data = compiles.read_object()
                 held = mergeable_functions(data, function_footprints(data), folded=self.settings.folded)
             except (RunFailure, FormatError):
@@ -438,6 +471,7 @@ class RoundJob(_CountedJob):
         if searched is None:
             return _RoundOutcome()
         so_far, best = searched.so_far(), searched.found.best
+        Unweighed.of(best).write(self.work / _outcome_name(item.module.name, _BEST))
         so_far.write(self.work / _so_far_name(item.module.name))
         return self._held(item, best.mergeable, so_far.baseline_text_size - best.text_size)
 
@@ -453,8 +487,10 @@ class RoundJob(_CountedJob):
         with run_folder(settings.trace.work) as folder:
             try:
                 search = _ModuleSearch(settings, item, folder, weight, measure)
+                if before.header:
+                    search.header = parse_header(before.header.encode("latin-1"))
                 found = climb(
-                    search.compile,
+                    partial(self._compile, search, item.module.name, before.plan),
                     budget,
                     generator,
                     weight,
@@ -468,6 +504,21 @@ class RoundJob(_CountedJob):
         if not found.first.decisions or search.header is None:
             return None
         return _Searched(before, found, search.header, time.monotonic() - started)
+
+    def _compile(
+        self, search: _ModuleSearch, module: str, begin: Plan, plan: Plan, guide: Guide | None = None
+    ) -> Outcome:
+        """Compile by a plan, or read what that came to: rounds begin with what was best, and have the same guides."""
+        asked = _BEST if plan and plan is begin else None if guide is None else repr(guide)
+        if asked is None:
+            return search.compile(plan, guide)
+        known = self.settings.outcome(self.number, module, asked)
+        if known is not None and search.header is not None:
+            return search.weigh(Unweighed.read(known))
+        made = search.compile_unweighed(plan, guide)
+        if self.number + 1 < len(self.settings.budgets):
+            made.write(self.work / _outcome_name(module, asked))
+        return search.weigh(made)
 
     def _time_limit(self) -> float | None:
         settings = self.settings
@@ -623,10 +674,14 @@ def _so_far_name(module: str) -> str:
     return f"{_digest(module)}.json"
 
 
+def _outcome_name(module: str, asked: str) -> str:
+    return f"{_digest(module)}-{_digest(asked)}.outcome"
+
+
 def _held_name(module: str) -> str:
     return f"held-{_digest(module)}.npy"
 
 
-def _digest(module: str) -> str:
-    # Its number would not do: a survey is of all modules, a round of those that were chosen.
-    return sha256(module.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+def _digest(name: str) -> str:
+    # A module's number would not do: a survey is of all modules, a round of those that were chosen.
+    return sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:32]

@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import io
 import json
+import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -37,6 +39,7 @@ from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.logs.keys import Key
 from mlgo_corpus.formats.objects.folding import folding_classes
 from mlgo_corpus.formats.objects.symbols import WEAK, parse_symbols
+from mlgo_corpus.runs.search.climb import Outcome
 
 # The weight of a byte of a function that others keep: little, since they might give it up, too. 0.05 is worse.
 _KEPT_ANYWAY: Final = 0.3
@@ -220,5 +223,49 @@ class SoFar(NamedTuple):
                 for (*row, tensors), places in flips
             ),
             tuple((count, objective) for count, objective in curve),
+            *plain,
+        )
+
+
+class Unweighed(NamedTuple):
+    """The outcome of a compile, before anything in it is weighed; a later round that asks for the same reads it.
+
+    Attributes:
+        calls: each decision's caller, callee, the start policy's decision at that state, and the decision.
+        tensors: each decision's features, as the compiler sent them, all of one size.
+        sizes: bytes of each function.
+        text_size: bytes of the object's text.
+        mergeable: as `mergeable_functions` returns them.
+    """
+
+    calls: tuple[tuple[str, str, int, int], ...]
+    tensors: tuple[bytes, ...]
+    sizes: Mapping[str, int]
+    text_size: int
+    mergeable: Mapping[str, int | None]
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Unweighed:
+        """Return an outcome without what depends on weights."""
+        calls = tuple((one.caller, one.callee, one.base, one.decided) for one in outcome.decisions)
+        tensors = tuple(one.tensors for one in outcome.decisions)
+        return cls(calls, tensors, outcome.sizes, outcome.text_size, outcome.mergeable)
+
+    def write(self, path: Path) -> None:
+        """Write it to a file: a line of JSON, and the tensors."""
+        names = {name: number for number, name in enumerate(dict.fromkeys(chain(*(call[:2] for call in self.calls))))}
+        calls = [(names[caller], names[callee], *decided) for caller, callee, *decided in self.calls]
+        head = json.dumps((list(names), calls, *self[2:])).encode("ascii")
+        write_atomically(path, zlib.compress(b"\n".join((head, b"".join(self.tensors))), 1))
+
+    @classmethod
+    def read(cls, path: Path) -> Unweighed:
+        """Read what `write` wrote."""
+        head, _, data = zlib.decompress(path.read_bytes()).partition(b"\n")
+        names, calls, *plain = json.loads(head)
+        size = len(data) // max(1, len(calls))
+        return cls(
+            tuple((names[caller], names[callee], base, decided) for caller, callee, base, decided in calls),
+            tuple(data[number * size : (number + 1) * size] for number in range(len(calls))),
             *plain,
         )

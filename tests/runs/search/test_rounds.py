@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mlgo_corpus.dataset.flips import FlipRow
 from mlgo_corpus.runs.search.climb import climb
-from mlgo_corpus.runs.search.rounds import SoFar, Weights, digests_of, round_budgets, write_counts
+from mlgo_corpus.runs.search.rounds import SoFar, Unweighed, Weights, digests_of, round_budgets, write_counts
 from tests.runs.search.toy import random_program
 
 # The functions that objects hold, and the class of each: f is like k, of which b.o holds no body that is like others.
@@ -77,6 +77,22 @@ def test_what_a_round_left_is_read_again(tmp_path_factory: pytest.TempPathFactor
     path = tmp_path_factory.getbasetemp() / "so-far.json"
     so_far.write(path)
     assert repr(SoFar.read(path)) == repr(so_far)  # NaN is not equal to itself
+
+
+@given(st.data())
+def test_an_outcome_is_read_again(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, 20))
+    call = st.tuples(NAMES, NAMES, *[st.integers(0, 1)] * 2, st.binary(min_size=size, max_size=size))
+    calls = data.draw(st.lists(call, max_size=5))
+    sizes = data.draw(st.dictionaries(NAMES, st.integers(0), max_size=5))
+    mergeable = data.draw(st.dictionaries(NAMES, st.none() | st.integers(0, 9), max_size=5))
+    named, tensors = tuple(one[:4] for one in calls), tuple(one[4] for one in calls)
+    outcome = Unweighed(named, tensors, sizes, data.draw(st.integers(0)), mergeable)
+    path = tmp_path_factory.getbasetemp() / "outcome"
+    outcome.write(path)
+    read = Unweighed.read(path)
+    assert read == outcome
+    assert list(read.sizes) == list(sizes)  # searches depend on the order
 
 
 def test_a_round_begins_with_what_was_found() -> None:

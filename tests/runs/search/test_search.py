@@ -27,7 +27,7 @@ from mlgo_corpus.formats.objects.footprints import function_footprints
 from mlgo_corpus.formats.objects.symbols import WEAK, parse_symbols
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.models import Rule
-from mlgo_corpus.runs.search.module import RoundJob
+from mlgo_corpus.runs.search.module import RoundJob, SearchSettings, _ModuleSearch
 from mlgo_corpus.runs.search.run import SearchReport
 from tests.conftest import EMBED, Llvm, run_checked
 from tests.handmade import files
@@ -331,6 +331,29 @@ def test_text_is_searched_in_rounds(search: Callable[..., SearchReport], tmp_pat
     # Rounds of 12, 12 and 24 compiles, that begin with what was found, and with rules.
     assert {12, 24, 48} <= tried
     assert tried.isdisjoint({*range(1, 7), *range(13, 19), *range(25, 33)})
+
+
+def test_a_round_reads_what_one_before_compiled(
+    search: Callable[..., SearchReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = _ModuleSearch.compile_unweighed
+
+    def compile_unweighed(self: _ModuleSearch, *asked: Any) -> Any:
+        with (tmp_path / "compiles").open("a") as file:
+            file.write(".")
+        return compiled(self, *asked)
+
+    monkeypatch.setattr(_ModuleSearch, "compile_unweighed", compile_unweighed)
+    compiles = []
+    for name in ("reads", "forgets"):
+        (tmp_path / "compiles").write_text("")
+        if name == "forgets":
+            monkeypatch.setattr(SearchSettings, "outcome", lambda *_: None)
+        assert search(tmp_path / name, budget=25).counts == {"ok": 3}
+        compiles.append((tmp_path / "compiles").stat().st_size)
+    assert stable(tmp_path / "reads") == stable(tmp_path / "forgets")
+    # The second round of the two modules that decide begins with the best of the first one, and six guides.
+    assert compiles[1] - compiles[0] == 2 * 7
 
 
 def test_a_part_of_the_modules_is_weighed_as_all_are(search: Callable[..., SearchReport], tmp_path: Path) -> None:
