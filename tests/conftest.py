@@ -192,7 +192,7 @@ def known(shared_folder: Path) -> Callable[..., Path]:
         with (shared / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             for compiler in filter(None, compilers):
-                probe_compiler(str(compiler), cache=shared)
+                probe_compiler(str(compiler), cache=shared, timeout=300)
             if (shared / CACHE_NAME).exists():
                 shutil.copy(shared / CACHE_NAME, folder)
         return folder

@@ -162,7 +162,7 @@ def deaf(base: str, argument: str) -> None:
     """Ask, and go on without reading the advice: ``exit``, ``ask`` again or ``reopen`` the channel."""
     channel = Channel(base)
     channel.put(observation(0))
-    time.sleep(0.2)
+    select.select([channel.inbound], [], [])
     if argument == "ask":
         channel.put(observation(1))
         channel.advice()

@@ -33,7 +33,7 @@ def alive(pid: int) -> bool:
 
 def dies(pid: int) -> bool:
     """Whether a process is dead soon: a signal that was sent takes effect after the call that sent it."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while alive(pid) and time.monotonic() < end:
         time.sleep(0.01)
     return not alive(pid)

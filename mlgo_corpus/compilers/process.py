@@ -247,7 +247,8 @@ class Child:
             if now >= self._wake:
                 self._look(now)
             if now >= deadline:
-                if self._ended():
+                # We may be late ourselves: what it has said until now is its own.
+                if self._take_events(self._poll(0)) or self._ended():
                     return False
                 raise ToolError(self.argv, None, self.stderr_text())
             if stop is not None and stop.is_set():

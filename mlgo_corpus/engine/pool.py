@@ -22,6 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.engine.queue import CHUNKS_AHEAD, CHUNKS_AT_HAND, Queue, Task
+from mlgo_corpus.engine.signals import ASKING_TO_END
 from mlgo_corpus.engine.threads import INTERRUPTIBLE_S
 from mlgo_corpus.engine.worker import encode_message, end_with, read_message, serve, write_message
 from mlgo_corpus.files.remote import in_use
@@ -182,9 +183,14 @@ def _start_worker() -> _Worker:
         if _may_fork():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # on threads, see _may_fork
-                pid = os.fork()
-            if pid == 0:
-                _run_forked(child_requests, child_replies, int(parent))
+                # A child that a signal met before it is one of its own would clean up in its parent's name.
+                mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *ASKING_TO_END})
+                try:
+                    pid = os.fork()
+                    if pid == 0:
+                        _run_forked(child_requests, child_replies, int(parent), mask)
+                finally:
+                    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             return _Worker(pid, requests, replies)
         package = str(Path(__file__).parents[2])
         process = subprocess.Popen(
@@ -211,7 +217,7 @@ def _may_fork() -> bool:
     return sys.platform == "linux" and threading.active_count() == 1 and not in_use()
 
 
-def _run_forked(requests: int, replies: int, parent: int) -> None:
+def _run_forked(requests: int, replies: int, parent: int, mask: set[signal.Signals | int]) -> None:
     """Run the worker in a forked child. Close all of the parent's files except the standard streams and our own pipes.
 
     Another worker's pipe, open here, would keep that worker from noticing the parent's end, and a lock of the parent's
@@ -219,6 +225,7 @@ def _run_forked(requests: int, replies: int, parent: int) -> None:
     """
     code = 1
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.setpgid(0, 0)
         end_with(parent)
         gc.disable()  # it would write to, and so copy, every page that is shared with the parent

@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -31,19 +32,36 @@ def in_threads(
     Raises:
         Exception: the exception that ``work`` raised.
     """
-    ended: SimpleQueue[Future[Result]] = SimpleQueue()
+    ended: SimpleQueue[tuple[int, Callable[[], Result]]] = SimpleQueue()
+    over = threading.Event()
+
+    def call(index: int) -> None:
+        if over.is_set():
+            return
+        try:
+            result = work(items[index])
+        except BaseException as error:
+            ended.put((index, partial(_raise, error)))
+            over.set()  # this thread is about to take the next item
+        else:
+            ended.put((index, lambda: result))
+
     with ThreadPoolExecutor(max(1, jobs), thread_name_prefix="wait") as pool:
         try:
-            indexes = {pool.submit(work, item): index for index, item in enumerate(items)}
-            for future in indexes:
-                future.add_done_callback(ended.put)
-            for _ in indexes:
-                future = _next(ended)
-                yield indexes[future], future.result()
+            for index in range(len(items)):
+                pool.submit(call, index)
+            for _ in items:
+                index, result = _next(ended)
+                yield index, result()
         except BaseException:
+            over.set()  # before the calls that this ends
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
 
 
 def results_in_threads(
@@ -58,7 +76,7 @@ def results_in_threads(
     return [found[index] for index in range(len(items))]
 
 
-def _next(ended: SimpleQueue[Future[Result]]) -> Future[Result]:
+def _next(ended: SimpleQueue[Item]) -> Item:
     while True:
         with suppress(Empty):
             return ended.get(timeout=INTERRUPTIBLE_S)

@@ -563,7 +563,7 @@ def test_an_interrupted_compile_of_a_database(llvm22: Llvm, work: Path, tmp_path
         (work / "endless.h").open("w"),  # the compiler has opened it
     ):
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM
     assert said == "mlgo-corpus: interrupted; the same command compiles everything again\n"
     assert not (tmp_path / "corpus" / ".mlgo-corpus" / "build" / "compiled").exists()
@@ -592,7 +592,7 @@ def test_streams_and_usage(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
     script = "echo to stdout; echo to stderr >&2; cat; cc -c a.c"
     done = subprocess.run(
         command("-o", "../corpus", "--compiler", llvm22.clang, "--json", "--", "sh", "-c", script),
-        cwd=work, env=environment(), input="through stdin\n", capture_output=True, text=True, timeout=60, check=False,
+        cwd=work, env=environment(), input="through stdin\n", capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0
     assert json.loads(done.stdout)["extract"]["modules"] == 1
@@ -687,7 +687,7 @@ def test_an_interrupted_build_leaves_no_process_and_is_taken_over(
     with start(*words, cwd=work, env=environment(), stderr=True, session=True) as process:
         wait_for(work / "compiled")
         process.send_signal(number)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=120)
     assert process.returncode == 128 + number
     assert said == "mlgo-corpus: interrupted; finished work is kept, and the same command continues from there\n"
     assert wait_for_group_to_end(int((work / "pid").read_text()))
@@ -708,7 +708,7 @@ def test_a_build_goes_on_after_a_signal_that_is_ignored(llvm22: Llvm, work: Path
         for group in (process.pid, int((work / "pid").read_text())):
             os.killpg(group, signal.Signals[f"SIG{name}"])
         (work / "go").touch()
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=120)
     assert process.returncode == 0
     assert json.loads(said)["extract"]["counts"] == {"ok": 1}
 

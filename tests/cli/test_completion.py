@@ -37,7 +37,7 @@ def bash_script() -> str:
         env={**os.environ, "PYTHONPATH": PACKAGE_ROOT, "_MLGO_CORPUS_COMPLETE": "source_bash"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     ).stdout
 
@@ -54,7 +54,7 @@ def ask_bash(tools: Path, line: str, cwd: Path) -> list[str]:
     )
     env = {**os.environ, "PATH": f"{tools}:/usr/bin:/bin", "PYTHONPATH": PACKAGE_ROOT, "MLGO_CORPUS_COMPILER": ""}
     done = subprocess.run(
-        ["bash", "-c", script], env=env, cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", script], env=env, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.split()
@@ -98,7 +98,7 @@ def test_what_a_verb_has_no_words_for_is_left_to_the_shell(tools: Path, tmp_path
             env={**os.environ, "PYTHONPATH": PACKAGE_ROOT, "_MLGO_CORPUS_COMPLETE": f"source_{shell}"},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         assert done.returncode == 0, shell

@@ -54,7 +54,9 @@ def test_a_reader_that_leaves_ends_it_quietly(words: str) -> None:
     argv = [sys.executable, "-m", "mlgo_corpus.cli.main", *words.split()]
     env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
     try:
-        done = subprocess.run(argv, stdout=writing, stderr=subprocess.PIPE, text=True, env=env, timeout=60, check=False)
+        done = subprocess.run(
+            argv, stdout=writing, stderr=subprocess.PIPE, text=True, env=env, timeout=300, check=False
+        )
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")

@@ -179,7 +179,7 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
         ["parquet-to-logs", str(output), "-o", str(tmp_path / os.fsdecode(b"back\xfe"))],
     ):
         argv = (sys.executable, "-m", "mlgo_corpus.cli.main", *arguments)
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300, check=False)
         assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
         assert f"{tmp_path}/" in done.stdout
         assert "%FE" in done.stdout

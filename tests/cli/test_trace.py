@@ -98,7 +98,7 @@ class Terminal:
         return (sys.executable, "-m", "mlgo_corpus.cli.main", "trace", *words)
 
     def run(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-        return run_cli("trace", *words, cwd=self.folder, env={**self.env, **env}, timeout=60)
+        return run_cli("trace", *words, cwd=self.folder, env={**self.env, **env}, timeout=120)
 
     def quick(self, *words: str) -> tuple[int, str, str]:
         """Run it in this process; give the exit code, stdout and stderr."""
@@ -412,7 +412,7 @@ def test_ctrl_c_is_one_line_and_the_same_command_goes_on(terminal: Terminal) -> 
     while not kept(terminal.folder / "d/.mlgo-corpus") and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (130, "")
     assert err == "mlgo-corpus: interrupted; finished work is kept, and the same command continues from there\n"
     done = terminal.trace("--via", "interactive", "--json")
@@ -429,7 +429,7 @@ def test_stdout_may_be_closed_or_full(terminal: Terminal) -> None:
             env=terminal.env,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
         assert (done.returncode, done.stdout, done.stderr) == (code, "", said)

@@ -54,7 +54,7 @@ def attempt(folder: Path) -> Iterator[Try]:
 
     def run(source: str, **options: object) -> ToolResult:
         argv = (PYTHON, "-I", "-S", "-c", source)
-        return run_tool(argv, cwd=folder, timeout=60, walls=walls, **options)  # type: ignore[arg-type]
+        return run_tool(argv, cwd=folder, timeout=300, walls=walls, **options)  # type: ignore[arg-type]
 
     yield run
     close_launchers()
@@ -166,17 +166,17 @@ def test_a_program_that_cannot_be_started_is_one_line(folder: Path) -> None:
     walls = Walls((), ("/",))
     program = folder / "no-such-clang"
     with pytest.raises(ToolError) as caught:
-        run_tool((str(program), "-c"), cwd=folder, timeout=30, walls=walls)
+        run_tool((str(program), "-c"), cwd=folder, timeout=300, walls=walls)
     assert (caught.value.returncode, caught.value.stderr) == (127, f"{program}: No such file or directory")
     with pytest.raises(ToolError) as caught:
-        run_tool((PYTHON, "\0"), cwd=folder, timeout=30, walls=walls)
+        run_tool((PYTHON, "\0"), cwd=folder, timeout=300, walls=walls)
     assert (caught.value.returncode, caught.value.stderr) == (126, f"{PYTHON}: embedded null byte")
     if standing().landlock:
         with pytest.raises(ToolError) as caught:
-            run_tool((PYTHON,), cwd=folder, timeout=30, walls=walls)
+            run_tool((PYTHON,), cwd=folder, timeout=300, walls=walls)
         assert (caught.value.returncode, caught.value.stderr) == (126, f"{PYTHON}: Permission denied")
     # The launcher that said so starts the next one.
-    assert run_tool((PYTHON, "-c", ""), cwd=folder, timeout=30, walls=Walls(("/",), ("/",))).stdout == b""
+    assert run_tool((PYTHON, "-c", ""), cwd=folder, timeout=300, walls=Walls(("/",), ("/",))).stdout == b""
 
 
 def test_a_deadline_ends_it_and_its_group(attempt: Try, folder: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_launcher_that_is_killed_takes_its_program_with_it(folder: Path) -> No
     assert dies(pid)
     # The next program has another launcher, and so has the one after that, if this one is killed in between.
     for _ in range(2):
-        assert run_tool((PYTHON, "-I", "-S", "-c", "print(1)"), cwd=folder, timeout=60, walls=walls).stdout == b"1\n"
+        assert run_tool((PYTHON, "-I", "-S", "-c", "print(1)"), cwd=folder, timeout=300, walls=walls).stdout == b"1\n"
         (idle,) = (one for one in _idle if one.walls == walls)
         idle._process.kill()
         os.waitid(os.P_PID, idle._process.pid, os.WEXITED | os.WNOWAIT)
@@ -254,7 +254,7 @@ def test_a_script_may_read_what_it_needs(tmp_path: Path) -> None:
     script.write_text(f"#!{PYTHON}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n")
     script.chmod(0o755)
     found = confine((str(script),), (tmp_path,), memory_limit=None, trusted=False)
-    done = run_tool((str(script), "a"), cwd=tmp_path, timeout=60, **found.keywords())
+    done = run_tool((str(script), "a"), cwd=tmp_path, timeout=300, **found.keywords())
     assert done.stdout == b'["a"]\n'
 
 

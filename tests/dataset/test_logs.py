@@ -246,7 +246,7 @@ def in_bash(script: str, *, forked: bool = True, **options: Any) -> subprocess.C
     words = shell_words(env) if forked else [sys.executable, "-m", "mlgo_corpus.cli.main"]
     function = f"""convert() {{ {shlex.join(words)} logs-to-parquet "$@"; }}; """
     argv = ["bash", "-c", function + script]
-    return subprocess.run(argv, env=env, capture_output=True, timeout=60, check=False, **options)
+    return subprocess.run(argv, env=env, capture_output=True, timeout=300, check=False, **options)
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress, zstd])
@@ -378,6 +378,6 @@ def test_a_log_on_a_full_disk(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT}
     for count in ("100", "100000"):
         argv = (sys.executable, "-c", code, str(tmp_path / "a.log"), count)
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300, check=False)
         assert done.stderr.splitlines()[-1] == "OSError: [Errno 27] File too large"
         assert list(tmp_path.iterdir()) == []

@@ -64,7 +64,7 @@ class Echo:
 
     def meet(self) -> int:
         """Ends if two calls run at the same time."""
-        return self.met.wait(30)
+        return self.met.wait(300)
 
     def wait(self, gate: str) -> bool:
         """Ends when somebody makes a file of this name."""
@@ -127,7 +127,7 @@ def tell(value: Any) -> None:
     sys.stdout.flush()
 
 
-def until(condition: Callable[[], Any], seconds: float = 60) -> bool:
+def until(condition: Callable[[], Any], seconds: float = 600) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():
@@ -142,12 +142,12 @@ def sleepers() -> int:
 
 def calls(made: Cluster) -> dict[str, Any]:
     found = Found()
-    with SharedWorkers(2, address=made.address) as shared:
+    with SharedWorkers(2, address=made.address, timeout=600) as shared:
         found["repr"] = repr(shared.create(Echo))
         with shared.create(Echo, {"a": [1, 2]}) as echo:
-            found["get"] = echo.call("get").result(60)
+            found["get"] = echo.call("get").result(600)
             # Two calls of one object run at the same time: each waits for the other.
-            found["meet"] = sorted(call.result(60) for call in [echo.call("meet"), echo.call("meet")])
+            found["meet"] = sorted(call.result(600) for call in [echo.call("meet"), echo.call("meet")])
             found["fail"] = told(echo.call("fail", "a\nb").result)
             found["generator"] = told(echo.call("generator").result)
             found["no method"] = told(echo.call("nothing").result)
@@ -155,7 +155,7 @@ def calls(made: Cluster) -> dict[str, Any]:
             late = echo.call("wait", "first")
             found["timeout"] = told(lambda: late.result(0.05))
             open("first", "x").close()
-            late.result(60)  # its host is idle again
+            late.result(600)  # its host is idle again
         found["constructor"] = told(lambda: shared.create(Echo, "raise"))
         found["unpicklable worker"] = told(lambda: shared.create(Echo, threading.Lock()))
         found["weight"] = told(lambda: shared.create(Echo, weight=0))
@@ -174,21 +174,21 @@ def calls(made: Cluster) -> dict[str, Any]:
 
         until(lambda: states() == [(2, 0, 0), (2, 2, 2)])
         found["states"] = states()
-        found["at once"] = first.call_now("get").result(60)  # all slots wait, and so do seven calls
+        found["at once"] = first.call_now("get").result(600)  # all slots wait, and so do seven calls
         found["cancelled"] = [call.cancel() for call in waiting]
         found["cancelled again"] = [call.cancel() for call in waiting]
         first.release()
         found["at once, released"] = told(first.call_now("get").result)
         running = [call for call in waiting if not call.cancelled()]
         found["running when released"] = [call.done() for call in running]
-    found["closed"] = [told(lambda call=call: call.result(30))[:2] for call in running]
+    found["closed"] = [told(lambda call=call: call.result(600))[:2] for call in running]
     found["create after close"] = told(lambda: shared.create(Echo))
     return found
 
 
 def weights(made: Cluster) -> dict[str, Any]:
     found = Found()
-    with SharedWorkers(2, address=made.address, threads_per_host=2, cpus_per_host=1) as shared:
+    with SharedWorkers(2, address=made.address, timeout=600, threads_per_host=2, cpus_per_host=1) as shared:
         heavy = shared.create(Echo, weight=5.0)
         light = [shared.create(Echo) for _ in range(3)]
         found["idle"] = [heavy.hosts, *(worker.hosts for worker in light)]
@@ -197,17 +197,17 @@ def weights(made: Cluster) -> dict[str, Any]:
         found["loaded"] = shared.create(Echo).hosts  # beside two light calls rather than beside a heavy one
         light[0].release()
         open("gate", "x").close()
-        found["released while it ran"] = [call.result(60) for call in waiting]
+        found["released while it ran"] = [call.result(600) for call in waiting]
 
         everywhere = shared.create_everywhere(Echo, megabytes=200)
         found["everywhere"] = everywhere.hosts
         found["objects"] = [host.objects for host in shared.hosts()]
-        pids = {call.result(60) for call in [everywhere.call("pid") for _ in range(8)]}
+        pids = {call.result(600) for call in [everywhere.call("pid") for _ in range(8)]}
         found["pids"] = pids == {host.pid for host in shared.hosts()}
         probe = {worker.hosts: worker for worker in [heavy, *light[1:]]}
-        large = [worker.call("rss").result(60) for worker in probe.values()]
+        large = [worker.call("rss").result(600) for worker in probe.values()]
         everywhere.release()
-        small = [worker.call("rss").result(60) for worker in probe.values()]
+        small = [worker.call("rss").result(600) for worker in probe.values()]
         found["freed"] = [(a - b) >> 20 for a, b in zip(large, small, strict=True)]
     return found
 
@@ -218,7 +218,7 @@ def deaths(made: Cluster) -> dict[str, Any]:
     add_node(made)
     until(lambda: sleepers() == "0")
     last = next(iter(made.worker_nodes))
-    with SharedWorkers(address=made.address, threads_per_host=1, cpus_per_host=CPUS) as shared:
+    with SharedWorkers(address=made.address, timeout=600, threads_per_host=1, cpus_per_host=CPUS) as shared:
         workers = [shared.create(Echo, number) for number in range(3)]
         found["hosts"] = [worker.hosts for worker in workers]
         lasting = shared.create(Echo, "lasting", recreate=True)
@@ -230,14 +230,14 @@ def deaths(made: Cluster) -> dict[str, Any]:
         waiting = [with_it.call("get") for _ in range(4)]
         found["compiler began"] = until(lambda: sleepers() == "1")
         os.kill(pids[died], signal.SIGKILL)
-        found["under way"] = told(lambda: compiling.result(60))
+        found["under way"] = told(lambda: compiling.result(600))
         found["died"] = died
         found["compiler left"] = not until(lambda: sleepers() == "0")
-        found["waiting"] = [told(lambda call=call: call.result(60))[0] for call in waiting]
-        found["afterwards"] = told(lambda: with_it.call("get").result(60))
-        found["recreated"] = [lasting.call("get").result(60), lasting.hosts != (died,)]
+        found["waiting"] = [told(lambda call=call: call.result(600))[0] for call in waiting]
+        found["afterwards"] = told(lambda: with_it.call("get").result(600))
+        found["recreated"] = [lasting.call("get").result(600), lasting.hosts != (died,)]
         others = [worker for worker in workers if worker is not with_it]
-        found["others"] = [worker.call("get").result(60) for worker in others]
+        found["others"] = [worker.call("get").result(600) for worker in others]
         found["alive"] = sorted((host.alive, host.name == died) for host in shared.hosts())
         found["released dead"] = told(with_it.release)
 
@@ -245,19 +245,19 @@ def deaths(made: Cluster) -> dict[str, Any]:
         everywhere = shared.create_everywhere(Echo, "all")
         killer = shared.create(Echo, recreate=True)
         (second,) = killer.hosts
-        found["killed"] = told(lambda: killer.call("die").result(60))[:2]
+        found["killed"] = told(lambda: killer.call("die").result(600))[:2]
         found["second"] = second
         until(lambda: not next(host for host in shared.hosts() if host.name == second).alive)
-        found["elsewhere"] = everywhere.call("get").result(60)
+        found["elsewhere"] = everywhere.call("get").result(600)
         found["poison"] = told(lambda: shared.create(Echo, "die"))[0]
         found["none left"] = told(lambda: shared.create(Echo))
-        found["none left for all"] = told(lambda: everywhere.call("get").result(60))[0]
-    with SharedWorkers(3, address=made.address) as shared:
+        found["none left for all"] = told(lambda: everywhere.call("get").result(600))[0]
+    with SharedWorkers(3, address=made.address, timeout=600) as shared:
         worker = shared.create_everywhere(Echo, "all")
         made.remove_node(last)
         until(lambda: not all(host.alive for host in shared.hosts()))
         found["nodes"] = sorted(host.alive for host in shared.hosts())
-        found["after a node"] = [worker.call("get").result(60) for _ in range(4)]
+        found["after a node"] = [worker.call("get").result(600) for _ in range(4)]
     found["no room"] = told(lambda: SharedWorkers(9, address=made.address, timeout=3))
     ray.shutdown()
     found["no address"] = told(lambda: SharedWorkers(1, address="127.0.0.1:9"))
@@ -267,7 +267,7 @@ def deaths(made: Cluster) -> dict[str, Any]:
 def drivers(made: Cluster) -> dict[str, Any]:
     found = Found()
     found["nobody"] = told(lambda: SharedWorkers.attach("ours", address=made.address))
-    shared = SharedWorkers(2, address=made.address, name="ours", lease=4.0)
+    shared = SharedWorkers(2, address=made.address, timeout=600, name="ours", lease=15.0)
     ours = shared.create(Echo, "ours")
     pids = [host.pid for host in shared.hosts()]
     found["taken"] = told(lambda: SharedWorkers(1, name="ours"))
@@ -279,8 +279,8 @@ def drivers(made: Cluster) -> dict[str, Any]:
         other.kill()
     found["freed"] = until(lambda: [host.drivers for host in shared.hosts()] == [1, 1])
     found["objects"] = sorted(host.objects for host in shared.hosts())
-    found["ours"] = ours.call("get").result(60)
-    found["rss"] = ours.call("rss").result(60) >> 20
+    found["ours"] = ours.call("get").result(600)
+    found["rss"] = ours.call("rss").result(600) >> 20
     # Whoever started the hosts may leave: they live until the last driver has left, or is dead.
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as other:
         json.loads(other.stdout.readline())
@@ -296,7 +296,7 @@ def drivers(made: Cluster) -> dict[str, Any]:
     found["compilers left"] = not until(lambda: sleepers() == "0")
     found["gone"] = told(lambda: SharedWorkers.attach("ours"))
     # Frozen for longer than its lease, a driver has lost its objects, and is told so.
-    with SharedWorkers(1, name="theirs", lease=2.0) as shared:
+    with SharedWorkers(1, name="theirs", timeout=600, lease=10.0) as shared:
         frozen = subprocess.Popen((*argv, "theirs"), stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
         with frozen:
             json.loads(frozen.stdout.readline())
@@ -315,9 +315,9 @@ def alone() -> dict[str, Any]:
     """Start a cluster without an address, on a machine that others can reach."""
     subprocess.run(("ip", "address", "add", "192.0.2.1/32", "dev", "lo"), check=True)
     subprocess.run(("ip", "route", "add", "default", "dev", "lo", "src", "192.0.2.1"), check=True)
-    with SharedWorkers(2, cpus_per_host=1, threads_per_host=1) as shared:
+    with SharedWorkers(2, cpus_per_host=1, threads_per_host=1, timeout=600) as shared:
         worker = shared.create_everywhere(Echo, "here")
-        found = {"get": [worker.call("get").result(60) for _ in range(4)], "listening": list(listening())}
+        found = {"get": [worker.call("get").result(600) for _ in range(4)], "listening": list(listening())}
     return {**found, "environment": [name for name in os.environ if name.startswith("RAY_ENABLE")]}
 
 
@@ -334,11 +334,11 @@ def driver() -> dict[str, Any]:
     name = sys.argv[3] if len(sys.argv) > 3 else "ours"
     shared = SharedWorkers.attach(name, address=sys.argv[2])
     workers = [shared.create(Echo, "theirs", megabytes=50) for _ in range(4)]
-    values = [worker.call("get").result(60) for worker in workers]
+    values = [worker.call("get").result(600) for worker in workers]
     tell([values, sorted(host.drivers for host in shared.hosts())])
     if name == "theirs":
         sys.stdin.readline()
-        tell(told(lambda: workers[0].call("get").result(60)))
+        tell(told(lambda: workers[0].call("get").result(600)))
     workers[0].call("compile")
     time.sleep(600)
     return {}

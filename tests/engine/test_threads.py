@@ -69,7 +69,7 @@ def test_an_error_ends_the_others_and_begins_no_more() -> None:
     with pytest.raises(ValueError, match="bad"):
         list(in_threads(work, range(9), jobs=2, stop=stop))
     assert sorted(begun)[:2] == [0, 1]
-    assert len(begun) <= 3  # the failed call's thread may have taken one more
+    assert len(begun) == 2
 
 
 def test_closing_ends_the_calls() -> None:
@@ -85,8 +85,7 @@ def test_closing_ends_the_calls() -> None:
 
     with closing(in_threads(work, range(9), jobs=2, stop=stop)) as found:
         assert next(found) == (0, 0)
-    assert ends
-    assert len(ends) <= 2
+    assert 1 <= len(ends) <= 2
 
 
 def test_an_interrupt_that_ends_no_system_call_ends_the_wait() -> None:
@@ -96,7 +95,7 @@ def test_an_interrupt_that_ends_no_system_call_ends_the_wait() -> None:
         if item == 1:
             waiting.wait()
             interrupt()
-            ends.append(stop.wait(60))
+            ends.append(stop.wait(600))
 
     def wait_for_all() -> None:
         for _ in in_threads(work, range(2), jobs=2, stop=stop):
@@ -113,7 +112,7 @@ def test_an_interrupt_that_ends_no_system_call_ends_the_wait_for_one_call() -> N
     def work() -> bool:
         waiting.wait()
         interrupt()
-        return stop.wait(60)
+        return stop.wait(600)
 
     def wait_for(future: Future[bool]) -> None:
         waiting.set()
@@ -129,7 +128,7 @@ def test_an_interrupt_that_ends_no_system_call_ends_the_wait_for_one_call() -> N
 
 def sleep(started: Path) -> None:
     started.touch()
-    time.sleep(60)
+    time.sleep(600)
 
 
 def test_an_interrupt_that_ends_no_system_call_ends_a_map(tmp_path: Path) -> None:
@@ -144,6 +143,6 @@ def test_an_interrupt_that_ends_no_system_call_ends_a_map(tmp_path: Path) -> Non
     sender.start()
     begin = time.monotonic()
     with interruptible(), pytest.raises(KeyboardInterrupt):
-        list(parallel_map(sleep, [started], jobs=1, limit=60))
+        list(parallel_map(sleep, [started], jobs=1, limit=600))
     sender.join()
-    assert time.monotonic() - begin < 50
+    assert time.monotonic() - begin < 300

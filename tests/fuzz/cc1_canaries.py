@@ -113,7 +113,13 @@ def _run(command: Sequence[str], folder: Path) -> None:
     # Some limits make LLVM go on for ever, as every replay's deadline knows.
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=20
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=120,
         )
 
 

@@ -47,7 +47,7 @@ class Counting:
 def talk(folder: Path, mode: str, argument: object = "", policy: Any = None) -> tuple[int, bytes]:
     argv = (sys.executable, "-I", "-S", str(FAKE), str(folder / "ch"), str(folder / "pid"), mode, str(argument))
     log = io.BytesIO()
-    with InteractiveSession(argv, folder / "ch", timeout=30) as session:
+    with InteractiveSession(argv, folder / "ch", timeout=300) as session:
         count = converse(session, policy or Counting(), "m.o", log)
     return count, log.getvalue()
 

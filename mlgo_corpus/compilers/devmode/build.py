@@ -211,7 +211,10 @@ def _check_output(output: Path, *, force: bool) -> None:
         return
     if not output.is_dir():
         raise UsageError(f"{output}: expected a folder, found a file: name another `output`")
-    if not force and {path.name for path in output.iterdir()} - {_LOCK_NAME, _PART_NAME}:
+    strangers = {path.name for path in output.iterdir()} - {_LOCK_NAME, _PART_NAME}
+    strangers -= {name for name in strangers if name.startswith(f".{_DESCRIPTION_NAME}.")}
+    # Another build may just have begun to move its tools into place, which a description precedes.
+    if not force and strangers and not _read_description(output):
         raise UsageError(
             f"{output}: is not empty, and not a toolchain (it has no {_DESCRIPTION_NAME} of ours):"
             " name another `output`, or add `force` to build in it"

@@ -45,7 +45,7 @@ enum { TOLD_TO_END = 0 };
 #endif
 
 /* The descriptor by which the compiler reaches the channel's folder, if it is free: usually above all others. */
-enum { FOLDER_DESCRIPTOR = 100, GRACE_MS = 1000, NAP_MS = 5 };
+enum { FOLDER_DESCRIPTOR = 100, GRACE_MS = 5000, NAP_MS = 5 };
 
 /* What the host reports to the wrapper. */
 enum { STARTED, FOLDER, ENDED, FAILED };

@@ -513,11 +513,13 @@ class SharedWorkers:
 
         nap = min(_RENEW_S, min(host.lease for host in self._all) / _RENEWALS_PER_LEASE)
         while not self._closed.wait(nap) and ray.is_initialized():  # otherwise a request would start another cluster
-            asked = [(host, host.ask("renew", self._session)) for host in self._all if not host.died]
-            for host, ref in asked:
+            asked = {host.ask("renew", self._session): host for host in self._all if not host.died}
+            answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=nap) if asked else ((), ())
+            for ref in answered:  # a busy host may answer the next request
+                host = asked[ref]
                 try:
-                    host.others = ray.get(ref, timeout=host.lease)
-                except Exception as error:  # a busy host may answer the next request
+                    host.others = ray.get(ref)
+                except Exception as error:
                     self._perhaps_died(host, error)
 
 

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -119,7 +120,7 @@ class RolloutJob:
         Raises:
             OSError: the work folder cannot be written.
         """
-        objects = self.work / f"objects-{item.number:07d}"
+        objects = Path(mkdtemp(prefix="objects-", dir=self.work))
         settings = replace(
             self.settings,
             make=partial(_made, item, self.settings.task),

@@ -225,8 +225,8 @@ class TraceJob:
             if run.calls is not None:
                 write_batch(folder / _CALLS_NAME, run.calls)
                 (folder / _CALLS_NAME).replace(calls_of(settings.work, place.name))
-            log = _keep_log(folder / _LOG_NAME, place)
-            return TracedModule(row, log, run.decisions, (settings.work / log).stat().st_size, header)
+            log, size = _keep_log(folder / _LOG_NAME, place)
+            return TracedModule(row, log, run.decisions, size, header)
 
     def lost(self, item: TraceItem, lost: Lost) -> TracedModule:
         """Return the outcome for a module whose worker died."""
@@ -324,19 +324,20 @@ def _free(name: str, suffix: str, taken: Container[str]) -> str:
     return name
 
 
-def _keep_log(log: Path, place: Path) -> str:
-    """Move a log to its place, compressed if it is large; return its name there."""
-    if log.stat().st_size < _COMPRESS_FROM:
+def _keep_log(log: Path, place: Path) -> tuple[str, int]:
+    """Move a log to its place, compressed if it is large; return its name there, and its size."""
+    if (size := log.stat().st_size) < _COMPRESS_FROM:
         log.replace(place)
-        return place.name
+        return place.name, size
     import pyarrow as pa
 
     packed = log.with_name(f"{log.name}.zst")
     with log.open("rb") as source, pa.CompressedOutputStream(str(packed), "zstd") as target:
         shutil.copyfileobj(source, target, 1 << 20)
     place = place.with_name(f"{place.name}.zst")
+    size = packed.stat().st_size
     packed.replace(place)
-    return place.name
+    return place.name, size
 
 
 def _decisions(header: LogHeader, rows: Rows) -> NDArray[np.bool_]:

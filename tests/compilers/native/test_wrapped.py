@@ -435,7 +435,7 @@ def interrupted(wrapped: Path, tmp_path: Path) -> Callable[..., int]:
         with subprocess.Popen(argv, cwd=folder, env=env, stderr=subprocess.DEVNULL, start_new_session=True) as process:
             time.sleep(after)
             (os.killpg if group else os.kill)(process.pid, number)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 300
         while left_over(scratch) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert not left_over(scratch)
@@ -480,7 +480,7 @@ def test_the_parent_may_block_or_ignore_the_end_of_children(how: int, wrapped: P
         signal.pthread_sigmask(how, {signal.SIGCHLD})
 
     argv = (wrapped / "clang", "-Oz", "-w", "-c", "a.c", "b.cc")
-    subprocess.run(argv, cwd=sources, preexec_fn=prepare, timeout=60, check=True)
+    subprocess.run(argv, cwd=sources, preexec_fn=prepare, timeout=300, check=True)
     assert (sources / "b.o").exists()
 
 

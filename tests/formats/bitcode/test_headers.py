@@ -760,7 +760,7 @@ def test_members_of_a_darwin_archive(llvm: Llvm, compile_c: Callable[..., Path],
     padded = [module + b"\n" * (-len(module) % 8) for module in modules]
     assert modules != padded
     for path, module, member in zip(paths, modules, padded, strict=True):
-        printed = subprocess.run([llvm.ar, "p", archive, path.name], check=True, capture_output=True, timeout=60)
+        printed = subprocess.run([llvm.ar, "p", archive, path.name], check=True, capture_output=True, timeout=300)
         assert printed.stdout == member
         assert payloads(member) == [module]
 

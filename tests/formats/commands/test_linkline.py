@@ -501,11 +501,11 @@ def code_size(content: bytes) -> int:
 def test_every_translated_option_is_one_that_clang_takes(llvm: Any, tmp_path: Path):
     """Those that lld takes and clang does not would make each replay fail."""
     help_of_lld = subprocess.run(
-        (llvm.ld_lld, "-mllvm", "-help-list-hidden"), cwd=tmp_path, capture_output=True, text=True, timeout=60
+        (llvm.ld_lld, "-mllvm", "-help-list-hidden"), cwd=tmp_path, capture_output=True, text=True, timeout=300
     ).stdout
     (tmp_path / "a.c").write_text("int f(void) { return 1; }")
     argv = (llvm.clang, "-c", "a.c", "-o", "a.o", "-mllvm", "-help-list-hidden")
-    help_of_clang = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60).stdout
+    help_of_clang = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=300).stdout
     only_lld = option_names(help_of_lld) - option_names(help_of_clang)
     assert {"function-sections", "code-model", "mcpu", "emulated-tls"} <= only_lld
     passed = {name for name in only_lld if "-mllvm" in derive(f"ld.lld -mllvm -{name}=1")}

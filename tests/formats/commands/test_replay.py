@@ -45,7 +45,7 @@ def extract(llvm: Llvm, target: Path) -> tuple[Path, tuple[str, ...], Path]:
 def replay(llvm: Llvm, words: tuple[str, ...], folder: Path) -> subprocess.CompletedProcess[bytes]:
     folder.mkdir(exist_ok=True)
     return subprocess.run(
-        [llvm.clang, *words], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60
+        [llvm.clang, *words], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=300
     )
 
 

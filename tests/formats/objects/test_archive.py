@@ -333,7 +333,7 @@ def objects(llvm: Llvm, compile_c: Callable[..., Path], tmp_path: Path) -> list[
 
 
 def print_members(ar: str, archive: Path) -> bytes:
-    return subprocess.run([ar, "p", archive], check=True, capture_output=True, timeout=60).stdout
+    return subprocess.run([ar, "p", archive], check=True, capture_output=True, timeout=300).stdout
 
 
 def check_against(ar: str, archive: Path, objects: list[Path], slack: int = 0) -> list[Member]:

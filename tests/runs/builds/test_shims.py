@@ -64,7 +64,7 @@ class Bench:
             input=stdin,
             capture_output=True,
             check=False,
-            timeout=20,
+            timeout=120,
         )
 
     def given(self) -> list[bytes]:

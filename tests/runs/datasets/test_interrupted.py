@@ -356,7 +356,7 @@ def test_a_signal(
             time.sleep(0.002)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
     assert process.returncode == 128 + number
     assert (out, err) == (
         "",

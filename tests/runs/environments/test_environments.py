@@ -280,7 +280,7 @@ def test_a_compiler_that_dies_truncates_the_episode(corpus: Path, env: InliningE
 
 
 def test_only_the_compilers_time_counts(corpus: Path, make: Callable[..., Any]) -> None:
-    with closing(make(timeout=30)) as env:
+    with closing(make(timeout=300)) as env:
         env.reset(options={"module": "one.o"})
         env._running.episode._asked -= 100  # as if it had asked so long ago
         _, _, _, truncated, _ = env.step(1)

@@ -153,7 +153,7 @@ def test_commands_with_any_bytes(llvm22: Llvm, tmp_path: Path) -> None:
     (tmp_path / "a.c").write_text("int f(void) { return 1; }\n")
     define = b'-DX="a b\n{}\xe9\xff\'"'
     argv = [os.fsencode(llvm22.clang), b"-c", b"a.c", b"-o", b"a.o", define, *map(os.fsencode, EMBED)]
-    subprocess.run(argv, cwd=tmp_path, check=True, timeout=60)
+    subprocess.run(argv, cwd=tmp_path, check=True, timeout=120)
     extract_corpus([tmp_path / "a.o"], tmp_path / "corpus")
     (module,) = Corpus.open(tmp_path / "corpus")
     assert module.command_path.read_bytes() == dump_section(llvm22, tmp_path / "a.o", ".llvmcmd")
@@ -259,7 +259,7 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on(many: Path, refere
     small = tmp_path / "small"
     small.mkdir()
     expected = files(reference)
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(small)], check=False, timeout=60)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(small)], check=False, timeout=120)
     if mounted.returncode != 0:
         pytest.skip("root may not mount here")
     try:
@@ -400,7 +400,7 @@ def test_a_signal_that_was_ignored_at_the_start_stays_ignored(
         for pid in (process.pid, *children):
             os.kill(pid, number)
         process.send_signal(signal.SIGCONT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=120)
     assert len(children) > 0
     assert set(ignored) == {1}
     assert process.returncode == 0, err
@@ -416,7 +416,7 @@ def test_a_signal_says_what_is_kept_and_leaves_no_process(
         children = stopped_while_it_runs(process, corpus)
         process.send_signal(number)
         process.send_signal(signal.SIGCONT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
     assert process.returncode == 128 + number
     assert out == ""
     assert err == "mlgo-corpus: interrupted; finished work is kept, and the same command continues from there\n"
@@ -437,7 +437,7 @@ def test_two_extractions_into_one_corpus(many: Path, tmp_path: Path) -> None:
             time.sleep(0.005)
         with pytest.raises(UsageError, match="another mlgo-corpus is writing to this corpus"):
             extract_corpus([many], corpus)
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
     assert process.returncode == 0
 
 

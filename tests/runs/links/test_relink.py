@@ -309,7 +309,7 @@ def test_the_same_objects_give_the_same_products(built: Built, llvm22: Llvm, tmp
     assert str(tmp_path) not in " ".join(rows["user"].argv)
     assert {path: path.stat().st_mtime_ns for path in built.work.iterdir()} == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
-    subprocess.run([tmp_path / "out" / str(rows["prog"].path)], check=False, timeout=20)
+    subprocess.run([tmp_path / "out" / str(rows["prog"].path)], check=False, timeout=120)
 
 
 @pytest.mark.parametrize("flags", [(), ("-Wl,--gc-sections",), ("-fuse-ld=lld", "-Wl,--gc-sections,--icf=all")])
@@ -600,7 +600,7 @@ def test_an_interrupted_relink_leaves_nothing(built: Built, llvm22: Llvm, tmp_pa
             time.sleep(0.02)
         running = [int(path.read_text()) for path in pids]
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=120)
     finally:
         process.kill()
         process.wait()

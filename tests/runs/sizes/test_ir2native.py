@@ -414,7 +414,7 @@ dead:
 def test_the_meanings_of_properties_are_what_llvm_counts(llvm: Llvm, tmp_path: Path) -> None:
     (tmp_path / "m.ll").write_text(COUNTED)
     words = (llvm.tool("opt"), "-passes=print<func-properties>", *OPT_OPTIONS, "m.ll")
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True)
     found = parse_properties(done.stderr)
     inner, f = (dict(zip(found.names, row, strict=True)) for row in found.values.tolist())
     assert (inner["uses"], f["uses"]) == (1, 1)  # a call, and that it can be seen from outside
@@ -869,7 +869,7 @@ def test_no_corpus(llvm22: Llvm, cache: Path, tmp_path: Path) -> None:
 def mlgo(folder: Path, cache: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": PACKAGE_ROOT, "COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"}
     env["XDG_CACHE_HOME"] = str(cache)
-    return run_cli("ir2native", *words, cwd=folder, env=env, timeout=60)
+    return run_cli("ir2native", *words, cwd=folder, env=env, timeout=300)
 
 
 TRANSCRIPT = """\

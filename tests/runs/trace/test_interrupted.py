@@ -290,7 +290,7 @@ def test_a_signal(tmp_path: Path, fake: Path, stage: Callable[..., Any], number:
     with start_cli(tmp_path, fake) as process:
         wait_for(lambda: finished(tmp_path / "out") == {"a"} and len(processes(tmp_path)) >= 2)
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)  # the compilers would go on for minutes
+        out, err = process.communicate(timeout=120)  # the compilers would go on for minutes
     assert process.returncode == 128 + number
     assert (out, err) == (
         "",
@@ -318,7 +318,7 @@ def test_ctrl_c_in_a_script(tmp_path: Path, fake: Path) -> None:
     with start(*words, env=env, code=DRIVER, stderr=True, session=True) as process:
         wait_for(lambda: finished(tmp_path / "out") == {"a"} and len(processes(tmp_path)) >= 1)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=120)
     assert err.rstrip().endswith("KeyboardInterrupt")
     all_end(tmp_path, process.pid)
     tidy(tmp_path)

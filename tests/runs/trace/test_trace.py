@@ -526,7 +526,7 @@ def test_the_command_of_a_row_can_be_run_by_hand(trace22: Trace, tmp_path: Path)
         folder = tmp_path / "by-hand" / name
         folder.mkdir(parents=True)
         assert row.argv is not None
-        with InteractiveSession(row.argv, folder / "channel", timeout=60, cwd=folder) as session:
+        with InteractiveSession(row.argv, folder / "channel", timeout=300, cwd=folder) as session:
             for _ in session:
                 session.advise(1)
         assert digest(folder / "module.o") == row.object_sha256
@@ -567,7 +567,7 @@ def test_decisions_are_named_as_the_compiler_names_them(
         if policy == "default":
             run_checked(*(row.argv or ()), cwd=folder)
         else:
-            with InteractiveSession(row.argv or (), folder / "channel", timeout=60, cwd=folder) as session:
+            with InteractiveSession(row.argv or (), folder / "channel", timeout=300, cwd=folder) as session:
                 for decision in table["inlining_decision"].to_pylist():
                     next(session)
                     session.advise(decision)
