@@ -28,7 +28,7 @@ from mlgo_corpus.runs.search.module import SearchSettings
 from mlgo_corpus.runs.search.rounds import round_budgets
 from mlgo_corpus.runs.search.run import FOLDED, LINKED, OBJECTIVES, TEXT, Search, SearchReport
 from mlgo_corpus.runs.trace.baseline import BASELINES_FOLDER
-from mlgo_corpus.runs.trace.module import TraceSettings, clashing_copies
+from mlgo_corpus.runs.trace.module import TraceSettings, clashing_copies, remove_unfinished
 from mlgo_corpus.runs.trace.places import make_places
 
 _FOUND = "search"
@@ -173,6 +173,7 @@ def run_search(
         else:
             search.run()
     finally:
+        remove_unfinished(settings.trace)
         folder.close()
     hints = tuple(edits.without_effect(opened.modules(chosen), toolchain.cc1))
     return search.searched(hints, time.perf_counter() - started)

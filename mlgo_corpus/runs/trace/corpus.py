@@ -27,7 +27,7 @@ from mlgo_corpus.policies.keyed import may_grow
 from mlgo_corpus.policies.learned import find_policy
 from mlgo_corpus.policies.policy import policy_digest, policy_folder, policy_name, try_policy
 from mlgo_corpus.runs.trace.baseline import BASELINES_FOLDER
-from mlgo_corpus.runs.trace.module import TraceSettings, clashing_copies
+from mlgo_corpus.runs.trace.module import TraceSettings, clashing_copies, remove_unfinished
 from mlgo_corpus.runs.trace.places import make_places
 from mlgo_corpus.runs.trace.run import Trace, TraceReport
 
@@ -160,6 +160,7 @@ def run_trace(
         else:
             trace.run()
     finally:
+        remove_unfinished(settings)
         folder.close()
     hints = tuple(edits.without_effect(opened.modules(chosen), toolchain.cc1))
     return trace.report(hints, time.perf_counter() - started)

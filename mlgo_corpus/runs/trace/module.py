@@ -14,7 +14,6 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Container, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -38,7 +37,7 @@ from mlgo_corpus.dataset.reasons import RunReason, run_status
 from mlgo_corpus.dataset.tracetable import TraceRow, reward
 from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.errors import FormatError, ProtocolError, ToolError, Usage, UsageError
-from mlgo_corpus.files.atomic import temporary_for, write_atomically
+from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.regular import MAX_MODULE_BYTES, MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.text import counted, os_reason
 from mlgo_corpus.formats.commands.languages import language_of_command
@@ -251,7 +250,7 @@ class TraceJob:
             return False
         if log is not None and self.settings.with_calls and not calls_of(self.work, log).is_file():
             return False
-        return all(place.is_file() for place in _copies(self.settings, row.module, has_log=log is not None).values())
+        return _are_there(_copies(self.settings, row.module, has_log=log is not None))
 
 
 def _keep_header(work: Path, header: LogHeader) -> str:
@@ -279,17 +278,36 @@ def calls_of(work: Path, log: str) -> Path:
 
 def has_copies(settings: TraceSettings, row: TraceRow) -> bool:
     """Return True if the wanted copies of a run's files are there."""
-    return all(place.is_file() for place in _copies(settings, row.module, has_log=row.header is not None).values())
+    return _are_there(_copies(settings, row.module, has_log=row.header is not None))
 
 
-def _copies(settings: TraceSettings, module: str, *, has_log: bool) -> dict[str, Path]:
-    """Return the places of the wanted copies by the files' names. A module's name was checked: it stays inside."""
+def _are_there(copies: Mapping[str, tuple[Path, str]]) -> bool:
+    return all((folder / name).is_file() for folder, name in copies.values())
+
+
+def _unfinished(folder: Path, work: Path) -> Path:
+    """Return the place, in a folder for copies, of those that a run has begun: a worker may be killed meanwhile."""
+    return folder / f".mlgo-corpus-{sha256(os.fsencode(work)).hexdigest()[:16]}"
+
+
+def remove_unfinished(settings: TraceSettings) -> None:
+    """Remove the copies that a run has begun; its workers have ended, and so has an earlier one that was killed."""
+    for folder in (settings.keep_logs, settings.keep_objects):
+        if folder is not None:
+            shutil.rmtree(_unfinished(folder, settings.work), ignore_errors=True)
+
+
+def _copies(settings: TraceSettings, module: str, *, has_log: bool) -> dict[str, tuple[Path, str]]:
+    """Return the folders and names of the wanted copies by the files' names.
+
+    A module's name was checked: its copy stays inside.
+    """
     names = settings.copy_names.get(module) or _CopyNames(f"{module}{LOG_SUFFIX}", module)
     places = {}
     if settings.keep_logs is not None and has_log:
-        places[_LOG_NAME] = settings.keep_logs / names.log
+        places[_LOG_NAME] = settings.keep_logs, names.log
     if settings.keep_objects is not None:
-        places[OBJECT_NAME] = settings.keep_objects / names.object
+        places[OBJECT_NAME] = settings.keep_objects, names.object
     return places
 
 
@@ -402,17 +420,16 @@ class _Run:
 
     def keep_copies(self) -> None:
         """Copy the log and the object to where the user wants them."""
-        for source, place in _copies(self.settings, self.name, has_log=self.has_log).items():
-            part = temporary_for(place)
+        for source, (folder, name) in _copies(self.settings, self.name, has_log=self.has_log).items():
+            place = folder / name
+            part = _unfinished(folder, self.settings.work) / self.folder.name
             try:
-                place.parent.mkdir(parents=True, exist_ok=True)
+                for one in (part, place):
+                    one.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(self.folder / source, part)
                 part.replace(place)
             except OSError as error:  # which may name no file
                 raise OSError(error.errno, os_reason(error), str(place)) from error
-            finally:
-                with suppress(OSError):
-                    part.unlink()
 
     def _row(self, reason: RunReason, detail: str) -> TraceRow:
         detail = row_detail(detail)

@@ -458,7 +458,7 @@ def test_drivers(saw: Callable[[str], Any]) -> None:
     assert found["compilers left"] is False
     assert found["gone"][0] == "UsageError"
     assert found["frozen"][0] == "UnknownWorkerError"
-    assert "was freed, because its driver was silent for 2 seconds" in found["frozen"][1]
+    assert "was freed, because its driver was silent for 10 seconds" in found["frozen"][1]
     assert found["last left"] is True
 
 

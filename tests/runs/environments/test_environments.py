@@ -285,7 +285,7 @@ def test_only_the_compilers_time_counts(corpus: Path, make: Callable[..., Any]) 
         env._running.episode._asked -= 100  # as if it had asked so long ago
         _, _, _, truncated, _ = env.step(1)
         assert not truncated
-        assert 99 < env._running.episode._session._stream.deadline - time.monotonic() < 131
+        assert 99 < env._running.episode._session._stream.deadline - time.monotonic() < 401
 
 
 def test_no_compiler_outlives_an_environment(corpus: Path, make: Callable[..., Any]) -> None:
