@@ -10,6 +10,9 @@ else
     exit 1
 fi
 command -v apt-get >/dev/null || exit 1
+# Two of us at a time would find apt's lists locked.
+exec 9<"$0"
+flock 9
 echo "installing $*"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

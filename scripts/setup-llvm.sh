@@ -17,24 +17,26 @@ missing() {
     done
 }
 
-# A compiler whose objects hold no bitcode.
-command -v gcc >/dev/null || sh "$(dirname "$0")/apt-install.sh" gcc || true
+# What is to be installed: on each line, packages that are of use together only.
+needed() {
+    # A compiler whose objects hold no bitcode; the browser that the tests look at reports with, and what drives it; what
+    # sets up the network namespace that the tests run Ray in.
+    for package in gcc:gcc chromium:chromium chromium-driver:chromedriver util-linux:unshare iproute2:ip; do
+        command -v "${package#*:}" >/dev/null || echo "${package%:*}"
+    done
+    for version in $(missing); do
+        echo "clang-$version llvm-$version lld-$version"
+    done
+}
 
-# The browser that the tests look at reports with, and what drives it.
-for package in chromium:chromium chromium-driver:chromedriver; do
-    command -v "${package#*:}" >/dev/null || sh "$(dirname "$0")/apt-install.sh" "${package%:*}" || true
-done
-
-# What sets up the network namespace that the tests run Ray in.
-for package in util-linux:unshare iproute2:ip; do
-    command -v "${package#*:}" >/dev/null || sh "$(dirname "$0")/apt-install.sh" "${package%:*}" || true
-done
-
-wanted=$(missing)
-[ -n "$wanted" ] || exit 0
-
-for version in $wanted; do
-    sh "$(dirname "$0")/apt-install.sh" "clang-$version" "llvm-$version" "lld-$version" || break
+packages=$(needed)
+[ -n "$packages" ] || exit 0
+install=$(dirname "$0")/apt-install.sh
+# Together is fastest; where one cannot be had, the others can.
+# shellcheck disable=SC2086 # many words
+sh "$install" $packages || needed | while read -r together; do
+    # shellcheck disable=SC2086 # many words
+    sh "$install" $together || true
 done
 
 wanted=$(missing | tr '\n' ' ')
