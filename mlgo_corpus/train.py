@@ -292,12 +292,13 @@ def train_policy(
             datasets = [one for one in datasets if _corpus_of(one) != _corpus_of(dataset)] + [dataset]
         policy, examples, fitted = learned(datasets)
     tried: tuple[Tried, ...] = ()
+    known: tuple[str, ...] = ()
     if validation:
         trace = TraceRequest(compiler=compiler, names=False, edits=edits, limits=limits)
         try:
             output.parent.mkdir(parents=True, exist_ok=True)
             with scratch_folder(output.parent) as work:
-                tried = tune(policy, validation, trace, work, told("tuning"), **how)
+                tried, known = tune(policy, validation, trace, work, told("tuning"), **how)
         except OSError as error:
             raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
         probability = min(tried, key=lambda one: one.score).probability
@@ -329,7 +330,7 @@ def train_policy(
         probability=probability,
         validation=tried,
         importance=fitted.importance,
-        hints=tuple(_hints(examples, tried)),
+        hints=(*_hints(examples, tried), *known),
         seconds=time.perf_counter() - started,
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -16,9 +16,10 @@ from typing import Any, ClassVar, Final
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.engine.choice import EngineChoice
 from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.text import counted
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.runs.evaluate.run import Evaluation, contenders
-from mlgo_corpus.runs.evaluate.sums import sum_up
+from mlgo_corpus.runs.evaluate.sums import PolicySizes, sum_up
 from mlgo_corpus.runs.report import Report
 from mlgo_corpus.runs.trace.corpus import TraceRequest
 
@@ -75,8 +76,8 @@ def tune(
     work: Path,
     progress: Callable[[int, int, str], None] | None = None,
     **how: Any,
-) -> tuple[Tried, ...]:
-    """Compile corpora with several thresholds; return what each makes of them, in order.
+) -> tuple[tuple[Tried, ...], tuple[str, ...]]:
+    """Compile corpora with several thresholds; return what each makes of them, in order, and advice for the user.
 
     Args:
         policy: whose threshold is tuned.
@@ -90,25 +91,27 @@ def tune(
         UsageError, MlgoCorpusError: a corpus cannot be compiled.
     """
     tried: list[Tried] = []
+    known: dict[str, None] = {}  # the same for all thresholds
     for number, probability in enumerate(CANDIDATES):
         folder = work / f"policy-{number}"
         replace(policy, threshold=threshold_of(probability), metrics={}, card="").save(folder)
         changes = []
         for place, corpus in enumerate(corpora):
-            changes.append(_change(str(folder), corpus, request, work / f"{number}-{place}", **how))
+            found = _sizes_of(str(folder), corpus, request, work / f"{number}-{place}", **how)
+            changes.append(_change(found))
+            known |= dict.fromkeys(_known(corpus, found))
         tried.append(Tried(probability, tuple(changes)))
         if progress is not None:
             progress(number + 1, len(CANDIDATES), f"{probability:g}: {100 * tried[-1].score:+.2f} %")
         best = min(range(len(tried)), key=lambda at: tried[at].score)
         if len(tried) - 1 - best >= _PATIENCE:
             break
-    return tuple(tried)
+    return tuple(tried), tuple(known)
 
 
-def _change(
+def _sizes_of(
     policy: str, corpus: Path | str, request: TraceRequest, work: Path, *, engine: EngineChoice, **how: Any
-) -> float:
-    """Return what a policy changes in a corpus, see `Tried`."""
+) -> PolicySizes:
     opened = open_corpus(engine.place(corpus))
     chosen = request.choice.select(opened)
     work.mkdir()
@@ -116,7 +119,23 @@ def _change(
     evaluation.run(contenders([policy], request))
     shutil.rmtree(work, ignore_errors=True)
     (found,) = sum_up(evaluation.rows, evaluation.linked, request.seed)
+    return found
+
+
+def _change(found: PolicySizes) -> float:
+    """Return what a policy changes in a corpus, see `Tried`."""
     objects = found.objects if found.objects.modules or found.trained is None else found.trained
     sizes = [objects, *(one.sizes for one in found.products)]
     changes = [one.change for one in sizes if one.baseline]
     return sum(changes) / len(changes) if changes else 0.0
+
+
+def _known(corpus: Path | str, found: PolicySizes) -> Iterator[str]:
+    """Yield what there is to say if the policy was trained on modules of a corpus."""
+    if found.trained is None:
+        return
+    known, others = found.trained.modules, found.objects.modules
+    if others:
+        yield f"{corpus}: {known} of {counted(known + others, 'module')} are in the data, and are left out of tuning"
+    else:
+        yield f"{corpus}: all that it has is in the data: tune on a project that the policy does not know"

@@ -196,8 +196,8 @@ class Evaluation:
             self.linked += self._linked_rows(policy.label, link, rows, trained)
             if missing := sum(row.missing for row in rows):
                 self.hints[
-                    f"{policy.label}, {link}: {missing} objects in the products are the build's own, as those modules "
-                    "were not chosen, or not compiled"
+                    f"{policy.label}, {link}: objects in the products that are the build's own, as their modules were "
+                    f"not chosen, or not compiled: {missing}"
                 ] = None
             if any(row.text_size is not None and row.original_text_size is None for row in rows):
                 self.hints[_NO_ORIGINAL] = None
