@@ -12,10 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from mlgo_corpus import __version__
 from mlgo_corpus.cli import console
-from mlgo_corpus.cli.main import app
+from mlgo_corpus.cli.main import _with_one, app
 from mlgo_corpus.errors import UsageError
 from tests.conftest import PACKAGE_ROOT, unpack
 from tests.forked import run_cli, server_for
@@ -195,3 +196,20 @@ def test_parameters_are_shown_as_options(monkeypatch: pytest.MonkeyPatch) -> Non
     assert console.in_options(UsageError("`no`", option="what_ever")) == "--what-ever: `no`"
     again = pickle.loads(pickle.dumps(error))
     assert (again.message, again.option, again.value, str(again)) == (error.message, "jobs", "0", str(error))
+
+
+def test_a_verb_alone_is_as_among_all() -> None:
+    run = CliRunner().invoke
+    usual = run(app, ["--help"]).stdout
+    verbs = re.findall(r"^  ([a-z][a-z0-9-]*)  ", usual, re.MULTILINE)
+    assert {"extract", "logs-to-parquet", "ir2native", "policy", "toolchain"} < {*verbs}
+    assert len(verbs) == len(app.registered_commands) + len(app.registered_groups)
+    for verb in verbs:
+        alone = _with_one(verb)
+        assert len(alone.registered_commands) + len(alone.registered_groups) == 1
+        help_text = run(app, [verb, "--help"]).stdout
+        assert run(alone, [verb, "--help"]).stdout == help_text
+        assert help_text.startswith(f"Usage: mlgo-corpus {verb} ")
+    for verb in ("", "--help", "--version", "extrakt", "logs_to_parquet"):
+        assert _with_one(verb) is app
+    assert run(app, ["--help"]).stdout == usual
