@@ -299,18 +299,22 @@ def numbers_of(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[Any], int] |
     return values.astype(np.float32) if values.dtype == np.float16 else values, nulls
 
 
+def scaled(column: NDArray[Any]) -> _Floats:
+    """Return a column as a correlation counts it, asinh(x): linear around 0, a logarithm further out."""
+    return np.arcsinh(column.astype(np.float64))
+
+
 class Correlation:
-    """Pearson's correlation of two columns in one pass, each as asinh(x): linear around 0, a logarithm further out."""
+    """Pearson's correlation of two columns in one pass, each as `scaled` gives it."""
 
     def __init__(self) -> None:
         self._sums = np.zeros(6)
 
-    def add(self, first: NDArray[Any], second: NDArray[Any]) -> None:
+    def add(self, first: _Floats, second: _Floats) -> None:
         """Add rows; those with a number that is not finite are left out."""
-        x, y = (np.arcsinh(column.astype(np.float64)) for column in (first, second))
-        finite = np.isfinite(x) & np.isfinite(y)
-        x, y = x[finite], y[finite]
-        self._sums += (len(x), x.sum(), y.sum(), (x * x).sum(), (y * y).sum(), (x * y).sum())
+        finite = np.isfinite(first) & np.isfinite(second)
+        x, y = (first, second) if finite.all() else (first[finite], second[finite])
+        self._sums += (len(x), x.sum(), y.sum(), np.dot(x, x), np.dot(y, y), np.dot(x, y))
 
     @property
     def value(self) -> float:

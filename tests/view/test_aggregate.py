@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as stn
 from numpy.typing import NDArray
 
-from mlgo_corpus.view.aggregate import MANTISSA_BITS, Correlation, Distribution, LogCorrelations, numbers_of
+from mlgo_corpus.view.aggregate import MANTISSA_BITS, Correlation, Distribution, LogCorrelations, numbers_of, scaled
 
 ERROR = 2.0**-MANTISSA_BITS
 
@@ -184,12 +184,12 @@ def test_a_correlation_of_any_numbers_is_that_of_numpy() -> None:
     decision = (feature + random.normal(0, 500, 500) < 0).astype(np.int64)
     found = Correlation()
     for part in (slice(0, 100), slice(100, 500)):
-        found.add(feature[part], decision[part])
-    found.add(np.array([math.nan, math.inf, 3.0]), np.array([1, 0, math.nan]))  # rows that do not count
+        found.add(scaled(feature[part]), scaled(decision[part]))
+    found.add(scaled(np.array([math.nan, math.inf, 3.0])), scaled(np.array([1, 0, math.nan])))  # rows that do not count
     assert found.value == pytest.approx(np.corrcoef(np.arcsinh(feature), decision)[0, 1])
     assert found.value < -0.5
     constant = Correlation()
-    constant.add(np.full(5, 1e9), np.arange(5))
+    constant.add(np.full(5, 1e9), np.arange(5.0))
     assert math.isnan(constant.value)
     assert math.isnan(Correlation().value)
 

@@ -23,7 +23,7 @@ from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.tables import read_metadata
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, TASKS, task_name
-from mlgo_corpus.view.aggregate import Correlation, Distribution, numbers_of
+from mlgo_corpus.view.aggregate import Correlation, Distribution, numbers_of, scaled
 from mlgo_corpus.view.columns import blamed, floats_of, iter_ahead, iter_columns, readable, texts_of
 
 NUMBERS: Final = (
@@ -302,9 +302,12 @@ def _places(facts: DatasetFacts, mask: Any, width: int) -> NDArray[np.intp] | No
 
 def _add_relations(facts: DatasetFacts, columns: dict[str, Any], rows: int) -> None:
     decision, nulls = columns.get(facts.decision or "", (None, 1))
-    for name, (values, missing) in columns.items() if not nulls else ():
+    if nulls:
+        return
+    decided = scaled(decision)
+    for name, (values, missing) in columns.items():
         if name not in (facts.decision, facts.score) and not missing and len(values) == rows:
-            facts.relations[name].add(values, decision)
+            facts.relations[name].add(scaled(values), decided)
 
 
 def _add_agreement(facts: DatasetFacts, columns: dict[str, Any], joint: Sequence[str | None]) -> None:
