@@ -314,7 +314,7 @@ class Correlation:
         """Add rows; those with a number that is not finite are left out."""
         finite = np.isfinite(first) & np.isfinite(second)
         x, y = (first, second) if finite.all() else (first[finite], second[finite])
-        self._sums += (len(x), x.sum(), y.sum(), np.dot(x, x), np.dot(y, y), np.dot(x, y))
+        self._sums += (len(x), x.sum(), y.sum(), (x * x).sum(), (y * y).sum(), (x * y).sum())
 
     @property
     def value(self) -> float:
