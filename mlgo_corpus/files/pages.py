@@ -161,15 +161,7 @@ def _parse_struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int
             number += byte >> 4
         else:
             number, at = _parse_integer(data, at)
-        kind = byte & 15
-        if 4 <= kind <= 6:  # most are integers, and most of these are short: a table has thousands
-            value = data[at]
-            at += 1
-            if value >= 0x80:
-                value, at = _parse_varint(data, at - 1)
-            fields[number] = (value >> 1) ^ -(value & 1)
-        else:
-            fields[number], at = _parse_value(data, at, kind, depth)
+        fields[number], at = _parse_value(data, at, byte & 15, depth)
     return fields, at + 1
 
 

@@ -91,7 +91,7 @@ def tune(
         UsageError, MlgoCorpusError: a corpus cannot be compiled.
     """
     tried: list[Tried] = []
-    known: dict[str, None] = {}  # the same for all thresholds
+    hints: list[str] = []
     for number, probability in enumerate(CANDIDATES):
         folder = work / f"policy-{number}"
         replace(policy, threshold=threshold_of(probability), metrics={}, card="").save(folder)
@@ -99,14 +99,15 @@ def tune(
         for place, corpus in enumerate(corpora):
             found = _sizes_of(str(folder), corpus, request, work / f"{number}-{place}", **how)
             changes.append(_change(found))
-            known |= dict.fromkeys(_known(corpus, found))
+            if not number:  # what a policy was trained on is the same at each threshold
+                hints += _known(corpus, found)
         tried.append(Tried(probability, tuple(changes)))
         if progress is not None:
             progress(number + 1, len(CANDIDATES), f"{probability:g}: {100 * tried[-1].score:+.2f} %")
         best = min(range(len(tried)), key=lambda at: tried[at].score)
         if len(tried) - 1 - best >= _PATIENCE:
             break
-    return tuple(tried), tuple(known)
+    return tuple(tried), tuple(hints)
 
 
 def _sizes_of(

@@ -67,7 +67,7 @@ _REMARKS: Final = "remarks.yaml"
 _DEFAULT: Final = "inlining_default"
 # The policy that decides as LLVM does.
 _LLVM: Final = "default"
-# What a round asks for first, if one came before.
+# The name of a round's best compile among the outcomes that it keeps; the next round begins with it.
 _BEST: Final = "best"
 # How far from its place in the plan a decision may come.
 _NEAR: Final = 200
