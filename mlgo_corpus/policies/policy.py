@@ -30,7 +30,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
@@ -136,13 +136,19 @@ NAMES: Final = {
 """The names of the policies that come with the package, for each task; ``P`` is a probability."""
 
 
-def make_policy(text: str, task: Task, *, seed: int = 0) -> Policy:
+def make_policy(text: str, task: Task, *, seed: int = 0, moved: float = 0.0) -> Policy:
     """Make the policy that ``text`` names: ``default``, ``random:0.3``, ``package.module:Attribute(3)``, ...
 
     A folder of a dataset means the decisions in it, see `mlgo_corpus.policies.keyed`; that of a learned policy, or the
     name of one that comes with the package, means this policy, see `mlgo_corpus.policies.learned`.
     A module's attribute is a policy, or a class or function that makes one: with the arguments in the name, which are
     Python literals, or without any.
+
+    Args:
+        text: the name.
+        task: of LLVM's tasks.
+        seed: of decisions at random.
+        moved: what is added to the threshold of a learned policy, of which `is_learned` tells.
 
     Raises:
         UsageError: the name is not one of a policy for this task; the message lists those names.
@@ -163,7 +169,8 @@ def make_policy(text: str, task: Task, *, seed: int = 0) -> Policy:
         features = ("mask",) if task.name == EVICTION else ()
         return _RandomPolicy(task.name, probability, seed, features)
     if find_policy(text) is not None:
-        return fastest(_learned(text, task))
+        learned = _learned(text, task)
+        return fastest(replace(learned, threshold=learned.threshold + moved))
     if colon and name != "random":
         return _import_policy(text, name, rest)
     also = ("a dataset's folder", "a policy's folder") if task.name == INLINING else ("a policy's folder",)
@@ -179,6 +186,11 @@ def _learned(text: str, task: Task) -> LearnedPolicy:
     if policy.task != task.name:
         raise UsageError(f"a policy for {policy.task}, expected one for {task.name}", option="policy", value=text)
     return policy
+
+
+def is_learned(text: str) -> bool:
+    """Return True if a policy's name means a learned policy."""
+    return policy_folder(text) is not None and find_dataset(text) is None
 
 
 def policy_folder(text: str) -> Path | None:

@@ -37,13 +37,14 @@ from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang
 from mlgo_corpus.formats.objects.footprints import function_footprints
 from mlgo_corpus.policies.conversation import decides_in, repair_of
 from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
-from mlgo_corpus.policies.policy import DefaultPolicy, Policy, begin_session, check_features, make_policy
+from mlgo_corpus.policies.policy import DefaultPolicy, Policy, begin_session, check_features, is_learned, make_policy
 from mlgo_corpus.runs.search.climb import (
     CompileFailedError,
     DecidedPlace,
     Decision,
     Found,
     Guide,
+    Moved,
     Outcome,
     Plan,
     Rule,
@@ -157,6 +158,7 @@ class _ModuleSearch:
     Attributes:
         header: the compiler's, None before the first decision.
         policies: those to try: what decides otherwise than the start policy in the module's language.
+        learned: the learned ones of these and of the start policy.
 
     Raises:
         RunFailure: the module cannot be compiled.
@@ -183,7 +185,8 @@ class _ModuleSearch:
         start, *also = (one if decides_in(one, language) else _LLVM for one in (settings.start, *settings.also))
         self._start = start
         self.policies = tuple(one for one in dict.fromkeys(also) if one != start)
-        self._deciders: dict[str, Callable[[LogHeader], Callable[[LiveObservation], int]]] = {}
+        self.learned = tuple(filter(is_learned, (start, *self.policies)))
+        self._deciders: dict[str | Moved, Callable[[LogHeader], Callable[[LiveObservation], int]]] = {}
         extra = for_clang((*task.channel_options(_CHANNEL), *growth_options(options)))
         self._argv = (*trace.cc1, *self._compiles.command(options, *extra, *DECISION_OPTIONS, _REMARKS))
         self.header: LogHeader | None = None
@@ -264,8 +267,9 @@ class _ModuleSearch:
             self._deciders[guide] = self._by_policy(guide)
         return self._deciders[guide]
 
-    def _by_policy(self, name: str) -> Callable[[LogHeader], Callable[[LiveObservation], int]]:
-        policy = make_policy(name, find_task(INLINING), seed=self._settings.seed)
+    def _by_policy(self, guide: str | Moved) -> Callable[[LogHeader], Callable[[LiveObservation], int]]:
+        name, by = (guide, 0.0) if isinstance(guide, str) else guide
+        policy = make_policy(name, find_task(INLINING), seed=self._settings.seed, moved=by)
 
         def decide(header: LogHeader) -> Callable[[LiveObservation], int]:
             check_features(policy, header)
@@ -480,10 +484,11 @@ class RoundJob(_CountedJob):
         settings, number = self.settings, self.number
         started, limit = time.monotonic(), self._time_limit()
         before = settings.so_far(number, item.module.name)
-        seed = f"{settings.seed}:{item.module.name}" + f":{number}" * (number > 0)
-        generator = random.Random(seed)  # noqa: S311 - an experiment, no secret
+        first_seed = f"{settings.seed}:{item.module.name}"
+        seed = first_seed + f":{number}" * (number > 0)
+        generator, drawing = random.Random(seed), random.Random(first_seed)  # noqa: S311 - an experiment, no secret
         weight, measure = settings.weights(item, number), settings.weights(item, 0)
-        budget = settings.budgets[number]
+        budget, all_of, so_far = settings.budgets[number], sum(settings.budgets), sum(settings.budgets[: number + 1])
         with run_folder(settings.trace.work) as folder:
             try:
                 search = _ModuleSearch(settings, item, folder, weight, measure)
@@ -495,7 +500,7 @@ class RoundJob(_CountedJob):
                     generator,
                     weight,
                     lambda: limit is not None and time.monotonic() - started > limit,
-                    draw_guides(budget, generator, search.policies),
+                    draw_guides(all_of, drawing, search.policies, search.learned)[: so_far // 2],
                     before.plan,
                     (places for _, places in before.flips),
                 )
@@ -514,7 +519,7 @@ class RoundJob(_CountedJob):
             return search.compile(plan, guide)
         known = self.settings.outcome(self.number, module, asked)
         if known is not None and search.header is not None:
-            return search.weigh(Unweighed.read(known))
+            return search.weigh(Unweighed.read(known))._replace(known=True)
         made = search.compile_unweighed(plan, guide)
         if self.number + 1 < len(self.settings.budgets):
             made.write(self.work / _outcome_name(module, asked))

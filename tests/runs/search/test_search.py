@@ -21,12 +21,15 @@ from mlgo_corpus import Tracer, extract_corpus, report_page, search_corpus, trac
 from mlgo_corpus.dataset.flips import iter_search_rows
 from mlgo_corpus.dataset.tracetable import read_trace_rows
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.formats.logs.tasks import find_task
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.formats.objects.folding import folding_classes
 from mlgo_corpus.formats.objects.footprints import function_footprints
 from mlgo_corpus.formats.objects.symbols import WEAK, parse_symbols
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.models import Rule
+from mlgo_corpus.policies.policy import is_learned, make_policy
+from mlgo_corpus.runs.search.climb import Moved, draw_guides
 from mlgo_corpus.runs.search.module import RoundJob, SearchSettings, _ModuleSearch
 from mlgo_corpus.runs.search.run import SearchReport
 from tests.conftest import EMBED, Llvm, run_checked
@@ -328,32 +331,60 @@ def test_text_is_searched_in_rounds(search: Callable[..., SearchReport], tmp_pat
     assert report.objective_size == report.text_size < report.baseline_text_size
     assert set(pq.read_table(tmp_path / "out" / "search.parquet")["compiles"].to_pylist()) == {48}
     tried = set(pq.read_table(tmp_path / "out" / "flips.parquet", columns=["compile"])["compile"].to_pylist())
-    # Rounds of 12, 12 and 24 compiles, that begin with what was found, and with rules.
-    assert {12, 24, 48} <= tried
-    assert tried.isdisjoint({*range(1, 7), *range(13, 19), *range(25, 33)})
+    # Rounds of 12, 12 and 24 compiles; of the guides, which come first, the first two have six each.
+    assert {12, 48} <= tried
+    assert tried.intersection(range(19, 25))
+    assert tried.isdisjoint({*range(1, 8), *range(13, 19), *range(25, 29)})
 
 
 def test_a_round_reads_what_one_before_compiled(
     search: Callable[..., SearchReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled = _ModuleSearch.compile_unweighed
+    """What is read counts as no compile, so that as many others are made."""
+    compiled, outcome = _ModuleSearch.compile_unweighed, SearchSettings.outcome
 
     def compile_unweighed(self: _ModuleSearch, *asked: Any) -> Any:
-        with (tmp_path / "compiles").open("a") as file:
-            file.write(".")
+        note(f"{self._name} compiles\n")
         return compiled(self, *asked)
 
+    def read_outcome(self: SearchSettings, number: int, module: str, asked: str) -> Path | None:
+        place = outcome(self, number, module, asked)
+        note(f"{module} reads\n" * (place is not None))
+        return place
+
+    def note(line: str) -> None:
+        with (tmp_path / "notes").open("a") as file:
+            file.write(line)
+
     monkeypatch.setattr(_ModuleSearch, "compile_unweighed", compile_unweighed)
-    compiles = []
-    for name in ("reads", "forgets"):
-        (tmp_path / "compiles").write_text("")
-        if name == "forgets":
-            monkeypatch.setattr(SearchSettings, "outcome", lambda *_: None)
-        assert search(tmp_path / name, budget=25).counts == {"ok": 3}
-        compiles.append((tmp_path / "compiles").stat().st_size)
-    assert stable(tmp_path / "reads") == stable(tmp_path / "forgets")
-    # The second round of the two modules that decide begins with the best of the first one, and six guides.
-    assert compiles[1] - compiles[0] == 2 * 7
+    monkeypatch.setattr(SearchSettings, "outcome", read_outcome)
+    assert search(tmp_path / "reads", budget=25).counts == {"ok": 3}
+    notes = Counter((tmp_path / "notes").read_text().splitlines())
+    # The second round begins with the best of the first one, and its six guides.
+    assert {name: notes[f"{name} reads"] for name in ("a.o", "b.o")} == {"a.o": 7, "b.o": 7}
+    made = {row.module: row.compiles for row in iter_search_rows(tmp_path / "reads" / "search.parquet")}
+    assert made == {name: notes[f"{name} compiles"] for name in ("a.o", "b.o")} == {"a.o": 25, "b.o": 25}
+
+
+def test_a_learned_policy_is_tried_with_other_thresholds(search: Callable[..., SearchReport], tmp_path: Path) -> None:
+    """A rule inlines what costs less than a limit: moved, it is another rule, which the search names by its limit."""
+    rule = LearnedPolicy("rule-1.0", "inlining", (TensorSpec("cost_estimate"),), Rule(40.0, (-1.0,)))
+    rule.save(tmp_path / "rule")
+    task = find_task("inlining")
+    for by in (0.0, 25.0, -3.0):
+        moved = make_policy(str(tmp_path / "rule"), task, moved=by)
+        costs = np.arange(30, 50)
+        records = np.array([(cost,) for cost in costs], [("cost_estimate", np.int64)])
+        assert [moved.advise(record) for record in records] == [int(40 - cost > by) for cost in costs]
+    guides = draw_guides(25, random.Random(1), ["p"], ["p", "q"])
+    moves = [guide for guide in guides if isinstance(guide, Moved)]
+    assert guides[: 1 + len(moves)] == ["p", *moves]
+    assert {guide.policy for guide in moves} == {"p", "q"}
+    assert all(Moved(guide.policy, -guide.by) in moves for guide in moves[:8])
+    named = {name: is_learned(name) for name in (str(tmp_path / "rule"), "inlining-1.0", "default", str(tmp_path))}
+    assert list(named.values()) == [True, True, False, False]
+    report = search(tmp_path / "out", start=str(tmp_path / "rule"), also=("default",), budget=25)
+    assert report.counts == {"ok": 3}
 
 
 def test_a_part_of_the_modules_is_weighed_as_all_are(search: Callable[..., SearchReport], tmp_path: Path) -> None:
