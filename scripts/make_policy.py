@@ -28,12 +28,12 @@ from mlgo_corpus.compilers.devmode.apt import fetch_tarballs
 from mlgo_corpus.files.markdown import markdown_table
 from mlgo_corpus.runs.evaluate.sums import SizeChange
 
-BUDGET: Final = 25
-"""The most compiles of each module in a search."""
+BUDGETS: Final = (16, 16, 25)
+"""The most compiles of each module, in each round of searches.
+
+After the first one searches begin with the decisions of what the one before taught, and teach what is kept."""
 LICENCE: Final = "Apache-2.0"
 SIZE: Final = {"trees": 160, "leaves": 23}
-ROUNDS: Final = 3
-"""After the first one searches begin with the decisions of what the one before taught, and teach what is kept."""
 TUNED_ON: Final = ("ninja-build", "hunspell")
 """Those of `VALIDATION` that the threshold is tuned on."""
 RESULTS: Final = """\
@@ -282,15 +282,15 @@ def main() -> None:
     validation = [corpora[project] for project in VALIDATION if project.package in TUNED_ON]
     options = {**SIZE, "languages": ["C++"], "validation": validation, "name": given.name, "force": True, **how}
     start = "default"
-    for number in range(1, ROUNDS + 1):
+    for number, budget in enumerate(BUDGETS, 1):
         data = []
         for project in TRAINING:
             data.append(folder / f"found-{number}" / project.package)
             data[-1].parent.mkdir(exist_ok=True)
             started = {"start": start, "also": ("default",)}  # what it learns is its own
-            report = search_corpus(corpora[project], data[-1], budget=BUDGET, sample=project.sample, **started, **how)
+            report = search_corpus(corpora[project], data[-1], budget=budget, sample=project.sample, **started, **how)
             say(f"searched {project.package}: {report.baseline_text_size} to {report.text_size} bytes")
-        learned = policy if number == ROUNDS else folder / f"round-{number}" / given.name
+        learned = policy if number == len(BUDGETS) else folder / f"round-{number}" / given.name
         learned.parent.mkdir(exist_ok=True)
         trained = train_policy(data, learned, **options)
         say(f"trained on {trained.decisions} decisions; threshold {trained.probability:g}")

@@ -53,8 +53,8 @@ def test_a_function_counts_less_the_more_others_hold_it_or_one_like_it(
 def test_rounds_share_the_compiles(budget: int) -> None:
     rounds = round_budgets(budget)
     assert sum(rounds) == budget
-    assert min(rounds) >= min(budget, 12)
-    assert len(rounds) == (1 if budget < 24 else 2 if budget < 48 else 3)
+    assert min(rounds) >= min(budget, 8)
+    assert len(rounds) == (1 if budget < 16 else 2 if budget < 32 else 3)
     assert round_budgets(budget, linked=False) == ((budget,) if budget < 48 else rounds)
 
 
