@@ -547,13 +547,15 @@ class _Searched(NamedTuple):
         """Return what all rounds found."""
         before, found = self.before, self.found
         has = found.test()
+        # What is read, and counts as no compile, may be better several times in a row: the last is what there is then.
+        curve = dict((*before.curve, *((before.compiles + count, objective) for count, objective in found.curve)))
         flips = ((row, places) for row, places in (*before.flips, *_flip_rows(found, before.compiles)))
         return SoFar(
             plan=tuple((decision.key, decision.decided) for decision in found.best.decisions),
             compiles=before.compiles + found.compiles,
             baseline_text_size=before.baseline_text_size or found.first.text_size,
             baseline_objective=before.baseline_objective or found.first.measured,
-            curve=(*before.curve, *((before.compiles + count, objective) for count, objective in found.curve)),
+            curve=tuple(curve.items()),
             flips=tuple((row._replace(kept=has(places)), places) for row, places in flips),
             wall_s=before.wall_s + self.wall_s,
             kept=sum(decision.decided != decision.base for decision in found.best.decisions),
