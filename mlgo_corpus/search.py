@@ -62,7 +62,8 @@ def search_corpus(
         start: the policy whose decisions the search begins with, see `mlgo_corpus.policies.policy.make_policy`; also
             the dataset of another search, to go on from.
         also: policies whose decisions are tried, too, each in one compile: where a part of a module gets smaller, they
-            are kept. ``("default",)`` for LLVM's own only, an empty sequence for none.
+            are kept; learned ones, and a learned ``start``, with other thresholds, too. ``("default",)`` for LLVM's
+            own only, an empty sequence for none.
         compiler: a clang; by default the best one found on this machine.
         seed: of the search's choices, and of the sample.
         add_flags: as of `mlgo_corpus.trace_corpus`, and so the following ones.

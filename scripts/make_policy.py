@@ -31,7 +31,8 @@ from mlgo_corpus.runs.evaluate.sums import SizeChange
 BUDGETS: Final = (16, 16, 25)
 """The most compiles of each module, in each round of searches.
 
-After the first one searches begin with the decisions of what the one before taught, and teach what is kept."""
+After the first one searches begin with the decisions of what the one before taught, and teach what is kept.
+"""
 LICENCE: Final = "Apache-2.0"
 SIZE: Final = {"trees": 160, "leaves": 23}
 TUNED_ON: Final = ("ninja-build", "hunspell")

@@ -488,7 +488,7 @@ class RoundJob(_CountedJob):
         seed = first_seed + f":{number}" * (number > 0)
         generator, drawing = random.Random(seed), random.Random(first_seed)  # noqa: S311 - an experiment, no secret
         weight, measure = settings.weights(item, number), settings.weights(item, 0)
-        budget, all_of, so_far = settings.budgets[number], sum(settings.budgets), sum(settings.budgets[: number + 1])
+        budget, in_all, until = settings.budgets[number], sum(settings.budgets), sum(settings.budgets[: number + 1])
         with run_folder(settings.trace.work) as folder:
             try:
                 search = _ModuleSearch(settings, item, folder, weight, measure)
@@ -500,7 +500,7 @@ class RoundJob(_CountedJob):
                     generator,
                     weight,
                     lambda: limit is not None and time.monotonic() - started > limit,
-                    draw_guides(all_of, drawing, search.policies, search.learned)[: so_far // 2],
+                    draw_guides(in_all, drawing, search.policies, search.learned, until),
                     before.plan,
                     (places for _, places in before.flips),
                 )
@@ -547,7 +547,7 @@ class _Searched(NamedTuple):
         """Return what all rounds found."""
         before, found = self.before, self.found
         has = found.test()
-        # What is read, and counts as no compile, may be better several times in a row: the last is what there is then.
+        # Outcomes that are read do not advance the count, so one count may have several points: keep the last.
         curve = dict((*before.curve, *((before.compiles + count, objective) for count, objective in found.curve)))
         flips = ((row, places) for row, places in (*before.flips, *_flip_rows(found, before.compiles)))
         return SoFar(
