@@ -90,7 +90,7 @@ def search(
         list[str] | None,
         typer.Option(
             metavar="POLICY",
-            help="A policy whose decisions to try, too; 'default' is LLVM's own. Repeatable.",
+            help="A policy to try, too, a learned one also with other thresholds; 'default' is LLVM's own. Repeatable.",
             show_default="default and inlining-1.0",
         ),
     ] = None,
