@@ -69,11 +69,10 @@ def taken_members(inputs: Sequence[InputNames], needed: Sequence[str]) -> tuple[
             for at in range(len(one.members)):
                 take_all(number, at)
             continue
-        first: dict[str, int] = {}
-        for at in reversed(range(len(one.members))):
-            first.update(dict.fromkeys(one.members[at].defined, at))
-        offered.update({name: (number, first[name]) for name in first.keys() - offered.keys()})
-        for name in sorted(undefined.keys() & first.keys(), key=lambda name: (first[name], name)):
-            if name in undefined:
-                take_all(number, first[name])
+        # A linker has not seen the members after one when it follows what this one needs.
+        for at, names in enumerate(one.members):
+            if not undefined.keys().isdisjoint(names.defined):
+                take_all(number, at)
+            for name in names.defined:
+                offered.setdefault(name, (number, at))
     return tuple(map(frozenset, taken))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mlgo_corpus.formats.objects.resolve import InputNames, taken_members
@@ -39,7 +39,12 @@ class Plain:
                 self.take(*place)
 
 
+# What the first member that is taken needs is offered by a later member, which has not been seen by then.
+LATER = [LinkedNames(("g",), ()), LinkedNames(("a",), ("h", "g")), LinkedNames(("a", "g", "h"), ())]
+
+
 @given(INPUTS, NAMES)
+@example([InputNames(LATER, whole=False)], ("a",))
 def test_a_link_takes_what_lld_takes(inputs: list[InputNames], needed: tuple[str, ...]) -> None:
     found = taken_members(inputs, needed)
     assert [sorted(one) for one in found] == [sorted(one) for one in Plain(inputs, needed).taken]
