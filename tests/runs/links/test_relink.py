@@ -584,7 +584,8 @@ esac
 
 def test_an_interrupted_relink_leaves_nothing(built: Built, llvm22: Llvm, tmp_path: Path) -> None:
     linker, clang, place = tmp_path / "linker", tmp_path / "clang", tmp_path / "place"
-    linker.write_text("#!/bin/sh\necho $$ >pid\nexec sleep 300\n")
+    # It is asked for its version first, to see that it starts.
+    linker.write_text('#!/bin/sh\n[ "$1" = --version ] || { echo $$ >pid; exec sleep 300; }\n')
     clang.write_text(SLOW_CLANG.format(clang=llvm22.clang, linker=linker))
     for program in (linker, clang):
         program.chmod(0o755)
