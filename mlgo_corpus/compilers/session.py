@@ -53,6 +53,8 @@ from mlgo_corpus.formats.logs.tensors import TensorSpec, shown
 
 # The most bytes of a read: the capacity of a FIFO, 64 KiB by default.
 _CHUNK = 1 << 16
+# How often a compiler is waited for that had not asked again, before that is looked for first.
+_WAITS = 15
 # The struct module's names of the element types; for one number, it is much faster than numpy.
 _PACKED: Final[Mapping[str, str]] = {
     "float": "f",
@@ -375,12 +377,20 @@ class _Stream:
         self.at = 0
         self.ended = False
         # If the FIFO is empty, this returns None, but os.read raises, which takes twice the time.
-        self._take = io.FileIO(descriptor, closefd=False).read
+        self._read_into = io.FileIO(descriptor, closefd=False).readinto
+        self._chunk = memoryview(bytearray(_CHUNK))
         self._look = 0.0
+        self._waits = 0
         self._left = PIPE_CAPACITY
         self._child = child
         self.deadline = deadline
         self._stop = stop
+
+    def _take(self) -> bytes:
+        """Return what there is; none if there is nothing."""
+        # Room of a chunk for each of these few bytes would be most of the cost.
+        size = self._read_into(self._chunk)
+        return bytes(self._chunk[:size]) if size else b""
 
     def fill(self) -> bool:
         """Refill the buffer, all of which is used; return False at the end.
@@ -388,9 +398,14 @@ class _Stream:
         Raises:
             ToolError: the compiler has failed, or `Child.wait` raised it.
         """
-        # A fast compiler has already asked again, so that waiting first would waste a call. But its pipes, its end and
-        # the deadline must be checked regularly, even if it always asks at once.
-        self.data = (self._take(_CHUNK) if time.monotonic() < self._look else None) or self._awaited()
+        # A fast compiler has already asked again, so that waiting first would waste a call; with a slow one, looking
+        # first does. But its pipes, its end and the deadline must be checked regularly, even if it always asks at once.
+        data = b""
+        if self._waits:
+            self._waits -= 1
+        elif time.monotonic() < self._look and not (data := self._take()):
+            self._waits = _WAITS
+        self.data = data or self._awaited()
         self.at = 0
         return bool(self.data)
 
@@ -409,7 +424,7 @@ class _Stream:
         """Wait for more bytes and return them; none at the end."""
         if not self.ended:
             while self._child.wait(self.deadline, self._stop):
-                if chunk := self._take(_CHUNK):
+                if chunk := self._take():
                     self._look = time.monotonic() + POLL_S
                     return chunk
             self.ended = True
@@ -417,7 +432,7 @@ class _Stream:
             self._child.result()  # raises if it failed: then nothing else matters
         # Stop after the most that the FIFO can have held when the compiler ended, even if another process writes to it.
         self._left -= _CHUNK
-        return (self._take(_CHUNK) or b"") if self._left >= 0 else b""
+        return self._take() if self._left >= 0 else b""
 
     def read(self, size: int, /) -> bytes:
         """Return up to ``size`` bytes, at least one; none at the end."""
