@@ -16,7 +16,6 @@ They follow the features and the score. A dataset has all four or none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -76,24 +75,6 @@ def encoded_names(names: Sequence[str]) -> pa.DictionaryArray:
     indices = np.array([codes[name] for name in names], np.int32)
     texts = arrays.texts(pa.string(), list(map(printable, codes)))
     return pa.DictionaryArray.from_arrays(arrays.numbers(pa.int32(), indices), texts)
-
-
-def write_batch(path: Path, batch: pa.RecordBatch) -> None:
-    """Write what is known of one module to a file, for another process."""
-    import pyarrow as pa
-
-    with pa.OSFile(str(path), "wb") as file:
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        with pa.ipc.new_file(file, batch.schema, options=options) as writer:
-            writer.write_batch(batch)
-
-
-def read_batch(path: Path) -> pa.RecordBatch:
-    """Read what `write_batch` wrote."""
-    import pyarrow as pa
-
-    with pa.OSFile(str(path), "rb") as file:
-        return pa.ipc.open_file(file).get_batch(0)
 
 
 def with_calls(batch: pa.RecordBatch, calls: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""Parquet files that get their names when they are complete: of record batches, and of rows."""
+"""Files of tables that get their names when they are complete: Parquet of batches and of rows, and Arrow's own."""
 
 from __future__ import annotations
 
@@ -61,6 +61,29 @@ def open_parquet(path: Place, **options: Any) -> Iterator[ParquetFile]:
     remote = isinstance(path, RemotePath)
     with opened as source:
         yield ParquetFile(str(path), source, remote=remote, pre_buffer=remote, **options)
+
+
+def write_batch(path: Path, batch: pa.RecordBatch) -> None:
+    """Write what is known of one module to a file, for another process of the same run.
+
+    It is in Arrow's own format: of a table with hundreds of columns and few rows, Parquet takes milliseconds to read.
+    """
+    import pyarrow as pa
+
+    temporary = temporary_for(path)  # a machine that was given up may be at it, too
+    with create_file(temporary) as file:
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.ipc.new_file(file, batch.schema, options=options) as writer:
+            writer.write_batch(batch)
+    temporary.replace(path)
+
+
+def read_batch(path: Path) -> pa.RecordBatch:
+    """Read what `write_batch` wrote."""
+    import pyarrow as pa
+
+    with pa.OSFile(os.fsencode(path)) as file:
+        return pa.ipc.open_file(file).get_batch(0)
 
 
 def unreadable(path: Place, error: Exception) -> CorpusError:

@@ -9,8 +9,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlgo_corpus.dataset.calls import CALL_COLUMNS, call_batch, read_batch, write_batch
+from mlgo_corpus.dataset.calls import CALL_COLUMNS, call_batch
 from mlgo_corpus.dataset.observations import ObservationBuilder, is_observation_schema, observation_schema
+from mlgo_corpus.files.tables import read_batch, write_batch
 from mlgo_corpus.formats.logs.blocks import Rows
 from mlgo_corpus.formats.logs.events import parse_header
 from mlgo_corpus.formats.logs.remarks import DecidedCall

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from mlgo_corpus import __version__
 from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK
-from mlgo_corpus.dataset.calls import read_batch
 from mlgo_corpus.dataset.card import dataset_card
 from mlgo_corpus.dataset.folder import DatasetFolder, keep_result
 from mlgo_corpus.dataset.logs import LogFile, open_log
@@ -29,7 +28,7 @@ from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.errors import FormatError, MlgoCorpusError, TruncatedError, UnsupportedError
 from mlgo_corpus.files import arrays
 from mlgo_corpus.files.atomic import write_atomically
-from mlgo_corpus.files.tables import BatchTable, open_parquet
+from mlgo_corpus.files.tables import BatchTable, open_parquet, read_batch
 from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.formats.logs.blocks import WINDOW_BYTES, BlockReader, Source
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header

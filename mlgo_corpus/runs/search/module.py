@@ -24,11 +24,11 @@ from mlgo_corpus.compilers.compile import ModuleCompiles, run_folder
 from mlgo_corpus.compilers.failures import RunFailure
 from mlgo_corpus.compilers.session import InteractiveSession, LiveObservation
 from mlgo_corpus.corpus.folder import Module
-from mlgo_corpus.dataset.calls import write_batch
 from mlgo_corpus.dataset.flips import FlipRow, SearchRow, flip_batch
 from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.errors import FormatError, ProtocolError, ToolError, UsageError
 from mlgo_corpus.files.regular import MAX_MODULE_BYTES, read_regular
+from mlgo_corpus.files.tables import write_batch
 from mlgo_corpus.formats.commands.languages import language_of_command
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 from mlgo_corpus.formats.logs.keys import Key, key_maker, stable_part

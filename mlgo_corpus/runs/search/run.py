@@ -13,7 +13,6 @@ import numpy as np
 
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.folder import Corpus
-from mlgo_corpus.dataset.calls import read_batch
 from mlgo_corpus.dataset.flips import (
     FLIPS_NAME,
     SEARCH_NAME,
@@ -25,7 +24,7 @@ from mlgo_corpus.dataset.flips import (
 from mlgo_corpus.dataset.folder import DatasetFolder
 from mlgo_corpus.dataset.tracetable import TraceRow
 from mlgo_corpus.engine.choice import EngineChoice
-from mlgo_corpus.files.tables import BatchTable, file_metadata
+from mlgo_corpus.files.tables import BatchTable, file_metadata, read_batch
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.policies.policy import policy_name
 from mlgo_corpus.runs.over import Over

@@ -16,7 +16,7 @@ from mlgo_corpus.dataset.sizes.snapshot import Functions, ModuleSnapshot
 from mlgo_corpus.dataset.sizes.table import ATTRIBUTES, IR2NATIVE_COLUMNS, VECTOR, Columns, ModuleSizes
 from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.files import arrays
-from mlgo_corpus.files.atomic import create_file, temporary_for
+from mlgo_corpus.files.tables import write_batch
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.ir.operands import OPERAND_NAMES
 from mlgo_corpus.formats.objects.symbols import LabelStatus
@@ -90,8 +90,8 @@ class SizingJob:
         made = snapshot_module(self.settings, item.module, work=self.work)
         if made.functions is None or not len(made.functions):
             return SizedModule(_row(made), properties=_property_names(made.functions))
-        part = f"run-{item.number:07d}.parquet"
-        _write_part(self.work / part, _function_batch(made.module, made.functions, self.columns))
+        part = f"run-{item.number:07d}.arrow"
+        write_batch(self.work / part, _function_batch(made.module, made.functions, self.columns))
         return SizedModule(_row(made), part, _property_names(made.functions), os.stat(self.work / part).st_size)
 
     def lost(self, item: SizingItem, lost: Lost) -> SizedModule:
@@ -113,16 +113,6 @@ class SizingJob:
 
 def _property_names(functions: Functions | None) -> tuple[str, ...]:
     return () if functions is None or functions.properties is None else functions.properties.names
-
-
-def _write_part(path: Path, batch: pa.RecordBatch) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    temporary = temporary_for(path)  # a machine that was given up may be at it, too
-    with create_file(temporary) as file:
-        pq.write_table(pa.Table.from_batches([batch]), file, compression="lz4", write_statistics=False)
-    temporary.replace(path)
 
 
 def _row(made: ModuleSnapshot) -> ModuleSizes:

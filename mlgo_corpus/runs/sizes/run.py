@@ -30,7 +30,7 @@ from mlgo_corpus.dataset.sizes.table import (
 )
 from mlgo_corpus.engine.choice import EngineChoice
 from mlgo_corpus.errors import MlgoCorpusError
-from mlgo_corpus.files.tables import BatchTable, open_parquet, read_parquet
+from mlgo_corpus.files.tables import BatchTable, read_batch, read_parquet
 from mlgo_corpus.files.text import counted, os_reason
 from mlgo_corpus.policies.sizes.model import SizeModel
 from mlgo_corpus.runs.datasets.convert import publish_dataset
@@ -266,10 +266,8 @@ class SizesTable:
         waiting: list[pa.RecordBatch] = []
         rows = 0
         for part in parts:
-            with open_parquet(self.job.work / part) as file:
-                table = file.read()
-            waiting += table.to_batches()
-            rows += table.num_rows
+            waiting.append(read_batch(self.job.work / part))
+            rows += len(waiting[-1])
             if rows >= _ROWS_PER_GROUP:
                 yield self._divided(waiting)
                 waiting, rows = [], 0

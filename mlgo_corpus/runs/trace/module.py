@@ -31,7 +31,7 @@ from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.compilers.session import InteractiveSession
 from mlgo_corpus.corpus.folder import Module
 from mlgo_corpus.corpus.modules import STATUS_OK
-from mlgo_corpus.dataset.calls import call_batch, write_batch
+from mlgo_corpus.dataset.calls import call_batch
 from mlgo_corpus.dataset.logs import LOG_SUFFIX, HeaderReader, open_log
 from mlgo_corpus.dataset.reasons import RunReason, run_status
 from mlgo_corpus.dataset.tracetable import TraceRow, reward
@@ -39,6 +39,7 @@ from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.errors import FormatError, ProtocolError, ToolError, Usage, UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.regular import MAX_MODULE_BYTES, MAX_NOTE_BYTES, read_regular
+from mlgo_corpus.files.tables import write_batch
 from mlgo_corpus.files.text import counted, os_reason
 from mlgo_corpus.formats.commands.languages import language_of_command
 from mlgo_corpus.formats.ir.pipeline import optimisation_level

@@ -26,7 +26,7 @@ from mlgo_corpus.compilers.walls import close_launchers
 from mlgo_corpus.corpus.groups import ModuleLabels
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import newest_producer
-from mlgo_corpus.dataset.calls import read_batch, with_calls
+from mlgo_corpus.dataset.calls import with_calls
 from mlgo_corpus.dataset.loaded import read_log
 from mlgo_corpus.dataset.logs import open_log
 from mlgo_corpus.dataset.tracetable import TraceRow
@@ -34,6 +34,7 @@ from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.engine.threads import LinkedEvent, result_of
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.scratch import scratch_folder
+from mlgo_corpus.files.tables import read_batch
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.keyed import may_grow
 from mlgo_corpus.policies.overtime import Overtime, end_after
