@@ -188,8 +188,8 @@ def child(argv: list[str]) -> None:
     """Run one action, and print its time and memory."""
     name, *rest = argv
     paths = [int(word) if word.isdigit() else Path(word) for word in rest]
-    sys.path.insert(0, str(PROJECT / "tests"))
-    import tensorflow_proto  # noqa: F401 - imports are not measured
+    sys.path.insert(0, str(PROJECT))
+    from tests.runs.datasets import tensorflow_proto  # noqa: F401 - imports are not measured
 
     import mlgo_corpus.export
     import mlgo_corpus.vocab  # noqa: F401
