@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, NamedTuple, TypeVar
@@ -389,7 +389,7 @@ class _Climb:
         new, mine = _View(outcome), self._view
         if self._found.best is outcome:
             self._best_kept = new.all_decided()
-        rejected: set[str] = set()
+        kept: set[str] = set()
         for part in new.parts_apart_from(mine):
             effect = math.fsum((new.sizes.get(one, 0) - mine.sizes.get(one, 0)) * self._weight(one) for one in part)
             if effect < -_EPSILON:
@@ -398,9 +398,8 @@ class _Climb:
                 self._kept |= flip.changes
                 self._since.append(flip)
                 self._unconfirmed = 1
-            else:
-                rejected |= part
-        mine.take(new, but=rejected)
+                kept |= part
+        mine.take(new, kept)
 
     def _try(self, flips: list[_Flip]) -> None:
         wanted = dict(self._kept)
@@ -417,10 +416,8 @@ class _Climb:
             return
         new = _View(outcome)
         kept: set[str] = set()
-        rejected: set[str] = set()
         for flip in flips:
             if not any(new.decided(place) == value for place, value in flip.changes.items()):  # the calls were not met
-                rejected |= flip.affected
                 continue
             differences = [
                 (new.sizes.get(name, 0) - self._view.sizes.get(name, 0), self._weight(name)) for name in flip.affected
@@ -432,9 +429,7 @@ class _Climb:
                 self._kept |= flip.changes
                 self._since.append(flip)
                 kept |= flip.affected
-            else:
-                rejected |= flip.affected
-        self._view.take(new, but=rejected)
+        self._view.take(new, kept)
         self._touched |= kept
         self._unconfirmed += bool(kept)
 
@@ -456,7 +451,8 @@ class _Climb:
                         if (before := self._base_kept.get(place)) is not None:
                             self._kept[place] = before
             view = _View(self._base)
-            view.take(_View(outcome), but=harmful)
+            new = _View(outcome)
+            view.take(new, (new.sizes.keys() | view.sizes.keys() | new.callers | view.callers) - harmful)
             self._view = view
             self._unconfirmed = 1
         else:  # begin again with the best, which may have been a try
@@ -552,10 +548,15 @@ class _View:
         """Return how many calls of each function are not inlined."""
         return Counter(decision.callee for decision in self if not decision.decided)
 
-    def take(self, other: _View, *, but: set[str]) -> None:
-        """Take everything from another view but some functions."""
-        self.sizes = _taken(self.sizes, other.sizes, but)
-        self._decisions = _taken(self._decisions, other._decisions, but)
+    @property
+    def callers(self) -> Set[str]:
+        """The functions with decisions."""
+        return self._decisions.keys()
+
+    def take(self, other: _View, names: Set[str]) -> None:
+        """Take some functions from another view."""
+        self.sizes = _taken(self.sizes, other.sizes, names)
+        self._decisions = _taken(self._decisions, other._decisions, names)
         self._places |= other._places
         places = {id(decision) for decision in self}
         self._places = {key: place for key, place in self._places.items() if key in places}
@@ -620,8 +621,9 @@ def _joined(sets: Iterable[frozenset[str]]) -> list[set[str]]:
     return list(parts.values())
 
 
-def _taken(mine: dict[str, _Value], others: dict[str, _Value], but: set[str]) -> dict[str, _Value]:
-    """Return the others' values, in their order, with mine of some names, at the end if the others have none."""
-    found = {name: mine.get(name, value) if name in but else value for name, value in others.items()}
-    found = {name: value for name, value in found.items() if name not in but or name in mine}
-    return found | {name: value for name, value in mine.items() if name in but}
+def _taken(mine: dict[str, _Value], others: dict[str, _Value], names: Set[str]) -> dict[str, _Value]:
+    """Return mine, with the others' values of some names, in the others' order; what they have not comes at the end."""
+    found = {
+        name: value if name in names else mine[name] for name, value in others.items() if name in names or name in mine
+    }
+    return found | {name: value for name, value in mine.items() if name not in names and name not in found}

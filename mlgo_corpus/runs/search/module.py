@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 import struct
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,6 +37,7 @@ from mlgo_corpus.formats.objects.footprints import function_footprints
 from mlgo_corpus.policies.conversation import decides_in, repair_of
 from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
 from mlgo_corpus.policies.policy import DefaultPolicy, Policy, begin_session, check_features, is_learned, make_policy
+from mlgo_corpus.runs.search.align import Alignment
 from mlgo_corpus.runs.search.climb import (
     CompileFailedError,
     DecidedPlace,
@@ -70,8 +70,6 @@ _DEFAULT: Final = "inlining_default"
 _LLVM: Final = "default"
 # The name of a round's best compile among the outcomes that it keeps; the next round begins with it.
 _BEST: Final = "best"
-# How far from its place in the plan a decision may come.
-_NEAR: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +226,7 @@ class _ModuleSearch:
         compiles.empty()
         session = InteractiveSession(self._argv, compiles.folder / _CHANNEL, **compiles.keywords(), repair=self._repair)
         decided: list[tuple[int, int, bytes]] = []
-        expected = _Expected(plan)
+        planned = [features for (features, _), _ in plan]
         with session:
             header, decide = None, self._decider(self._start)
             guide_of = None if guide is None else self._decider(guide)
@@ -239,9 +237,11 @@ class _ModuleSearch:
                     self.header = header
                     features_of, base_of = stable_part(header), decide(header)
                     guided = None if guide_of is None else guide_of(header)
+                    place = Alignment(header, planned)
                 tensors = observation.tensors
                 base = base_of(observation)
-                decision = expected.next(features_of(tensors))
+                found = place.find(features_of(tensors))
+                decision = None if found is None else plan[found][1]
                 if decision is None:
                     decision = base if guided is None else guided(observation)
                 session.advise(decision)
@@ -327,38 +327,6 @@ def _by_default(header: LogHeader) -> Callable[[LiveObservation], int]:
     if read is None:
         raise UsageError(f"this compiler does not send {_DEFAULT!r}")
     return lambda observation: read(observation.tensors)
-
-
-class _Expected:
-    """A plan's decisions, found again among those that a compile asks for, by their stable features and their order.
-
-    What comes is what is expected next, most of the time. After a decision that was tried some are gone and others are
-    new: the nearest expected one with the same features that was not met yet is meant, and where there is none near,
-    a new one. So decisions with equal features elsewhere keep what is planned for them.
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        self._keys = [features for (features, _), _ in plan]
-        self._values = [value for _, value in plan]
-        self._open: dict[bytes, list[int]] = {}
-        for number, key in enumerate(self._keys):
-            self._open.setdefault(key, []).append(number)
-        self._at = 0
-
-    def next(self, features: bytes) -> int | None:
-        """Return what is planned for the next decision; None if nothing is."""
-        numbers = self._open.get(features)
-        if not numbers:
-            return None
-        at = self._at
-        place = bisect_left(numbers, at)
-        if place == len(numbers) or (place and at - numbers[place - 1] < numbers[place] - at):
-            place -= 1
-        if abs(numbers[place] - at) > _NEAR:
-            return None
-        found = numbers.pop(place)
-        self._at = max(at, found + 1)
-        return self._values[found]
 
 
 class _RoundOutcome(NamedTuple):
