@@ -23,7 +23,7 @@ from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.keys import stable_features
 
 # How many planned decisions are looked at, from this many before the last one that was found.
-_WINDOW: Final = 64
+_WINDOW: Final = 48
 _BEHIND: Final = 16
 # The share of equal features at which two decisions are no more alike than any two; equal ones are worth 1.
 _UNLIKE: Final = 0.7
@@ -31,8 +31,10 @@ _UNLIKE: Final = 0.7
 _SKIPPED: Final = 0.15
 _NEW: Final = 0.2
 # After so many equal decisions in a row that were expected next, there is no doubt where one is.
-_SURE: Final = 2
+_SURE: Final = 1
 _NEVER: Final = -1e9
+_BEGIN: Final = np.zeros(1)
+_SKIPPED_UP_TO: Final = _SKIPPED * np.arange(_WINDOW)
 # How far a function is from the bottom of the call graph, as it was at first: all its calls have the same.
 _HEIGHT: Final = "callsite_height"
 
@@ -52,12 +54,13 @@ class Alignment:
         # Words of eight bytes, as all of LLVM's features are; else bytes.
         self._word = 8 if all(size % 8 == 0 for size in sizes) else 1
         self._words = int(starts[-1]) // self._word
+        self._share = 1.0 / (max(1, self._words) * (1.0 - _UNLIKE))
         heights = [int(start) // self._word for start, spec in zip(starts, specs, strict=False) if spec.name == _HEIGHT]
         self._height = heights[0] if heights else None
         self._planned = planned
         self._rows = self._read(b"".join(planned)).reshape(len(planned), self._words)
         # The best alignments so far: the worth of the best one after which the planned decision `_first + n` is next.
-        self._worth = np.zeros(1)
+        self._worth = _BEGIN
         self._first = 0
         self._next = 0
         self._equal = _SURE
@@ -70,20 +73,23 @@ class Alignment:
         at = self._next
         if self._equal >= _SURE and at < len(self._planned) and self._planned[at] == features:
             self._next = self._first = at + 1
-            self._worth = np.zeros(1)
+            self._worth = _BEGIN
             return at
         first, alike = self._first, self._alike(features)
         count = len(alike)
+        if not count:
+            return None
         worth = np.full(count + 1, _NEVER)
         kept = self._worth[: count + 1]
         worth[: len(kept)] = kept
-        skipped = _SKIPPED * np.arange(count + 1)
-        found = np.full(count + 1, _NEVER)
-        found[1:] = (np.maximum.accumulate(worth + skipped) - skipped)[:count] + alike
-        new = worth - _NEW
-        best = np.maximum(found, new)
+        skipped = _SKIPPED_UP_TO[:count]
+        # The end of an alignment is a pair, or a decision that is taken for new.
+        paired = np.maximum.accumulate(worth[:-1] + skipped) - skipped + alike
+        best = worth - _NEW
+        best_paired = int(paired.argmax())
+        np.maximum(best[1:], paired, out=best[1:])
         place = int(best.argmax())
-        answer = first + place - 1 if found[place] >= new[place] else None
+        answer = first + place - 1 if place == best_paired + 1 and paired[best_paired] >= best[place] else None
         self._next = first + place
         self._equal = self._equal + 1 if answer is not None and self._planned[answer] == features else 0
         behind = max(0, place - _BEHIND)
@@ -93,7 +99,7 @@ class Alignment:
     def _alike(self, features: bytes) -> NDArray[np.float64]:
         """Return what it is worth to take a decision for each of those in the window."""
         equal = self._rows[self._first : self._first + _WINDOW] == self._read(features)
-        alike = (equal.sum(axis=1) / max(1, self._words) - _UNLIKE) / (1.0 - _UNLIKE)
+        alike = np.add.reduce(equal, axis=1, dtype=np.float64) * self._share - _UNLIKE / (1.0 - _UNLIKE)
         if self._height is not None:
             alike[~equal[:, self._height]] = _NEVER
         return np.asarray(alike, np.float64)

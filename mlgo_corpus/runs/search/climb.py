@@ -333,11 +333,12 @@ class _Climb:
             self._confirm()
 
     def _compile(self, wanted: dict[Place, int], guide: Guide | None = None) -> Outcome | None:
-        """Compile with some decisions by place, all others by a guide or the policy; None if that fails."""
+        """Compile with some decisions by place, and all others by the policy, or all by a guide; None if that fails."""
         found = self._found
         view = self._view
         try:
-            outcome = self._compile_with([(one.key, wanted.get(view.place(one))) for one in view], guide)
+            plan = [(one.key, wanted.get(view.place(one))) for one in view] if guide is None else ()
+            outcome = self._compile_with(plan, guide)
         except CompileFailedError:
             found.compiles += 1
             return None
