@@ -19,8 +19,8 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Final, NamedTuple, TypeVar
+from itertools import chain, groupby
+from typing import Final, NamedTuple
 
 from mlgo_corpus.formats.logs.keys import Key
 
@@ -133,8 +133,6 @@ class Found:
             best.decided((caller, callee, number)) == value for caller, callee, number, value in decided
         )
 
-
-_Value = TypeVar("_Value")
 
 Plan = Sequence[tuple[Key, int | None]]
 """The decisions that are expected, in their order, each with what is to be decided; None: what the policy decides."""
@@ -482,12 +480,12 @@ class _View:
 
     def __init__(self, outcome: Outcome) -> None:
         self.sizes = dict(outcome.sizes)
-        self._decisions: dict[str, list[Decision]] = {}
+        self._all: Sequence[Decision] = outcome.decisions
+        self._decisions = _by_caller(self._all)
         self._places: dict[int, Place] = {}
         self._decided: dict[Place, int] = {}
         counts: Counter[tuple[str, str]] = Counter()
         for decision in outcome.decisions:
-            self._decisions.setdefault(decision.caller, []).append(decision)
             call = (decision.caller, decision.callee)
             self._places[id(decision)] = place = (*call, counts[call])
             self._decided[place] = decision.decided
@@ -496,8 +494,8 @@ class _View:
         self._above: dict[str, frozenset[str]] = {}
 
     def __iter__(self) -> Iterator[Decision]:
-        for decisions in self._decisions.values():
-            yield from decisions
+        """Yield the decisions in the order in which the compiler is expected to ask for them."""
+        return iter(self._all)
 
     def place(self, decision: Decision) -> Place:
         """Return the place of a decision's call."""
@@ -557,7 +555,8 @@ class _View:
     def take(self, other: _View, names: Set[str]) -> None:
         """Take some functions from another view."""
         self.sizes = _taken(self.sizes, other.sizes, names)
-        self._decisions = _taken(self._decisions, other._decisions, names)
+        self._all = _merged(self._all, other._all, names)
+        self._decisions = _by_caller(self._all)
         self._places |= other._places
         places = {id(decision) for decision in self}
         self._places = {key: place for key, place in self._places.items() if key in places}
@@ -622,9 +621,46 @@ def _joined(sets: Iterable[frozenset[str]]) -> list[set[str]]:
     return list(parts.values())
 
 
-def _taken(mine: dict[str, _Value], others: dict[str, _Value], names: Set[str]) -> dict[str, _Value]:
-    """Return mine, with the others' values of some names, in the others' order; what they have not comes at the end."""
-    found = {
-        name: value if name in names else mine[name] for name, value in others.items() if name in names or name in mine
-    }
-    return found | {name: value for name, value in mine.items() if name not in names and name not in found}
+def _taken(mine: dict[str, int], others: dict[str, int], names: Set[str]) -> dict[str, int]:
+    """Return mine, with the others' values of some names."""
+    kept = {name: value for name, value in mine.items() if name not in names}
+    return kept | {name: value for name, value in others.items() if name in names}
+
+
+def _by_caller(decisions: Iterable[Decision]) -> dict[str, list[Decision]]:
+    found: dict[str, list[Decision]] = {}
+    for decision in decisions:
+        found.setdefault(decision.caller, []).append(decision)
+    return found
+
+
+def _merged(mine: Iterable[Decision], others: Iterable[Decision], names: Set[str]) -> list[Decision]:
+    """Return my decisions with the others' in some functions, in an order that both have.
+
+    The compiler comes to a function of a cycle of calls several times: each visit has its own place. A visit of mine
+    that the others have not comes after the one that it came after in mine.
+    """
+    visits, other_visits = _visits(mine), _visits(others)
+    merged: list[Decision] = []
+    after: dict[tuple[str, int] | None, list[Decision]] = {}
+    last = None
+    for visit, decisions in visits.items():
+        if visit in other_visits:
+            last = visit
+        elif visit[0] not in names:
+            after.setdefault(last, []).extend(decisions)
+    merged += after.get(None, ())
+    for visit, decisions in other_visits.items():
+        merged += decisions if visit[0] in names else visits.get(visit, ())
+        merged += after.get(visit, ())
+    return merged
+
+
+def _visits(decisions: Iterable[Decision]) -> dict[tuple[str, int], list[Decision]]:
+    """Return the decisions of each visit of a function, by the function and the number of the visit."""
+    found: dict[tuple[str, int], list[Decision]] = {}
+    counts: Counter[str] = Counter()
+    for caller, visited in groupby(decisions, key=lambda decision: decision.caller):
+        found[caller, counts[caller]] = list(visited)
+        counts[caller] += 1
+    return found
