@@ -1,8 +1,8 @@
 """One module's search, and the trace of what it found.
 
-Each compile is a live session whose decisions are given by key (`mlgo_corpus.formats.logs.keys`): those that are tried,
-and for all others the start policy's. The remarks of the same compile name the calls, and the object tells the bytes
-of each function.
+Each compile is a live session whose decisions are planned: those that are tried, and for all others the start policy's.
+What the compiler asks is aligned with the plan (`mlgo_corpus.runs.search.align`). The remarks of the same compile name
+the calls, and the object tells the bytes of each function.
 """
 
 from __future__ import annotations

@@ -8,11 +8,13 @@ import pytest
 
 from mlgo_corpus.runs.search.climb import (
     CompileFailedError,
+    Decision,
     Found,
     Outcome,
     Plan,
     Rule,
     _joined,
+    _merged,
     climb,
     draw_guides,
 )
@@ -163,3 +165,33 @@ def test_sets_are_joined_that_have_something_in_common(seed: int) -> None:
     found = _joined(sets)
     assert {frozenset(part) for part in found} == expected
     assert len(found) == len(expected)
+
+
+def decisions_of(visits: str, of: str) -> list[Decision]:
+    """Return decisions of the functions that are named in the order of their visits: one of ``a``, two of ``b``."""
+    named = [(name, number) for name in visits for number in range(1 + (name == "b"))]
+    return [Decision((b"%d" % number, 0), name, of, 0, 0, b"", 1.0) for name, number in named]
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "names", "expected"),
+    [
+        ("abc", "abc", "b", "aBc"),
+        ("abc", "abc", "", "abc"),
+        ("abc", "abc", "abc", "ABC"),
+        # What one of them does not visit at all.
+        ("abcd", "ad", "a", "Abcd"),
+        ("ad", "abcd", "bc", "aBCd"),
+        ("bcd", "d", "d", "bcD"),
+        ("abcd", "ad", "abcd", "AD"),
+        # A cycle of calls: b and c are visited again, each in its place.
+        ("abcbcd", "abcbcd", "b", "aBcBcd"),
+        ("abcbcd", "abcd", "a", "Abcbcd"),
+        ("abcbcd", "abcd", "b", "aBccd"),
+        ("abcd", "abcbcd", "b", "aBcBd"),
+    ],
+)
+def test_decisions_of_two_compiles_are_in_the_order_of_both(mine: str, others: str, names: str, expected: str) -> None:
+    merged = _merged(decisions_of(mine, "mine"), decisions_of(others, "other"), set(names))
+    ofs = {name: decisions_of(name.lower(), "other" if name.isupper() else "mine") for name in expected}
+    assert merged == [decision for name in expected for decision in ofs[name]]
