@@ -189,10 +189,9 @@ def child(argv: list[str]) -> None:
     name, *rest = argv
     paths = [int(word) if word.isdigit() else Path(word) for word in rest]
     sys.path.insert(0, str(PROJECT))
-    from tests.runs.datasets import tensorflow_proto  # noqa: F401 - imports are not measured
-
     import mlgo_corpus.export
     import mlgo_corpus.vocab  # noqa: F401
+    from tests.runs.datasets import tensorflow_proto  # noqa: F401 - imports are not measured
 
     work: dict[str, Any] = {
         "make": lambda kind, folder, size: {"dataset": str(make_dataset(str(kind), folder, size))},
