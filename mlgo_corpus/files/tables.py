@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.files import arrays
-from mlgo_corpus.files.atomic import create_file, temporary_for
+from mlgo_corpus.files.atomic import create_file, temporary_for, write_atomically
 from mlgo_corpus.files.folder import whole_files
 from mlgo_corpus.files.parquet import ParquetFile, texts_of
 from mlgo_corpus.files.remote import Place, RemotePath
@@ -70,12 +70,10 @@ def write_batch(path: Path, batch: pa.RecordBatch) -> None:
     """
     import pyarrow as pa
 
-    temporary = temporary_for(path)  # a machine that was given up may be at it, too
-    with create_file(temporary) as file:
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        with pa.ipc.new_file(file, batch.schema, options=options) as writer:
-            writer.write_batch(batch)
-    temporary.replace(path)
+    data = pa.BufferOutputStream()
+    with pa.ipc.new_file(data, batch.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_batch(batch)
+    write_atomically(path, data.getvalue().to_pybytes())  # a machine that was given up may be at it, too
 
 
 def read_batch(path: Path) -> pa.RecordBatch:

@@ -27,11 +27,9 @@ _WINDOW: Final = 48
 _BEHIND: Final = 16
 # The share of equal features at which two decisions are no more alike than any two; equal ones are worth 1.
 _UNLIKE: Final = 0.7
-# What it costs to leave out a planned decision, and to take one for new.
+# The cost of a planned decision that is left out, and of one that is taken for new.
 _SKIPPED: Final = 0.15
 _NEW: Final = 0.2
-# After so many equal decisions in a row that were expected next, there is no doubt where one is.
-_SURE: Final = 1
 _NEVER: Final = -1e9
 _BEGIN: Final = np.zeros(1)
 _SKIPPED_UP_TO: Final = _SKIPPED * np.arange(_WINDOW)
@@ -55,15 +53,16 @@ class Alignment:
         self._word = 8 if all(size % 8 == 0 for size in sizes) else 1
         self._words = int(starts[-1]) // self._word
         self._share = 1.0 / (max(1, self._words) * (1.0 - _UNLIKE))
-        heights = [int(start) // self._word for start, spec in zip(starts, specs, strict=False) if spec.name == _HEIGHT]
-        self._height = heights[0] if heights else None
+        names = [spec.name for spec in specs]
+        self._height = int(starts[names.index(_HEIGHT)]) // self._word if _HEIGHT in names else None
         self._planned = planned
         self._rows = self._read(b"".join(planned)).reshape(len(planned), self._words)
         # The best alignments so far: the worth of the best one after which the planned decision `_first + n` is next.
         self._worth = _BEGIN
         self._first = 0
         self._next = 0
-        self._equal = _SURE
+        # Whether the last decision was just what was planned: then there is no doubt where one is.
+        self._sure = True
 
     def _read(self, features: bytes) -> NDArray[np.generic]:
         return np.frombuffer(features, np.uint64 if self._word == 8 else np.uint8)
@@ -71,7 +70,7 @@ class Alignment:
     def find(self, features: bytes) -> int | None:
         """Return which planned decision the next one with these stable features is; None if it is a new one."""
         at = self._next
-        if self._equal >= _SURE and at < len(self._planned) and self._planned[at] == features:
+        if self._sure and at < len(self._planned) and self._planned[at] == features:
             self._next = self._first = at + 1
             self._worth = _BEGIN
             return at
@@ -80,18 +79,16 @@ class Alignment:
         if not count:
             return None
         worth = np.full(count + 1, _NEVER)
-        kept = self._worth[: count + 1]
-        worth[: len(kept)] = kept
+        worth[: len(self._worth)] = self._worth
         skipped = _SKIPPED_UP_TO[:count]
         # The end of an alignment is a pair, or a decision that is taken for new.
         paired = np.maximum.accumulate(worth[:-1] + skipped) - skipped + alike
         best = worth - _NEW
-        best_paired = int(paired.argmax())
         np.maximum(best[1:], paired, out=best[1:])
         place = int(best.argmax())
-        answer = first + place - 1 if place == best_paired + 1 and paired[best_paired] >= best[place] else None
+        answer = first + place - 1 if place and paired[place - 1] == best[place] else None
         self._next = first + place
-        self._equal = self._equal + 1 if answer is not None and self._planned[answer] == features else 0
+        self._sure = answer is not None and self._planned[answer] == features
         behind = max(0, place - _BEHIND)
         self._worth, self._first = best[behind:] - best[place], first + behind
         return answer

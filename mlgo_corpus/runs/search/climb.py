@@ -449,10 +449,8 @@ class _Climb:
                         self._kept.pop(place, None)
                         if (before := self._base_kept.get(place)) is not None:
                             self._kept[place] = before
-            view = _View(self._base)
-            new = _View(outcome)
-            view.take(new, (new.sizes.keys() | view.sizes.keys() | new.callers | view.callers) - harmful)
-            self._view = view
+            self._view = _View(outcome)
+            self._view.take(_View(self._base), harmful)
             self._unconfirmed = 1
         else:  # begin again with the best, which may have been a try
             self._kept = dict(self._best_kept)
@@ -546,11 +544,6 @@ class _View:
     def calls_left(self) -> Counter[str]:
         """Return how many calls of each function are not inlined."""
         return Counter(decision.callee for decision in self if not decision.decided)
-
-    @property
-    def callers(self) -> Set[str]:
-        """The functions with decisions."""
-        return self._decisions.keys()
 
     def take(self, other: _View, names: Set[str]) -> None:
         """Take some functions from another view."""
