@@ -23,8 +23,8 @@ import pytest
 
 from mlgo_corpus import read_log
 from mlgo_corpus.builds.objects import Reason
+from mlgo_corpus.builds.originals import OriginalReason
 from mlgo_corpus.corpus.certificate import Outcome
-from mlgo_corpus.corpus.originals import OriginalReason
 from mlgo_corpus.corpus.verify import VerifyReason
 from mlgo_corpus.dataset.logtable import LogReason
 from mlgo_corpus.dataset.reasons import RELINK_REASONS, SIZES_REASONS, TRACE_REASONS

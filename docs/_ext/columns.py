@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 
-from mlgo_corpus.corpus import certificate, originals
+from mlgo_corpus.builds import originals
+from mlgo_corpus.corpus import certificate
 from mlgo_corpus.corpus import functions as functiontable
 from mlgo_corpus.corpus import modules as moduletable
 from mlgo_corpus.corpus import verify as verification

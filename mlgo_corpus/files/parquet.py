@@ -2,7 +2,7 @@
 
 A file of a few kilobytes can decode to terabytes: many rows share one large value of a dictionary, a page of zeros is
 compressed ten thousand times, a list of a billion equal numbers is one run. So the headers of the pages are read first
-(`mlgo_corpus.files.pages`), few enough rows are decoded at a time, and a file is refused if
+(`mlgo_corpus.formats.records.parquetpages`), few enough rows are decoded at a time, and a file is refused if
 
 - it has text of more than `LARGEST_TEXT` bytes in one value, or text that is not UTF-8;
 - one of its row groups expands to more than `ALWAYS_BYTES` and to more than `_LARGEST_RATIO` times its size in the
@@ -25,9 +25,9 @@ import numpy as np
 
 from mlgo_corpus.errors import CorpusError, FormatError
 from mlgo_corpus.files.arrays import integers_of, lengths_of
-from mlgo_corpus.files.pages import Chunk, ChunkCost, read_chunks, read_cost
 from mlgo_corpus.files.text import counted
 from mlgo_corpus.formats.logs.events import MAX_LINE_BYTES
+from mlgo_corpus.formats.records.parquetpages import Chunk, ChunkCost, read_chunks, read_cost
 
 if TYPE_CHECKING:
     import pyarrow as pa

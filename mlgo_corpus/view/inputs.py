@@ -11,6 +11,7 @@ from mlgo_corpus.corpus.packed.corpus import is_packed
 from mlgo_corpus.dataset.folder import DATASET_NAME, PARQUET_SUFFIX, DatasetPaths
 from mlgo_corpus.dataset.sizes.table import SIZES_KIND
 from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.files.columns import column_names_of
 from mlgo_corpus.files.folder import read_note
 from mlgo_corpus.files.names import MANIFEST_NAME, MANIFEST_STEM
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
@@ -19,7 +20,6 @@ from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.policies.learned import find_policy
 from mlgo_corpus.runs.evaluate.table import EVALUATION_KIND, NOTE_NAME
 from mlgo_corpus.view import words
-from mlgo_corpus.view.columns import column_names_of
 
 _EXPECTED: Final = "a corpus, a dataset of decisions, a table of functions and sizes, a policy, or an evaluation"
 

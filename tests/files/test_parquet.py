@@ -20,9 +20,9 @@ from typer.testing import CliRunner, Result
 
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.errors import CorpusError, FormatError
-from mlgo_corpus.files.pages import read_chunks, read_cost
 from mlgo_corpus.files.parquet import texts_of
 from mlgo_corpus.files.tables import open_parquet
+from mlgo_corpus.formats.records.parquetpages import read_chunks, read_cost
 from tests.conftest import PACKAGE_ROOT
 from tests.handmade import bitcode, corpus, row, table
 

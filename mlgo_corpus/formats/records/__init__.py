@@ -1,1 +1,1 @@
-"""TFRecord, SequenceExample and TFLite."""
+"""TFRecord, SequenceExample and TFLite, and the headers of Parquet's pages."""

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mlgo_corpus.builds.objects import SectionNames
+from mlgo_corpus.builds.originals import NoOriginal, Original, find_original
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.compile import OBJECT_NAME, ModuleCompiles, check_bitcode, row_detail, run_folder
 from mlgo_corpus.compilers.failures import RunFailure
 from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.corpus.certificate import Outcome, RebuildRow
 from mlgo_corpus.corpus.folder import Module
-from mlgo_corpus.corpus.originals import NoOriginal, Original, find_original
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.errors import CorpusError, FormatError

@@ -18,13 +18,13 @@ from mlgo_corpus.dataset.calls import CALL_COLUMNS
 from mlgo_corpus.dataset.folder import DatasetPaths, read_key
 from mlgo_corpus.dataset.observations import KEY_COLUMNS, column_names
 from mlgo_corpus.errors import FormatError
+from mlgo_corpus.files.columns import blamed, floats_of, iter_ahead, iter_columns, readable, texts_of
 from mlgo_corpus.files.parquet import is_readable
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.tables import read_metadata
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, TASKS, task_name
 from mlgo_corpus.view.aggregate import Correlation, Distribution, numbers_of, scaled
-from mlgo_corpus.view.columns import blamed, floats_of, iter_ahead, iter_columns, readable, texts_of
 
 NUMBERS: Final = (
     "observations", "contexts", "wall_s", "cpu_s", "max_rss_bytes", "text_size", "code_size", "baseline_text_size",

@@ -18,11 +18,11 @@ from mlgo_corpus.corpus.split.sides import expected_leakage
 from mlgo_corpus.dataset.folder import DatasetPaths, read_key
 from mlgo_corpus.dataset.sizes.table import LABEL, PREDICTED, SIZES_FOLDER, SPLIT, VECTOR
 from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.files.columns import blamed, count_texts, floats_of, iter_columns, readable, texts_of
 from mlgo_corpus.files.parquet import is_readable
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.tables import read_metadata
 from mlgo_corpus.view.aggregate import Distribution, LogCorrelations, numbers_of
-from mlgo_corpus.view.columns import blamed, count_texts, floats_of, iter_columns, readable, texts_of
 
 _NEEDED = ("module", "function", LABEL)
 _TEXTS = ("module", "function", "status", "body_digest", SPLIT)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlgo_corpus.builds.objects import SectionNames
-from mlgo_corpus.corpus.originals import NoOriginal, find_original
+from mlgo_corpus.builds.originals import NoOriginal, find_original
 from tests.handmade import bitcode
 
 OUTSIDE = "its path leads out of the build's folders; `build_dirs` names another one"
