@@ -1,1 +1,1 @@
-"""Datasets: decisions and sizes as Parquet."""
+"""Datasets: decisions and sizes as Parquet, and the reasons why a module has none."""

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from threading import BoundedSemaphore
+from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -174,7 +174,7 @@ class ObservationsWriter:
         self._contexts.drop_after(self._safe_contexts)
         for part in self._parts[self._safe_parts :]:
             self._flushed -= part.rows
-            self._encoder.discard(part)
+            part.discard()
         del self._parts[self._safe_parts :]
         if self._open is not None and self._open not in self._parts:
             self._open = None
@@ -194,7 +194,7 @@ class ObservationsWriter:
     def abandon(self) -> None:
         """Remove all files."""
         for part in self._parts:
-            self._encoder.discard(part)
+            part.discard()
         self._parts.clear()
         self._encoder.close(checked=False)
 
@@ -285,7 +285,11 @@ class ObservationsWriter:
 
 
 class _OpenPart:
-    """The files of one part while they are written. ``mixed``: they also contain uncommitted rows."""
+    """The files of one part while they are written. ``mixed``: they also contain uncommitted rows.
+
+    Once it is discarded, nothing is written any more: an interrupt may come just after a thread was given some work,
+    of which nobody knows then.
+    """
 
     def __init__(self, folder: Path, name: str, schema: pa.Schema) -> None:
         self.rows = 0
@@ -296,28 +300,36 @@ class _OpenPart:
         self._schema = schema
         self._observations: BatchTable | None = None
         self._contexts: BatchTable | None = None
+        self._lock = Lock()
+        self._discarded = False
 
     def write(self, batch: pa.RecordBatch, contexts: pa.RecordBatch | None, *, compression: str, always: bool) -> None:
-        if batch.num_rows or always:
-            if self._observations is None:
-                self._observations = BatchTable(self._observations_path, self._schema, compression=compression)
-            if batch.num_rows:
-                self._observations.write(batch)
-        if contexts is not None and contexts.num_rows:
-            if self._contexts is None:
-                self._contexts = BatchTable(self._contexts_path, contexts.schema)
-            self._contexts.write(contexts)
+        with self._lock:
+            if self._discarded:
+                return
+            if batch.num_rows or always:
+                if self._observations is None:
+                    self._observations = BatchTable(self._observations_path, self._schema, compression=compression)
+                if batch.num_rows:
+                    self._observations.write(batch)
+            if contexts is not None and contexts.num_rows:
+                if self._contexts is None:
+                    self._contexts = BatchTable(self._contexts_path, contexts.schema)
+                self._contexts.write(contexts)
 
     def commit(self) -> None:
-        for table in (self._observations, self._contexts):
-            if table is not None:
-                table.commit()
+        with self._lock:
+            for table in (self._observations, self._contexts):
+                if table is not None and not self._discarded:
+                    table.commit()
 
     def discard(self) -> None:
-        for table in (self._observations, self._contexts):
-            if table is not None:
-                table.abandon()
-                table.path.unlink(missing_ok=True)
+        with self._lock:
+            self._discarded = True
+            for table in (self._observations, self._contexts):
+                if table is not None:
+                    table.abandon()
+                    table.path.unlink(missing_ok=True)
 
     def described(self) -> Part:
         names = [None if table is None else table.path.name for table in (self._observations, self._contexts)]
@@ -355,12 +367,6 @@ class _Encoder:
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
-
-    def discard(self, part: _OpenPart) -> None:
-        """Wait for a part's work, and remove its files."""
-        if part.last is not None:
-            part.last.exception()
-        part.discard()
 
     def close(self, *, checked: bool) -> None:
         """Wait for all work; with ``checked``, raise its first error."""

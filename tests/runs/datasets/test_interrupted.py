@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -341,6 +342,52 @@ def test_workers_that_outlive_their_parent_spoil_nothing(
     convert_logs(logs, tmp_path / "fresh/d", compression=compression)
     assert convert_logs(logs, output, compression=compression).unchanged
     assert tree(tmp_path / "out") == tree(tmp_path / "fresh")
+
+
+def test_an_interrupt_just_after_work_was_given_to_a_thread(
+    logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the thread is at, no file is closed under its hands, and none is left."""
+    given = interrupted = 0
+    at_work: set[BatchTable] = set()
+    disturbed: list[BatchTable] = []
+    submit, commit, abandon = ThreadPoolExecutor.submit, BatchTable.commit, BatchTable.abandon
+
+    def submit_and_interrupt(*args: Any) -> Any:
+        nonlocal given
+        future = submit(*args)
+        given += 1
+        if given == interrupted:
+            while not (at_work or future.done()):
+                time.sleep(0.001)
+            raise KeyboardInterrupt
+        return future
+
+    def slow_commit(table: BatchTable) -> None:
+        at_work.add(table)
+        time.sleep(0.1)
+        commit(table)
+        at_work.remove(table)
+
+    def noted_abandon(table: BatchTable) -> None:
+        if table in at_work:
+            disturbed.append(table)
+        else:
+            abandon(table)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", submit_and_interrupt)
+    monkeypatch.setattr(BatchTable, "commit", slow_commit)
+    monkeypatch.setattr(BatchTable, "abandon", noted_abandon)
+    monkeypatch.setattr("mlgo_corpus.dataset.writer.ROW_GROUP_BYTES", 200_000)
+    for number in count(1):
+        given, interrupted = 0, number
+        try:
+            convert_logs(logs, tmp_path / "out/d.parquet", jobs=2)
+        except KeyboardInterrupt:
+            assert (disturbed, finals(tmp_path / "out")) == ([], [])
+        else:
+            break
+    assert interrupted > 5
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
