@@ -702,6 +702,16 @@ def test_flipped_bits_are_noticed(packed: Path) -> None:
         assert found == good or (isinstance(found, str) and "\n" not in found)
 
 
+def test_a_column_with_fewer_values_than_rows_is_noticed(packed: Path) -> None:
+    """The footer says how many values a column has, and how many rows its group has."""
+    path = packed / "data/part-00000.parquet"
+    data = path.read_bytes()
+    one, none = (b"module\x15\x0c\x16" + bytes([2 * count]) for count in (1, 0))  # numbers are zigzag-encoded
+    assert one in data
+    path.write_bytes(data.replace(one, none))
+    assert str(told(lambda: read_all(packed))).endswith("has other rows in its pages than in its footer")
+
+
 def change(packed: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     about = json.loads((packed / "corpus.json").read_text())
     edit(about)
