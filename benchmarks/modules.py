@@ -83,6 +83,7 @@ def drive(folder: Path, stop: int) -> None:
         work=dataset.paths.work.absolute(),
         baselines=folder / "baselines",
         edits=CommandEdits(trusted=True),
+        names=False,  # the simulation has no remarks
     )
 
     def progress(done: int, *_: int) -> None:
