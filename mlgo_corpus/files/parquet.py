@@ -236,7 +236,13 @@ class ParquetFile:
         indices = [column.leaf for column in chosen]
         file = self._opened(lists)
         use_threads = use_threads and taken > _FEW_BYTES
-        yield from file.reader.iter_batches(size, row_groups=[number], column_indices=indices, use_threads=use_threads)
+        batches = file.reader.iter_batches(size, row_groups=[number], column_indices=indices, use_threads=use_threads)
+        found = 0
+        for batch in batches:
+            found += batch.num_rows
+            yield batch
+        if found != (expected := self.metadata.row_group(number).num_rows):
+            raise CorpusError(f"{self._name}: row group {number} has {found} rows, its footer says {expected}")
 
     def _largest_shared(self, number: int, shared: dict[_Column, ChunkCost]) -> int:
         """Return the sum over columns of the largest shared value's bytes; a dictionary comes with its first row."""
