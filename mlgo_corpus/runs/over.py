@@ -5,7 +5,7 @@ modules' order, and knows after an interruption which of them need not be made a
 
 Outcomes are kept in the work folder, in journals: files ``rows-*.jsonl``, one for each worker process, with a line
 ``NUMBER JSON`` for each module. A worker writes the line when all that the outcome speaks of is whole, so that neither
-its own death nor the driver's loses it; a torn last line does not count. The driver holds some twelve bytes for each
+its own death nor the driver's loses it; a torn last line does not count. The driver holds 17 bytes for each
 module, and no outcome.
 """
 

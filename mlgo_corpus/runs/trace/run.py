@@ -417,7 +417,7 @@ class Trace:
         row = self.totals.example
         if row is None or row.argv is None:
             return None
-        module = self.corpus[row.module]
+        (module,) = self.corpus.modules((row.module,))  # a look-up by name would hold a set of all names
         bitcode, index = module.name + BITCODE_SUFFIX, module.name + THINLTO_INDEX_SUFFIX
         names = {f"{module.location}/{bitcode}": bitcode}
         names[f"-fthinlto-index={module.location}/{index}"] = f"-fthinlto-index={index}"
