@@ -118,7 +118,7 @@ class Diagnosis(Report):
         return {"version": __version__, "exit_code": self.exit_code, **Report.as_json(self)}
 
 
-def diagnose(compiler: str | None = None, *, cache: Path | None = None) -> Diagnosis:
+def diagnose(compiler: str | None = None, *, cache: Path | str | None = None) -> Diagnosis:
     """Examine this machine, the packages and the compilers, and find out which verbs work.
 
     Args:
@@ -128,7 +128,7 @@ def diagnose(compiler: str | None = None, *, cache: Path | None = None) -> Diagn
     Raises:
         UsageError: ``compiler``, or the one that ``MLGO_CORPUS_COMPILER`` names, does not exist.
     """
-    folder = cache_folder() if cache is None else cache
+    folder = cache_folder(cache)
     packages = _packages()
     broken = [finding.name for finding in packages if finding.state == State.BROKEN]
     toolchains: tuple[Toolchain, ...] = ()

@@ -87,7 +87,7 @@ class _Environment(_Base):
         if gymnasium is None:
             raise UsageError("environments need Gymnasium: pip install 'mlgo-corpus[rl]'")
         _check_reward(reward, self._task, size_model)
-        cache = cache_folder() if cache is None else Path(cache)
+        cache = cache_folder(cache)
         if reward == DELTA_SIZE:
             compiler = _scoring_compiler(compiler, corpus, cache)
         tracer = Tracer(

@@ -60,10 +60,10 @@ def evaluate_corpus(
     retries: int = 0,
     sample: str | None = None,
     module_filter: str | None = None,
-    modules_file: Path | None = None,
+    modules_file: Path | str | None = None,
     jobs: int | None = None,
     force: bool = False,
-    cache: Path | None = None,
+    cache: Path | str | None = None,
     engine: EngineChoice = HERE,
     choice: ModuleChoice | None = None,
     edits: CommandEdits | None = None,
@@ -108,7 +108,7 @@ def evaluate_corpus(
     """
     started = time.perf_counter()
     output = Path(output)
-    cache = cache_folder() if cache is None else cache
+    cache = cache_folder(cache)
     check_count("jobs", jobs)
     request = TraceRequest(
         task=INLINING,

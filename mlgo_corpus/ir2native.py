@@ -52,10 +52,10 @@ def ir2native_table(
     memory_limit: int | None = None,
     sample: str | None = None,
     module_filter: str | None = None,
-    modules_file: Path | None = None,
+    modules_file: Path | str | None = None,
     jobs: int | None = None,
     force: bool = False,
-    cache: Path | None = None,
+    cache: Path | str | None = None,
     engine: EngineChoice = HERE,
     choice: ModuleChoice | None = None,
     edits: CommandEdits | None = None,
@@ -104,7 +104,7 @@ def ir2native_table(
     """
     started = time.perf_counter()
     output = Path(output)
-    cache = cache_folder() if cache is None else cache
+    cache = cache_folder(cache)
     check_count("jobs", jobs)
     columns = Columns.of(features, vector=vector, predicted=model is not None)
     loaded = None if model is None else _model_for(columns, model)

@@ -106,7 +106,7 @@ def pack_corpus(
     *,
     jobs: int | None = None,
     force: bool = False,
-    cache: Path | None = None,
+    cache: Path | str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> PackReport:
     """Pack a corpus: one row per module, in Parquet files that Hugging Face ``datasets`` loads.
@@ -153,7 +153,7 @@ def pack_corpus(
 
 
 def _pack_to(
-    place: RemotePath, packing: _Packing, there: dict[str, Any] | None, cache: Path | None, started: float
+    place: RemotePath, packing: _Packing, there: dict[str, Any] | None, cache: Path | str | None, started: float
 ) -> PackReport:
     """Pack to a URL; each worker keeps one file at a time on this machine."""
     if there is None:

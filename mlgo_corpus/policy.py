@@ -107,7 +107,7 @@ def list_policies() -> tuple[PolicyFacts, ...]:
     return tuple(_facts(folder, load_policy(folder)) for folder in known_policies().values())
 
 
-def compile_policy(policy: str | Path, output: Path, *, force: bool = False) -> PolicyBuild:
+def compile_policy(policy: str | Path, output: Path | str, *, force: bool = False) -> PolicyBuild:
     """Make of a policy what compilers take: C, a shared object, and LLVM's header.
 
     Args:
@@ -118,7 +118,7 @@ def compile_policy(policy: str | Path, output: Path, *, force: bool = False) -> 
     Raises:
         UsageError: there is no such policy, or it is damaged; there is no C compiler, or something at ``output``.
     """
-    started = time.monotonic()
+    started, output = time.monotonic(), Path(output)
     _, found = _named(policy)
     files = {name: text.encode() for name, text in zip(SOURCE_NAMES, c_source(found), strict=True)}
     with scratch_folder() as scratch:
@@ -134,7 +134,7 @@ def compile_policy(policy: str | Path, output: Path, *, force: bool = False) -> 
     return PolicyBuild(output, found.name, found.task, tuple(files), command, time.monotonic() - started)
 
 
-def import_policy(model: Path, output: Path, *, force: bool = False) -> PolicyFacts:
+def import_policy(model: Path | str, output: Path | str, *, force: bool = False) -> PolicyFacts:
     """Make a policy of ml-compiler-opt's inlining model.
 
     Args:
@@ -145,6 +145,7 @@ def import_policy(model: Path, output: Path, *, force: bool = False) -> PolicyFa
     Raises:
         UsageError: the model cannot be read, is none of that kind, or something is at ``output``.
     """
+    model, output = Path(model), Path(output)
     path = model / _TFLITE_NAME if model.is_dir() else model
     try:
         found = policy_of_tflite(read_regular(path, _MAX_TFLITE_BYTES), output.name)

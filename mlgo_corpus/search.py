@@ -35,11 +35,11 @@ def search_corpus(
     retries: int = 0,
     sample: str | None = None,
     module_filter: str | None = None,
-    modules_file: Path | None = None,
-    keep_objects: Path | None = None,
+    modules_file: Path | str | None = None,
+    keep_objects: Path | str | None = None,
     jobs: int | None = None,
     force: bool = False,
-    cache: Path | None = None,
+    cache: Path | str | None = None,
     engine: EngineChoice = HERE,
     choice: ModuleChoice | None = None,
     edits: CommandEdits | None = None,
@@ -102,7 +102,7 @@ def search_corpus(
         choice=choice or ModuleChoice(sample, module_filter, modules_file, seed),
         edits=edits or CommandEdits.of(add_flags, delete_flags, replace_flags, trusted=trust_corpus),
         limits=limits or Limits(timeout, memory_limit, retries),
-        keep_objects=keep_objects,
+        keep_objects=None if keep_objects is None else Path(keep_objects),
     )
     return run_search(
         corpus, Path(output), request, jobs=jobs, force=force, cache=cache, engine=engine, progress=progress

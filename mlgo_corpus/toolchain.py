@@ -55,7 +55,7 @@ class BuildReport(Report):
 
 
 def list_toolchains(
-    compiler: str | None = None, *, jobs: int | None = None, refresh: bool = False, cache: Path | None = None
+    compiler: str | None = None, *, jobs: int | None = None, refresh: bool = False, cache: Path | str | None = None
 ) -> tuple[Toolchain, ...]:
     """Find the compilers on this machine and, by running them, their abilities; those that fail have a reason.
 
@@ -68,21 +68,21 @@ def list_toolchains(
     Raises:
         UsageError: ``compiler``, or the one that ``MLGO_CORPUS_COMPILER`` names, does not exist.
     """
-    folder = cache_folder() if cache is None else cache
+    folder = cache_folder(cache)
     if refresh:
         _forget(folder)
     return probe_toolchains(compiler, built=built_toolchains(folder), cache=folder, jobs=jobs or available_cpus())
 
 
 def build_toolchain(
-    output: Path | None = None,
+    output: Path | str | None = None,
     *,
     llvm_config: str | None = None,
-    llvm_source: Path | None = None,
+    llvm_source: Path | str | None = None,
     install: bool = False,
     jobs: int | None = None,
     force: bool = False,
-    cache: Path | None = None,
+    cache: Path | str | None = None,
     mode: str = _DEVELOPMENT,
     policy: str | None = None,
     default_on: bool = False,
@@ -116,11 +116,11 @@ def build_toolchain(
         raise UsageError(what, option="policy")
     if default_on and mode == _DEVELOPMENT:
         raise UsageError("is for `mode` release", option="default_on")
-    folder = cache_folder() if cache is None else cache
+    folder = cache_folder(cache)
     made = build_devmode(
-        output,
+        None if output is None else Path(output),
         llvm_config=llvm_config,
-        llvm_source=llvm_source,
+        llvm_source=None if llvm_source is None else Path(llvm_source),
         cache=folder,
         install=install,
         jobs=jobs or available_cpus(),
@@ -137,11 +137,11 @@ def build_toolchain(
     return BuildReport(made.output, made.seconds, phases, toolchain)
 
 
-def list_released(*, cache: Path | None = None) -> tuple[Released, ...]:
+def list_released(*, cache: Path | str | None = None) -> tuple[Released, ...]:
     """Return the compilers with a policy linked in that were made here and are still there."""
     from mlgo_corpus.compilers.devmode.build import read_released
 
-    folder = cache_folder() if cache is None else cache
+    folder = cache_folder(cache)
     return tuple(filter(None, map(read_released, noted_folders(folder / _RELEASED_NAME))))
 
 

@@ -123,7 +123,7 @@ def train_policy(
     memory_limit: int | None = None,
     jobs: int | None = None,
     force: bool = False,
-    cache: Path | None = None,
+    cache: Path | str | None = None,
     engine: EngineChoice = HERE,
     progress: Callable[[str, int, int, str], None] | None = None,
     announce: Callable[[str], None] | None = None,
@@ -213,7 +213,7 @@ def train_policy(
     watched, ground = ([open_corpus(engine.place(one)) for one in some] for some in (validation, corpora))
     shown, searched = ([one.path.name for one in some] for some in (watched, ground))
     edits = CommandEdits(trusted=trust_corpus)
-    how: dict[str, Any] = {"jobs": jobs, "cache": cache_folder() if cache is None else cache, "engine": engine}
+    how: dict[str, Any] = {"jobs": jobs, "cache": cache_folder(cache), "engine": engine}
     if algorithm != _IMITATION:
         if algorithm == EVOLUTION:
             need_cma()

@@ -102,11 +102,11 @@ def verify_corpus(
     memory_limit: int | None = None,
     sample: str | None = None,
     module_filter: str | None = None,
-    modules_file: Path | None = None,
+    modules_file: Path | str | None = None,
     seed: int = 0,
     jobs: int | None = None,
     force: bool = False,
-    cache: Path | None = None,
+    cache: Path | str | None = None,
     engine: EngineChoice = HERE,
     progress: Callable[[int, int, int], None] | None = None,
     rebuild_progress: Callable[[int, int, int], None] | None = None,
@@ -160,7 +160,7 @@ def verify_corpus(
             output = opened.path / CERTIFICATE_NAME
         _check_output(output, opened, force=force)
         settings = RebuildSettings(
-            compilers=rebuild_compilers(compiler, cache=cache_folder() if cache is None else cache, jobs=jobs),
+            compilers=rebuild_compilers(compiler, cache=cache_folder(cache), jobs=jobs),
             build_dirs=tuple(map(_build_dir, build_dirs or (".",))),
             work=output.absolute().with_name(f".{output.name}.work"),
             names=_section_names(opened),

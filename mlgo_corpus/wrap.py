@@ -49,13 +49,13 @@ class WrapReport(Report):
 
 def wrap_toolchain(
     policy: str | Path,
-    output: Path,
+    output: Path | str,
     *,
     compiler: str | None = None,
     always: bool = False,
     keep_smaller: bool = False,
     force: bool = False,
-    cache: Path | None = None,
+    cache: Path | str | None = None,
 ) -> WrapReport:
     """Make a clang with a learned policy inside: a program around a stock clang, which compiles it in seconds.
 
@@ -83,14 +83,14 @@ def wrap_toolchain(
         may_grow=learned.task == INLINING and may_grow(str(policy)),
         with_default=needs_default(learned),
     )
-    wrapped = wrap_clang(output, code, stock, asking, force=force)
-    note_folder((cache_folder() if cache is None else cache) / _WRAPPED_NAME, wrapped.output)
+    wrapped = wrap_clang(Path(output), code, stock, asking, force=force)
+    note_folder(cache_folder(cache) / _WRAPPED_NAME, wrapped.output)
     return WrapReport(wrapped, time.perf_counter() - begin)
 
 
-def list_wrapped(*, cache: Path | None = None) -> tuple[Wrapped, ...]:
+def list_wrapped(*, cache: Path | str | None = None) -> tuple[Wrapped, ...]:
     """Return the clangs with a policy inside that were made here and are still there."""
-    folder = cache_folder() if cache is None else cache
+    folder = cache_folder(cache)
     return tuple(filter(None, map(read_wrapped, noted_folders(folder / _WRAPPED_NAME))))
 
 

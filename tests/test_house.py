@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -138,6 +139,18 @@ def test_public_names_are_those_of_the_stub() -> None:
         assert getattr(mlgo_corpus, str(name)).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = mlgo_corpus.nothing
+
+
+def test_paths_may_be_text_wherever_users_give_them() -> None:
+    functions = [item for name in mlgo_corpus.__all__ if inspect.isfunction(item := getattr(mlgo_corpus, name))]
+    paths = {
+        f"{function.__name__}({parameter.name})": parameter.annotation
+        for function in functions
+        for parameter in inspect.signature(function).parameters.values()
+        if re.search(r"\bPath\b", parameter.annotation)
+    }
+    assert len(paths) > 60
+    assert [place for place, annotation in paths.items() if not re.search(r"\bstr\b", annotation)] == []
 
 
 def test_the_walk_meets_every_layer() -> None:

@@ -31,10 +31,15 @@ _KEY_NAME = "reference.key"
 _KEY_BYTES = 32
 
 
-def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder for files that can be made again: ``$MLGO_CORPUS_CACHE``, or ``mlgo-corpus`` in the cache."""
-    if named := environment.get(_CACHE_VARIABLE):
-        return Path(named).absolute()
+def cache_folder(named: Path | str | None = None, environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder for files that can be made again.
+
+    It is what a caller names, or ``$MLGO_CORPUS_CACHE``, or ``mlgo-corpus`` in the user's cache.
+    """
+    if named is not None:
+        return Path(named)
+    if told := environment.get(_CACHE_VARIABLE):
+        return Path(told).absolute()
     usual = environment.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(usual).absolute() / "mlgo-corpus"
 

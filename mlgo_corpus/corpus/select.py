@@ -36,7 +36,7 @@ class ModuleChoice:
 
     sample: str | None = None
     module_filter: str | None = None
-    modules_file: Path | None = None
+    modules_file: Path | str | None = None
     seed: int = 0
 
     @property
@@ -108,7 +108,7 @@ def _count(sample: str, total: int) -> int:
     return min(total, max(1, round(fraction * total)))
 
 
-def read_names(path: Path) -> list[str]:
+def read_names(path: Path | str) -> list[str]:
     """Read a file of names, one on each line; empty lines and lines that begin with ``#`` are ignored.
 
     A file whose name ends in ``.json`` is the manifest of a corpus, or of one side of its split.
@@ -116,6 +116,7 @@ def read_names(path: Path) -> list[str]:
     Raises:
         UsageError: it cannot be read.
     """
+    path = Path(path)
     try:
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:

@@ -86,7 +86,7 @@ class DatasetRows:
         header = self.header
         return max(1, _BATCH_BYTES // max(1, header.tensor_bytes + header.score_bytes))
 
-    def select(self, *, name_regex: str | None = None, modules_file: Path | None = None) -> DatasetRows:
+    def select(self, *, name_regex: str | None = None, modules_file: Path | str | None = None) -> DatasetRows:
         """Return the rows of some modules: those in whose name a pattern is found, and those that a file names.
 
         The file has a name on each line, or is the manifest of a corpus, or of one side of its split.

@@ -152,7 +152,7 @@ def cached_source(name: str, texts: tuple[str, str]) -> Path:
 def _cached(name: str, made_of: bytes, texts: Callable[[], tuple[str, str]], cache: Path | None) -> Path:
     digest = sha256(made_of)
     digest.update(repr((_C_FLAGS, _SHARED_FLAGS, platform.system(), platform.machine())).encode())
-    folder = (cache_folder() if cache is None else cache) / _POLICIES_FOLDER
+    folder = cache_folder(cache) / _POLICIES_FOLDER
     library = folder / f"{name}-{digest.hexdigest()[:32]}.so"
     if not library.is_file():
         folder.mkdir(parents=True, exist_ok=True)

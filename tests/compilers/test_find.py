@@ -174,10 +174,10 @@ def test_a_name_on_path_comes_before_a_folder_of_that_name(
 
 
 def test_the_cache_is_where_it_is_said_to_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert cache_folder({"MLGO_CORPUS_CACHE": str(tmp_path), "XDG_CACHE_HOME": "/elsewhere"}) == tmp_path
-    assert cache_folder({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "mlgo-corpus"
+    assert cache_folder(None, {"MLGO_CORPUS_CACHE": str(tmp_path), "XDG_CACHE_HOME": "/elsewhere"}) == tmp_path
+    assert cache_folder(None, {"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "mlgo-corpus"
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_folder({}) == tmp_path / ".cache" / "mlgo-corpus"
+    assert cache_folder(None, {}) == tmp_path / ".cache" / "mlgo-corpus"
 
 
 def test_every_sample_is_of_the_llvm_that_its_name_says() -> None:

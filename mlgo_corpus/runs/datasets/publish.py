@@ -38,14 +38,14 @@ Report = TypeVar("Report")
 
 
 @contextlib.contextmanager
-def staging_folder(place: RemotePath, cache: Path | None) -> Iterator[Path]:
+def staging_folder(place: RemotePath, cache: Path | str | None) -> Iterator[Path]:
     """Yield the local folder of a URL, locked, with the files of an interrupted run. The block has to remove it.
 
     Raises:
         UsageError: it cannot be made, or another process uses it.
     """
     named = sha256(str(place).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    folder = (cache_folder() if cache is None else cache) / _FOLDER / named
+    folder = cache_folder(cache) / _FOLDER / named
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = open_locked(folder.with_name(f"{named}.lock"), f"{place}: another mlgo-corpus is writing there")
@@ -83,7 +83,7 @@ def to_urls(stage: Callable[Arguments, Report]) -> Callable[Arguments, Report]:
     return wrapped
 
 
-def _published(place: RemotePath, run: Callable[[Path], Report], *, force: bool, cache: Path | None) -> Report:
+def _published(place: RemotePath, run: Callable[[Path], Report], *, force: bool, cache: Path | str | None) -> Report:
     if "/" not in place.key:
         raise UsageError(f"{place}: expected a path in the bucket: {place}/NAME")
     with staging_folder(place, cache) as folder:
@@ -167,7 +167,7 @@ def chosen_rows(
             rows = open_rows(stack.enter_context(local_dataset(named)))
         except CorpusError as error:
             raise UsageError(str(error)) from error
-        yield rows.select(name_regex=module_filter, modules_file=None if modules_file is None else Path(modules_file))
+        yield rows.select(name_regex=module_filter, modules_file=modules_file)
 
 
 def output_here(output: Path | str, what: str, instead: str) -> Path:

@@ -89,7 +89,7 @@ def run_search(
     *,
     jobs: int | None = None,
     force: bool = False,
-    cache: Path | None = None,
+    cache: Path | str | None = None,
     engine: EngineChoice = HERE,
     progress: Callable[[int, int, int, int], None] | None = None,
 ) -> SearchReport:
@@ -101,7 +101,7 @@ def run_search(
         MlgoCorpusError: in not one module there was something to decide, or the dataset cannot be written.
     """
     started = time.perf_counter()
-    cache = cache_folder() if cache is None else cache
+    cache = cache_folder(cache)
     check_count("jobs", jobs)
     request = request.check()
     edits, limits, start, seed = request.edits, request.limits, request.start, request.seed

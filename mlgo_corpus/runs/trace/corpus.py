@@ -84,7 +84,7 @@ def run_trace(
     *,
     jobs: int | None = None,
     force: bool = False,
-    cache: Path | None = None,
+    cache: Path | str | None = None,
     engine: EngineChoice = HERE,
     progress: Callable[[int, int, int, int], None] | None = None,
 ) -> TraceReport:
@@ -96,7 +96,7 @@ def run_trace(
         MlgoCorpusError: not one module could be traced, or the dataset cannot be written.
     """
     started = time.perf_counter()
-    cache = cache_folder() if cache is None else cache
+    cache = cache_folder(cache)
     check_count("jobs", jobs)
     request = request.check()
     edits, policy = request.edits, request.policy

@@ -126,7 +126,7 @@ class Tracer:
         limits.check()
         self.corpus = open_corpus(corpus)
         self._labels = ModuleLabels.of(self.corpus)
-        cache = cache_folder() if cache is None else Path(cache)
+        cache = cache_folder(cache)
         name, make, self._one = _named(policy)
         if make is None and name != "default":
             try_policy(name, the_task, seed=seed, timeout=timeout)

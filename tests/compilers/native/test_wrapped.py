@@ -375,7 +375,7 @@ def test_objects_are_those_of_a_trace(
 ) -> None:
     cache = shutil.copytree(probed, tmp_path / "cache")
     cheap_calls.save(tmp_path / "policy")
-    report = wrap_toolchain(tmp_path / "policy", tmp_path / "wrapped", compiler=llvm22.clang, cache=cache)
+    report = wrap_toolchain(tmp_path / "policy", str(tmp_path / "wrapped"), compiler=llvm22.clang, cache=str(cache))
     for name in ("a.c", "b.cc"):
         run_checked(llvm22.clang, "-w", "-Oz", *EMBED, "-c", name, "-o", f"{name}.o", cwd=sources)
     extract_corpus([sources], tmp_path / "corpus", jobs=1)

@@ -244,7 +244,7 @@ def test_the_verb_policy_shows_and_compiles_models(tmp_path: Path) -> None:
     found.save(tmp_path / "model")
     facts = show_policy(tmp_path / "model")
     assert (facts.task, facts.kind, facts.threshold, facts.digest) == ("native-size", "trees", None, found.digest)
-    assert compile_policy(tmp_path / "model", tmp_path / "made").files == ("policy.c", "policy.h", "policy.so")
+    assert compile_policy(tmp_path / "model", str(tmp_path / "made")).files == ("policy.c", "policy.h", "policy.so")
     shown = CliRunner().invoke(app, ["policy", "show", str(tmp_path / "model")])
     assert (shown.exit_code, "trees for native-size" in shown.stdout) == (0, True)
 

@@ -109,7 +109,7 @@ def search(llvm22: Llvm, corpus: Path, cache: Path) -> Callable[..., SearchRepor
 @pytest.fixture(scope="module")
 def found(search: Callable[..., SearchReport], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SearchReport]:
     folder = tmp_path_factory.mktemp("found")
-    return folder / "dataset", search(folder / "dataset", keep_objects=folder / "objects")
+    return folder / "dataset", search(folder / "dataset", keep_objects=str(folder / "objects"))
 
 
 Found = tuple[Path, SearchReport]

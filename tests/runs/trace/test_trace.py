@@ -142,7 +142,7 @@ def test_a_learned_policy_decides_live_as_in_development_mode(
     policy = policy_of("inlining", features, model, threshold=float(np.median(model.scores(columns))))
     policy.save(tmp_path / "inlining-1.0")
     options = {"policy": str(tmp_path / "inlining-1.0"), "module_filter": FEW}
-    live = trace19("live", compiler=llvm19.clang, keep_objects=tmp_path / "live-objects", **options)
+    live = trace19("live", compiler=llvm19.clang, keep_objects=str(tmp_path / "live-objects"), **options)
     logged = trace19("logged", via="training-log", keep_objects=tmp_path / "logged-objects", **options)
     assert (live.via, logged.via, live.failed, logged.failed) == ("interactive", "training-log", 0, 0)
     assert live.faithful < live.traced  # it decides otherwise than LLVM's heuristic
@@ -277,7 +277,7 @@ def test_llvm_19_tells_the_decision_in_another_features_place(
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_dataset_of_a_development_mode_compiler_is_its_logs(trace19: Trace, task: str, tmp_path: Path) -> None:
-    report = trace19(task=task, keep_logs=tmp_path / "logs")
+    report = trace19(task=task, keep_logs=str(tmp_path / "logs"))
     assert (report.via, report.counts, report.faithful, report.caveats) == ("training-log", {"ok": 6}, 6, ())
     table = observations(tmp_path / "dataset")
     restore_logs(tmp_path / "dataset", tmp_path / "again")
@@ -949,7 +949,7 @@ def test_bitcode_that_is_damaged(llvm22: Llvm, lua22: Path, cache: Path, tmp_pat
 
 def test_some_of_the_modules(trace22: Trace, tmp_path: Path) -> None:
     (tmp_path / "list").write_text("# the two\nlua/lzio.o\n\nlua/lctype.o\n")
-    trace22("listed", module_filter=None, modules_file=tmp_path / "list")
+    trace22("listed", module_filter=None, modules_file=str(tmp_path / "list"))
     assert list(rows(tmp_path / "listed")) == ["lua/lctype.o", "lua/lzio.o"]
     trace22("both", module_filter="zio", modules_file=tmp_path / "list")
     assert list(rows(tmp_path / "both")) == ["lua/lzio.o"]
