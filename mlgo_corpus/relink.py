@@ -47,19 +47,15 @@ def relink_corpus(
         CorpusError: there is no corpus, or it has no record of links.
         MlgoCorpusError: the products cannot be written.
     """
-    try:
-        return run_relink(
-            corpus,
-            output,
-            objects=objects,
-            ld_flags=ld_flags,
-            compiler=compiler,
-            trust_corpus=trust_corpus,
-            limits=Limits(timeout),
-            jobs=jobs,
-            force=force,
-            progress=progress,
-        )
-    except KeyboardInterrupt as error:
-        error.add_note("nothing was written, and the same command begins again")
-        raise
+    return run_relink(
+        corpus,
+        output,
+        objects=objects,
+        ld_flags=ld_flags,
+        compiler=compiler,
+        trust_corpus=trust_corpus,
+        limits=Limits(timeout),
+        jobs=jobs,
+        force=force,
+        progress=progress,
+    )

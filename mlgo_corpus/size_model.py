@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,11 +16,13 @@ from mlgo_corpus import __version__
 from mlgo_corpus.compilers.limits import check_count
 from mlgo_corpus.dataset.sizes.table import GROUPS, LABEL, Columns, is_functions_table, read_functions
 from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.files.atomic import check_writable
 from mlgo_corpus.files.markdown import markdown_code, markdown_table
 from mlgo_corpus.files.parquet import texts_of
 from mlgo_corpus.files.text import counted
 from mlgo_corpus.learn.boosting import need_lightgbm
 from mlgo_corpus.learn.size import FittedSizes, SizeOptions, fit_sizes
+from mlgo_corpus.policies.artefact import POLICY_NAME
 from mlgo_corpus.policies.models import Doubles
 from mlgo_corpus.policies.sizes.inputs import choose_features, inputs_of, names_of
 from mlgo_corpus.policies.sizes.model import PredictedSizes, SizeModel, is_size_model
@@ -165,9 +166,9 @@ def train_size_model(
         raise UsageError("expected more than 0, and less than 1", option="coverage", value=f"{coverage:g}")
     if not tables:
         raise UsageError("expected at least one table", option="data")
-    if os.path.lexists(output) and not (force and is_size_model(output)):
-        what = "is there already; `force` replaces it" if not force else "is there already, and not a model of size"
-        raise UsageError(f"{output}: {what}")
+    check_writable(output, known_by=POLICY_NAME, force=force)
+    if (output / POLICY_NAME).exists() and not is_size_model(output):
+        raise UsageError(f"{output}: is there already, and not a model of size")
     need_lightgbm()
     read = [_labelled(Path(path)) for path in tables]
     others = [(Path(path).name, _labelled(Path(path))) for path in validation]

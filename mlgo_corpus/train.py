@@ -11,19 +11,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus import __version__
+from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler
 from mlgo_corpus.compilers.command import CommandEdits
-from mlgo_corpus.compilers.find import cache_folder
+from mlgo_corpus.compilers.find import built_toolchains, cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.dataset.folder import DatasetPaths, read_key
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
-from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.atomic import check_writable
 from mlgo_corpus.files.markdown import markdown_code, markdown_table
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import counted, human_seconds, os_reason
 from mlgo_corpus.formats.commands.languages import LANGUAGES
-from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING
+from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, find_task
 from mlgo_corpus.learn.boosting import BoostingOptions, Fitted, fit_trees, need_lightgbm
 from mlgo_corpus.learn.card import practised_card
 from mlgo_corpus.learn.evolution import need_cma
@@ -39,7 +41,8 @@ from mlgo_corpus.learn.practice import (
     practise,
 )
 from mlgo_corpus.learn.tuning import CANDIDATES, Tried, threshold_of, tune
-from mlgo_corpus.policies.learned import LearnedPolicy, find_policy
+from mlgo_corpus.policies.artefact import POLICY_NAME, check_name
+from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.seen import SEEN_KEY
 from mlgo_corpus.runs.report import Report
 from mlgo_corpus.runs.rollouts.run import RolloutRequest
@@ -183,6 +186,12 @@ def train_policy(
     if task == EVICTION and (algorithm != EVOLUTION or data):
         raise UsageError(f"{EVICTION} is learned by {EVOLUTION} alone, without data", option="task", value=task)
     name = f"{task}-0.1" if name is None else name
+    try:
+        check_name(name)
+    except FormatError as error:
+        raise UsageError(str(error).removeprefix("name: "), option="name") from None
+    if len(set(map(os.path.realpath, data))) != len(data):
+        raise UsageError("a dataset is named twice, and would count twice", option="data")
     if not data and algorithm == _IMITATION:
         raise UsageError("expected at least one dataset", option="data")
     if not corpora and algorithm != _IMITATION:
@@ -193,6 +202,8 @@ def train_policy(
     check_count("rounds", rounds)
     check_count("budget", budget)
     check_count("neurons", neurons, least=0, most=_MOST_NEURONS)
+    if budget is not None and not corpora:
+        raise UsageError("expected a corpus to compile, too", option="budget", value=budget)
     budget = _USUAL_BUDGETS[algorithm] if budget is None else budget
     check_count("trees", trees, most=10_000)
     check_count("leaves", leaves, least=2, most=1024)
@@ -205,9 +216,7 @@ def train_policy(
         raise UsageError("expected a threshold or corpora to tune it on, found both", option="threshold")
     probability = _USUAL_PROBABILITY if threshold is None else threshold
     limit = threshold_of(probability)
-    if os.path.lexists(output) and not (force and find_policy(str(output)) is not None):
-        what = "is there already; `force` replaces it" if not force else "is there already, and not a policy"
-        raise UsageError(f"{output}: {what}")
+    check_writable(output, known_by=POLICY_NAME, force=force)
     limits = Limits(timeout, memory_limit)
     limits.check()
     watched, ground = ([open_corpus(engine.place(one)) for one in some] for some in (validation, corpora))
@@ -235,6 +244,18 @@ def train_policy(
         )
         return _save_practised(practised, options, output, searched, shown, force=force, started=started)
     need_lightgbm()
+    if watched or ground:  # say at once if there is no compiler for what comes after the first fit
+        usual = cache_folder(cache)
+        choose_compiler(
+            compiler,
+            find_task(INLINING),
+            "never",
+            INTERACTIVE,
+            producer=None,
+            built=built_toolchains(usual),
+            cache=usual,
+            jobs=jobs or available_cpus(),
+        )
     compiles = rounds * budget * sum(map(len, ground)) + len(CANDIDATES) * sum(map(len, watched))
     if announce is not None and compiles:
         announce(_foretold(data, compiles, jobs or available_cpus()))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import EXIT_FAILED, err, out, plain, print_json, progress_bar, verb
+from mlgo_corpus.cli.console import EXIT_FAILED, begins_again, err, out, plain, print_json, progress_bar, verb
 from mlgo_corpus.cli.options import JsonOutput
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import counted
@@ -36,6 +36,7 @@ def placing(link: bool, copy: bool, reference: bool) -> str:
 
 
 @verb
+@begins_again()
 def combine(
     corpora: Annotated[
         list[str] | None,
@@ -98,6 +99,7 @@ def combine(
 
 
 @verb
+@begins_again()
 def make(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="The folder with the *.bc files, searched recursively.")

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, get_type_hints
 
 import typer
-from typer.models import OptionInfo
+from typer.models import ArgumentInfo, OptionInfo
 
 from mlgo_corpus.engine.signals import signal_of, signals_as_interrupts
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
@@ -276,6 +276,16 @@ def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
     return wrapped
 
 
+@contextlib.contextmanager
+def begins_again() -> Iterator[None]:
+    """Have an interruption of the block, or of the verb that this decorates, say that nothing of it is kept."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        error.add_note("nothing was written, and the same command begins again")
+        raise
+
+
 def reader_left(error: BaseException) -> bool:
     """Return True if the reader of our output has closed it, as ``head`` does; rich and click exit in that case."""
     return isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError)
@@ -301,11 +311,14 @@ _running: list[Callable[..., None]] = []
 
 @functools.cache
 def _options_of(command: Callable[..., None]) -> dict[str, str]:
-    """Return the options of a verb by their names in Python, which are plural for repeatable options."""
+    """Return the options and arguments of a verb by their names in Python, which are plural for repeatable options."""
     found: dict[str, str] = {}
     for name, hint in get_type_hints(command, include_extras=True).items():
-        declared = [item for item in getattr(hint, "__metadata__", ()) if isinstance(item, OptionInfo)]
-        for option in declared:
+        for option in getattr(hint, "__metadata__", ()):
+            if isinstance(option, ArgumentInfo) and option.metavar:
+                found[name] = option.metavar.rstrip(".")
+            if not isinstance(option, OptionInfo):
+                continue
             # In an annotation, typer takes the first flag for the default.
             declared_flags = (option.default, *(option.param_decls or ()))
             flags = [flag for flag in declared_flags if isinstance(flag, str) and flag.startswith("--")]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, out, plain, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import begins_again, err, out, plain, print_json, progress_bar, table, verb
 from mlgo_corpus.cli.options import JsonOutput, jobs_option, module_filter_option
 from mlgo_corpus.files.text import counted, human_bytes
 
@@ -30,6 +30,7 @@ class _RewardChoice(StrEnum):
 
 
 @verb
+@begins_again()
 def export(
     dataset: Annotated[
         str, typer.Argument(metavar="DATASET", help="A dataset from trace or logs-to-parquet, or its s3:// URL.")

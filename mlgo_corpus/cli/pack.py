@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, out, print_json, progress_bar, verb
+from mlgo_corpus.cli.console import begins_again, err, out, print_json, progress_bar, verb
 from mlgo_corpus.cli.options import JsonOutput, jobs_option
 from mlgo_corpus.files.text import human_bytes, visible
 
@@ -16,6 +16,7 @@ _Jobs = Annotated[int | None, jobs_option("How many worker processes to run.")]
 
 
 @verb
+@begins_again()
 def pack(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="The corpus folder.")],
     output: _Output,
@@ -44,6 +45,7 @@ def pack(
 
 
 @verb
+@begins_again()
 def unpack(
     packed: Annotated[str, typer.Argument(metavar="PACKED", help="A packed corpus: a folder or an s3:// URL.")],
     output: Annotated[str, typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to write.")],

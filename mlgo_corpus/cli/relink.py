@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlgo_corpus.cli.console import (
+    begins_again,
     err,
     in_options,
     out,
@@ -29,6 +30,7 @@ _SHOWN = 40
 
 
 @verb
+@begins_again()
 def relink(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A corpus that 'mlgo-corpus build' made.")],
     output: Annotated[

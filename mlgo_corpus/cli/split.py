@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlgo_corpus.cli.combine import Copy, Link, Reference, placing
-from mlgo_corpus.cli.console import EXIT_FAILED, err, out, plain, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import EXIT_FAILED, begins_again, err, out, plain, print_json, progress_bar, table, verb
 from mlgo_corpus.cli.options import JsonOutput, jobs_option
 from mlgo_corpus.files.text import counted, human_bytes
 
@@ -29,6 +29,7 @@ class _Weigh(StrEnum):
 
 
 @verb
+@begins_again()
 def split(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="The corpus: a folder, a packed corpus, or its URL.")],
     fractions: Annotated[
@@ -143,6 +144,7 @@ def _show_split(report: SplitReport) -> None:
 
 
 @verb
+@begins_again()
 def dedup(
     corpus: Annotated[
         str, typer.Argument(metavar="CORPUS", help="The corpus: a folder, a packed corpus, or its URL; not changed.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import bar, draws_blocks, err, out, plain, print_json, table, verb
+from mlgo_corpus.cli.console import bar, begins_again, draws_blocks, err, out, plain, print_json, table, verb
 from mlgo_corpus.cli.options import JsonOutput
 from mlgo_corpus.files.text import counted, human_bytes
 
@@ -30,6 +30,7 @@ class _GroupedBy(StrEnum):
 
 
 @verb
+@begins_again()
 def stats(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="The corpus: a folder, a packed corpus, or its URL.")],
     by: Annotated[_GroupedBy | None, typer.Option(help="Also sum up the modules by this property.")] = None,

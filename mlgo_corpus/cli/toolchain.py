@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mlgo_corpus.cli.console import EXIT_FAILED, err, out, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import EXIT_FAILED, begins_again, err, out, print_json, progress_bar, table, verb
 from mlgo_corpus.cli.options import JsonOutput, compiler_option, jobs_option
 from mlgo_corpus.files.text import visible
 
@@ -226,6 +226,7 @@ def _build_command(
 
 @toolchain_app.command("wrap", short_help="Put a policy into a stock clang.")
 @verb
+@begins_again()
 def _wrap_command(
     policy: Annotated[str, typer.Option(metavar="POLICY", help="The learned policy: its folder, or its name.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mlgo_corpus.cli.console import (
+    begins_again,
     err,
     in_options,
     out,
@@ -190,7 +192,8 @@ def train(
     if features != "all":
         raise UsageError("--features: requires tables of functions")
     chosen = engine_choice(engine, ray_address, None)
-    with stdout_is_ours(), progress_bar("training") as bar:
+    kept = nullcontext() if corpus else begins_again()
+    with kept, stdout_is_ours(), progress_bar("training") as bar:
         progress = with_workers(bar, chosen)
         report = train_policy(
             data or (),
@@ -271,7 +274,7 @@ def _show_hints(report: TrainReport) -> None:
 def _train_sizes(data: list[Path], output: Path, *, json_output: bool, **options: Any) -> None:
     from mlgo_corpus.size_model import train_size_model
 
-    with stdout_is_ours(), progress_bar("training") as bar:
+    with begins_again(), stdout_is_ours(), progress_bar("training") as bar:
         report = train_size_model(
             data, output, progress=lambda what, done, total, note: bar(done, total, f"{what}: {note}"), **options
         )

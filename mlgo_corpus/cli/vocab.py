@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, out, plain, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import begins_again, err, out, plain, print_json, progress_bar, table, verb
 from mlgo_corpus.cli.options import JsonOutput, jobs_option, module_filter_option
 from mlgo_corpus.files.text import counted, visible
 
 
 @verb
+@begins_again()
 def vocab(
     dataset: Annotated[
         str, typer.Argument(metavar="DATASET", help="A dataset from trace or logs-to-parquet, or its s3:// URL.")

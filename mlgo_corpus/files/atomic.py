@@ -72,6 +72,24 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
+def check_writable(folder: Path, *, known_by: str, force: bool) -> None:
+    """Check that `write_folder` may write a folder: nothing is there, or an empty one, or one that ``force`` replaces.
+
+    Raises:
+        UsageError: something else is there.
+    """
+    try:
+        if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
+            return
+        is_ours = (folder / known_by).is_file()
+    except OSError as error:
+        raise UsageError(f"{folder}: {os_reason(error)}") from error
+    if not is_ours:
+        raise UsageError(f"{folder}: is there already, and has no {known_by}; name another folder")
+    if not force:
+        raise UsageError(f"{folder}: is there already; `force` replaces it")
+
+
 def write_folder(folder: Path, files: Mapping[str, bytes], *, known_by: str, force: bool) -> None:
     """Write a small folder beside its own place, then rename it; with ``force``, another such folder is replaced.
 
@@ -84,9 +102,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes], *, known_by: str, for
     Raises:
         UsageError: something is there, or the folder cannot be written.
     """
-    if os.path.lexists(folder) and not (force and (folder / known_by).is_file()):
-        what = f"is there already, and has no {known_by}" if force else "is there already; `force` replaces it"
-        raise UsageError(f"{folder}: {what}")
+    check_writable(folder, known_by=known_by, force=force)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))

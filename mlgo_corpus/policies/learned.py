@@ -309,6 +309,8 @@ def named_policy(text: str | Path) -> tuple[Path, LearnedPolicy]:
     if folder is None and not Path(text).exists() and known_policies():
         raise UsageError(f"{text}: no such policy; expected a folder, or one of {', '.join(known_policies())}")
     folder = folder or Path(text)
+    if folder.is_file():
+        raise UsageError(f"{text}: expected a policy's folder, found a file")
     try:
         return folder, load_policy(folder)
     except FormatError as error:

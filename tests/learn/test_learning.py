@@ -226,6 +226,11 @@ def test_a_round_searches_from_the_policy_s_own_decisions(chain: Chain) -> None:
     ("words", "said"),
     [
         (["--output", "{policy}"], "policy: is there already; --force replaces it"),
+        (["--output", "{found}"], "found: is there already, and has no policy.json; name another folder"),
+        (["{found}", "--output", "{new}"], "DATA: a dataset is named twice, and would count twice"),
+        (["--output", "{new}", "--name", "a/b"], "--name: expected letters, digits and ._+-, found 'a/b'"),
+        (["--output", "{new}", "--budget", "9"], "--budget 9: expected a corpus to compile, too"),
+        (["--output", "{new}", "--corpus", "{known}", "--compiler", "gcc"], "gcc: not a clang"),
         (["--output", "{new}", "--threshold", "1"], "--threshold"),
         (["--output", "{new}", "--language", "C"], "the datasets have no decisions in these languages"),
         (["--output", "{new}", "--language", "Cobol"], "--language Cobol: expected one of C, C++, "),
@@ -233,11 +238,11 @@ def test_a_round_searches_from_the_policy_s_own_decisions(chain: Chain) -> None:
     ],
 )
 def test_errors_are_one_line(chain: Chain, words: list[str], said: str) -> None:
-    places = {"policy": chain.folder / "policy", "new": chain.folder / "new"}
+    places = {name: chain.folder / name for name in ("policy", "new")} | {"found": chain.found, "known": chain.known}
     done = CliRunner().invoke(app, ["train", str(chain.found), *(word.format(**places) for word in words)])
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert said in done.stderr
-    assert not places["new"].exists()
+    assert not list(chain.folder.glob("new*"))
 
 
 def test_a_missing_library_is_named(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:

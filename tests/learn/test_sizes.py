@@ -179,8 +179,12 @@ def test_requests_that_cannot_be_met_leave_nothing(options: dict[str, Any], said
 def test_what_is_there_is_kept(trained: Trained, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is there already; `force` replaces it"):
         trained.train("model")
-    with pytest.raises(UsageError, match="is there already, and not a model of size"):
+    with pytest.raises(UsageError, match=r"known: is there already, and has no policy\.json"):
         trained.train("known", force=True)
+    (trained.folder / "theirs").mkdir()
+    (trained.folder / "theirs/policy.json").write_text("{}")
+    with pytest.raises(UsageError, match="theirs: is there already, and not a model of size"):
+        trained.train("theirs", force=True)
     empty = written(functions(50).filter(pa.array([False] * 50)), tmp_path / "empty")
     with pytest.raises(UsageError, match="no function has a native size"):
         train_size_model([empty], tmp_path / "model")

@@ -60,13 +60,18 @@ def test_a_policy_is_replaced_only_by_force(tmp_path: Path) -> None:
         small_policy(kind="rule").save(place)
     small_policy(kind="rule").save(place, force=True)
     assert load_policy(place).kind == "rule"
+    (tmp_path / "empty").mkdir()
+    small_policy().save(tmp_path / "empty")
+    assert load_policy(tmp_path / "empty").name == small_policy().name
     (tmp_path / "other").mkdir()
-    with pytest.raises(UsageError, match=r"other: is there already, and has no policy\.json$"):
+    (tmp_path / "other" / "mine").touch()
+    with pytest.raises(UsageError, match=r"other: is there already, and has no policy\.json; name another folder$"):
         small_policy().save(tmp_path / "other", force=True)
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["mine"]
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"policy: (Not a directory|File exists)$"):
         small_policy().save(tmp_path / "file" / "policy")
-    assert sorted(os.listdir(tmp_path)) == ["file", "other", "policy"]
+    assert sorted(os.listdir(tmp_path)) == ["empty", "file", "other", "policy"]
 
 
 def plain_score(model: Any, row: list[float]) -> float:

@@ -76,16 +76,23 @@ class Drivers:
 
 
 def drivers_of(compiler: Compiler) -> Drivers:
-    """Find the C++ driver of a clang, and its archivers, which know bitcode."""
+    """Find the C and the C++ driver of a clang, and its archivers, which know bitcode."""
     words = compiler.driver
     program = Path(words[0])
     if words[-1:] == ("clang",) and len(words) > 1:  # zig's clang finds the system's headers only as `zig cc`
         zig = words[:-1]
         return Drivers((*zig, "cc"), (*zig, "c++"), {name: (*zig, name) for name in ("ar", "ranlib")})
-    # Wrappers (Nix's, ccache's links) come in pairs, so prefer the one beside the driver to the one beside the binary.
-    beside = (program.with_name(program.name.replace("clang", "clang++", 1)), compiler.binary.with_name("clang++"))
-    cxx = next((path for path in beside if path.name != program.name and _is_program(path)), None)
-    suffix = program.name.removeprefix("clang")
+    # A user may name either driver of a pair. Wrappers (Nix's, ccache's links) come in pairs, too, so prefer the one
+    # beside the driver to the one beside the binary.
+    is_cxx = "clang++" in program.name
+    c_name = program.name.replace("clang++", "clang", 1)
+    name, usual, mode = (
+        (c_name, "clang", "gcc") if is_cxx else (c_name.replace("clang", "clang++", 1), "clang++", "g++")
+    )
+    beside = (program.with_name(name), compiler.binary.with_name(usual))
+    found = next((path for path in beside if path.name != program.name and _is_program(path)), None)
+    other = (*words, f"--driver-mode={mode}") if found is None else (str(found.absolute()), *words[1:])
+    suffix = c_name.removeprefix("clang")
     archivers = {}
     for name in _ARCHIVERS:
         places = (
@@ -93,11 +100,9 @@ def drivers_of(compiler: Compiler) -> Drivers:
             compiler.binary.resolve().with_name(f"llvm-{name}"),
             program.with_name(f"llvm-{name}{suffix}"),
         )
-        if (found := next((path for path in places if _is_program(path)), None)) is not None:
-            archivers[name] = (str(found),)
-    return Drivers(
-        words, (*words, "--driver-mode=g++") if cxx is None else (str(cxx.absolute()), *words[1:]), archivers
-    )
+        if (archiver := next((path for path in places if _is_program(path)), None)) is not None:
+            archivers[name] = (str(archiver),)
+    return Drivers(*((other, words) if is_cxx else (words, other)), archivers)
 
 
 def compiler_in(command: str) -> tuple[list[str], int] | None:

@@ -75,9 +75,15 @@ class SearchRequest:
             raise UsageError(f"expected one of {', '.join(OBJECTIVES)}", option="objective", value=self.objective)
         policies = [one if (home := policy_folder(one)) is None else str(home) for one in (self.start, *self.also)]
         start, *also = dict.fromkeys(policies)
-        for policy in (start, *also):
-            if policy != "default":
+        for option, policy in (("start", start), *(("also", one) for one in also)):
+            if policy == "default":
+                continue
+            try:
                 try_policy(policy, find_task(INLINING), seed=self.seed, timeout=self.limits.timeout)
+            except UsageError as error:
+                if error.option == "policy":  # as most verbs call it
+                    error.option = option
+                raise
         self.edits.check()
         return replace(self, start=start, also=tuple(also))
 

@@ -438,6 +438,7 @@ def test_the_drivers_that_belong_to_a_clang(llvm22: Llvm, llvm19: Llvm, monkeypa
         compiler = choose_for_build(llvm.clang)
         drivers = drivers_of(compiler)
         assert (drivers.c, drivers.cxx) == ((llvm.clang,), (llvm.clangxx,))
+        assert drivers_of(choose_for_build(llvm.clangxx)) == drivers
         assert {name: os.path.realpath(words[0]) for name, words in drivers.archivers.items()} == {
             "ar": os.path.realpath(llvm.ar),
             "ranlib": os.path.realpath(shutil.which(f"llvm-ranlib-{llvm.version}") or ""),
@@ -450,6 +451,9 @@ def test_a_clang_without_a_driver_for_cxx(llvm22: Llvm, tmp_path: Path) -> None:
     (tmp_path / "clang").chmod(0o755)
     compiler = replace(choose_for_build(str(tmp_path / "clang")), binary=tmp_path / "lone")
     assert drivers_of(compiler).cxx == (str(tmp_path / "clang"), "--driver-mode=g++")
+    (tmp_path / "clang").rename(tmp_path / "clang++")
+    compiler = replace(choose_for_build(str(tmp_path / "clang++")), binary=tmp_path / "lone")
+    assert drivers_of(compiler).c == (str(tmp_path / "clang++"), "--driver-mode=gcc")
 
 
 def test_which_clang_a_build_gets(llvm22: Llvm, llvm19: Llvm, monkeypatch: pytest.MonkeyPatch) -> None:

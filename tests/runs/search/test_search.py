@@ -463,7 +463,8 @@ def test_killed_at_random_moments(search: Callable[..., SearchReport], found: Fo
         ({"budget": 0}, "budget"),
         ({"time_limit": 0.0}, "more than 0 seconds"),
         ({"objective": "size"}, "expected one of text, linked"),
-        ({"start": "nobody"}, "not a policy for inlining"),
+        ({"start": "nobody"}, "^start nobody: not a policy for inlining"),
+        ({"also": ("default", "nobody")}, "^also nobody: not a policy for inlining"),
         ({"output": "x.parquet"}, "name one without .parquet"),
     ],
 )
