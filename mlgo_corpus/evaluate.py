@@ -41,6 +41,7 @@ from mlgo_corpus.runs.evaluate.table import (
 from mlgo_corpus.runs.trace.corpus import TraceRequest
 
 _PROBLEMS: Final = 5
+_ALL_KNOWN: Final = "a policy was trained on all of these modules: evaluate a project that it has not seen"
 
 
 def evaluate_corpus(
@@ -182,12 +183,15 @@ def evaluate_corpus(
     failed = [(row.module, row.reason, row.detail) for row in rows if row.status != STATUS_OK]
     failed += [(row.product, row.reason, row.detail) for row in linked if row.status != STATUS_OK]
     failed += [(row.product, row.link, row.detail) for row in linked if row.status == STATUS_OK and row.detail]
+    sums = sum_up(rows, linked, seed)
+    if any(one.trained is not None and not one.objects.modules for one in sums):
+        hints += (_ALL_KNOWN,)
     return EvaluationReport(
         corpus=opened.shown,
         output=output,
         compiler=toolchain.vendor or "",
         modules=len(chosen),
-        policies=sum_up(rows, linked, seed),
+        policies=sums,
         unchanged=unchanged,
         problems=tuple(dict.fromkeys(failed))[:_PROBLEMS],
         hints=hints,

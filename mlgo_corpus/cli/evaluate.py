@@ -144,12 +144,15 @@ def _show_report(report: EvaluationReport) -> None:
     console.print(plain(f"text against the decisions of {report.compiler}, in bytes"))
     rows = table("policy", "of", "number", "text", "default", "change", "95 %", "grew", "median", left=2)
     for one in report.policies:
-        grew = f"{one.grew}", f"{100 * one.median:+.2f} %"
+        grew = f"{one.grew}", "-" if one.median is None else f"{100 * one.median:+.2f} %"
         rows.add_row(plain(one.policy), "objects", *_cells(one.objects), *grew)
         for link in one.products:
             rows.add_row("", link.link, *_cells(link.sizes), "", "")
         if one.trained is not None:
             rows.add_row("", "trained on", *_cells(one.trained), "", "")
+        for link in one.products:
+            if link.trained is not None:
+                rows.add_row("", f"{link.link}, trained on", *_cells(link.trained), "", "")
     console.print(rows)
     for one in report.policies:
         _show_policy(one)

@@ -204,13 +204,17 @@ def show_report(report: SearchReport) -> None:
         for compiles, objective in report.after:
             found.add_row(str(compiles), f"{objective:.0f}", percent_change(objective, report.start_objective))
         console.print(found)
-    console.print(f"{report.kept} of {counted(report.decisions, 'decision')} are other than the policy's")
+    whose = "LLVM's own" if report.start == "default" else f"those of {report.start}"
+    console.print(escape(printable(f"{report.kept} of {counted(report.decisions, 'decision')} are other than {whose}")))
     show_failures(report.problems, report.failed)
     for hint in report.hints:
         err().print(f"hint: {printable(in_options(hint))}", markup=False)
     folder = f"{report.output}/flips.parquet".replace("'", "''")
     query = f"SELECT callee, sum(effect) FROM '{folder}' WHERE kept GROUP BY callee ORDER BY 2"  # noqa: S608 - shown
     show_how_to_read(query, rows_place(report.output))
+    dataset = escape(shlex.quote(printable(str(report.output))))
     console.print(
-        f"learn a policy from it: mlgo-corpus train {escape(shlex.quote(printable(str(report.output))))} -o POLICY"
+        f"its objects, which relink makes the products of: mlgo-corpus trace CORPUS --policy {dataset} "
+        "--keep-objects OBJECTS -o TRACED"
     )
+    console.print(f"learn a policy from it: mlgo-corpus train {dataset} -o POLICY")

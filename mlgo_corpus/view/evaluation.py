@@ -164,7 +164,7 @@ def _changes(facts: EvaluationFacts, name: str) -> Iterator[Block]:
         yield Figure(
             f"{name}-changes-{number}",
             f"Change of a module's text: {policy}",
-            f"The median is {words.change(one.median)}; {words.counted(one.grew, 'module')} grew.",
+            f"The median is {words.change(one.median or 0)}; {words.counted(one.grew, 'module')} grew.",
             alt,
             figures.histogram(bars, alt, x="change", y="modules"),
             Table(

@@ -143,8 +143,10 @@ def test_a_policy_is_evaluated_once_however_it_is_named(chain: Chain, monkeypatc
 
 
 def test_what_was_trained_on_is_not_in_the_headline(chain: Chain) -> None:
-    (learned,) = chain.evaluate(chain.known, "seen", str(chain.folder / "policy"), link=False).policies
-    assert (learned.objects.modules, learned.products) == (0, ())
+    report = chain.evaluate(chain.known, "seen", str(chain.folder / "policy"), link=False)
+    (learned,) = report.policies
+    assert (learned.objects.modules, learned.median, learned.products) == (0, None, ())
+    assert report.hints == ("a policy was trained on all of these modules: evaluate a project that it has not seen",)
     assert learned.trained is not None
     assert learned.trained.modules == 3
     assert learned.trained.size < learned.trained.baseline

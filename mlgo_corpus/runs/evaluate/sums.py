@@ -76,7 +76,7 @@ class PolicySizes(Report):
         failed: of them, those that it could not be measured on.
         objects: the headline: modules that all policies were measured on, and none was trained on.
         grew: of these, those that are larger than by LLVM's own decisions.
-        median: the median of their changes.
+        median: the median of their changes; None without any.
         worst: the modules that grew most, by their share, as (module, bytes, bytes by LLVM's own decisions).
         trained: the modules that this policy was trained on; None without any.
         most_shared: of the headline's modules, the greatest share of one that the policy was trained on.
@@ -89,7 +89,7 @@ class PolicySizes(Report):
     failed: int
     objects: SizeChange
     grew: int
-    median: float
+    median: float | None
     worst: tuple[tuple[str, int, int], ...]
     trained: SizeChange | None
     most_shared: float
@@ -172,7 +172,7 @@ def _of_policy(
         failed=sum(not _is_measured(row) for row in own),
         objects=_sizes_of(headline, seed),
         grew=len(grew),
-        median=statistics.median(changes) if changes else 0.0,
+        median=statistics.median(changes) if changes else None,
         worst=tuple(grew[:_WORST]),
         trained=_sizes_of(seen, seed) if seen else None,
         most_shared=max((row.trained_share for row in headline), default=0.0),

@@ -133,6 +133,8 @@ class _Sums:
 class Search(Trace):
     """One search under way: a trace of what each module's search finds."""
 
+    copies_remedy = "a trace with this dataset as its policy makes them"
+
     def __init__(
         self,
         folder: DatasetFolder,

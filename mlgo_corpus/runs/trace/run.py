@@ -217,6 +217,8 @@ class _Totals:
 class Trace:
     """One trace under way."""
 
+    copies_remedy = "`force` makes it again"
+
     def __init__(
         self,
         folder: DatasetFolder,
@@ -483,7 +485,7 @@ class Trace:
             yield "the corpus was split after this dataset was made: `force` makes it again, with the new sides"
         if bare := self.totals.bare:
             have = "1 module has" if bare == 1 else f"{bare} modules have"
-            yield f"{have} no copy where copies are to be kept: the dataset was there already; `force` makes it again"
+            yield f"{have} no copy where copies are to be kept: the dataset was there already; {self.copies_remedy}"
         for reason in _REMEDIES:
             if count := self.totals.reasons[reason]:
                 yield f"{reason} of {counted(count, 'module')}: {self._remedy(reason)}"

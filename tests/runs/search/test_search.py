@@ -427,13 +427,15 @@ def test_a_round_that_fails_keeps_what_was_found(
     assert pq.read_table(tmp_path / "out" / "flips.parquet").num_rows == sum(row.flips for row in rows) > 0
 
 
-def test_nothing_is_searched_twice(search: Callable[..., SearchReport], found: Found) -> None:
+def test_nothing_is_searched_twice(search: Callable[..., SearchReport], found: Found, tmp_path: Path) -> None:
     dataset, report = found
     before = files(dataset)
     again = search(dataset)
     assert again.unchanged
     assert (again.objective_size, again.after, again.flips) == (report.objective_size, report.after, report.flips)
     assert files(dataset) == before
+    (hint,) = search(dataset, keep_objects=tmp_path / "late").hints
+    assert hint.endswith("the dataset was there already; a trace with this dataset as its policy makes them")
     with pytest.raises(UsageError, match="budget"):
         search(dataset, budget=26)
 
