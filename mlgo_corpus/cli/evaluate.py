@@ -161,7 +161,9 @@ def _show_report(report: EvaluationReport) -> None:
         err().print(f"hint: {plain(in_options(hint))}")
     place = f"{report.output}/evaluation.parquet"
     quoted = place.replace("'", "''")
-    query = f"SELECT policy, sum(text_size) FROM '{quoted}' WHERE NOT trained GROUP BY policy"  # noqa: S608 - shown
+    known = f" WHERE module NOT IN (SELECT module FROM '{quoted}' WHERE trained)"  # noqa: S608 - shown
+    where = known if any(one.trained is not None for one in report.policies) else ""
+    query = f"SELECT policy, sum(text_size) FROM '{quoted}'{where} GROUP BY policy"  # noqa: S608 - shown
     show_how_to_read(query, place)
 
 

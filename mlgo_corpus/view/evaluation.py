@@ -12,7 +12,7 @@ import numpy as np
 
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.files.folder import read_note
-from mlgo_corpus.runs.evaluate.sums import PolicySizes, SizeChange, sum_up
+from mlgo_corpus.runs.evaluate.sums import PolicySizes, SizeChange, compared, key_of, sum_up
 from mlgo_corpus.runs.evaluate.table import (
     EVALUATION_NAME,
     LINKED_NAME,
@@ -84,7 +84,7 @@ def evaluation_section(facts: EvaluationFacts, name: str, label: str) -> Section
 
 def _headlines(policies: Sequence[PolicySizes]) -> Iterator[Headline]:
     for one in policies[:_DRAWN]:
-        yield Headline(words.shown(one.policy, 40), words.change(one.objects.change), _interval(one.objects))
+        yield Headline(words.shown(one.policy, 40), _change(one.objects), _interval(one.objects))
 
 
 def _call_outs(policies: Sequence[PolicySizes]) -> Iterator[CallOut]:
@@ -105,9 +105,11 @@ def _call_outs(policies: Sequence[PolicySizes]) -> Iterator[CallOut]:
         if one.trained is not None:
             yield CallOut(
                 f"{policy} was trained on {words.counted(one.trained.modules, 'module')} of these.",
-                "They are left out, for all policies.",
+                "They are in no sum of objects or products but its own."
+                if one.objects.modules
+                else "That is all of them, which says nothing of others: evaluate a project that it has not seen.",
             )
-    if not policies[0].objects.modules:
+    if not any(one.objects.modules for one in policies):
         yield CallOut("No module is left to compare.", "Evaluate on a corpus that no policy has seen.", grave=True)
 
 
@@ -118,9 +120,10 @@ def _sums(policies: Sequence[PolicySizes]) -> Table:
         parts += [(link.link, link.sizes, "") for link in one.products]
         if one.trained is not None:
             parts.append(("trained on", one.trained, ""))
+        parts += [(f"{link.link}, trained on", link.trained, "") for link in one.products if link.trained is not None]
         for what, sizes, grew in parts:
             cells = (words.count(sizes.modules), words.count(sizes.size), words.count(sizes.baseline))
-            changes = words.change(sizes.change) if sizes.modules else "–", _interval(sizes), grew
+            changes = _change(sizes), _interval(sizes), grew
             rows.append((words.shown(one.policy, 80), what, *cells, *changes))
     return Table(
         "Text by policy",
@@ -128,6 +131,10 @@ def _sums(policies: Sequence[PolicySizes]) -> Table:
         tuple(rows),
         left=2,
     )
+
+
+def _change(sizes: SizeChange) -> str:
+    return words.change(sizes.change) if sizes.modules else "–"
 
 
 def _interval(sizes: SizeChange) -> str:
@@ -140,7 +147,8 @@ def _interval(sizes: SizeChange) -> str:
 def _changes(facts: EvaluationFacts, name: str) -> Iterator[Block]:
     """Draw how many modules change by how much."""
     yield Heading(f"{name}-changes", "How modules change")
-    trained = {row.module for row in facts.rows if row.trained}
+    modules = compared(facts.rows)
+    shown = [row for row in facts.rows if key_of(row) in modules and not row.trained]
     labels = [f"below {_EDGES[0]} %"]
     labels += [f"{low} to {high} %" for low, high in pairwise(_EDGES)]
     labels = [text.replace("-", "−") for text in (*labels, f"above {_EDGES[-1]} %")]
@@ -149,8 +157,8 @@ def _changes(facts: EvaluationFacts, name: str) -> Iterator[Block]:
         changes = np.array(
             [
                 100 * (row.text_size - row.baseline_text_size) / row.baseline_text_size
-                for row in facts.rows
-                if row.policy == one.policy and row.module not in trained and row.text_size and row.baseline_text_size
+                for row in shown
+                if row.policy == one.policy and row.text_size and row.baseline_text_size
             ]
         )
         if not len(changes):

@@ -55,7 +55,7 @@ class _LinkedSizes(Report):
         link: ``linked``, as the build did, or ``folded``: by lld, with gc-sections and icf=all.
         products: how many there are.
         failed: of them, those that could not be linked.
-        sizes: the sum over those that the policy was not trained on.
+        sizes: the sum over those that all policies have, and none was trained on.
         trained: the sum over those that it was trained on; None without any.
     """
 
@@ -74,7 +74,8 @@ class PolicySizes(Report):
         policy: its name.
         modules: chosen modules.
         failed: of them, those that it could not be measured on.
-        objects: the headline: modules that all policies were measured on, and none was trained on.
+        objects: the headline: modules that all policies were measured on, and none was trained on. A policy that was
+            trained on all of them has no headline, and takes none from others.
         grew: of these, those that are larger than by LLVM's own decisions.
         median: the median of their changes; None without any.
         worst: the modules that grew most, by their share, as (module, bytes, bytes by LLVM's own decisions).
@@ -146,26 +147,46 @@ def sum_up(rows: Sequence[EvaluationRow], linked: Sequence[LinkedRow], seed: int
         seed: of the bootstrap.
     """
     policies = tuple(dict.fromkeys(row.policy for row in rows))
-    measured = Counter(row.module for row in rows if _is_measured(row))
-    trained = {row.module for row in rows if row.trained}
-    common = {module for module, count in measured.items() if count == len(policies)} - trained
-    return tuple(_of_policy(policy, rows, linked, common, seed) for policy in policies)
+    modules, products = compared(rows), compared(linked)
+    return tuple(_of_policy(policy, rows, linked, modules, products, seed) for policy in policies)
 
 
-def _is_measured(row: EvaluationRow) -> bool:
+def compared(rows: Sequence[EvaluationRow] | Sequence[LinkedRow]) -> set[tuple[str, ...]]:
+    """Return the keys of the rows that policies are compared by, see `PolicySizes`: of modules, or of products.
+
+    Of a policy's rows, those count that have such a key and that it was not trained on.
+    """
+    policies = {row.policy for row in rows}
+    counts = Counter(key_of(row) for row in rows if _is_measured(row))
+    common = {key for key, count in counts.items() if count == len(policies)}
+    seen = [{key_of(row) for row in rows if row.trained and row.policy == policy} for policy in policies]
+    return common.difference(*(keys for keys in seen if not common <= keys))
+
+
+def key_of(row: EvaluationRow | LinkedRow) -> tuple[str, ...]:
+    """Return what a row is of: a module, or a product by its link."""
+    return (row.module,) if isinstance(row, EvaluationRow) else (row.link, row.product)
+
+
+def _is_measured(row: EvaluationRow | LinkedRow) -> bool:
     return row.status == STATUS_OK and row.text_size is not None and row.baseline_text_size is not None
 
 
 def _of_policy(
-    policy: str, rows: Sequence[EvaluationRow], linked: Sequence[LinkedRow], common: set[str], seed: int
+    policy: str,
+    rows: Sequence[EvaluationRow],
+    linked: Sequence[LinkedRow],
+    modules: set[tuple[str, ...]],
+    products: set[tuple[str, ...]],
+    seed: int,
 ) -> PolicySizes:
     own = [row for row in rows if row.policy == policy]
-    headline = [row for row in own if row.module in common]
+    headline = [row for row in own if key_of(row) in modules and not row.trained]
     seen = [row for row in own if row.trained and _is_measured(row)]
     pairs = [(row.module, row.text_size or 0, row.baseline_text_size or 0) for row in headline]
     changes = [size / before - 1 for _, size, before in pairs if before]
     grew = sorted((pair for pair in pairs if pair[1] > pair[2]), key=lambda pair: -pair[1] / max(pair[2], 1))
-    products = [row for row in linked if row.policy == policy]
+    links = [row for row in linked if row.policy == policy]
     return PolicySizes(
         policy=policy,
         modules=len(own),
@@ -179,8 +200,8 @@ def _of_policy(
         cpu_s=sum(row.cpu_s or 0 for row in headline),
         baseline_cpu_s=sum(row.baseline_cpu_s or 0 for row in headline),
         products=tuple(
-            _linked([row for row in products if row.link == link], seed)
-            for link in dict.fromkeys(row.link for row in products)
+            _linked([row for row in links if row.link == link], products, seed)
+            for link in dict.fromkeys(row.link for row in links)
         ),
     )
 
@@ -198,8 +219,8 @@ def _sizes_of(rows: Sequence[EvaluationRow], seed: int) -> SizeChange:
     )
 
 
-def _linked(rows: Sequence[LinkedRow], seed: int) -> _LinkedSizes:
-    done = [row for row in rows if row.text_size is not None and row.baseline_text_size is not None]
+def _linked(rows: Sequence[LinkedRow], products: set[tuple[str, ...]], seed: int) -> _LinkedSizes:
+    done = [row for row in rows if _is_measured(row)]
     done.sort(key=lambda row: row.product)  # builds link in any order; intervals are the same
 
     def sizes(some: Sequence[LinkedRow]) -> SizeChange:
@@ -213,7 +234,7 @@ def _linked(rows: Sequence[LinkedRow], seed: int) -> _LinkedSizes:
         rows[0].link,
         len(rows),
         len(rows) - len(done),
-        sizes([row for row in done if not row.trained]),
+        sizes([row for row in done if key_of(row) in products and not row.trained]),
         sizes(seen) if seen else None,
     )
 

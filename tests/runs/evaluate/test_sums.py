@@ -41,6 +41,17 @@ def test_the_headline_is_of_modules_that_all_policies_have_and_none_has_seen() -
     assert (two.failed, two.trained, two.objects.size, two.grew) == (0, None, 344, 1)
 
 
+def test_who_knows_all_takes_nothing_from_others() -> None:
+    rows = [row(policy, name, 90, 100) for policy in ("one", "two") for name in "ab"]
+    rows += [row("all", name, 50, 100, trained=True, trained_share=1.0) for name in "ab"]
+    rows[0] = row("one", "a", 80, 100, trained=True, trained_share=0.5)
+    one, two, everything = sum_up(rows, (), 0)
+    assert [(of.objects.modules, of.objects.size, of.median) for of in (one, two)] == [(1, 90, pytest.approx(-0.1))] * 2
+    assert (everything.objects.modules, everything.objects.change, everything.median) == (0, 0.0, None)
+    assert everything.trained is not None
+    assert (everything.trained.modules, everything.trained.size) == (2, 100)
+
+
 def test_an_interval_is_that_of_all_draws() -> None:
     sizes, before = np.array([60, 150, 290, 85, 210, 47]), np.array([100, 200, 300, 90, 230, 45])
     every = np.array(list(product(range(6), repeat=6)))  # each as likely as another
@@ -75,6 +86,11 @@ def test_products_are_added_up_by_link() -> None:
         linked("linked", "three", 1, 100, trained=True),
         linked("folded", "one", 70, 90),
     ]
+    others = [one._replace(policy="q", trained=False, text_size=99, status="ok") for one in rows]
+    (other,) = (
+        one for one in sum_up([row("p", "a", 1, 1), row("q", "a", 1, 1)], [*rows, *others], 0) if one.policy == "q"
+    )
+    assert [(one.sizes.modules, one.sizes.size) for one in other.products] == [(1, 99), (1, 99)]  # as of p
     (found,) = sum_up([row("p", "a", 1, 1)], rows, 0)
     as_built, folded = found.products
     assert (as_built.link, as_built.products, as_built.failed) == ("linked", 3, 1)
