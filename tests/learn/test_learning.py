@@ -121,15 +121,24 @@ def test_a_policy_makes_programs_smaller_that_it_has_never_seen(chain: Chain) ->
         chain.evaluate(chain.others, "evaluation", "default")
 
 
-def test_what_cannot_be_compared_is_told(chain: Chain, llvm22: Llvm, tmp_path: Path) -> None:
+def test_products_are_compared_with_those_of_plain_objects(chain: Chain, llvm22: Llvm, tmp_path: Path) -> None:
     corpus = build(tmp_path / "build", range(20, 22), llvm22)
-    (tmp_path / "build/p20.o").write_bytes(b"another one")
-    report = chain.evaluate(corpus, "lone", "never")
-    assert report.exit_code == 1
-    ((product, link, detail),) = report.problems
-    assert (Path(product).name, link) == ("lib.so", "folded")
-    assert "own objects cannot be linked: changed_file: p20.o: not the file that was linked" in detail
-    assert any("are gone or changed: build the corpus again" in hint for hint in report.hints)
+    (by_build,) = chain.evaluate(corpus, "whole", "always").policies
+    (tmp_path / "build/p20.o").write_bytes(b"another one")  # its product cannot be linked with flags again
+    report = chain.evaluate(corpus, "lone", "always")
+    assert (report.exit_code, report.problems, report.policies[0].products) == (0, (), by_build.products)
+    assert all(row.sizes.size != row.sizes.baseline for row in by_build.products)
+    # A driver that compiles and links in one step leaves no object.
+    (tmp_path / "build/whole").mkdir()
+    command = ("c++", "-Oz", "-fPIC", "-shared", *(str(tmp_path / f"build/p{number}.cpp") for number in (20, 21)))
+    build_corpus((*command, "-o", str(tmp_path / "lib.so")), tmp_path / "corpus", compiler=llvm22.clang, stdout=2)
+    report = chain.evaluate(tmp_path / "corpus", "one-step", "always")
+    (by_step,) = report.policies
+    assert (report.exit_code, report.problems) == (0, ())
+    assert [(row.link, row.sizes) for row in by_step.products] == [(row.link, row.sizes) for row in by_build.products]
+
+
+def test_products_with_the_build_s_own_objects_are_told(chain: Chain) -> None:
     some = chain.evaluate(chain.others, "some", "never", choice=ModuleChoice(module_filter="p11"))
     said = "objects in the products that are the build's own, as their modules were not chosen, or not compiled: 1"
     assert any(hint.endswith(f", linked: {said}") for hint in some.hints)

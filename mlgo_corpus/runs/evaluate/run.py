@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -37,10 +37,8 @@ _LINKS: Final[Mapping[str, tuple[str, ...]]] = {
     "folded": ("-fuse-ld=lld", "-Wl,--gc-sections,--icf=all"),
 }
 _LINK_TIMEOUT_S: Final = 600.0
-_NO_ORIGINAL: Final = (
-    "products are compared with those of the build's own objects, which are gone or changed: build the corpus again, "
-    "and evaluate with `force`"
-)
+_PLAIN: Final = "plain"
+"""The folder of what stands for the build's own objects where these are not to be had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,28 +178,52 @@ class Evaluation:
                 None
             )
         for link, flags in _LINKS.items():
-            products = run_relink(
-                self._source,
-                folder / link,
-                objects=folder / "objects",
-                ld_flags=flags,
-                compiler=None,
-                trust_corpus=edits.trusted,
-                limits=Limits(_LINK_TIMEOUT_S),
-                jobs=self._jobs,
-                force=True,
-                progress=None,
-            )
-            rows = [ProductRow(**row) for row in products.rows]  # type: ignore[arg-type]
+            rows = self._products(folder, link, flags, trusted=edits.trusted)
+            if any(row.text_size is not None and row.original_text_size is None for row in rows):
+                plain = self._plain_products(policy.request, link, flags)
+                rows = [row if row.original_text_size else self._against(row, plain) for row in rows]
             self.linked += self._linked_rows(policy.label, link, rows, trained)
             if missing := sum(row.missing for row in rows):
                 self.hints[
                     f"{policy.label}, {link}: objects in the products that are the build's own, as their modules were "
                     f"not chosen, or not compiled: {missing}"
                 ] = None
-            if any(row.text_size is not None and row.original_text_size is None for row in rows):
-                self.hints[_NO_ORIGINAL] = None
-            shutil.rmtree(folder / link, ignore_errors=True)
+
+    def _products(self, folder: Path, link: str, flags: Sequence[str], *, trusted: bool) -> list[ProductRow]:
+        """Link the products of the objects in a folder."""
+        products = run_relink(
+            self._source,
+            folder / link,
+            objects=folder / "objects",
+            ld_flags=flags,
+            compiler=None,
+            trust_corpus=trusted,
+            limits=Limits(_LINK_TIMEOUT_S),
+            jobs=self._jobs,
+            force=True,
+            progress=None,
+        )
+        shutil.rmtree(folder / link, ignore_errors=True)
+        return [ProductRow(**row) for row in products.rows]  # type: ignore[arg-type]
+
+    def _plain_products(self, request: TraceRequest, link: str, flags: Sequence[str]) -> dict[str, int | None]:
+        """Return the text of the products of plain compiles' objects.
+
+        The build's own are gone, or were never there: a driver that compiles and links in one step removes them.
+        """
+        folder = self._work / _PLAIN
+        request = replace(request, policy="default", keep_objects=folder / "objects")
+        how: dict[str, Any] = {"jobs": self._jobs, "cache": self._cache, "engine": self._engine}
+        run_trace(self._source, folder / "dataset", request, **how)
+        return {
+            row.product: row.text_size for row in self._products(folder, link, flags, trusted=request.edits.trusted)
+        }
+
+    @staticmethod
+    def _against(row: ProductRow, plain: Mapping[str, int | None]) -> ProductRow:
+        """Return a product's row with the size of the plainly compiled product, and no word of the missing one."""
+        size = plain.get(row.product)
+        return row if size is None or row.text_size is None else row._replace(original_text_size=size, detail="")
 
     def _shares(self, seen: Seen | None) -> Callable[[TraceRow], float]:
         """Return a function that tells how much of a row's module a policy was trained on."""
