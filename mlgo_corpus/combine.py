@@ -23,7 +23,7 @@ from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.folder import whole_files
 from mlgo_corpus.files.names import MANIFEST_NAME, MODULES_NAME, NameRegistry, checked_name, safe_module_name
 from mlgo_corpus.files.regular import MAX_LIST_BYTES, read_regular
-from mlgo_corpus.files.text import os_reason, printable
+from mlgo_corpus.files.text import os_reason, printable, several
 from mlgo_corpus.runs.report import Report
 
 _LONGEST_SHOWN = 60
@@ -59,7 +59,7 @@ class CombineReport(Report):
 
 
 def combine_corpora(
-    corpora: Sequence[Path | str],
+    corpora: Sequence[Path | str] | Path | str,
     output: Path | str,
     *,
     placing: Placing | str = Placing.LINK,
@@ -85,7 +85,7 @@ def combine_corpora(
     started = time.perf_counter()
     output = local_output(output)
     placing = Placing(placing)
-    opened = [_named(str(item)) for item in corpora]
+    opened = [_named(str(item)) for item in several(corpora)]
     if not opened:
         raise UsageError("expected the folders of corpora, found none")
     folders = _names([name for name, _ in opened], [_place_of(corpus) for _, corpus in opened])

@@ -18,12 +18,13 @@ from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
+from mlgo_corpus.dataset.folder import differences
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.files.folder import WORK_LOCK, finish_moves, keep_work_of, read_note, whole_files
 from mlgo_corpus.files.lock import open_locked
 from mlgo_corpus.files.names import STATE_FOLDER
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.files.text import os_reason, several
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.policy import policy_digest
 from mlgo_corpus.runs.evaluate.run import Evaluation, contenders
@@ -48,7 +49,7 @@ def evaluate_corpus(
     corpus: Path | str,
     output: Path | str,
     *,
-    policies: Sequence[str],
+    policies: Sequence[Path | str] | Path | str,
     link: bool = True,
     compiler: str | None = None,
     seed: int = 0,
@@ -121,7 +122,7 @@ def evaluate_corpus(
         edits=edits or CommandEdits.of(add_flags, delete_flags, replace_flags, trusted=trust_corpus),
         limits=limits or Limits(timeout, memory_limit, retries),
     )
-    wanted = contenders(policies, request)
+    wanted = contenders(several(policies), request)
     opened = open_corpus(engine.place(corpus))
     chosen = request.choice.select(opened)
     toolchain, _ = choose_compiler(
@@ -148,7 +149,7 @@ def evaluate_corpus(
     finish_moves(note)
     there = _note_of(output)
     if there is not None and there != key and not force:
-        raise UsageError(f"{output}: an evaluation made from other inputs or with other options; `force` replaces it")
+        raise UsageError(f"{output}: made in another way: {differences(there, key)}; `force` replaces it")
     unchanged = there == key and not force and (output / EVALUATION_NAME).is_file() and (output / LINKED_NAME).is_file()
     hints: tuple[str, ...] = ()
     if unchanged:

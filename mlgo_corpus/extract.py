@@ -10,11 +10,10 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TypeVar
 
 from mlgo_corpus import __version__
 from mlgo_corpus.builds.inputs import BuildObject, InputType, iter_build_objects, iter_thinlto_local
@@ -24,15 +23,13 @@ from mlgo_corpus.corpus.folder import UNSPECIFIED_OVERRIDE
 from mlgo_corpus.corpus.groups import unoptimised_hint
 from mlgo_corpus.engine.choice import HERE, EngineChoice
 from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.text import option_key, os_reason
+from mlgo_corpus.files.text import option_key, os_reason, several
 from mlgo_corpus.formats.commands.linkline import override_from_link_line
 from mlgo_corpus.runs.extract.journal import open_journal
 from mlgo_corpus.runs.extract.module import Settings
 from mlgo_corpus.runs.extract.run import ExtractionRun, ExtractReport, digest_of
 
 __all__ = ["ExtractReport", "extract_corpus"]
-
-Text = TypeVar("Text", bound=str | Path)
 
 
 def extract_corpus(
@@ -83,12 +80,12 @@ def extract_corpus(
     """
     started = time.perf_counter()
     output = Path(output)
-    paths = [Path(item) for item in _several(inputs)]
+    paths = [Path(item) for item in several(inputs)]
     check_count("jobs", jobs)
     settings = Settings(
         names=SectionNames.of(bitcode_section, cmd_section),
         thinlto=_choice("thinlto", thinlto, ("local", "distributed")),
-        cmd_filters=tuple(_regex("cmd_filters", item) for item in _several(cmd_filters)),
+        cmd_filters=tuple(_regex("cmd_filters", item) for item in several(cmd_filters)),
         module_filter=None if module_filter is None else _regex("module_filter", module_filter),
         require_command=require_command,
         overridden=thinlto == "local" or command_override is not None,
@@ -188,11 +185,6 @@ class _Override:
         if self.link_command is None or triple is None:
             return UNSPECIFIED_OVERRIDE
         return override_from_link_line(self.link_command, triple)
-
-
-def _several(values: Iterable[Text] | Text) -> list[Text]:
-    """Return a list; a single string becomes a list of one, not of its characters."""
-    return [values] if isinstance(values, str | Path) else list(values)
 
 
 def _choice(option: str, value: str | None, choices: Sequence[str]) -> str | None:

@@ -41,7 +41,7 @@ from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageE
 from mlgo_corpus.files.folder import finish_moves, recover, whole_files, whole_folder
 from mlgo_corpus.files.names import NameRegistry
 from mlgo_corpus.files.remote import is_url
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.files.text import os_reason, several
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import task_name
 from mlgo_corpus.runs.datasets.convert import ConvertedLogs, convert_logs_into, failed_row
@@ -174,7 +174,7 @@ def convert_logs(
         raise UsageError(f"{output} is one file; name a folder instead", option="rows_per_file")
     if single and group_by_header:
         raise UsageError(f"{output} is one file; name a folder instead", option="group_by_header")
-    logs = find_logs([inputs] if isinstance(inputs, str | Path) else inputs, exclude=output)
+    logs = find_logs(several(inputs), exclude=output)
     conversion = _Conversion(
         WriteOptions(compression, rows_per_file, context_regex, single=single),
         allow_truncated,

@@ -16,7 +16,7 @@ from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageE
 from mlgo_corpus.files.folder import check_file, finish_moves, whole_files
 from mlgo_corpus.files.names import MANIFEST_STEM
 from mlgo_corpus.files.remote import parse_place
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.files.text import os_reason, several
 from mlgo_corpus.policies.learned import LearnedPolicy, known_policies, load_policy
 from mlgo_corpus.runs.datasets.publish import local_dataset
 from mlgo_corpus.runs.report import Report
@@ -64,7 +64,7 @@ class ReportSummary(Report):
 
 
 def report_page(
-    paths: Sequence[Path | str],
+    paths: Sequence[Path | str] | Path | str,
     output: Path | str = "report.html",
     *,
     title: str | None = None,
@@ -92,6 +92,7 @@ def report_page(
     """
     started = time.perf_counter()
     output = Path(output)
+    paths = several(paths)
     if not paths:
         raise UsageError("expected at least one corpus, dataset or table to report on")
     untold = output in finish_moves(output)

@@ -9,6 +9,8 @@ from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.corpus.select import ModuleChoice
 from mlgo_corpus.engine.choice import HERE, EngineChoice
+from mlgo_corpus.files.text import several
+from mlgo_corpus.policies.policy import policy_text
 from mlgo_corpus.runs.datasets.publish import to_urls
 from mlgo_corpus.runs.search.corpus import ALSO, SearchRequest, run_search
 from mlgo_corpus.runs.search.run import SearchReport
@@ -22,8 +24,8 @@ def search_corpus(
     budget: int = 100,
     time_limit: float | None = None,
     objective: str | None = None,
-    start: str = "default",
-    also: Sequence[str] = ALSO,
+    start: Path | str = "default",
+    also: Sequence[Path | str] | Path | str = ALSO,
     compiler: str | None = None,
     seed: int = 0,
     add_flags: Sequence[str] = (),
@@ -95,8 +97,8 @@ def search_corpus(
         budget=budget,
         time_limit=time_limit,
         objective=objective,
-        start=start,
-        also=also,
+        start=policy_text(start, "start"),
+        also=[policy_text(one, "also") for one in several(also)],
         compiler=compiler,
         seed=seed,
         choice=choice or ModuleChoice(sample, module_filter, modules_file, seed),

@@ -19,7 +19,7 @@ from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.atomic import check_writable
 from mlgo_corpus.files.markdown import markdown_code, markdown_table
 from mlgo_corpus.files.parquet import texts_of
-from mlgo_corpus.files.text import counted
+from mlgo_corpus.files.text import counted, several
 from mlgo_corpus.learn.boosting import need_lightgbm
 from mlgo_corpus.learn.size import FittedSizes, SizeOptions, fit_sizes
 from mlgo_corpus.policies.artefact import POLICY_NAME
@@ -121,10 +121,10 @@ def is_table(path: Path | str) -> bool:
 
 
 def train_size_model(
-    tables: Sequence[Path | str],
+    tables: Sequence[Path | str] | Path | str,
     output: Path | str,
     *,
-    validation: Sequence[Path | str] = (),
+    validation: Sequence[Path | str] | Path | str = (),
     features: str = "all",
     name: str = "native-size-0.1",
     trees: int = 800,
@@ -159,6 +159,7 @@ def train_size_model(
     """
     started = time.perf_counter()
     output = Path(output)
+    tables, validation = several(tables), several(validation)
     check_count("trees", trees, most=10_000)
     check_count("leaves", leaves, least=2, most=1024)
     check_count("seed", seed, least=0, most=2**31 - 1)

@@ -10,6 +10,7 @@ from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.corpus.select import ModuleChoice
 from mlgo_corpus.engine.choice import HERE, EngineChoice
 from mlgo_corpus.formats.logs.tasks import INLINING
+from mlgo_corpus.policies.policy import policy_text
 from mlgo_corpus.runs.datasets.publish import to_urls
 from mlgo_corpus.runs.trace.corpus import TraceRequest, run_trace
 from mlgo_corpus.runs.trace.run import TraceReport
@@ -22,7 +23,7 @@ def trace_corpus(
     *,
     task: str = INLINING,
     via: str = "auto",
-    policy: str = "default",
+    policy: Path | str = "default",
     compiler: str | None = None,
     seed: int = 0,
     add_flags: Sequence[str] = (),
@@ -95,7 +96,7 @@ def trace_corpus(
     request = TraceRequest(
         task=task,
         via=via,
-        policy=policy,
+        policy=policy_text(policy),
         compiler=compiler,
         seed=seed,
         names=names,

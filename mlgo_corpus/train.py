@@ -23,7 +23,7 @@ from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageE
 from mlgo_corpus.files.atomic import check_writable
 from mlgo_corpus.files.markdown import markdown_code, markdown_table
 from mlgo_corpus.files.scratch import scratch_folder
-from mlgo_corpus.files.text import counted, human_seconds, os_reason
+from mlgo_corpus.files.text import counted, human_seconds, os_reason, several
 from mlgo_corpus.formats.commands.languages import LANGUAGES
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, find_task
 from mlgo_corpus.learn.boosting import BoostingOptions, Fitted, fit_trees, need_lightgbm
@@ -104,17 +104,17 @@ class TrainReport(Report):
 
 
 def train_policy(
-    data: Sequence[Path | str],
+    data: Sequence[Path | str] | Path | str,
     output: Path | str,
     *,
     task: str = INLINING,
     algorithm: str = _IMITATION,
-    corpora: Sequence[Path | str] = (),
+    corpora: Sequence[Path | str] | Path | str = (),
     rounds: int = 1,
     budget: int | None = None,
-    validation: Sequence[Path | str] = (),
+    validation: Sequence[Path | str] | Path | str = (),
     threshold: float | None = None,
-    languages: Sequence[str] = (),
+    languages: Sequence[str] | str = (),
     name: str | None = None,
     trees: int = 120,
     leaves: int = 15,
@@ -179,6 +179,8 @@ def train_policy(
     """
     started = time.perf_counter()
     output = Path(output)
+    data, corpora, validation = several(data), several(corpora), several(validation)
+    languages = several(languages)
     if algorithm not in _ALGORITHMS:
         raise UsageError(f"expected one of {', '.join(_ALGORITHMS)}", option="algorithm", value=algorithm)
     if task not in (INLINING, EVICTION):

@@ -204,6 +204,12 @@ def show_report(report: SearchReport) -> None:
         for compiles, objective in report.after:
             found.add_row(str(compiles), f"{objective:.0f}", percent_change(objective, report.start_objective))
         console.print(found)
+        sizes = [objective for _, objective in report.after]
+        if sizes != sorted(sizes, reverse=True):
+            console.print(
+                "later rounds know which functions all objects keep, and weigh otherwise: what is linked may be "
+                "smaller where this is not"
+            )
     whose = "LLVM's own" if report.start == "default" else f"those of {report.start}"
     console.print(escape(printable(f"{report.kept} of {counted(report.decisions, 'decision')} are other than {whose}")))
     show_failures(report.problems, report.failed)

@@ -38,7 +38,7 @@ _LONG_ENOUGH_S = 0.5
 
 # Modules without an object to compare with: what helps, by reason.
 _NO_OBJECT_HINTS = {
-    "object_missing": "--build-dir DIR names the folder of the build, which the objects' paths are relative to",
+    "object_missing": "--build-dir DIR is the build's folder, which the objects' paths are relative to; with --force",
     "object_unreadable": "the build's file is damaged or cannot be read: compile it again",
     "object_changed": "the build was compiled anew since: extract it again, and verify the new corpus",
     "linked": "a linked file does not contain its modules' objects: extract those to compare them",

@@ -216,10 +216,14 @@ class Corpus:
     def __iter__(self) -> Iterator[Module]:
         return (self._module(name) for name in self.names)
 
-    def __getitem__(self, name: str) -> Module:
+    def __contains__(self, item: object) -> bool:
+        """Return True for a module of the corpus, and for the name of one."""
         if self._known is None:
             self._known = frozenset(self.names)
-        if name not in self._known:
+        return (item.name if isinstance(item, Module) else item) in self._known
+
+    def __getitem__(self, name: str) -> Module:
+        if name not in self:
             raise KeyError(name)
         return self._module(name)
 

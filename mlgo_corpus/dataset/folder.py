@@ -374,10 +374,13 @@ def refuse_difference(paths: DatasetPaths, key: Mapping[str, Any]) -> None:
             f"{output}: {what} {how.removeprefix('made ')}, not {wanted.removeprefix('made ')}; name another "
             f"{'file' if paths.single else 'folder'}{force}"
         )
-    differences = [
-        _difference(name, before, now) for name in now if name != "modules" and before.get(name) != now[name]
-    ] or ["by an earlier version of mlgo-corpus"]
-    raise UsageError(f"{output}: {what} in another way: {'; '.join(differences)}; `force` starts over")
+    raise UsageError(f"{output}: {what} in another way: {differences(before, now)}; `force` starts over")
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return words for what is not the same in the keys of two runs, as JSON has them."""
+    found = [_difference(name, before, now) for name in now if name != "modules" and before.get(name) != now[name]]
+    return "; ".join(found or ["by an earlier version of mlgo-corpus"])
 
 
 def _difference(name: str, before: Any, now: Any) -> str:
@@ -395,8 +398,9 @@ def _difference(name: str, before: Any, now: Any) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
         return f"{value.get('version')} ({str(value.get('sha256'))[:8]})"
-    text = str(value)
-    return text[:8] if re.fullmatch(r"[0-9a-f]{64}", text) else repr(value)
+    shown = repr(value)
+    short = re.sub(r"\b([0-9a-f]{8})[0-9a-f]{56}\b", r"\1", shown)  # digests
+    return short.strip("'") if isinstance(value, str) and short != shown else short
 
 
 def find_other_datasets(folder: Path, names: frozenset[str]) -> tuple[Path, ...]:

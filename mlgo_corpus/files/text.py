@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+Text = TypeVar("Text", bound=str | Path)
 
 
 def printable(text: str) -> str:
@@ -13,6 +17,11 @@ def printable(text: str) -> str:
     return "".join(
         f"%{ord(character) & 0xFF:02X}" if "\ud800" <= character <= "\udfff" else character for character in text
     )
+
+
+def several(values: Iterable[Text] | Text) -> list[Text]:
+    """Return a list; a single string or path becomes a list of one, not of its characters."""
+    return [values] if isinstance(values, str | Path) else list(values)
 
 
 def counted(number: int, noun: str) -> str:

@@ -193,6 +193,18 @@ def is_learned(text: str) -> bool:
     return policy_folder(text) is not None and find_dataset(text) is None
 
 
+def policy_text(policy: object, option: str = "policy") -> str:
+    """Return a policy's name as text: who compiles a corpus has worker processes, which make the policy by its name.
+
+    Raises:
+        UsageError: it is no name, but perhaps a policy itself.
+    """
+    if isinstance(policy, str | Path):
+        return str(policy)
+    found = getattr(policy, "__qualname__", type(policy).__qualname__)
+    raise UsageError(f"expected a name, such as module:attribute, found {found}; a Tracer takes objects", option=option)
+
+
 def policy_folder(text: str) -> Path | None:
     """Return the folder that a policy's name means, absolute: a dataset's or a learned policy's; None for neither."""
     if (dataset := find_dataset(text)) is not None:

@@ -130,6 +130,9 @@ def test_a_corpus_in_upstreams_layout_opens(tmp_path: Path) -> None:
     assert len(corpus) == 2
     assert [module.name for module in corpus] == ["main.o", "lib/f.o"]
     module = corpus["lib/f.o"]
+    assert "lib/f.o" in corpus
+    assert module in corpus
+    assert "nothing.o" not in corpus
     assert module.bitcode() == b"BC\xc0\xdelib/f.o"
     assert [os.fsencode(option) for option in module.command()] == [b"-cc1", b"-D", b"x=\xff\n"]
     assert module.thinlto_index_path is None

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -117,7 +118,7 @@ def test_a_policy_makes_programs_smaller_that_it_has_never_seen(chain: Chain) ->
     again = chain.evaluate(chain.others, "evaluation", "default", policy, "never")
     assert again.unchanged
     assert again.policies == report.policies
-    with pytest.raises(UsageError, match="`force` replaces it"):
+    with pytest.raises(UsageError, match=r"policies was .*'policy', '\w{8}'.*, is \[\['default', None\]\]; `force`"):
         chain.evaluate(chain.others, "evaluation", "default")
 
 
@@ -136,6 +137,18 @@ def test_products_are_compared_with_those_of_plain_objects(chain: Chain, llvm22:
     (by_step,) = report.policies
     assert (report.exit_code, report.problems) == (0, ())
     assert [(row.link, row.sizes) for row in by_step.products] == [(row.link, row.sizes) for row in by_build.products]
+
+
+def test_one_policy_and_one_dataset_need_no_list(chain: Chain) -> None:
+    report = train_policy(str(chain.found), chain.folder / "alone", cache=chain.cache, languages="C++")
+    assert load_policy(report.output).digest == chain.trained.digest
+    how: dict[str, Any] = {"compiler": chain.compiler, "cache": chain.cache, "link": False}
+    (found,) = evaluate_corpus(chain.others, chain.folder / "alone-sizes", policies=report.output, **how).policies
+    assert (found.policy, found.objects.modules) == ("alone", 2)
+    with pytest.raises(
+        UsageError, match=r"policy: expected a name, such as module:attribute, found .*<lambda>; a Tracer"
+    ):
+        evaluate_corpus(chain.others, chain.folder / "no", policies=[lambda _: 1], **how)  # type: ignore[list-item]
 
 
 def test_products_with_the_build_s_own_objects_are_told(chain: Chain) -> None:

@@ -19,10 +19,10 @@ from mlgo_corpus.corpus.products import LinkRecord, modules_of, parts_of, produc
 from mlgo_corpus.dataset.folder import DatasetPaths
 from mlgo_corpus.dataset.tracetable import TraceRow, iter_trace_rows
 from mlgo_corpus.engine.choice import EngineChoice, available_cpus
-from mlgo_corpus.errors import CorpusError, FormatError, UsageError
+from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.policies.learned import find_policy, load_policy
-from mlgo_corpus.policies.policy import policy_folder, policy_name
+from mlgo_corpus.policies.policy import policy_folder, policy_name, policy_text
 from mlgo_corpus.policies.seen import Seen
 from mlgo_corpus.runs.evaluate.table import EvaluationRow, LinkedRow
 from mlgo_corpus.runs.functions.run import read_corpus_functions
@@ -61,7 +61,7 @@ class _Contender:
         return sha256(self.request.policy.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def contenders(policies: Sequence[str], request: TraceRequest) -> tuple[_Contender, ...]:
+def contenders(policies: Sequence[Path | str], request: TraceRequest) -> tuple[_Contender, ...]:
     """Return the policies to evaluate, each once.
 
     Args:
@@ -73,7 +73,7 @@ def contenders(policies: Sequence[str], request: TraceRequest) -> tuple[_Contend
     """
     if not policies:
         raise UsageError("expected at least one policy", option="policies")
-    checked = (replace(request, policy=policy).check() for policy in policies)
+    checked = (replace(request, policy=policy_text(policy)).check() for policy in policies)
     requests = list({one.policy: one for one in checked}.values())
     short = [policy_name(one.policy) for one in requests]
     labels = [name if short.count(name) == 1 else one.policy for name, one in zip(short, requests, strict=True)]
@@ -152,15 +152,20 @@ class Evaluation:
             if self._progress is not None:
                 self._progress(number * total + done, failed, count * total, policy.label)
 
-        report = run_trace(
-            self._source,
-            folder / "dataset",
-            replace(policy.request, keep_objects=folder / "objects"),
-            jobs=self._jobs,
-            cache=self._cache,
-            engine=self._engine,
-            progress=progress,
-        )
+        try:
+            report = run_trace(
+                self._source,
+                folder / "dataset",
+                replace(policy.request, keep_objects=folder / "objects"),
+                jobs=self._jobs,
+                cache=self._cache,
+                engine=self._engine,
+                progress=progress,
+            )
+        except MlgoCorpusError as error:
+            if count > 1 and not isinstance(error, UsageError):
+                error.args = (f"{policy.label}: {error}",)
+            raise
         self.hints |= dict.fromkeys(report.hints)
         shares = self._shares(policy.seen)
         trained = set()

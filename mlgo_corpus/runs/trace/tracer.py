@@ -145,6 +145,8 @@ class Tracer:
         self._stop = threading.Event()
         self._turns = threading.Condition()
         self._asked: set[int] = set()
+        self._tried = {name}
+        self._is_closed = False
         self._scratch = scratch_folder(None if work is None else Path(work))
         self._work = self._scratch.__enter__()
         self._settings = TraceSettings(
@@ -178,27 +180,29 @@ class Tracer:
 
         Raises:
             CorpusError: there is no such module. What else goes wrong with it is told in the row.
-            UsageError: there is no such policy.
+            UsageError: there is no such policy, or the tracer is closed.
         """
+        self._check_open()
         return self._trace(module, *self._with(policy), log=log)
 
     def map(
-        self, names: Iterable[str], policy: Any = None, *, jobs: int | None = None, log: bool = False
+        self, names: Iterable[str] | str, policy: Any = None, *, jobs: int | None = None, log: bool = False
     ) -> Iterator[Traced]:
         """Trace several modules at a time, in threads; yield their outcomes in the order of the names.
 
         What ends early, by ``break`` or by an exception, ends its compilers.
 
         Args:
-            names: of modules in the corpus.
+            names: of modules in the corpus; a single one is one name.
             policy: another one than the tracer's; a policy object is asked by one run after the other.
             jobs: compilers at a time; by default the CPUs this process may use.
             log: whether the training logs are wanted, too.
 
         Raises:
             CorpusError: there is no such module.
-            UsageError: there is no such policy.
+            UsageError: there is no such policy, or the tracer is closed.
         """
+        self._check_open()
         check_count("jobs", jobs)
         settings, one = self._with(policy)
         stop = LinkedEvent(self._stop)
@@ -209,23 +213,37 @@ class Tracer:
             pool = ThreadPoolExecutor(threads, "tracer")
             begun: deque[Future[Traced]] = deque()
             try:
-                for name in names:
+                for name in [names] if isinstance(names, str) else names:
                     begun.append(pool.submit(self._trace, name, settings, one, log=log))
                     if len(begun) > _AHEAD * threads:
                         yield result_of(begun.popleft())
+                        self._check_open()
                 while begun:
                     yield result_of(begun.popleft())
+                    self._check_open()
             finally:
                 stop.set()
                 pool.shutdown(cancel_futures=True)
 
         return outcomes()
 
+    def _check_open(self) -> None:
+        """Raise if the tracer is closed.
+
+        Raises:
+            UsageError: it is.
+        """
+        if self._is_closed:
+            raise UsageError("the tracer is closed")
+
     def _with(self, policy: Any) -> tuple[TraceSettings, object]:
         """Return the settings for a policy, by default the tracer's own, and the policy if it is one object."""
         if policy is None:
             return self._settings, self._one
         name, make, one = _named(policy)
+        if make is None and name != "default" and name not in self._tried:
+            try_policy(name, self._settings.the_task, seed=self._settings.seed, timeout=self._settings.limits.timeout)
+            self._tried.add(name)
         ways = ways_of(self._toolchain, self._settings.the_task, name)
         if not ways:
             raise UsageError("the tracer's compiler cannot show its decisions", option="policy", value=name)
@@ -272,6 +290,7 @@ class Tracer:
 
     def close(self) -> None:
         """Remove the folder for runs under way, and end what starts compilers."""
+        self._is_closed = True
         close_launchers()
         self._scratch.__exit__(None, None, None)
 
@@ -306,8 +325,8 @@ def _named_one(settings: TraceSettings) -> object:
 
 def _named(policy: Any) -> tuple[str, Callable[[], Any] | None, object]:
     """Return a policy's name; what makes it where it cannot be found by that name; and itself if it is one object."""
-    if isinstance(policy, str):
-        return policy, None, None
+    if isinstance(policy, str | Path):
+        return str(policy), None, None
     title = getattr(policy, "__qualname__", type(policy).__qualname__)
     if decides(policy):
         return title, lambda: policy, policy if isinstance(policy, Policy) else None

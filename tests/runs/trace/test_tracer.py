@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlgo_corpus import Tracer, extract_corpus, read_log, trace_corpus
+from mlgo_corpus import LearnedPolicy, TensorSpec, Tracer, extract_corpus, read_log, trace_corpus
 from mlgo_corpus.dataset.tracetable import TraceRow, read_trace_rows
 from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.policies.models import Rule
 from tests.conftest import Llvm, unpack
 
 NAMES = ("lua/lapi.o", "lua/lctype.o", "lua/ltable.o")
@@ -235,6 +236,20 @@ def test_what_cannot_be_traced_is_told(llvm22: Llvm, corpus: Path, cache: Path, 
             UsageError, match="policy: expected a name, a function, or an object with a method advise; found a int"
         ):
             tracer.trace("lua/ltable.o", policy=3)
+        with pytest.raises(UsageError, match="policy neverr: not a policy for inlining"):
+            tracer.trace("lua/ltable.o", policy="neverr")
+        begun = tracer.map(["lua/ltable.o"] * 9, "never", jobs=1)
+        assert next(begun).row.status == "ok"
         tracer.stop()
         row = tracer.trace("lua/ltable.o", policy="never").row
         assert (row.status, row.signal) == ("failed", 15)
+    for late in (lambda: tracer.trace("lua/ltable.o"), lambda: tracer.map("lua/ltable.o"), lambda: list(begun)):
+        with pytest.raises(UsageError, match="the tracer is closed"):
+            late()
+
+
+def test_a_path_or_a_single_name_will_do(llvm22: Llvm, corpus: Path, cache: Path, tmp_path: Path) -> None:
+    LearnedPolicy("none-1.0", "inlining", (TensorSpec("cost_estimate"),), Rule(-1.0, (0.0,))).save(tmp_path / "none")
+    with Tracer(corpus, llvm22.clang, policy=tmp_path / "none", cache=cache) as tracer:
+        (one,) = tracer.map("lua/ltable.o")
+        assert one.row.text_size == tracer.trace("lua/ltable.o", policy="never").row.text_size
