@@ -7,6 +7,7 @@ import random
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,15 @@ def test_one_policy_and_one_dataset_need_no_list(chain: Chain) -> None:
         UsageError, match=r"policy: expected a name, such as module:attribute, found .*<lambda>; a Tracer"
     ):
         evaluate_corpus(chain.others, chain.folder / "no", policies=[lambda _: 1], **how)  # type: ignore[list-item]
+
+
+def test_hints_name_the_policy_that_they_are_of(chain: Chain) -> None:
+    only_c = replace(load_policy(chain.folder / "policy"), languages=("C",))
+    only_c.save(chain.folder / "only-c")
+    said = "the policy decides in C only: modules of other languages are compiled as without it"
+    for names, hint in (((), said), (("never",), f"only-c: {said}")):
+        report = chain.evaluate(chain.others, f"hints-{len(names)}", str(chain.folder / "only-c"), *names, link=False)
+        assert report.hints == (hint,)
 
 
 def test_products_with_the_build_s_own_objects_are_told(chain: Chain) -> None:

@@ -120,6 +120,7 @@ class Evaluation:
         self.rows: list[EvaluationRow] = []
         self.linked: list[LinkedRow] = []
         self.hints: dict[str, None] = {}
+        self._said: dict[str, Sequence[str]] = {}
         self._corpus = corpus
         self._chosen = chosen
         self._source = source
@@ -143,6 +144,10 @@ class Evaluation:
         """
         for number, policy in enumerate(policies):
             self._measure(policy, number, len(policies))
+        for hint in dict.fromkeys(hint for hints in self._said.values() for hint in hints):
+            labels = [label for label, hints in self._said.items() if hint in hints]
+            whose = [""] if len(labels) == len(policies) else [f"{label}: " for label in labels]
+            self.hints |= dict.fromkeys(f"{one}{hint}" for one in whose)
 
     def _measure(self, policy: _Contender, number: int, count: int) -> None:
         folder = self._work / policy.folder
@@ -166,7 +171,7 @@ class Evaluation:
             if count > 1 and not isinstance(error, UsageError):
                 error.args = (f"{policy.label}: {error}",)
             raise
-        self.hints |= dict.fromkeys(report.hints)
+        self._said[policy.label] = report.hints
         shares = self._shares(policy.seen)
         trained = set()
         for row in iter_trace_rows(DatasetPaths.of(folder / "dataset").modules):
