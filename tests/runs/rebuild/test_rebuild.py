@@ -317,7 +317,7 @@ def test_the_verb(llvm22: Llvm, compile_c: Compile, tmp_path: Path) -> None:
     lost = runner.invoke(app, [*asked, "--force", "--build-dir", str(tmp_path)])
     assert lost.exit_code == 1
     assert "every byte" not in lost.stdout
-    assert "nothing was compared: object_missing (1)\nhint: object_missing: --build-dir DIR names" in lost.stderr
+    assert "nothing was compared: object_missing (1)\nhint: object_missing: --build-dir DIR is the build" in lost.stderr
     lost = runner.invoke(app, [*asked, "--force", "--json", "--build-dir", str(tmp_path)])
     assert lost.exit_code == 1
     found = json.loads(lost.stdout)["rebuild"]
