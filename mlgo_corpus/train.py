@@ -224,7 +224,8 @@ def train_policy(
     watched, ground = ([open_corpus(engine.place(one)) for one in some] for some in (validation, corpora))
     shown, searched = ([one.path.name for one in some] for some in (watched, ground))
     edits = CommandEdits(trusted=trust_corpus)
-    how: dict[str, Any] = {"jobs": jobs, "cache": cache_folder(cache), "engine": engine}
+    cache = cache_folder(cache)
+    how: dict[str, Any] = {"jobs": jobs, "cache": cache, "engine": engine}
     if algorithm != _IMITATION:
         if algorithm == EVOLUTION:
             need_cma()
@@ -247,15 +248,14 @@ def train_policy(
         return _save_practised(practised, options, output, searched, shown, force=force, started=started)
     need_lightgbm()
     if watched or ground:  # say at once if there is no compiler for what comes after the first fit
-        usual = cache_folder(cache)
         choose_compiler(
             compiler,
             find_task(INLINING),
             "never",
             INTERACTIVE,
             producer=None,
-            built=built_toolchains(usual),
-            cache=usual,
+            built=built_toolchains(cache),
+            cache=cache,
             jobs=jobs or available_cpus(),
         )
     compiles = rounds * budget * sum(map(len, ground)) + len(CANDIDATES) * sum(map(len, watched))

@@ -282,7 +282,7 @@ def begins_again() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        error.add_note("nothing was written, and the same command begins again")
+        error.add_note("nothing is kept, and the same command begins again")
         raise
 
 

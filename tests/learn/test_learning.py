@@ -279,6 +279,22 @@ def test_errors_are_one_line(chain: Chain, words: list[str], said: str) -> None:
     assert not list(chain.folder.glob("new*"))
 
 
+@pytest.mark.parametrize("searching", [False, True])
+def test_an_interruption_says_what_is_kept(chain: Chain, monkeypatch: pytest.MonkeyPatch, *, searching: bool) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mlgo_corpus.train.train_policy", interrupted)
+    more = ("--corpus", str(chain.known)) if searching else ()
+    done = CliRunner().invoke(app, ["train", str(chain.found), "--output", str(chain.folder / "new"), *more])
+    kept = (
+        "finished work is kept, and the same command continues from there"
+        if searching
+        else ("nothing is kept, and the same command begins again")
+    )
+    assert (done.exit_code, done.stderr) == (130, f"mlgo-corpus: interrupted; {kept}\n")
+
+
 def test_a_missing_library_is_named(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     done = CliRunner().invoke(app, ["train", str(chain.found), "--output", str(chain.folder / "new")])

@@ -19,7 +19,7 @@ from mlgo_corpus.corpus.products import LinkRecord, modules_of, parts_of, produc
 from mlgo_corpus.dataset.folder import DatasetPaths
 from mlgo_corpus.dataset.tracetable import TraceRow, iter_trace_rows
 from mlgo_corpus.engine.choice import EngineChoice, available_cpus
-from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
+from mlgo_corpus.errors import CorpusError, FormatError, UsageError
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.policies.learned import find_policy, load_policy
 from mlgo_corpus.policies.policy import policy_folder, policy_name, policy_text
@@ -29,6 +29,7 @@ from mlgo_corpus.runs.functions.run import read_corpus_functions
 from mlgo_corpus.runs.links.corpus import run_relink
 from mlgo_corpus.runs.links.table import ProductRow
 from mlgo_corpus.runs.trace.corpus import TraceRequest, run_trace
+from mlgo_corpus.runs.trace.run import NothingTracedError
 
 # A module of which a policy has seen so much is not one that it has never seen.
 _TRAINED_SHARE: Final = 0.5
@@ -121,6 +122,7 @@ class Evaluation:
         self.linked: list[LinkedRow] = []
         self.hints: dict[str, None] = {}
         self._said: dict[str, Sequence[str]] = {}
+        self._plain: dict[str, dict[str, int | None]] = {}
         self._corpus = corpus
         self._chosen = chosen
         self._source = source
@@ -167,8 +169,8 @@ class Evaluation:
                 engine=self._engine,
                 progress=progress,
             )
-        except MlgoCorpusError as error:
-            if count > 1 and not isinstance(error, UsageError):
+        except NothingTracedError as error:
+            if count > 1:
                 error.args = (f"{policy.label}: {error}",)
             raise
         self._said[policy.label] = report.hints
@@ -190,8 +192,9 @@ class Evaluation:
         for link, flags in _LINKS.items():
             rows = self._products(folder, link, flags, trusted=edits.trusted)
             if any(row.text_size is not None and row.original_text_size is None for row in rows):
-                plain = self._plain_products(policy.request, link, flags)
-                rows = [row if row.original_text_size else self._against(row, plain) for row in rows]
+                if link not in self._plain:  # the same for all policies
+                    self._plain[link] = self._plain_products(policy.request, link, flags)
+                rows = [row if row.original_text_size else self._against(row, self._plain[link]) for row in rows]
             self.linked += self._linked_rows(policy.label, link, rows, trained)
             if missing := sum(row.missing for row in rows):
                 self.hints[

@@ -148,7 +148,7 @@ class TraceReport(Report):
         return self.modules - self.traced
 
 
-class _NothingTracedError(MlgoCorpusError):
+class NothingTracedError(MlgoCorpusError):
     """No module is left to make a dataset of; nothing of the trace is kept, so that the next one begins anew."""
 
 
@@ -258,7 +258,7 @@ class Trace:
             if usual is None:
                 raise self._nothing_traced(self._nothing())
             self._finish(usual)
-        except (UsageError, _NothingTracedError):
+        except (UsageError, NothingTracedError):
             self.folder.discard()
             raise
 
@@ -314,14 +314,14 @@ class Trace:
         """Make further tables; return each one's path and its place in the dataset."""
         return []
 
-    def _nothing_traced(self, message: str) -> _NothingTracedError:
+    def _nothing_traced(self, message: str) -> NothingTracedError:
         """Return the error, with the traceback of the policy that is to blame, if one is."""
-        error = _NothingTracedError(message)
+        error = NothingTracedError(message)
         if self.traceback:
             error.add_note(self.traceback)
         return error
 
-    def _useless_policy(self, row: TraceRow, finished: int) -> _NothingTracedError:
+    def _useless_policy(self, row: TraceRow, finished: int) -> NothingTracedError:
         return self._nothing_traced(
             f"stopped after {finished} of {counted(len(self.names), 'module')}, because the policy failed in all "
             f"{_POLICY_FAILURES} that asked it: {row.module}: {row.detail}"
