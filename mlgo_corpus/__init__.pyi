@@ -77,6 +77,7 @@ from mlgo_corpus.split import split_corpus as split_corpus
 from mlgo_corpus.stats import CorpusStats as CorpusStats
 from mlgo_corpus.stats import corpus_stats as corpus_stats
 from mlgo_corpus.toolchain import build_toolchain as build_toolchain
+from mlgo_corpus.toolchain import extend_toolchain as extend_toolchain
 from mlgo_corpus.toolchain import list_released as list_released
 from mlgo_corpus.toolchain import list_toolchains as list_toolchains
 from mlgo_corpus.trace import trace_corpus as trace_corpus

@@ -8,19 +8,23 @@ own static libraries (`mlgo_corpus.compilers.devmode`).
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from mlgo_corpus.compilers.choose import choose_for_build, refuse_zig
 from mlgo_corpus.compilers.devmode.record import Embedded
 from mlgo_corpus.compilers.find import BUILT_NAME, built_toolchains, cache_folder, note_folder, noted_folders
+from mlgo_corpus.compilers.native.extended import Extended, extend_clang
 from mlgo_corpus.compilers.probe import Toolchain, probe_compiler, probe_toolchains
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.runs.builds.shims import drivers_of
 from mlgo_corpus.runs.report import Report
 
 if TYPE_CHECKING:
@@ -52,6 +56,46 @@ class BuildReport(Report):
         """Return the report as plain values; seconds have three decimals, and each phase is a dictionary."""
         phases = [{"phase": name, "seconds": round(took, 3), "detail": what} for name, took, what in self.phases]
         return {**Report.as_json(self), "seconds": round(self.seconds, 3), "phases": phases}
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendReport(Report):
+    """The result of `extend_toolchain`.
+
+    Attributes:
+        extended: the clang that says more.
+        seconds: how long it took.
+    """
+
+    extended: Extended
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as plain values; seconds have three decimals."""
+        return {**Report.as_json(self), "seconds": round(self.seconds, 3)}
+
+
+def extend_toolchain(output: Path | str, *, compiler: str | None = None, force: bool = False) -> ExtendReport:
+    """Make a clang that tells policies more of each call: a script around a stock clang, with a plugin.
+
+    Objects are those of the stock clang, as long as the same is decided. All stages take it as a compiler.
+
+    Args:
+        output: the folder to make; it gets ``bin/clang`` and ``bin/clang++``.
+        compiler: the clang to extend; by default the one that a build would take.
+        force: replace another one.
+
+    Raises:
+        UsageError: the compiler will not do, LLVM's headers are not installed, or something else is in the output's
+            place.
+        ToolError: the plugin cannot be compiled.
+    """
+    begin = time.perf_counter()
+    stock = choose_for_build(compiler)
+    refuse_zig(stock, "zig's clang loads no plugins")
+    drivers = drivers_of(stock)
+    extended = extend_clang(Path(output), stock, drivers.c, drivers.cxx, force=force)
+    return ExtendReport(extended, time.perf_counter() - begin)
 
 
 def list_toolchains(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mlgo_corpus.compilers.devmode.build import Released
     from mlgo_corpus.compilers.native.wrapped import Wrapped
     from mlgo_corpus.compilers.probe import Toolchain
-    from mlgo_corpus.toolchain import BuildReport
+    from mlgo_corpus.toolchain import BuildReport, ExtendReport
     from mlgo_corpus.wrap import WrapReport
 
 # Wide enough for the table's other columns and a short path.
@@ -256,6 +256,43 @@ def _wrap_command(
         print_json(report.as_json())
     else:
         _show_wrap(report, output)
+
+
+@toolchain_app.command("extend", short_help="Make a clang that tells policies more of each call.")
+@verb
+@begins_again()
+def _extend_command(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
+    compiler: Annotated[
+        str | None,
+        compiler_option("The clang to extend.", show_default="clang on PATH, else the newest"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace another one.")] = False,
+    json_output: JsonOutput = False,
+) -> None:
+    """Make a clang that tells policies who the functions of each call are: --compiler DIR takes it.
+
+    It is a stock clang with a plugin, which is compiled in seconds with LLVM's headers (apt-get install llvm-22-dev).
+    """
+    from mlgo_corpus.toolchain import extend_toolchain
+
+    report = extend_toolchain(output, compiler=compiler, force=force)
+    if json_output:
+        print_json(report.as_json())
+    else:
+        _show_extend(report, output)
+
+
+def _show_extend(report: ExtendReport, output: Path) -> None:
+    from rich.markup import escape
+
+    extended = report.extended
+    console = out()
+    console.print(
+        f"{escape(visible(str(output / 'bin' / 'clang')))}: clang {extended.version} that tells "
+        f"{len(extended.features)} features more, made in {report.seconds:.1f} s"
+    )
+    console.print(f"use it: --compiler {escape(visible(shlex.quote(str(output))))}, also of toolchain wrap")
 
 
 def _show_wrap(report: WrapReport, output: Path) -> None:

@@ -34,6 +34,9 @@ COMPILER_VARIABLE: Final = "MLGO_CORPUS_COMPILER"
 
 BUILT_NAME: Final = "built.json"
 
+PLUGIN_OPTION: Final = "-fpass-plugin="
+"""The option of clang that loads a plugin, which may change what it makes of code."""
+
 _TOOLCHAINS_FOLDER: Final = "toolchains"
 # A driver prints a command in 20 ms, behind a wrapper in Python in 200 ms.
 _IDENTIFY_TIMEOUT_S: Final = 20.0
@@ -288,14 +291,17 @@ def identify(
         words = tuple(shlex.split(command))
     if version is None or "-cc1" not in words[1:]:
         raise UsageError("not a clang, or not one that prints its commands with -###")
-    binary, arguments = words[0], words[words.index("-cc1") :]
+    before, arguments = words[: words.index("-cc1")], words[words.index("-cc1") :]
+    if any(word.startswith(PLUGIN_OPTION) for word in arguments):
+        # What adds a plugin to each command is a part of the compiler, and no command of a corpus has it.
+        before = candidate.words
     # A compiler may print the name by which it was called: the clang in a toolchain's folder may be a link.
-    binary = _which(binary) or binary
+    binary = _which(before[0]) or before[0]
     return Compiler(
         driver=candidate.words,
         origin=candidate.origin,
         binary=Path(binary),
-        cc1=words[: words.index("-cc1")],
+        cc1=before,
         version=".".join(number or "0" for number in version.groups()),
         vendor=version.string[: version.end()].rpartition("\n")[2].strip(),
         compile_words=arguments,

@@ -284,16 +284,7 @@ class _Abilities:
                 raise FormatError("a log without observations")
 
     def _converse(self, task: Task) -> None:
-        base = self.folder / f"{task.name}.channel"
-        options = for_clang(task.channel_options(str(base)))
-        argv = (*self.compiler.cc1, *self.compiler.compile_words, *options)
-        decisions = 0
-        with InteractiveSession(argv, base, timeout=self.timeout, cwd=self.folder, stop=self.stop) as session:
-            for observation in session:
-                session.advise(_any_advice(observation.record))
-                decisions += 1
-        if not decisions:
-            raise FormatError("it asked for no decision")
+        session_features(self.compiler, task, self.folder, timeout=self.timeout, stop=self.stop)
 
     def _read(self, sample: Path) -> None:
         """Compile a module to an object: an LLVM may parse another's bitcode, and fail on it later."""
@@ -307,6 +298,40 @@ class _Abilities:
             if self.compiler.version in self._run(str(path), "--version").stdout.decode(errors="replace"):
                 return path
         return None
+
+
+def session_features(
+    compiler: Compiler,
+    task: Task,
+    folder: Path,
+    *options: str,
+    timeout: float = _PROBE_TIMEOUT_S,
+    stop: threading.Event | None = None,
+) -> tuple[str, ...]:
+    """Hold a live session over ``probe.c``, which is beside a folder, and return the features that it told of.
+
+    Args:
+        compiler: who asks.
+        task: about what.
+        folder: where it runs.
+        options: further ones.
+        timeout: seconds until the session is ended.
+        stop: ends it from another thread.
+
+    Raises:
+        ToolError: the compiler fails.
+        FormatError: it asks for no decision, or says what is no session.
+    """
+    base = folder / f"{task.name}.channel"
+    argv = (*compiler.cc1, *compiler.compile_words, *options, *for_clang(task.channel_options(str(base))))
+    decisions = 0
+    with InteractiveSession(argv, base, timeout=timeout, cwd=folder, stop=stop) as session:
+        for observation in session:
+            session.advise(_any_advice(observation.record))
+            decisions += 1
+        if not decisions or session.header is None:
+            raise FormatError("it asked for no decision")
+        return tuple(spec.name for spec in session.header.features)
 
 
 def _any_advice(record: Any) -> int:

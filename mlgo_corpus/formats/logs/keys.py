@@ -17,7 +17,12 @@ from mlgo_corpus.formats.logs.tensors import TensorSpec
 Key = tuple[bytes, int]
 """The stable features' bytes, and the number among equals."""
 
-_UNSTABLE: Final = frozenset({"node_count", "edge_count", "caller_users", "inlining_default"})
+_UNSTABLE: Final = frozenset(
+    {
+        *("node_count", "edge_count", "caller_users", "inlining_default"),
+        *("callee_address_taken", "calls_in_caller", "callee_asked", "callee_inlined"),  # an extended clang's
+    }
+)
 """Features that change without a change of the functions that the decision is about."""
 
 

@@ -1,0 +1,183 @@
+"""Make a clang that says more with each question: a script around a stock clang, and a plugin that it loads.
+
+``advisor.cpp`` says what the plugin does. The output::
+
+    OUT/bin/clang       a script, which runs the stock clang with the plugin
+    OUT/bin/clang++     a link to it, which is a C++ compiler by its name
+    OUT/advisor.so      the plugin
+    OUT/extended.json   a description, see `Extended`
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from mlgo_corpus import __version__
+from mlgo_corpus.compilers.find import PLUGIN_OPTION, Compiler, find_beside, one_line
+from mlgo_corpus.compilers.probe import PROBE_DATA, session_features
+from mlgo_corpus.compilers.process import run_tool
+from mlgo_corpus.errors import MlgoCorpusError, ToolError, UsageError
+from mlgo_corpus.files.folder import replaces_own, whole_folder
+from mlgo_corpus.files.scratch import scratch_folder
+from mlgo_corpus.formats.logs.tasks import INLINING, find_task
+
+_DESCRIPTION_NAME: Final = "extended.json"
+_PLUGIN_NAME: Final = "advisor.so"
+_MADE_BY: Final = "toolchain extend"
+_SOURCE: Final = Path(__file__).with_name("advisor.cpp")
+# LLVM's headers are large: 5 seconds on a quiet core.
+_TIMEOUT_S: Final = 300.0
+# LLVM is built without RTTI, or does not need it.
+_FLAGS: Final = ("-O1", "-fPIC", "-shared", "-fno-rtti", "-std=c++17", "-w")
+_OLDEST: Final = 18
+_HEADERS_VERSION: Final = re.compile(r'^#define LLVM_VERSION_STRING "(\d+\.\d+\.\d+)', re.MULTILINE)
+_SCRIPT: Final = """\
+#!/bin/sh
+# clang {version} with a plugin, made by `mlgo-corpus {made_by}`. sha256 of the plugin: {digest}
+case $1 in
+-cc1) exec {binary} "$@" {plugin} ;;
+-cc1*) exec {binary} "$@" ;;
+esac
+case $0 in
+*++) set -- {cxx} --start-no-unused-arguments {plugin} --end-no-unused-arguments "$@" ;;
+*) set -- {c} --start-no-unused-arguments {plugin} --end-no-unused-arguments "$@" ;;
+esac
+exec "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """A clang that says more.
+
+    Attributes:
+        output: its folder.
+        compiler: the words of the command that runs the stock clang.
+        version: LLVM's version.
+        features: the names of the features that it adds, in their order.
+    """
+
+    output: Path
+    compiler: tuple[str, ...]
+    version: str
+    features: tuple[str, ...]
+
+    @property
+    def clang(self) -> Path:
+        """The program."""
+        return self.output / "bin" / "clang"
+
+
+def extend_clang(
+    output: Path, compiler: Compiler, c: tuple[str, ...], cxx: tuple[str, ...], *, force: bool
+) -> Extended:
+    """Make a clang that says more with each question, and hold a live session with it.
+
+    Args:
+        output: the folder to make.
+        compiler: the stock clang.
+        c: the words of its C driver.
+        cxx: the words of its C++ driver, which compiles the plugin.
+        force: replace another one.
+
+    Raises:
+        UsageError: something else is in the output's place, LLVM's headers are not installed, or the clang loads no
+            plugins.
+        ToolError: the plugin cannot be compiled.
+    """
+    if any(word.startswith(PLUGIN_OPTION) for word in compiler.compile_words):
+        raise UsageError("has a plugin already", option="compiler", value=compiler.driver[0])
+    headers = _headers(compiler)
+    final = Path(os.path.abspath(output))
+    with whole_folder(output, replace=replaces_own(output, _DESCRIPTION_NAME, _MADE_BY, force=force)) as folder:
+        plugin = folder / _PLUGIN_NAME
+        run_tool((*cxx, *_FLAGS, f"-I{headers}", str(_SOURCE), "-o", str(plugin)), timeout=_TIMEOUT_S)
+        extended = Extended(final, compiler.driver, compiler.version, _added_features(compiler, plugin))
+        (folder / "bin").mkdir()
+        program = folder / "bin" / "clang"
+        program.write_text(
+            _SCRIPT.format(
+                version=compiler.version,
+                made_by=_MADE_BY,
+                digest=sha256(plugin.read_bytes()).hexdigest(),
+                binary=shlex.quote(str(compiler.binary)),
+                plugin=shlex.quote(f"{PLUGIN_OPTION}{final / _PLUGIN_NAME}"),
+                c=shlex.join(c),
+                cxx=shlex.join(cxx),
+            )
+        )
+        program.chmod(0o755)
+        program.with_name("clang++").symlink_to("clang")
+        (folder / _DESCRIPTION_NAME).write_text(json.dumps(_described(extended), indent=1) + "\n")
+    return extended
+
+
+def _described(extended: Extended) -> dict[str, Any]:
+    return {
+        "tool": "mlgo-corpus",
+        "tool_version": __version__,
+        "made_by": _MADE_BY,
+        "compiler": list(extended.compiler),
+        "version": extended.version,
+        "features": list(extended.features),
+    }
+
+
+def _headers(compiler: Compiler) -> Path:
+    """Return the folder of LLVM's headers of exactly this version.
+
+    Raises:
+        UsageError: they are not installed, or this LLVM is too old.
+    """
+    if compiler.major < _OLDEST:
+        message = f"LLVM {_OLDEST} or newer can be extended, this is {compiler.version}"
+        raise UsageError(message, option="compiler", value=compiler.driver[0])
+    for folder in _include_folders(compiler):
+        with suppress(OSError):
+            found = _HEADERS_VERSION.search((folder / "llvm" / "Config" / "llvm-config.h").read_text())
+            if found is not None and found[1] == compiler.version:
+                return folder
+    message = f"LLVM's headers of {compiler.version} are needed: apt-get install llvm-{compiler.major}-dev"
+    raise UsageError(message, option="compiler", value=compiler.driver[0])
+
+
+def _include_folders(compiler: Compiler) -> Iterator[Path]:
+    for binary in (compiler.binary, compiler.binary.resolve()):
+        yield binary.parent.parent / "include"
+    if (config := find_beside(compiler, "llvm-config")) is not None:
+        with suppress(ToolError):
+            yield Path(run_tool((str(config), "--includedir"), timeout=_TIMEOUT_S).stdout.decode().strip())
+
+
+def _added_features(compiler: Compiler, plugin: Path) -> tuple[str, ...]:
+    """Hold a session without and with the plugin, and return the features that are told only with it.
+
+    Raises:
+        UsageError: the clang does not load it, or holds no sessions.
+    """
+    task = find_task(INLINING)
+    with scratch_folder() as scratch:
+        shutil.copy(PROBE_DATA / "probe.c", scratch)
+        places = (scratch / "plain", scratch / "extended")
+        for place in places:
+            place.mkdir()
+        try:
+            plain = session_features(compiler, task, places[0])
+            extended = session_features(compiler, task, places[1], f"{PLUGIN_OPTION}{plugin}")
+        except (MlgoCorpusError, OSError) as error:
+            message = f"it cannot be extended: {one_line(error)}"
+            raise UsageError(message, option="compiler", value=compiler.driver[0]) from None
+    if extended[: len(plain)] != plain or len(extended) == len(plain):
+        message = "it cannot be extended: with the plugin it tells other features than without"
+        raise UsageError(message, option="compiler", value=compiler.driver[0])
+    return extended[len(plain) :]
