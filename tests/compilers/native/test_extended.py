@@ -1,0 +1,200 @@
+"""Clangs that say more with each question, against the clang that they extend, and against what they say by names."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.dataset as ds
+import pytest
+from typer.testing import CliRunner
+
+from mlgo_corpus.cli.main import app
+from mlgo_corpus.compilers.native import extended
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.extract import extract_corpus
+from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.policies.learned import LearnedPolicy
+from mlgo_corpus.policies.models import Rule
+from mlgo_corpus.toolchain import extend_toolchain
+from mlgo_corpus.trace import trace_corpus
+from mlgo_corpus.wrap import wrap_toolchain
+from tests.conftest import EMBED, Llvm, run_checked
+
+# A function of each linkage, kind and place, some called often.
+CODE = """\
+extern int sink(int);
+namespace std {
+struct box { int v; box(int n) : v(sink(n) + sink(n * 2)) {} ~box() { sink(v); sink(v + 1); sink(v ^ 2); } };
+template <class T> int turned(T n) { return sink(n * 3) + sink(n * 5); }
+}
+static int local(int a, int b) { return sink(a) * sink(b) - sink(a - b) * sink(a ^ b); }
+inline int shared(int a) { return sink(a + 1) * sink(a + 2); }
+template <class T> int made(T a) { return sink(a + 3) * sink(a + 4); }
+template int made<long>(long);
+extern inline __attribute__((gnu_inline)) int elsewhere(int a) { return sink(a) + sink(a + 7); }
+int outside(int a) { return local(a, 1) + local(2, a) + shared(a) + shared(a + 1); }
+typedef int (*taken)(int);
+taken give() { return &shared; }
+int all(int a) {
+  std::box one(a), two(a + 1);
+  return outside(a) + made(a) + made(long(a)) + std::turned(a) + shared(a);
+}
+int more(int a) { return local(a, a) + elsewhere(a) + std::turned(a) + all(a) + made(a) + made(long(a)); }
+"""
+LINKAGES = {
+    "local": 0,
+    "box": 1,
+    "turned": 1,
+    "shared": 1,
+    "made<int>": 1,
+    "made<long>": 2,
+    "elsewhere": 4,
+    "outside": 3,
+    "all": 3,
+    "more": 3,
+}
+
+
+class Traced(NamedTuple):
+    """Rows of the observations, and the bytes of the object."""
+
+    rows: list[dict[str, Any]]
+    columns: list[str]
+    object: bytes
+
+
+@pytest.fixture(scope="module")
+def told(llvm19: Llvm, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an extended clang, in a path with a blank."""
+    output = tmp_path_factory.mktemp("an extended") / "clang"
+    return extend_toolchain(output, compiler=llvm19.clang).extended.output
+
+
+@pytest.fixture(scope="module")
+def corpus(llvm19: Llvm, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    (folder / "a.cpp").write_text(CODE)
+    run_checked(llvm19.clangxx, "-Oz", *EMBED, "-c", "a.cpp", "-o", "a.o", cwd=folder)
+    extract_corpus([folder], folder / "corpus", jobs=1)
+    return folder / "corpus"
+
+
+def traced(corpus: Path, folder: Path, compiler: str, policy: str, cache: Path) -> Traced:
+    options: dict[str, Any] = {"compiler": compiler, "jobs": 1, "cache": cache, "keep_objects": folder / "objects"}
+    trace_corpus(corpus, folder / "traced", policy=policy, **options)
+    table = ds.dataset(folder / "traced" / "observations").to_table()  # type: ignore[no-untyped-call]
+    return Traced(table.to_pylist(), table.column_names, (folder / "objects" / "a.o").read_bytes())
+
+
+@pytest.mark.parametrize("policy", ["default", "always"])
+def test_it_asks_what_the_stock_clang_asks_and_says_more(
+    llvm19: Llvm, told: Path, corpus: Path, policy: str, probed: Path, tmp_path: Path
+) -> None:
+    cache = shutil.copytree(probed, tmp_path / "cache")
+    plain = traced(corpus, tmp_path / "plain", llvm19.clang, policy, cache)
+    more = traced(corpus, tmp_path / "more", str(told), policy, cache)
+    assert more.object == plain.object
+    added = [name for name in more.columns if name not in plain.columns]
+    assert added == json.loads((told / "extended.json").read_text())["features"]
+    assert [{name: row[name] for name in plain.columns} for row in more.rows] == plain.rows
+    assert len(plain.rows) > 10
+    said = run_checked(
+        "llvm-cxxfilt-19", *(row[name] for row in more.rows for name in ("callee", "caller"))
+    ).splitlines()
+    seen, yes = Counter[str](), Counter[str]()
+    for row, callee, caller in zip(more.rows, said[::2], said[1::2], strict=True):
+        for name, function in (("callee", callee), ("caller", caller)):
+            assert row[f"{name}_library"] == ("std::" in function)
+            linkage = next(value for key, value in LINKAGES.items() if key in function.partition("(")[0])
+            assert row[f"{name}_linkage"] == linkage, function
+        assert row["callee_kind"] == (2 if "~box" in callee else callee.startswith("std::box::box"))
+        assert row["callee_arguments"] == (2 if "local" in callee or "::box(" in callee else 1)
+        assert row["callee_address_taken"] == callee.startswith("shared")
+        assert (row["callee_asked"], row["callee_inlined"]) == (seen[row["callee"]], yes[row["callee"]])
+        seen[row["callee"]] += 1
+        yes[row["callee"]] += row["inlining_decision"]
+    # Of the two calls in `outside`, the first was answered already when there is a question about the second.
+    calls = [row["calls_in_caller"] for row, callee, caller in zip(more.rows, said[::2], said[1::2], strict=True)
+             if callee.startswith("local") and caller.startswith("outside")]  # fmt: skip
+    assert calls == ([2, 1] if policy == "always" else [2, 2])
+
+
+def test_a_policy_of_its_features_goes_into_it_and_into_no_other(
+    llvm19: Llvm, told: Path, corpus: Path, probed: Path, tmp_path: Path
+) -> None:
+    cache = shutil.copytree(probed, tmp_path / "cache")
+    # Inline what has a name of the library, and nothing else.
+    feature = TensorSpec("callee_library", "int64_t", port=0, shape=(1,))
+    LearnedPolicy("inlining-2.0", "inlining", (feature,), Rule(-0.5, (1.0,))).save(tmp_path / "policy")
+    policy = str(tmp_path / "policy")
+    found = traced(corpus, tmp_path / "found", str(told), policy, cache)
+    assert {row["inlining_decision"] for row in found.rows if row["callee_library"]} == {1}
+    assert {row["inlining_decision"] for row in found.rows if not row["callee_library"]} == {0}
+    program = wrap_toolchain(policy, tmp_path / "wrapped", compiler=str(told), cache=cache).wrapped.clang
+    run_checked(f"{program}++", "-Oz", "-c", "a.cpp", "-o", tmp_path / "by.o", cwd=corpus.parent)
+    run_checked(llvm19.objcopy, "--dump-section", f".text={tmp_path / 'text'}", tmp_path / "by.o", tmp_path / "same.o")
+    (tmp_path / "kept.o").write_bytes(found.object)
+    run_checked(
+        llvm19.objcopy, "--dump-section", f".text={tmp_path / 'kept'}", tmp_path / "kept.o", tmp_path / "same.o"
+    )
+    assert (tmp_path / "text").read_bytes() == (tmp_path / "kept").read_bytes()
+    with pytest.raises(UsageError, match="needs the feature 'callee_library', which this compiler does not send"):
+        wrap_toolchain(policy, tmp_path / "other", compiler=llvm19.clang, cache=cache)
+    with pytest.raises(UsageError, match="has a plugin already"):
+        extend_toolchain(tmp_path / "again", compiler=str(told))
+    assert not (tmp_path / "again").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("-Oz -c a.cpp -o a.o", "-O0 -c a.cpp -o a.o", "-O2 -c a.cpp b.cpp", "-Oz -S a.cpp -o a.o", "-E a.cpp -o a.o"),
+        *("-Oz -shared -fPIC a.cpp b.cpp -o a.o", "-Oz a.o -shared -o b.o", "-Oz -c wrong.cpp -o a.o", "-c s.s -o a.o"),
+    ],
+)
+def test_without_a_session_it_is_the_stock_clang(llvm19: Llvm, told: Path, tmp_path: Path, line: str) -> None:
+    found = []
+    for program in (llvm19.clangxx, told / "bin" / "clang++"):
+        folder = tmp_path / "work"  # of the same name: it may be in the objects
+        folder.mkdir()
+        (folder / "a.cpp").write_text(CODE)
+        (folder / "b.cpp").write_text("int b(int a) { return a * 3; }\n")
+        (folder / "wrong.cpp").write_text("this is no C++\n")
+        (folder / "s.s").write_text(".globl s\ns: ret\n")
+        if " a.o " in line:
+            run_checked(llvm19.clangxx, "-Oz", "-fPIC", "-c", "a.cpp", "-o", "a.o", cwd=folder)
+        done = subprocess.run((program, *line.split()), cwd=folder, capture_output=True, check=False)
+        made = {path.name: path.read_bytes() for path in folder.iterdir()}
+        found.append((done.returncode, done.stdout, done.stderr, made))
+        shutil.rmtree(folder)
+    assert found[0] == found[1]
+
+
+def test_the_verb(llvm19: Llvm, told: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = CliRunner()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mine").write_text("mine")
+    command = ["toolchain", "extend", "--compiler", llvm19.clang, "--output"]
+    done = runner.invoke(app, [*command, str(other), "--force"])
+    assert done.exit_code == 2
+    assert os.listdir(other) == ["mine"]
+    monkeypatch.setattr(extended, "_include_folders", lambda _: [tmp_path])
+    done = runner.invoke(app, [*command, str(tmp_path / "made")])
+    assert done.exit_code == 2
+    assert "apt-get install llvm-19-dev" in " ".join(done.stderr.split())
+    assert not (tmp_path / "made").exists()
+    monkeypatch.undo()
+    # A plugin that adds nothing is no extension.
+    monkeypatch.setattr(extended, "_SOURCE", tmp_path / "empty.cpp")
+    (tmp_path / "empty.cpp").write_text("")
+    done = runner.invoke(app, [*command, str(tmp_path / "made")])
+    assert done.exit_code == 2
+    assert "cannot be extended" in done.stderr
+    assert not (tmp_path / "made").exists()
