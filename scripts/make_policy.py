@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """Make the policy that comes with the package, of Debian's sources: fetch, build, search, train, evaluate.
 
-    python scripts/make_policy.py FOLDER [--name inlining-1.0] [--compiler clang-22] [--jobs 2]
+    python scripts/make_policy.py FOLDER [--name inlining-1.0] [--compiler clang-22] [--jobs 2] [--extended]
 
 ``make policy`` runs it. It needs apt-get with sources of Debian 12, clang, CMake, make, and the extra ``learn``; on two
 cores it takes most of an hour. What is in FOLDER already is not made again, so that it goes on after an interruption.
 The same sources, compiler and version of LightGBM give the same policy, byte for byte.
+
+With ``--extended``, it makes a policy for extended clangs (``toolchain extend``), which also needs LLVM's headers:
+``python scripts/make_policy.py FOLDER --extended --name inlining-2.0``. That one learns from one round of searches, which
+begin with the decisions of `TEACHER`.
 
 No project is in `TRAINING` or `VALIDATION` that policies are judged by: re2, abseil, flatbuffers, bzip2, cJSON, sqlite,
 zstd, LLVM, nor what is derived from one.
@@ -23,7 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from mlgo_corpus import build_corpus, evaluate_corpus, load_policy, search_corpus, train_policy
+from mlgo_corpus import build_corpus, evaluate_corpus, extend_toolchain, load_policy, search_corpus, train_policy
 from mlgo_corpus.compilers.devmode.apt import fetch_tarballs
 from mlgo_corpus.files.markdown import markdown_table
 from mlgo_corpus.runs.evaluate.sums import SizeChange
@@ -33,6 +37,8 @@ BUDGETS: Final = (16, 16, 25)
 
 After the first one searches begin with the decisions of what the one before taught, and teach what is kept.
 """
+TEACHER: Final = "inlining-1.0"
+EXTENDED_BUDGETS: Final = (20,)
 LICENCE: Final = "Apache-2.0"
 SIZE: Final = {"trees": 160, "leaves": 23}
 TUNED_ON: Final = ("ninja-build", "hunspell")
@@ -270,6 +276,7 @@ def main() -> None:
     parser.add_argument("--name", default="inlining-1.0")
     parser.add_argument("--compiler", default="clang-22")
     parser.add_argument("--jobs", type=int)
+    parser.add_argument("--extended", action="store_true")
     given = parser.parse_args()
     folder = given.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -278,12 +285,15 @@ def main() -> None:
     fetch(projects, folder / "tarballs")
     corpora = {project: corpus_of(project, folder, given.compiler) for project in projects}
     how = {"compiler": given.compiler, "jobs": given.jobs}
+    budgets, start = BUDGETS, "default"
+    if given.extended:
+        how["compiler"] = str(extend_toolchain(folder / "clang", compiler=given.compiler, force=True).extended.output)
+        budgets, start = EXTENDED_BUDGETS, TEACHER
 
     policy = folder / given.name
     validation = [corpora[project] for project in VALIDATION if project.package in TUNED_ON]
     options = {**SIZE, "languages": ["C++"], "validation": validation, "name": given.name, "force": True, **how}
-    start = "default"
-    for number, budget in enumerate(BUDGETS, 1):
+    for number, budget in enumerate(budgets, 1):
         data = []
         for project in TRAINING:
             data.append(folder / f"found-{number}" / project.package)
@@ -291,7 +301,7 @@ def main() -> None:
             started = {"start": start, "also": ("default",)}  # what it learns is its own
             report = search_corpus(corpora[project], data[-1], budget=budget, sample=project.sample, **started, **how)
             say(f"searched {project.package}: {report.baseline_text_size} to {report.text_size} bytes")
-        learned = policy if number == len(BUDGETS) else folder / f"round-{number}" / given.name
+        learned = policy if number == len(budgets) else folder / f"round-{number}" / given.name
         learned.parent.mkdir(exist_ok=True)
         trained = train_policy(data, learned, **options)
         say(f"trained on {trained.decisions} decisions; threshold {trained.probability:g}")

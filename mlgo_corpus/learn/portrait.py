@@ -36,6 +36,9 @@ _BY: Final = (
     "is_callee_avail_external",
 )
 _LINKAGE: Final = "callee_linkage"
+LINKAGE_TEXT: Final = "callee_linkage as text"
+"""Among states, the linkages by name: an extended clang has a feature ``callee_linkage`` of numbers."""
+
 _RANGES: Final = 8
 _MOST: Final = 1 << 18
 
@@ -71,7 +74,7 @@ def read_states(
             pairs = zip(*of, strict=True) if of else [("", "")] * batch.num_rows
             callees += [known.get(module, {}).get(callee, "") for module, callee in pairs]
     states = {name: np.concatenate([np.zeros(0), *parts]) for name, parts in found.items()}
-    return {**states, _LINKAGE: np.array(callees)} if any(callees) else states
+    return {**states, LINKAGE_TEXT: np.array(callees)} if any(callees) else states
 
 
 def importance_of(policy: LearnedPolicy, states: _States) -> dict[str, float]:
@@ -98,10 +101,10 @@ def differences_of(policy: LearnedPolicy, states: _States) -> dict[str, Any]:
     for name in _BY:
         if name in states and (states[name] != states[name][0]).any():
             by[name] = _ranges(np.asarray(states[name], np.float64), llvm, decided)
-    if _LINKAGE in states:
+    if LINKAGE_TEXT in states:
         by[_LINKAGE] = []
-        for value in filter(None, np.unique(states[_LINKAGE]).tolist()):
-            chosen = states[_LINKAGE] == value
+        for value in filter(None, np.unique(states[LINKAGE_TEXT]).tolist()):
+            chosen = states[LINKAGE_TEXT] == value
             by[_LINKAGE].append({"value": value, **_shares(llvm[chosen], decided[chosen])})
     return {**_shares(llvm, decided), "by": by}
 

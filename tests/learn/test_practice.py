@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from mlgo_corpus import TensorSpec, build_corpus, load_policy, trace_corpus, train_policy
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.formats.logs.events import LogHeader
-from mlgo_corpus.learn.portrait import differences_of, importance_of
+from mlgo_corpus.learn.portrait import LINKAGE_TEXT, differences_of, importance_of
 from mlgo_corpus.learn.shapes import clone, probabilities, shape_for
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.models import Network, Quantiles, Rule, Scaling
@@ -262,7 +262,7 @@ def test_what_a_policy_goes_by_and_where_it_differs_are_counted() -> None:
     assert sum(one["decisions"] for one in found["by"]["cost_estimate"]) == 6
     assert differences_of(policy, {name: states[name] for name in ("cost_estimate", "constant")}) == {}
     linkages = np.array(["internal", "internal", "", "linkonce_odr", "linkonce_odr", "linkonce_odr"])
-    assert differences_of(policy, {**states, "callee_linkage": linkages})["by"]["callee_linkage"] == [
+    assert differences_of(policy, {**states, LINKAGE_TEXT: linkages})["by"]["callee_linkage"] == [
         {"value": "internal", "decisions": 2, "llvm": 1.0, "policy": 1.0, "differ": 0.0},
         {"value": "linkonce_odr", "decisions": 3, "llvm": 0.3333, "policy": 0.0, "differ": 0.3333},
     ]
