@@ -8,7 +8,7 @@ cores it takes most of an hour. What is in FOLDER already is not made again, so 
 The same sources, compiler and version of LightGBM give the same policy, byte for byte.
 
 With ``--extended``, it makes a policy for extended clangs (``toolchain extend``), which also needs LLVM's headers:
-``python scripts/make_policy.py FOLDER --extended --name inlining-2.0``. That one learns from one round of searches, which
+``python scripts/make_policy.py FOLDER --extended --name inlining-2.0``. It learns from one round of searches, which
 begin with the decisions of `TEACHER`.
 
 No project is in `TRAINING` or `VALIDATION` that policies are judged by: re2, abseil, flatbuffers, bzip2, cJSON, sqlite,

@@ -39,7 +39,7 @@ import numpy as np
 
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader
-from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, Task
+from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, Task, lacking
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.blame import failure_of
 from mlgo_corpus.policies.compiled import fastest
@@ -377,7 +377,7 @@ def check_features(policy: Policy, header: LogHeader) -> None:
     for item in needed:
         name = item.name if isinstance(item, TensorSpec) else str(item)
         if name not in there:
-            raise UsageError(f"the policy needs the feature {name!r}, which this compiler does not send")
+            raise UsageError(f"the policy {lacking(name)}")
         if isinstance(item, TensorSpec) and (item.type, item.shape) != (there[name].type, there[name].shape):
             sent = there[name]
             raise UsageError(

@@ -29,7 +29,7 @@ from mlgo_corpus.files.folder import read_note, replaces_own, whole_folder
 from mlgo_corpus.files.scratch import SCRATCH_PREFIX, scratch_folder
 from mlgo_corpus.formats.commands.driverline import TAKES_NEXT
 from mlgo_corpus.formats.commands.languages import ENDINGS, clang_names
-from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, find_task
+from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, find_task, lacking
 
 _DESCRIPTION_NAME: Final = "wrapped.json"
 
@@ -41,6 +41,7 @@ _TIMEOUT_S: Final = 120.0
 # no dynamic linker.
 _FLAGS: Final = ("-std=c99", "-O2", "-ffp-contract=off", "-D_GNU_SOURCE")
 _STATIC: Final = "-static"
+_LACKING: Final = re.compile(r"needs the feature '(\w+)', which this compiler does not send")
 # lld writes to memory that is mapped to its output: if the disk is full, that is a bus error.
 _FULL: Final = re.compile("No space left on device|Disk quota exceeded|Bus error")
 
@@ -220,7 +221,8 @@ def _try(program: Path, language: str) -> None:
                 raise
             raise UsageError(f"the wrapped clang does not work: {one_line(error)}") from None
     if said:
-        raise UsageError(said.splitlines()[-1].removeprefix("mlgo-corpus: ").partition("; compiled without it")[0])
+        told = said.splitlines()[-1].removeprefix("mlgo-corpus: ").partition("; compiled without it")[0]
+        raise UsageError(_LACKING.sub(lambda found: lacking(found[1]), told))
 
 
 @contextmanager

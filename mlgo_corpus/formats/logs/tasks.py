@@ -105,6 +105,19 @@ TASKS: Final = (
 )
 
 
+EXTENDED_FEATURES: Final = (
+    *("callee_linkage", "caller_linkage", "callee_library", "caller_library", "callee_kind", "callee_arguments"),
+    *("callee_address_taken", "calls_in_caller", "callee_asked", "callee_inlined"),
+)
+"""What an extended clang tells of each call besides LLVM's features: ``mlgo_corpus/compilers/native/advisor.cpp``."""
+
+
+def lacking(name: str) -> str:
+    """Return what to say of a feature that a policy needs and a compiler does not send."""
+    hint = "; a clang of `mlgo-corpus toolchain extend` does" if name in EXTENDED_FEATURES else ""
+    return f"needs the feature {name!r}, which this compiler does not send{hint}"
+
+
 def find_task(name: str) -> Task:
     """Return the task of this name.
 

@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.compilers.native import extended
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.extract import extract_corpus
+from mlgo_corpus.formats.logs.tasks import EXTENDED_FEATURES
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.models import Rule
@@ -101,7 +102,7 @@ def test_it_asks_what_the_stock_clang_asks_and_says_more(
     more = traced(corpus, tmp_path / "more", str(told), policy, cache)
     assert more.object == plain.object
     added = [name for name in more.columns if name not in plain.columns]
-    assert added == json.loads((told / "extended.json").read_text())["features"]
+    assert tuple(added) == tuple(json.loads((told / "extended.json").read_text())["features"]) == EXTENDED_FEATURES
     assert [{name: row[name] for name in plain.columns} for row in more.rows] == plain.rows
     assert len(plain.rows) > 10
     said = run_checked(
@@ -144,7 +145,10 @@ def test_a_policy_of_its_features_goes_into_it_and_into_no_other(
         llvm19.objcopy, "--dump-section", f".text={tmp_path / 'kept'}", tmp_path / "kept.o", tmp_path / "same.o"
     )
     assert (tmp_path / "text").read_bytes() == (tmp_path / "kept").read_bytes()
-    with pytest.raises(UsageError, match="needs the feature 'callee_library', which this compiler does not send"):
+    said = "needs the feature 'callee_library', which this compiler does not send; a clang of .* toolchain extend` does"
+    with pytest.raises(MlgoCorpusError, match=said):
+        traced(corpus, tmp_path / "none", llvm19.clang, policy, cache)
+    with pytest.raises(UsageError, match=said):
         wrap_toolchain(policy, tmp_path / "other", compiler=llvm19.clang, cache=cache)
     with pytest.raises(UsageError, match="has a plugin already"):
         extend_toolchain(tmp_path / "again", compiler=str(told))
