@@ -14,6 +14,7 @@ import pyarrow.dataset as ds
 import pytest
 from typer.testing import CliRunner
 
+from mlgo_corpus.build import build_corpus
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.compilers.native import extended
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
@@ -152,6 +153,8 @@ def test_a_policy_of_its_features_goes_into_it_and_into_no_other(
         wrap_toolchain(policy, tmp_path / "other", compiler=llvm19.clang, cache=cache)
     with pytest.raises(UsageError, match="has a plugin already"):
         extend_toolchain(tmp_path / "again", compiler=str(told))
+    with pytest.raises(UsageError, match="build with the clang behind it"):
+        build_corpus(["true"], tmp_path / "again", compiler=str(told))
     assert not (tmp_path / "again").exists()
 
 
