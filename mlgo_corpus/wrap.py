@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus.compilers.choose import choose_for_build, refuse_zig
 from mlgo_corpus.compilers.find import Compiler, cache_folder, note_folder, noted_folders
+from mlgo_corpus.compilers.native.extended import has_plugin, make_plugin
 from mlgo_corpus.compilers.native.wrapped import Asking, PolicyCode, StockClang, Wrapped, read_wrapped, wrap_clang
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.formats.logs.tasks import INLINING
+from mlgo_corpus.formats.logs.tasks import EXTENDED_FEATURES, INLINING
 from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, needs_default
 from mlgo_corpus.policies.keyed import may_grow
 from mlgo_corpus.policies.learned import named_policy
@@ -76,7 +78,8 @@ def wrap_toolchain(
     _, learned = named_policy(policy)
     source, header = policy_source(learned)
     code = PolicyCode(learned.name, learned.task, learned.digest, source, header, learned.languages)
-    stock = _stock_clang(compiler, learned.task)
+    is_extended = not {feature.name for feature in learned.features}.isdisjoint(EXTENDED_FEATURES)
+    stock = _stock_clang(compiler, learned.task, is_extended=is_extended)
     asking = Asking(
         always=always,
         keep_smaller=keep_smaller,
@@ -94,8 +97,13 @@ def list_wrapped(*, cache: Path | str | None = None) -> tuple[Wrapped, ...]:
     return tuple(filter(None, map(read_wrapped, noted_folders(folder / _WRAPPED_NAME))))
 
 
-def _stock_clang(named: str | None, task: str) -> StockClang:
+def _stock_clang(named: str | None, task: str, *, is_extended: bool) -> StockClang:
     """Return the clang to wrap.
+
+    Args:
+        named: the compiler that the user named.
+        task: the policy's task.
+        is_extended: whether the policy needs features that only a plugin tells.
 
     Raises:
         UsageError: there is none, or it cannot be wrapped.
@@ -108,7 +116,9 @@ def _stock_clang(named: str | None, task: str) -> StockClang:
         raise UsageError(message, option="compiler", value=compiler.driver[0])
     drivers = drivers_of(compiler)
     is_misplaced = task == INLINING and compiler.major in MISPLACED_DEFAULT
-    return StockClang(drivers.c, drivers.cxx, compiler.version, is_misplaced)
+    needs_plugin = is_extended and not has_plugin(compiler)
+    plugin = partial(make_plugin, compiler=compiler, cxx=drivers.cxx) if needs_plugin else None
+    return StockClang(drivers.c, drivers.cxx, compiler.version, is_misplaced, plugin)
 
 
 def _refuse_others(compiler: Compiler) -> None:

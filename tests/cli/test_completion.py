@@ -65,7 +65,7 @@ def ask_bash(tools: Path, line: str, cwd: Path) -> list[str]:
     [
         ("mlgo-corpus st", ["stats"]),
         ("mlgo-corpus un", ["unpack"]),
-        ("mlgo-corpus toolchain ", ["list", "build", "wrap"]),
+        ("mlgo-corpus toolchain ", ["list", "build", "wrap", "extend"]),
         ("mlgo-corpus stats --by o", ["opt-level"]),
         ("mlgo-corpus trace corpus --task regalloc-", ["regalloc-eviction", "regalloc-priority"]),
         ("mlgo-corpus trace corpus --policy ran", ["random:0.5", "random"]),

@@ -32,7 +32,7 @@ from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 
 _DESCRIPTION_NAME: Final = "extended.json"
-_PLUGIN_NAME: Final = "advisor.so"
+PLUGIN_NAME: Final = "advisor.so"
 _MADE_BY: Final = "toolchain extend"
 _SOURCE: Final = Path(__file__).with_name("advisor.cpp")
 # LLVM's headers are large: 5 seconds on a quiet core.
@@ -95,14 +95,12 @@ def extend_clang(
             plugins.
         ToolError: the plugin cannot be compiled.
     """
-    if any(word.startswith(PLUGIN_OPTION) for word in compiler.compile_words):
+    if has_plugin(compiler):
         raise UsageError("has a plugin already", option="compiler", value=compiler.driver[0])
-    headers = _headers(compiler)
     final = Path(os.path.abspath(output))
     with whole_folder(output, replace=replaces_own(output, _DESCRIPTION_NAME, _MADE_BY, force=force)) as folder:
-        plugin = folder / _PLUGIN_NAME
-        run_tool((*cxx, *_FLAGS, f"-I{headers}", str(_SOURCE), "-o", str(plugin)), timeout=_TIMEOUT_S)
-        extended = Extended(final, compiler.driver, compiler.version, _added_features(compiler, plugin))
+        plugin = folder / PLUGIN_NAME
+        extended = Extended(final, compiler.driver, compiler.version, make_plugin(plugin, compiler, cxx))
         (folder / "bin").mkdir()
         program = folder / "bin" / "clang"
         program.write_text(
@@ -111,7 +109,7 @@ def extend_clang(
                 made_by=_MADE_BY,
                 digest=sha256(plugin.read_bytes()).hexdigest(),
                 binary=shlex.quote(str(compiler.binary)),
-                plugin=shlex.quote(f"{PLUGIN_OPTION}{final / _PLUGIN_NAME}"),
+                plugin=shlex.quote(f"{PLUGIN_OPTION}{final / PLUGIN_NAME}"),
                 c=shlex.join(c),
                 cxx=shlex.join(cxx),
             )
@@ -120,6 +118,23 @@ def extend_clang(
         program.with_name("clang++").symlink_to("clang")
         (folder / _DESCRIPTION_NAME).write_text(json.dumps(_described(extended), indent=1) + "\n")
     return extended
+
+
+def has_plugin(compiler: Compiler) -> bool:
+    """Return True if a compiler's own lines load a plugin, as an extended clang's do."""
+    return any(word.startswith(PLUGIN_OPTION) for word in compiler.compile_words)
+
+
+def make_plugin(plugin: Path, compiler: Compiler, cxx: tuple[str, ...]) -> tuple[str, ...]:
+    """Compile the plugin for a stock clang, hold a live session with it, and return the features that it adds.
+
+    Raises:
+        UsageError: LLVM's headers are not installed, or the clang loads no plugins.
+        ToolError: it cannot be compiled.
+    """
+    headers = _headers(compiler)
+    run_tool((*cxx, *_FLAGS, f"-I{headers}", str(_SOURCE), "-o", str(plugin)), timeout=_TIMEOUT_S)
+    return _added_features(compiler, plugin)
 
 
 def _described(extended: Extended) -> dict[str, Any]:

@@ -274,6 +274,23 @@ static int make_channel(struct channel *channel)
     return -1;
 }
 
+/* Return the option that loads the plugin, which is in the folder above the program's own; NULL if it is not found. */
+static char *plugin_option(void)
+{
+    static char option[sizeof PLUGIN_OPTION + sizeof PLUGIN + 4096];
+    char path[4096];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    path[length > 0 ? length : 0] = '\0';
+    for (int up = 0; up < 2; up++) {
+        char *slash = strrchr(path, '/');
+        if (slash == NULL)
+            return NULL;
+        *slash = '\0';
+    }
+    snprintf(option, sizeof option, "%s%s/%s", PLUGIN_OPTION, path, PLUGIN);
+    return option;
+}
+
 /* Return the options that have the compiler ask over the channel. */
 static char **channel_options(const struct channel *channel, const struct line *line)
 {
@@ -287,6 +304,8 @@ static char **channel_options(const struct channel *channel, const struct line *
     int has_proc = stat(base, &status) == 0;
     snprintf(base, sizeof base, "%s=%s%s", CHANNEL_OPTION, has_proc ? path : channel->folder, has_proc ? "" : "/c");
     words[count++] = "--start-no-unused-arguments";
+    if (PLUGIN[0] != '\0' && (words[count] = plugin_option()) != NULL)
+        count++;
     for (int i = 0; ADVISOR_OPTIONS[i] != NULL && count < MOST - 8; i++) {
         words[count++] = "-mllvm";
         words[count++] = (char *)ADVISOR_OPTIONS[i];

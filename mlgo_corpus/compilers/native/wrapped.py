@@ -4,6 +4,7 @@
 
     OUT/bin/clang      the program, with the path of the stock clang in it
     OUT/bin/clang++    a link to it, which is a C++ compiler by its name
+    OUT/advisor.so     the plugin of `extended`, if the policy needs it; only compiles that ask load it
     OUT/wrapped.json   a description, see `Wrapped`
 """
 
@@ -14,14 +15,15 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus import __version__
-from mlgo_corpus.compilers.find import one_line
+from mlgo_corpus.compilers.find import PLUGIN_OPTION, one_line
+from mlgo_corpus.compilers.native.extended import PLUGIN_NAME
 from mlgo_corpus.compilers.probe import PROBE_DATA
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.errors import ToolError, UsageError
@@ -75,12 +77,14 @@ class StockClang:
         c: the words of the command that compiles C; cxx: C++.
         version: LLVM's version.
         misplaced_default: whether its LLVM tells its own decision in another feature's place.
+        make_plugin: compiles the plugin that tells more of each call; None if the policy needs none.
     """
 
     c: tuple[str, ...]
     cxx: tuple[str, ...]
     version: str
     misplaced_default: bool
+    make_plugin: Callable[[Path], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +159,8 @@ def wrap_clang(output: Path, policy: PolicyCode, clang: StockClang, asking: Aski
     with whole_folder(output, replace=replaces_own(output, _DESCRIPTION_NAME, _MADE_BY, force=force)) as folder:
         (folder / "bin").mkdir()
         program = folder / "bin" / "clang"
+        if clang.make_plugin is not None:
+            clang.make_plugin(folder / PLUGIN_NAME)
         _compile(program, policy, clang, asking)
         program.with_name("clang++").symlink_to("clang")
         _try(program, clang_names(policy.languages)[0])
@@ -262,6 +268,7 @@ def _config(policy: PolicyCode, clang: StockClang, asking: Asking) -> str:
         "DECIDED_ENDINGS": [ending for ending, language in ENDINGS.items() if language in policy.languages],
     }
     texts = {"CHANNEL_OPTION": task.channel, "GROWTH_OPTION": GROWTH_LIMIT, "SCRATCH_PREFIX": SCRATCH_PREFIX}
+    texts |= {"PLUGIN_OPTION": PLUGIN_OPTION, "PLUGIN": "" if clang.make_plugin is None else PLUGIN_NAME}
     switches = {
         "MAY_GROW": asking.may_grow,
         "DECIDES_IN_ALL": not policy.languages,

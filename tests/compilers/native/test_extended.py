@@ -127,7 +127,20 @@ def test_it_asks_what_the_stock_clang_asks_and_says_more(
     assert calls == ([2, 1] if policy == "always" else [2, 2])
 
 
-def test_a_policy_of_its_features_goes_into_it_and_into_no_other(
+def compile_with(program: Path, folder: Path, output: Path) -> str:
+    """Compile a.cpp for size, and return what was said."""
+    words = (str(program), "-Oz", "-c", "a.cpp", "-o", str(output))
+    return subprocess.run(words, cwd=folder, check=True, capture_output=True, text=True).stderr
+
+
+def code(llvm: Llvm, path: Path) -> bytes:
+    """Return the text of an object."""
+    text = path.with_suffix(".text")
+    run_checked(llvm.objcopy, "--dump-section", f".text={text}", path, path.with_suffix(".same"))
+    return text.read_bytes()
+
+
+def test_a_policy_of_its_features_goes_into_stock_clangs_and_extended_ones(
     llvm19: Llvm, told: Path, corpus: Path, probed: Path, tmp_path: Path
 ) -> None:
     cache = shutil.copytree(probed, tmp_path / "cache")
@@ -138,19 +151,24 @@ def test_a_policy_of_its_features_goes_into_it_and_into_no_other(
     found = traced(corpus, tmp_path / "found", str(told), policy, cache)
     assert {row["inlining_decision"] for row in found.rows if row["callee_library"]} == {1}
     assert {row["inlining_decision"] for row in found.rows if not row["callee_library"]} == {0}
-    program = wrap_toolchain(policy, tmp_path / "wrapped", compiler=str(told), cache=cache).wrapped.clang
-    run_checked(f"{program}++", "-Oz", "-c", "a.cpp", "-o", tmp_path / "by.o", cwd=corpus.parent)
-    run_checked(llvm19.objcopy, "--dump-section", f".text={tmp_path / 'text'}", tmp_path / "by.o", tmp_path / "same.o")
     (tmp_path / "kept.o").write_bytes(found.object)
-    run_checked(
-        llvm19.objcopy, "--dump-section", f".text={tmp_path / 'kept'}", tmp_path / "kept.o", tmp_path / "same.o"
-    )
-    assert (tmp_path / "text").read_bytes() == (tmp_path / "kept").read_bytes()
+    kept = code(llvm19, tmp_path / "kept.o")
+    for compiler in (str(told), llvm19.clang):
+        made = wrap_toolchain(policy, tmp_path / "wrapped", compiler=compiler, force=True, cache=cache).wrapped
+        compile_with(made.clang, corpus.parent, tmp_path / "by.o")
+        assert code(llvm19, tmp_path / "by.o") == kept
+    # The stock clang's plugin is in the folder, which may be moved.
+    moved = (tmp_path / "wrapped").rename(tmp_path / "moved")
+    assert compile_with(moved / "bin" / "clang", corpus.parent, tmp_path / "by.o") == ""
+    assert code(llvm19, tmp_path / "by.o") == kept
+    (moved / "advisor.so").write_bytes(b"no plugin")
+    assert "compiled without it" in compile_with(moved / "bin" / "clang", corpus.parent, tmp_path / "by.o")
+    compile_with(Path(llvm19.clang), corpus.parent, tmp_path / "plain.o")
+    assert (tmp_path / "by.o").read_bytes() == (tmp_path / "plain.o").read_bytes()
+    assert code(llvm19, tmp_path / "by.o") != kept
     said = "needs the feature 'callee_library', which this compiler does not send; a clang of .* toolchain extend` does"
     with pytest.raises(MlgoCorpusError, match=said):
         traced(corpus, tmp_path / "none", llvm19.clang, policy, cache)
-    with pytest.raises(UsageError, match=said):
-        wrap_toolchain(policy, tmp_path / "other", compiler=llvm19.clang, cache=cache)
     with pytest.raises(UsageError, match="has a plugin already"):
         extend_toolchain(tmp_path / "again", compiler=str(told))
     with pytest.raises(UsageError, match="build with the clang behind it"):
