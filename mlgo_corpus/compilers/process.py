@@ -259,6 +259,16 @@ class Child:
             if self._take_events(events):
                 return False
 
+    def awaited(self) -> tuple[list[int], float]:
+        """Return what `wait` has to be called for besides the watched descriptor: others, and a time.
+
+        Returns:
+            The descriptors that become ready when the program says something or ends, and the time (of
+            ``time.monotonic``) of the next look at its memory.
+        """
+        ended = [self._pidfd] if self._pidfd >= 0 else []
+        return [*self._pipes, *ended], self._wake
+
     def watch(self, descriptor: int, events: int) -> None:
         """Make `wait` return also when one of ``events`` (``select.POLLIN``, ...) occurs on this one descriptor."""
         if self._watched >= 0:

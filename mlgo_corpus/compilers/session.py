@@ -39,7 +39,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
@@ -107,6 +107,39 @@ class LiveObservation:
 
     def __repr__(self) -> str:
         return f"LiveObservation(context={self.context!r}, number={self.number}, record={self.record})"
+
+
+class Answered(NamedTuple):
+    """What an `Answerer` did.
+
+    Attributes:
+        questions: how many were answered.
+        consumed: their bytes.
+        rest: bytes that were read and not used.
+        unsent: the last advice, if it could not be sent.
+    """
+
+    questions: int
+    consumed: int = 0
+    rest: bytes = b""
+    unsent: bytes = b""
+
+
+class Answerer(Protocol):
+    """Gives advice in native code, for as long as what comes is the usual next question."""
+
+    def answer(
+        self, channel: tuple[int, int], others: Sequence[int], number: int, separator: bytes, until: float
+    ) -> Answered:
+        """Answer questions until something else comes, one of the others is ready, or a time has come.
+
+        Args:
+            channel: the descriptors of the questions and of the advice, which never block.
+            others: descriptors that the caller has to look at when they are ready.
+            number: the number of the next question.
+            separator: the text between its key and its number.
+            until: of ``time.monotonic``.
+        """
 
 
 class InteractiveSession:
@@ -258,6 +291,32 @@ class InteractiveSession:
         self._waiting = False
         return data
 
+    def hand_over(self, answerer: Answerer) -> None:
+        """Have another answer the questions that follow, until something else comes, which the iteration then yields.
+
+        Raises:
+            RuntimeError: an observation waits for advice.
+            ToolError: as with `advise`.
+        """
+        if self._waiting:
+            raise RuntimeError("advise on the last observation before handing over")
+        reader, stream, child = self._reader, self._stream, self._child
+        if reader is None or reader.separator is None or stream.at < len(stream.data):
+            return
+        while child.wait(stream.deadline, self._stop):
+            others, wake = child.awaited()
+            number = self._counts.get(self._context, 0)
+            channel = (self._requests, self._advice)
+            found = answerer.answer(channel, others, number, reader.separator, min(wake, stream.deadline))
+            reader.offset += found.consumed
+            if found.questions:
+                self._counts[self._context] = number + found.questions
+            if found.unsent:
+                self._send_rest(found.unsent)
+            if found.rest:
+                stream.put_back(found.rest)
+                return
+
     def _send_rest(self, data: bytes) -> None:
         """Send what did not fit into the FIFO; if the compiler ends meanwhile, the next read raises the reason."""
         child = self._child
@@ -382,6 +441,7 @@ class _Stream:
         self._look = 0.0
         self._waits = 0
         self._left = PIPE_CAPACITY
+        self._put_back = b""
         self._child = child
         self.deadline = deadline
         self._stop = stop
@@ -392,6 +452,10 @@ class _Stream:
         size = self._read_into(self._chunk)
         return bytes(self._chunk[:size]) if size else b""
 
+    def put_back(self, data: bytes) -> None:
+        """Have the next refill begin with bytes that were read elsewhere."""
+        self._put_back = data
+
     def fill(self) -> bool:
         """Refill the buffer, all of which is used; return False at the end.
 
@@ -400,8 +464,10 @@ class _Stream:
         """
         # A fast compiler has already asked again, so that waiting first would waste a call; with a slow one, looking
         # first does. But its pipes, its end and the deadline must be checked regularly, even if it always asks at once.
-        data = b""
-        if self._waits:
+        data, self._put_back = self._put_back, b""
+        if data:
+            pass
+        elif self._waits:
             self._waits -= 1
         elif time.monotonic() < self._look and not (data := self._take()):
             self._waits = _WAITS

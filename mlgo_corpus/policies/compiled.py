@@ -54,6 +54,10 @@ class CompiledPolicy:
         policy: what the object was made from.
         library: the shared object.
 
+    Attributes:
+        features: the policy's.
+        function: the address of ``mlgo_policy_decide``.
+
     Raises:
         OSError: it cannot be loaded.
     """
@@ -67,6 +71,7 @@ class CompiledPolicy:
         self._decide = loaded.mlgo_policy_decide
         self._decide.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
         self._decide.restype = None
+        self.function = ctypes.cast(self._decide, ctypes.c_void_p).value
         self._dtype: np.dtype[Any] | None = None
         self._tensors = ctypes.create_string_buffer(0)
         self._size = 0

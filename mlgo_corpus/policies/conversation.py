@@ -176,8 +176,8 @@ def needs_default(policy: LearnedPolicy) -> bool:
     return _DEFAULT in {spec.name for spec in policy.features}
 
 
-def repair_of(task: Task, major: int, header: LogHeader) -> Callable[[bytes], bytes] | None:
-    """Return a function that moves the heuristic's decision to the feature that should hold it; None if it is there.
+def misplaced(task: Task, major: int, header: LogHeader) -> tuple[slice, slice] | None:
+    """Return where an observation's tensors have the heuristic's decision, and where they should; None if it is there.
 
     Args:
         task: the session's task.
@@ -189,8 +189,17 @@ def repair_of(task: Task, major: int, header: LogHeader) -> Callable[[bytes], by
     starts = zip(header.features, header.offsets, strict=True)
     places = {spec.name: slice(start, start + spec.nbytes) for spec, start in starts}
     wrong, right = places.get(_MISPLACED_IN), places.get(_DEFAULT)
-    if wrong is None or right is None:
+    return None if wrong is None or right is None else (wrong, right)
+
+
+def repair_of(task: Task, major: int, header: LogHeader) -> Callable[[bytes], bytes] | None:
+    """Return a function that moves the heuristic's decision to the feature that should hold it; None if it is there.
+
+    Parameters are those of `misplaced`.
+    """
+    if (places := misplaced(task, major, header)) is None:
         return None
+    wrong, right = places
     nothing = bytes(wrong.stop - wrong.start)
 
     def repair(tensors: bytes) -> bytes:

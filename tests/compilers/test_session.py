@@ -3,11 +3,13 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import select
 import signal
+import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -18,7 +20,13 @@ import pytest
 
 from mlgo_corpus.compilers import process
 from mlgo_corpus.compilers import session as interactive
-from mlgo_corpus.compilers.session import InteractiveSession, LiveObservation, encode_advice, temporary_channel
+from mlgo_corpus.compilers.session import (
+    Answered,
+    InteractiveSession,
+    LiveObservation,
+    encode_advice,
+    temporary_channel,
+)
 from mlgo_corpus.errors import ProtocolError, ToolError, Usage, UsageError
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tensors import TensorSpec
@@ -193,6 +201,72 @@ def test_sessions_in_forked_workers() -> None:
         assert pool.map(converse, [3, 4]) == [b"3 3 3\n", b"4 4 4 4\n"]
         pool.close()
         pool.join()
+
+
+class Sevens:
+    """Answers 7 to the usual next question."""
+
+    def __init__(self) -> None:
+        self.questions = 0
+
+    def answer(
+        self, channel: tuple[int, int], others: Sequence[int], number: int, separator: bytes, until: float
+    ) -> Answered:
+        done = consumed = 0
+        while True:
+            left = max(0.0, until - time.monotonic())
+            ready = select.select([channel[0], *others], [], [], left)[0]
+            if ready != [channel[0]]:
+                return Answered(done, consumed)
+            data = os.read(channel[0], 1 << 16)
+            expected = observation(number + done, separator)
+            if len(data) != len(expected) or not data.startswith(expected[:18]) or not data.endswith(b"\n"):
+                return Answered(done, consumed, data)
+            os.write(channel[1], struct.pack("=q", 7))
+            done, consumed, self.questions = done + 1, consumed + len(data), self.questions + 1
+
+
+def outcome(folder: Path, mode: str, argument: object, answerer: Sevens | None) -> tuple[object, ...]:
+    """Return how a session ended, and what it said of its questions."""
+    live = session(folder, mode, argument)
+    yielded = 0
+    try:
+        with live:
+            for _ in live:
+                yielded += 1
+                live.advise(7)
+                if answerer is not None:
+                    live.hand_over(answerer)
+            return live.result.stdout, yielded, dict(live.contexts)
+    except (ProtocolError, ToolError) as error:
+        return type(error), str(error), yielded, dict(live.contexts)
+
+
+@pytest.mark.usefixtures("system")
+@pytest.mark.parametrize(
+    ("mode", "argument"),
+    [
+        *(("proper", 5), ("spaced", ""), ("pieces", ""), ("reopen", ""), ("contexts", ""), ("twice", "same")),
+        *(("twice", "another"), ("flood", "stderr"), ("failing", 3), ("signalled", 2), ("numbers", "0,1,3")),
+        ("cut", f"{len(HEADER + context('f') + observation(0) + observation(1)) - 1},0"),
+    ],
+)
+def test_handing_over_changes_nothing_but_who_answers(tmp_path: Path, mode: str, argument: object) -> None:
+    answerer = Sevens()
+    *plain, questions, contexts = outcome(tmp_path, mode, argument, None)
+    *handed, yielded, named = outcome(tmp_path, mode, argument, answerer)
+    assert (handed, named) == (plain, contexts)
+    assert isinstance(questions, int)
+    assert yielded == questions - answerer.questions
+    if mode in ("proper", "spaced"):
+        assert yielded == 1
+
+
+def test_handing_over_with_a_question_open_is_refused(tmp_path: Path) -> None:
+    with session(tmp_path, "proper", 2) as live:
+        next(live)
+        with pytest.raises(RuntimeError, match="advise on the last observation"):
+            live.hand_over(Sevens())
 
 
 # What a compiler does wrong.

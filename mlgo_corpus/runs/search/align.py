@@ -31,6 +31,8 @@ _UNLIKE: Final = 0.7
 _SKIPPED: Final = 0.15
 _NEW: Final = 0.2
 _NEVER: Final = -1e9
+# How many other features the height counts as, so that functions of other heights are never paired.
+_HEIGHT_COUNTS: Final = 1024
 _BEGIN: Final = np.zeros(1)
 _SKIPPED_UP_TO: Final = _SKIPPED * np.arange(_WINDOW)
 # How far a function is from the bottom of the call graph, as it was at first: all its calls have the same.
@@ -43,26 +45,45 @@ class Alignment:
     Args:
         header: the compiler's.
         planned: the stable features of the planned decisions, in their order.
+
+    Attributes:
+        rows: these features, a row for each decision: words of eight bytes, as all of LLVM's features are, else bytes.
     """
 
     def __init__(self, header: LogHeader, planned: Sequence[bytes]) -> None:
         specs = stable_features(header)
         sizes = [spec.nbytes for spec in specs]
         starts = np.cumsum([0, *sizes])
-        # Words of eight bytes, as all of LLVM's features are; else bytes.
         self._word = 8 if all(size % 8 == 0 for size in sizes) else 1
         self._words = int(starts[-1]) // self._word
         self._share = 1.0 / (max(1, self._words) * (1.0 - _UNLIKE))
+        self._unlike = _UNLIKE / (1.0 - _UNLIKE)
+        # Whole numbers, so that their sum is the same on every machine.
+        self._counts = np.ones(self._words)
         names = [spec.name for spec in specs]
         self._height = int(starts[names.index(_HEIGHT)]) // self._word if _HEIGHT in names else None
+        if self._height is not None:
+            self._counts[self._height] += _HEIGHT_COUNTS
+            self._unlike += _HEIGHT_COUNTS * self._share
+        # Arrays for what each question computes: to make them takes longer than to fill them.
+        self._equal = np.empty((_WINDOW, self._words))
+        self._best = np.empty(_WINDOW + 1)
         self._planned = planned
-        self._rows = self._read(b"".join(planned)).reshape(len(planned), self._words)
+        self.rows = self._read(b"".join(planned)).reshape(len(planned), self._words)
         # The best alignments so far: the worth of the best one after which the planned decision `_first + n` is next.
         self._worth = _BEGIN
         self._first = 0
         self._next = 0
         # Whether the last decision was just what was planned: then there is no doubt where one is.
         self._sure = True
+
+    def constants(self) -> dict[str, float]:
+        """Return the numbers that `find` computes with, for ``follow.c``, by their names there."""
+        return {
+            "window": _WINDOW, "behind": _BEHIND, "share": self._share, "unlike": self._unlike,
+            "height": -1 if self._height is None else self._height, "height_counts": _HEIGHT_COUNTS,
+            "skipped": _SKIPPED, "taken_for_new": _NEW, "never": _NEVER,
+        }  # fmt: skip
 
     def _read(self, features: bytes) -> NDArray[np.generic]:
         return np.frombuffer(features, np.uint64 if self._word == 8 else np.uint8)
@@ -78,12 +99,17 @@ class Alignment:
         count = len(alike)
         if not count:
             return None
-        worth = np.full(count + 1, _NEVER)
+        worth = self._best[: count + 1]
+        worth.fill(_NEVER)
         worth[: len(self._worth)] = self._worth
         skipped = _SKIPPED_UP_TO[:count]
         # The end of an alignment is a pair, or a decision that is taken for new.
-        paired = np.maximum.accumulate(worth[:-1] + skipped) - skipped + alike
-        best = worth - _NEW
+        paired = worth[:-1] + skipped
+        np.maximum.accumulate(paired, out=paired)
+        paired -= skipped
+        paired += alike
+        worth -= _NEW
+        best = worth
         np.maximum(best[1:], paired, out=best[1:])
         place = int(best.argmax())
         answer = first + place - 1 if place and paired[place - 1] == best[place] else None
@@ -95,8 +121,8 @@ class Alignment:
 
     def _alike(self, features: bytes) -> NDArray[np.float64]:
         """Return what it is worth to take a decision for each of those in the window."""
-        equal = self._rows[self._first : self._first + _WINDOW] == self._read(features)
-        alike = np.add.reduce(equal, axis=1, dtype=np.float64) * self._share - _UNLIKE / (1.0 - _UNLIKE)
-        if self._height is not None:
-            alike[~equal[:, self._height]] = _NEVER
+        rows = self.rows[self._first : self._first + _WINDOW]
+        alike = np.equal(rows, self._read(features), out=self._equal[: len(rows)]) @ self._counts
+        alike *= self._share
+        alike -= self._unlike
         return np.asarray(alike, np.float64)

@@ -8,7 +8,6 @@ the calls, and the object tells the bytes of each function.
 from __future__ import annotations
 
 import random
-import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ import numpy as np
 
 from mlgo_corpus.compilers.compile import ModuleCompiles, run_folder
 from mlgo_corpus.compilers.failures import RunFailure
-from mlgo_corpus.compilers.session import InteractiveSession, LiveObservation
+from mlgo_corpus.compilers.session import InteractiveSession
 from mlgo_corpus.corpus.folder import Module
 from mlgo_corpus.dataset.flips import FlipRow, SearchRow, flip_batch
 from mlgo_corpus.engine.choice import Lost
@@ -30,14 +29,13 @@ from mlgo_corpus.files.regular import MAX_MODULE_BYTES, read_regular
 from mlgo_corpus.files.tables import write_batch
 from mlgo_corpus.formats.commands.languages import language_of_command
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
-from mlgo_corpus.formats.logs.keys import Key, key_maker, stable_part
+from mlgo_corpus.formats.logs.keys import Key, key_maker
 from mlgo_corpus.formats.logs.remarks import DECISION_OPTIONS, iter_decided_calls
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang
 from mlgo_corpus.formats.objects.footprints import function_footprints
-from mlgo_corpus.policies.conversation import decides_in, repair_of
+from mlgo_corpus.policies.conversation import decides_in, misplaced, repair_of
 from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
 from mlgo_corpus.policies.policy import DefaultPolicy, Policy, begin_session, check_features, is_learned, make_policy
-from mlgo_corpus.runs.search.align import Alignment
 from mlgo_corpus.runs.search.climb import (
     CompileFailedError,
     DecidedPlace,
@@ -50,6 +48,16 @@ from mlgo_corpus.runs.search.climb import (
     Rule,
     climb,
     draw_guides,
+)
+from mlgo_corpus.runs.search.follow import (
+    ByDefault,
+    ByPolicy,
+    ByRule,
+    Decider,
+    Follower,
+    NativeFollower,
+    make_follower,
+    number_reader,
 )
 from mlgo_corpus.runs.search.rounds import (
     SoFar,
@@ -184,7 +192,7 @@ class _ModuleSearch:
         self._start = start
         self.policies = tuple(one for one in dict.fromkeys(also) if one != start)
         self.learned = tuple(filter(is_learned, (start, *self.policies)))
-        self._deciders: dict[str | Moved, Callable[[LogHeader], Callable[[LiveObservation], int]]] = {}
+        self._policies: dict[str | Moved, Policy] = {}
         extra = for_clang((*task.channel_options(_CHANNEL), *growth_options(options)))
         self._argv = (*trace.cc1, *self._compiles.command(options, *extra, *DECISION_OPTIONS, _REMARKS))
         self.header: LogHeader | None = None
@@ -225,29 +233,21 @@ class _ModuleSearch:
         compiles = self._compiles
         compiles.empty()
         session = InteractiveSession(self._argv, compiles.folder / _CHANNEL, **compiles.keywords(), repair=self._repair)
-        decided: list[tuple[int, int, bytes]] = []
-        planned = [features for (features, _), _ in plan]
+        followers: list[Follower | NativeFollower] = []
         with session:
-            header, decide = None, self._decider(self._start)
-            guide_of = None if guide is None else self._decider(guide)
+            header = None
             for observation in session:
                 if session.header is not header:
                     if (header := session.header) is None or self.header not in (None, header):
                         raise FormatError("the compiler asks again, with other features")
                     self.header = header
-                    features_of, base_of = stable_part(header), decide(header)
-                    guided = None if guide_of is None else guide_of(header)
-                    place = Alignment(header, planned)
-                tensors = observation.tensors
-                base = base_of(observation)
-                found = place.find(features_of(tensors))
-                decision = None if found is None else plan[found][1]
-                if decision is None:
-                    decision = base if guided is None else guided(observation)
-                session.advise(decision)
-                decided.append((base, decision, tensors))
+                    followers.append(self._follower(header, plan, guide))
+                session.advise(followers[-1].decide(observation))
+                if isinstance(followers[-1], NativeFollower):
+                    session.hand_over(followers[-1])
+        decided = [one for follower in followers for one in follower.decided()]
         calls = list(iter_decided_calls(read_regular(compiles.folder / _REMARKS, MAX_MODULE_BYTES))) if decided else []
-        if [call.inlined for call in calls] != [decision != 0 for _, decision, _ in decided]:
+        if [call.inlined for call in calls] != [one.decision != 0 for one in decided]:
             raise FormatError("the compiler's remarks do not name one call for each decision")
         data = compiles.read_object()
         text_size = compiles.measure(data).text_size
@@ -257,41 +257,25 @@ class _ModuleSearch:
         named = ((call.caller, call.callee, *one[:2]) for one, call in zip(decided, calls, strict=True))
         return Unweighed(tuple(named), tuple(tensors for *_, tensors in decided), sizes, text_size, mergeable)
 
-    def _decider(self, guide: Guide) -> Callable[[LogHeader], Callable[[LiveObservation], int]]:
-        """Return what makes a function of an observation and its decision for a header."""
+    def _follower(self, header: LogHeader, plan: Plan, guide: Guide | None) -> Follower | NativeFollower:
+        """Return what answers by a plan."""
+        base, other = self._decider(self._start, header), None if guide is None else self._decider(guide, header)
+        misplaced_default = misplaced(find_task(INLINING), self._settings.trace.major, header)
+        return make_follower(header, plan, base, other, misplaced_default)
+
+    def _decider(self, guide: Guide, header: LogHeader) -> Decider:
+        """Return what decides as a guide does."""
         if isinstance(guide, Rule):
-            return partial(_by_rule, guide)
+            return ByRule(guide, header)
         if guide == _LLVM:
-            return _by_default
-        if guide not in self._deciders:
-            self._deciders[guide] = self._by_policy(guide)
-        return self._deciders[guide]
-
-    def _by_policy(self, guide: str | Moved) -> Callable[[LogHeader], Callable[[LiveObservation], int]]:
-        name, by = (guide, 0.0) if isinstance(guide, str) else guide
-        policy = make_policy(name, find_task(INLINING), seed=self._settings.seed, moved=by)
-
-        def decide(header: LogHeader) -> Callable[[LiveObservation], int]:
-            check_features(policy, header)
-            begin_session(policy, header, self._name)
-            return lambda observation: int(policy.advise(observation.record) != 0)
-
-        return decide
-
-
-def _reader(header: LogHeader, name: str) -> Callable[[bytes], int] | None:
-    """Return a function that reads a feature, a whole number, from an observation; None if the feature is not sent."""
-    for spec, offset in zip(header.features, header.offsets, strict=True):
-        if spec.name == name:
-            read = struct.Struct(f"={offset}xq").unpack_from
-            return lambda tensors: int(read(tensors)[0])
-    return None
-
-
-def _cost_and_users(header: LogHeader) -> Callable[[bytes], tuple[int, int]] | None:
-    """Return a function that reads a call's estimated cost and its callee's uses; None if they are not sent."""
-    cost, users = (_reader(header, name) for name in ("cost_estimate", "callee_users"))
-    return None if cost is None or users is None else lambda tensors: (cost(tensors), users(tensors))
+            return ByDefault(header)
+        if guide not in self._policies:
+            name, by = (guide, 0.0) if isinstance(guide, str) else guide
+            self._policies[guide] = make_policy(name, find_task(INLINING), seed=self._settings.seed, moved=by)
+        policy = self._policies[guide]
+        check_features(policy, header)
+        begin_session(policy, header, self._name)
+        return ByPolicy(policy, header)
 
 
 def _worth(header: LogHeader) -> Callable[[bytes, int], float]:
@@ -300,34 +284,18 @@ def _worth(header: LogHeader) -> Callable[[bytes, int], float]:
     The means of 9 210 flips in 32 modules of leveldb and yaml-cpp at -Oz, tried beside the best decisions so far: of a
     hundred, three help. Most calls are inlined at no cost and are best so; large callees are worth most.
     """
-    cost_and_users = _cost_and_users(header)
-    blocks_of = _reader(header, "callee_basic_block_count")
-    if cost_and_users is None or blocks_of is None:
+    names = ("cost_estimate", "callee_users", "callee_basic_block_count")
+    cost_of, users_of, blocks_of = (number_reader(header, name) for name in names)
+    if cost_of is None or users_of is None or blocks_of is None:
         return lambda *_: 1.0
 
     def worth(tensors: bytes, decided: int) -> float:
-        (cost, users), blocks = cost_and_users(tensors), blocks_of(tensors)
+        cost, users, blocks = cost_of(tensors), users_of(tensors), blocks_of(tensors)
         if decided:
             return 0.1 if cost < -20 else 0.6 if cost < 5 else 1.5 if blocks < 9 else 3.5
         return (0.35 if blocks < 2 else 1.2 if blocks < 9 else 3.6) * (1.5 if users <= 2 else 0.8)
 
     return worth
-
-
-def _by_rule(rule: Rule, header: LogHeader) -> Callable[[LiveObservation], int]:
-    """Return a function that decides by a rule."""
-    cost_and_users = _cost_and_users(header)
-    if cost_and_users is None:
-        raise UsageError("this compiler does not send what a call costs")
-    return lambda observation: rule.decides(*cost_and_users(observation.tensors))
-
-
-def _by_default(header: LogHeader) -> Callable[[LiveObservation], int]:
-    """Return a function that reads LLVM's own decision."""
-    read = _reader(header, _DEFAULT)
-    if read is None:
-        raise UsageError(f"this compiler does not send {_DEFAULT!r}")
-    return lambda observation: read(observation.tensors)
 
 
 class _RoundOutcome(NamedTuple):

@@ -29,6 +29,7 @@ from mlgo_corpus.formats.objects.symbols import WEAK, parse_symbols
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.models import Rule
 from mlgo_corpus.policies.policy import is_learned, make_policy
+from mlgo_corpus.runs.search import follow
 from mlgo_corpus.runs.search.climb import Moved, draw_guides
 from mlgo_corpus.runs.search.module import RoundJob, SearchSettings, _ModuleSearch
 from mlgo_corpus.runs.search.run import SearchReport
@@ -258,9 +259,14 @@ def test_linked_weighs_what_several_objects_hold(
     assert folding.start_objective == pytest.approx((linked + folded) / 2)
 
 
-def test_the_same_seed_finds_the_same(search: Callable[..., SearchReport], found: Found, tmp_path: Path) -> None:
+def test_the_same_seed_finds_the_same(
+    search: Callable[..., SearchReport], found: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With any number of jobs, and where nothing native can be had."""
     dataset, _ = found
-    search(tmp_path / "one", jobs=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(follow, "_library", lambda: None)
+        search(tmp_path / "one", jobs=1)
     assert stable(tmp_path / "one") == stable(dataset)
     search(tmp_path / "other", seed=1)
     assert stable(tmp_path / "other")["flips.parquet"] != stable(dataset)["flips.parquet"]

@@ -1,0 +1,320 @@
+"""Who answers a compiler's questions in a search: the plan, where it has the decision, and what decides elsewhere.
+
+`Follower` is the plain way, in Python. `NativeFollower` does the same in C (``follow.c``), which is compiled once and
+kept in the cache: a decision takes microseconds, and a hundred between two turns of a compiler in Python. It is taken
+where a C compiler is there and all that decides is native, too: LLVM's own decision, a rule, or a compiled policy.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from mlgo_corpus.compilers.session import Answered, LiveObservation
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.formats.logs.events import LogHeader
+from mlgo_corpus.formats.logs.keys import stable_features, stable_part
+from mlgo_corpus.policies.compiled import CompiledPolicy, cached_source
+from mlgo_corpus.policies.policy import Policy
+from mlgo_corpus.runs.search.align import Alignment
+from mlgo_corpus.runs.search.climb import Plan, Rule
+
+_SOURCE: Final = Path(__file__).with_name("follow.c")
+_DEFAULT: Final = "inlining_default"
+_CHUNK: Final = 1 << 16
+_WORD: Final = 8
+# Room for so many questions more than are planned, and how much more where that does not do.
+_ROOM: Final = 1 << 10
+
+
+class Decided(NamedTuple):
+    """One answer: the decision without the plan, the decision, and the question."""
+
+    base: int
+    decision: int
+    tensors: bytes
+
+
+def number_reader(header: LogHeader, name: str) -> Callable[[bytes], int] | None:
+    """Return a function that reads a feature, a whole number, from an observation; None if the feature is not sent."""
+    if (place := _place(header, name)) is None:
+        return None
+    read = struct.Struct(f"={place}xq").unpack_from
+    return lambda tensors: int(read(tensors)[0])
+
+
+def _place(header: LogHeader, name: str) -> int | None:
+    starts = zip(header.features, header.offsets, strict=True)
+    return next((start for spec, start in starts if spec.name == name), None)
+
+
+class ByDefault:
+    """LLVM's own decision.
+
+    Raises:
+        UsageError: the compiler does not send it.
+    """
+
+    def __init__(self, header: LogHeader) -> None:
+        read, place = number_reader(header, _DEFAULT), _place(header, _DEFAULT)
+        if read is None or place is None:
+            raise UsageError(f"this compiler does not send {_DEFAULT!r}")
+        self._read, self.place = read, place
+
+    def decide(self, observation: LiveObservation) -> int:
+        """Return the decision."""
+        return self._read(observation.tensors)
+
+
+class ByRule:
+    """A rule over what a call costs.
+
+    Raises:
+        UsageError: the compiler does not send that.
+    """
+
+    def __init__(self, rule: Rule, header: LogHeader) -> None:
+        readers = [number_reader(header, name) for name in ("cost_estimate", "callee_users")]
+        places = [_place(header, name) for name in ("cost_estimate", "callee_users")]
+        self._readers = [read for read in readers if read is not None]
+        self.places = [place for place in places if place is not None]
+        if len(self._readers) < len(readers):
+            raise UsageError("this compiler does not send what a call costs")
+        self.rule = rule
+
+    def decide(self, observation: LiveObservation) -> int:
+        """Return the decision."""
+        cost, users = (read(observation.tensors) for read in self._readers)
+        return self.rule.decides(cost, users)
+
+
+class ByPolicy:
+    """A policy, whose session has begun."""
+
+    def __init__(self, policy: Policy, header: LogHeader) -> None:
+        self.policy = policy
+        self.header = header
+
+    def decide(self, observation: LiveObservation) -> int:
+        """Return the decision."""
+        return int(self.policy.advise(observation.record) != 0)
+
+
+Decider = ByDefault | ByRule | ByPolicy
+
+
+class Follower:
+    """Answers by a plan, and keeps what was asked and decided.
+
+    Args:
+        header: the compiler's.
+        plan: the keys of decisions in their order, and the decisions; None for what is decided as if not planned.
+        base: decides without a plan.
+        guide: decides what the plan does not; the base does if it is None.
+    """
+
+    def __init__(self, header: LogHeader, plan: Plan, base: Decider, guide: Decider | None) -> None:
+        self._plan = plan
+        self._base = base
+        self._guide = guide
+        self._features_of = stable_part(header)
+        self._place = Alignment(header, [features for (features, _), _ in plan])
+        self._decided: list[Decided] = []
+
+    def decide(self, observation: LiveObservation) -> int:
+        """Return the decision about a question."""
+        base = self._base.decide(observation)
+        found = self._place.find(self._features_of(observation.tensors))
+        decision = None if found is None else self._plan[found][1]
+        if decision is None:
+            decision = base if self._guide is None else self._guide.decide(observation)
+        self._decided.append(Decided(base, decision, observation.tensors))
+        return decision
+
+    def decided(self) -> list[Decided]:
+        """Return what was asked and decided, in order."""
+        return self._decided
+
+
+class _NativeDecider(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("policy", "offsets", "features")),
+        *((name, ctypes.c_int64) for name in ("count", "decision", "cost", "users", "most_users", "few", "many")),
+    )
+
+
+class _NativeState(ctypes.Structure):
+    _fields_ = (
+        *((name, _NativeDecider) for name in ("base", "guide")),
+        *((name, ctypes.c_int64) for name in ("guided", "tensors", "wrong", "right", "words", "height")),
+        *((name, ctypes.c_void_p) for name in ("places", "asked")),
+        ("planned", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("rows", "plan")),
+        *((name, ctypes.c_int64) for name in ("window", "behind")),
+        *(
+            (name, ctypes.c_double)
+            for name in ("share", "unlike", "height_counts", "skipped", "taken_for_new", "never")
+        ),
+        *((name, ctypes.c_void_p) for name in ("worth", "best", "paired")),
+        *((name, ctypes.c_int64) for name in ("known", "first", "next", "sure")),
+        ("data", ctypes.c_void_p),
+        ("size", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("kept", "bases", "decided")),
+        *((name, ctypes.c_int64) for name in ("capacity", "count", "left", "used", "unsent")),
+    )
+
+
+class _Polled(ctypes.Structure):
+    _fields_ = (("descriptor", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
+
+
+_POLLIN: Final = 1
+
+
+class NativeFollower:
+    """Does what `Follower` does, in C, and answers questions by itself.
+
+    Args:
+        library: of ``follow.c``.
+        header: the compiler's; its stable features are whole numbers of eight bytes.
+        plan: as for `Follower`; so are ``base`` and ``guide``, both of which are native.
+        misplaced: where the heuristic's decision is in what the compiler sends, and where it should be.
+    """
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        header: LogHeader,
+        plan: Plan,
+        base: Decider,
+        guide: Decider | None,
+        misplaced: tuple[slice, slice] | None,
+    ) -> None:
+        self._library = library
+        self._tensors = header.tensor_bytes
+        alignment = Alignment(header, [features for (features, _), _ in plan])
+        self._state = state = _NativeState(**alignment.constants())
+        self._arrays: dict[str, Any] = {}
+        state.base = self._native(base)
+        if guide is not None:
+            state.guide, state.guided = self._native(guide), 1
+        wrong, right = misplaced or (slice(0, 0), slice(0, 0))
+        state.tensors, state.wrong, state.right = self._tensors, wrong.start, right.start
+        stable = set(stable_features(header))
+        places = [start for spec, start in zip(header.features, header.offsets, strict=True) if spec in stable]
+        state.words, state.planned = len(places), len(plan)
+        self._keep("places", np.array(places, np.int64))
+        self._keep("asked", np.empty(len(places), np.uint64))
+        self._keep("rows", alignment.rows)
+        self._keep("plan", np.array([-1 if planned is None else planned for _, planned in plan], np.int8))
+        self._keep("worth", np.zeros(state.window + 1))
+        self._keep("best", np.empty(state.window + 1))
+        self._keep("paired", np.empty(state.window + 1))
+        state.known, state.sure = 1, 1
+        state.size = max(_CHUNK, 2 * self._tensors)
+        self._keep("data", np.empty(state.size, np.uint8))
+        self._enlarge(len(plan) + _ROOM)
+
+    def decide(self, observation: LiveObservation) -> int:
+        """Return the decision about a question."""
+        if self._state.count == self._state.capacity:
+            self._enlarge(2 * self._state.capacity)
+        return int(self._library.follow_decide(ctypes.byref(self._state), observation.tensors))
+
+    def answer(
+        self, channel: tuple[int, int], others: Sequence[int], number: int, separator: bytes, until: float
+    ) -> Answered:
+        """Answer questions; see `mlgo_corpus.compilers.session.Answerer`."""
+        state = self._state
+        if state.count == state.capacity:
+            self._enlarge(2 * state.capacity)
+        questions, advice = channel
+        polled = (_Polled * (1 + len(others)))(*(_Polled(one, _POLLIN, 0) for one in (questions, *others)))
+        count = self._library.follow_answer(
+            ctypes.byref(state), advice, polled, len(others), number, separator, ctypes.c_double(until)
+        )
+        rest = self._arrays["data"][: state.left].tobytes()
+        unsent = self._arrays["decided"][state.count - 1 :][:1].tobytes() if state.unsent else b""
+        return Answered(count, state.used, rest, unsent)
+
+    def decided(self) -> list[Decided]:
+        """Return what was asked and decided, in order."""
+        count, size = self._state.count, self._tensors
+        kept = self._arrays["kept"][: count * size].tobytes()
+        bases, decisions = (self._arrays[name][:count].tolist() for name in ("bases", "decided"))
+        questions = (kept[at * size : (at + 1) * size] for at in range(count))
+        return list(map(Decided, bases, decisions, questions))
+
+    def _native(self, decider: Decider) -> _NativeDecider:
+        if isinstance(decider, ByDefault):
+            return _NativeDecider(decision=decider.place)
+        if isinstance(decider, ByRule):
+            (cost, users), rule = decider.places, decider.rule
+            return _NativeDecider(
+                decision=-1, cost=cost, users=users, most_users=rule.users, few=rule.few, many=rule.many
+            )
+        policy = decider.policy
+        if not isinstance(policy, CompiledPolicy):
+            raise TypeError("expected a compiled policy")
+        places = {spec.name: start for spec, start in zip(decider.header.features, decider.header.offsets, strict=True)}
+        offsets = np.array([places[spec.name] for spec in policy.features], np.int64)
+        pointers = np.empty(len(offsets), np.uintp)
+        self._arrays[f"policy {len(self._arrays)}"] = (policy, offsets, pointers)
+        return _NativeDecider(
+            policy=policy.function, offsets=offsets.ctypes.data, features=pointers.ctypes.data, count=len(offsets)
+        )
+
+    def _keep(self, name: str, array: np.ndarray[Any, Any]) -> None:
+        self._arrays[name] = array
+        setattr(self._state, name, array.ctypes.data)
+
+    def _enlarge(self, capacity: int) -> None:
+        before, count = self._arrays, self._state.count
+        for name, width, dtype in (("kept", self._tensors, np.uint8), ("bases", 1, np.int64), ("decided", 1, np.int64)):
+            larger = np.empty(capacity * width, dtype)
+            if count:
+                larger[: count * width] = before[name][: count * width]
+            self._keep(name, larger)
+        self._state.capacity = capacity
+
+
+def make_follower(
+    header: LogHeader,
+    plan: Plan,
+    base: Decider,
+    guide: Decider | None,
+    misplaced: tuple[slice, slice] | None,
+) -> Follower | NativeFollower:
+    """Return what answers by a plan: in C if it can be."""
+    whole = all(spec.nbytes == _WORD for spec in stable_features(header))
+    native = all(
+        not isinstance(one, ByPolicy) or isinstance(one.policy, CompiledPolicy)
+        for one in (base, guide)
+        if one is not None
+    )
+    library = _library() if whole and native and header.advice is not None and header.advice.nbytes == _WORD else None
+    if library is None:
+        return Follower(header, plan, base, guide)
+    return NativeFollower(library, header, plan, base, guide, misplaced)
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    """Return ``follow.c`` compiled; None where there is no C compiler or no cache."""
+    try:
+        library = ctypes.CDLL(str(cached_source("follow", (_SOURCE.read_text(), ""))))
+    except (OSError, UsageError):  # or the cache is on a file system from which nothing may be run
+        return None
+    library.follow_decide.restype = library.follow_answer.restype = ctypes.c_int64
+    library.follow_decide.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
+    library.follow_answer.argtypes = (
+        *(ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_char_p),
+        ctypes.c_double,
+    )
+    return library
