@@ -33,7 +33,7 @@ _WORD: Final = 8
 _ROOM: Final = 1 << 10
 
 
-class Decided(NamedTuple):
+class _Decided(NamedTuple):
     """One answer: the decision without the plan, the decision, and the question."""
 
     base: int
@@ -125,7 +125,7 @@ class Follower:
         self._guide = guide
         self._features_of = stable_part(header)
         self._place = Alignment(header, [features for (features, _), _ in plan])
-        self._decided: list[Decided] = []
+        self._decided: list[_Decided] = []
 
     def decide(self, observation: LiveObservation) -> int:
         """Return the decision about a question."""
@@ -134,10 +134,10 @@ class Follower:
         decision = None if found is None else self._plan[found][1]
         if decision is None:
             decision = base if self._guide is None else self._guide.decide(observation)
-        self._decided.append(Decided(base, decision, observation.tensors))
+        self._decided.append(_Decided(base, decision, observation.tensors))
         return decision
 
-    def decided(self) -> list[Decided]:
+    def decided(self) -> list[_Decided]:
         """Return what was asked and decided, in order."""
         return self._decided
 
@@ -243,13 +243,13 @@ class NativeFollower:
         unsent = self._arrays["decided"][state.count - 1 :][:1].tobytes() if state.unsent else b""
         return Answered(count, state.used, rest, unsent)
 
-    def decided(self) -> list[Decided]:
+    def decided(self) -> list[_Decided]:
         """Return what was asked and decided, in order."""
         count, size = self._state.count, self._tensors
         kept = self._arrays["kept"][: count * size].tobytes()
         bases, decisions = (self._arrays[name][:count].tolist() for name in ("bases", "decided"))
         questions = (kept[at * size : (at + 1) * size] for at in range(count))
-        return list(map(Decided, bases, decisions, questions))
+        return list(map(_Decided, bases, decisions, questions))
 
     def _native(self, decider: Decider) -> _NativeDecider:
         if isinstance(decider, ByDefault):
