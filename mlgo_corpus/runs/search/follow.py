@@ -29,6 +29,8 @@ _SOURCE: Final = Path(__file__).with_name("follow.c")
 _DEFAULT: Final = "inlining_default"
 _CHUNK: Final = 1 << 16
 _WORD: Final = 8
+# Room is made for many questions at once; LLVM's have 300 bytes.
+_MOST_BYTES: Final = 4096
 # Room for so many questions more than are planned, and how much more where that does not do.
 _ROOM: Final = 1 << 10
 
@@ -217,8 +219,8 @@ class NativeFollower:
         self._keep("best", np.empty(state.window + 1))
         self._keep("paired", np.empty(state.window + 1))
         state.known, state.sure = 1, 1
-        state.size = max(_CHUNK, 2 * self._tensors)
-        self._keep("data", np.empty(state.size, np.uint8))
+        state.size = _CHUNK
+        self._keep("data", np.empty(_CHUNK, np.uint8))
         self._enlarge(len(plan) + _ROOM)
 
     def decide(self, observation: LiveObservation) -> int:
