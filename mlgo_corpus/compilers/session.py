@@ -129,16 +129,16 @@ class Answerer(Protocol):
     """Gives advice in native code, for as long as what comes is the usual next question."""
 
     def answer(
-        self, channel: tuple[int, int], others: Sequence[int], number: int, separator: bytes, until: float
+        self, channel: tuple[int, int], others: Sequence[int], number: int, separator: bytes, seconds: float
     ) -> Answered:
-        """Answer questions until something else comes, one of the others is ready, or a time has come.
+        """Answer questions until something else comes, one of the others is ready, or a time is over.
 
         Args:
             channel: the descriptors of the questions and of the advice, which never block.
             others: descriptors that the caller has to look at when they are ready.
             number: the number of the next question.
             separator: the text between its key and its number.
-            until: of ``time.monotonic``.
+            seconds: for how long at most; there may be none.
         """
 
 
@@ -301,13 +301,15 @@ class InteractiveSession:
         if self._waiting:
             raise RuntimeError("advise on the last observation before handing over")
         reader, stream, child = self._reader, self._stream, self._child
-        if reader is None or reader.separator is None or stream.at < len(stream.data):
+        if reader is None or reader.separator is None or stream.has_more():
             return
         while child.wait(stream.deadline, self._stop):
             others, wake = child.awaited()
             number = self._counts.get(self._context, 0)
             channel = (self._requests, self._advice)
-            found = answerer.answer(channel, others, number, reader.separator, min(wake, stream.deadline))
+            found = answerer.answer(
+                channel, others, number, reader.separator, min(wake, stream.deadline) - time.monotonic()
+            )
             reader.offset += found.consumed
             if found.questions:
                 self._counts[self._context] = number + found.questions
@@ -451,6 +453,10 @@ class _Stream:
         # Room of a chunk for each of these few bytes would be most of the cost.
         size = self._read_into(self._chunk)
         return bytes(self._chunk[:size]) if size else b""
+
+    def has_more(self) -> bool:
+        """Return True if there are bytes that are not read yet."""
+        return self.at < len(self.data) or bool(self._put_back)
 
     def put_back(self, data: bytes) -> None:
         """Have the next refill begin with bytes that were read elsewhere."""

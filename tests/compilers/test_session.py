@@ -210,9 +210,9 @@ class Sevens:
         self.questions = 0
 
     def answer(
-        self, channel: tuple[int, int], others: Sequence[int], number: int, separator: bytes, until: float
+        self, channel: tuple[int, int], others: Sequence[int], number: int, separator: bytes, seconds: float
     ) -> Answered:
-        done = consumed = 0
+        done, consumed, until = 0, 0, time.monotonic() + seconds
         while True:
             left = max(0.0, until - time.monotonic())
             ready = select.select([channel[0], *others], [], [], left)[0]
@@ -260,6 +260,16 @@ def test_handing_over_changes_nothing_but_who_answers(tmp_path: Path, mode: str,
     assert yielded == questions - answerer.questions
     if mode in ("proper", "spaced"):
         assert yielded == 1
+
+
+def test_handing_over_again_loses_nothing(tmp_path: Path) -> None:
+    """What was put back comes before what the channel has."""
+    with session(tmp_path, "pieces") as live:
+        for item in live:
+            live.advise(item.number)
+            for _ in range(3):
+                live.hand_over(Sevens())
+    assert live.contexts == {None: 3}
 
 
 def test_handing_over_with_a_question_open_is_refused(tmp_path: Path) -> None:

@@ -274,7 +274,7 @@ static int make_channel(struct channel *channel)
     return -1;
 }
 
-/* Return the option that loads the plugin, which is in the folder above the program's own; NULL if it is not found. */
+/* Return the option that loads the plugin, which is in the folder above the program's own; NULL if it is not there. */
 static char *plugin_option(void)
 {
     static char option[sizeof PLUGIN_OPTION + sizeof PLUGIN + 4096];
@@ -288,7 +288,7 @@ static char *plugin_option(void)
         *slash = '\0';
     }
     snprintf(option, sizeof option, "%s%s/%s", PLUGIN_OPTION, path, PLUGIN);
-    return option;
+    return access(option + sizeof PLUGIN_OPTION - 1, R_OK) == 0 ? option : NULL;
 }
 
 /* Return the options that have the compiler ask over the channel. */
@@ -598,10 +598,12 @@ static int was_crash(int status)
     return number == SIGSEGV || number == SIGABRT || number == SIGBUS || number == SIGILL || number == SIGFPE;
 }
 
-/* What may be the policy's fault: where nothing was decided, the plain compile would do the same. */
+/* What may be the policy's fault: where nothing was decided, the plain compile would do the same. But a plugin that cannot
+   be loaded ends a compile before it asks anything. */
 static int may_be_policys(const struct host *host, int status)
 {
-    if (host->session.decisions == 0 || asked_to_end)
+    int may_be_plugins = PLUGIN[0] != '\0' && host->session.headers == 0;
+    if ((host->session.decisions == 0 && !may_be_plugins) || asked_to_end)
         return 0;
     return was_crash(status) || (WIFEXITED(status) && WEXITSTATUS(status) != 0);
 }
@@ -623,6 +625,8 @@ static int open_channel(struct host *host, char ***live)
         snprintf(why, sizeof why, "%s: no channel can be made: %s", host->channel.folder, strerror(errno));
     else if (begin_session(&host->session, host->channel.in, host->channel.out) < 0)
         snprintf(why, sizeof why, "there is no memory");
+    else if (PLUGIN[0] != '\0' && plugin_option() == NULL)
+        snprintf(why, sizeof why, "its plugin, %s, cannot be read", PLUGIN);
     report(host, FOLDER, 0, host->channel.folder);
     if (why[0] == '\0') {
         *live = command(host->count, host->words, channel_options(&host->channel, host->line));

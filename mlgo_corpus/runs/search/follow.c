@@ -140,18 +140,19 @@ static double now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* Answer questions until something else comes, there is no room, or a time has come; return how many.
+/* Answer questions until something else comes, there is no room, or a time is over; return how many.
 
    questions, advice: the channel's descriptors, which never block.
    others: descriptors at which the caller has to look when they are ready; the first of `polled` is the questions'.
    number: that of the next question.
    separator: the text between the key and it.
-   until: of the monotonic clock, in seconds. */
+   seconds: for how long at most. */
 int64_t follow_answer(struct follower *one, int advice, struct pollfd *polled, int64_t others, int64_t number,
-                      const char *separator, double until)
+                      const char *separator, double seconds)
 {
     char line[64];
     int64_t answered = 0, have = 0;
+    double until = now() + seconds;
     one->used = one->left = one->unsent = 0;
     while (one->count < one->capacity) {
         int length = snprintf(line, sizeof line, "{\"observation\"%s%lld}\n", separator, (long long)(number + answered));

@@ -28,7 +28,7 @@ from mlgo_corpus.runs.search.climb import Plan, Rule
 _SOURCE: Final = Path(__file__).with_name("follow.c")
 _DEFAULT: Final = "inlining_default"
 _CHUNK: Final = 1 << 16
-_WORD: Final = 8
+_NUMBER: Final = "int64_t"
 # Room is made for many questions at once; LLVM's have 300 bytes.
 _MOST_BYTES: Final = 4096
 # Room for so many questions more than are planned, and how much more where that does not do.
@@ -184,7 +184,7 @@ class NativeFollower:
 
     Args:
         library: of ``follow.c``.
-        header: the compiler's; its stable features are whole numbers of eight bytes.
+        header: the compiler's; its features are whole numbers of eight bytes.
         plan: as for `Follower`; so are ``base`` and ``guide``, both of which are native.
         misplaced: where the heuristic's decision is in what the compiler sends, and where it should be.
     """
@@ -230,7 +230,7 @@ class NativeFollower:
         return int(self._library.follow_decide(ctypes.byref(self._state), observation.tensors))
 
     def answer(
-        self, channel: tuple[int, int], others: Sequence[int], number: int, separator: bytes, until: float
+        self, channel: tuple[int, int], others: Sequence[int], number: int, separator: bytes, seconds: float
     ) -> Answered:
         """Answer questions; see `mlgo_corpus.compilers.session.Answerer`."""
         state = self._state
@@ -239,7 +239,7 @@ class NativeFollower:
         questions, advice = channel
         polled = (_Polled * (1 + len(others)))(*(_Polled(one, _POLLIN, 0) for one in (questions, *others)))
         count = self._library.follow_answer(
-            ctypes.byref(state), advice, polled, len(others), number, separator, ctypes.c_double(until)
+            ctypes.byref(state), advice, polled, len(others), number, separator, seconds
         )
         rest = self._arrays["data"][: state.left].tobytes()
         unsent = self._arrays["decided"][state.count - 1 :][:1].tobytes() if state.unsent else b""
@@ -294,20 +294,28 @@ def make_follower(
     misplaced: tuple[slice, slice] | None,
 ) -> Follower | NativeFollower:
     """Return what answers by a plan: in C if it can be."""
-    whole = all(spec.nbytes == _WORD for spec in stable_features(header))
-    native = all(
-        not isinstance(one, ByPolicy) or isinstance(one.policy, CompiledPolicy)
-        for one in (base, guide)
-        if one is not None
+    native = _is_native(header) and all(
+        isinstance(one.policy, CompiledPolicy) for one in (base, guide) if isinstance(one, ByPolicy)
     )
-    library = _library() if whole and native and header.advice is not None and header.advice.nbytes == _WORD else None
+    library = native_library() if native and all(planned in (None, 0, 1) for _, planned in plan) else None
     if library is None:
         return Follower(header, plan, base, guide)
     return NativeFollower(library, header, plan, base, guide, misplaced)
 
 
+def _is_native(header: LogHeader) -> bool:
+    """Return True if all that is read and sent in C is a whole number, as clang has it, and a question is not large."""
+    numbers = {*stable_features(header), *(spec for spec in header.features if spec.name == _DEFAULT)}
+    advice = header.advice
+    return (
+        advice is not None
+        and all(spec.type == _NUMBER and spec.is_scalar for spec in (*numbers, advice))
+        and header.tensor_bytes <= _MOST_BYTES
+    )
+
+
 @cache
-def _library() -> ctypes.CDLL | None:
+def native_library() -> ctypes.CDLL | None:
     """Return ``follow.c`` compiled; None where there is no C compiler or no cache."""
     try:
         library = ctypes.CDLL(str(cached_source("follow", (_SOURCE.read_text(), ""))))

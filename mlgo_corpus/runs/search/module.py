@@ -57,6 +57,7 @@ from mlgo_corpus.runs.search.follow import (
     Follower,
     NativeFollower,
     make_follower,
+    native_library,
     number_reader,
 )
 from mlgo_corpus.runs.search.rounds import (
@@ -196,6 +197,7 @@ class _ModuleSearch:
         extra = for_clang((*task.channel_options(_CHANNEL), *growth_options(options)))
         self._argv = (*trace.cc1, *self._compiles.command(options, *extra, *DECISION_OPTIONS, _REMARKS))
         self.header: LogHeader | None = None
+        native_library()  # it may have to be compiled, which is not to count as a compiler's time
 
     def compile(self, plan: Plan, guide: Guide | None = None) -> Outcome:
         """Compile by a plan.

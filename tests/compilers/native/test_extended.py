@@ -16,13 +16,15 @@ from typer.testing import CliRunner
 
 from mlgo_corpus.build import build_corpus
 from mlgo_corpus.cli.main import app
-from mlgo_corpus.compilers.native import extended
+from mlgo_corpus.compilers.native import extended, wrapped
+from mlgo_corpus.compilers.native.wrapped import Asking, PolicyCode, StockClang, wrap_clang
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.extract import extract_corpus
 from mlgo_corpus.formats.logs.tasks import EXTENDED_FEATURES
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.models import Rule
+from mlgo_corpus.policies.source import policy_source
 from mlgo_corpus.toolchain import extend_toolchain
 from mlgo_corpus.trace import trace_corpus
 from mlgo_corpus.wrap import wrap_toolchain
@@ -161,11 +163,12 @@ def test_a_policy_of_its_features_goes_into_stock_clangs_and_extended_ones(
     moved = (tmp_path / "wrapped").rename(tmp_path / "moved")
     assert compile_with(moved / "bin" / "clang", corpus.parent, tmp_path / "by.o") == ""
     assert code(llvm19, tmp_path / "by.o") == kept
-    (moved / "advisor.so").write_bytes(b"no plugin")
-    assert "compiled without it" in compile_with(moved / "bin" / "clang", corpus.parent, tmp_path / "by.o")
     compile_with(Path(llvm19.clang), corpus.parent, tmp_path / "plain.o")
-    assert (tmp_path / "by.o").read_bytes() == (tmp_path / "plain.o").read_bytes()
-    assert code(llvm19, tmp_path / "by.o") != kept
+    assert code(llvm19, tmp_path / "plain.o") != kept
+    for damage in (lambda plugin: plugin.write_bytes(b"no plugin"), Path.unlink):
+        damage(moved / "advisor.so")
+        assert "compiled without it" in compile_with(moved / "bin" / "clang", corpus.parent, tmp_path / "by.o")
+        assert (tmp_path / "by.o").read_bytes() == (tmp_path / "plain.o").read_bytes()
     said = "needs the feature 'callee_library', which this compiler does not send; a clang of .* toolchain extend` does"
     with pytest.raises(MlgoCorpusError, match=said):
         traced(corpus, tmp_path / "none", llvm19.clang, policy, cache)
@@ -174,6 +177,25 @@ def test_a_policy_of_its_features_goes_into_stock_clangs_and_extended_ones(
     with pytest.raises(UsageError, match="build with the clang behind it"):
         build_corpus(["true"], tmp_path / "again", compiler=str(told))
     assert not (tmp_path / "again").exists()
+
+
+def test_a_plugin_that_cannot_be_loaded_costs_the_policy_alone(
+    llvm22: Llvm, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """clang 22 fails of it before it asks anything."""
+    monkeypatch.setattr(wrapped, "_try", lambda *_: None)
+    policy = LearnedPolicy("inlining-2.0", "inlining", (TensorSpec("cost_estimate"),), Rule(0.0, (1.0,)))
+    decides = PolicyCode(policy.name, policy.task, policy.digest, *policy_source(policy))
+    drivers = (llvm22.clang,), (llvm22.clangxx,)
+    stock = StockClang(*drivers, "22", misplaced_default=False, make_plugin=lambda path: path.write_bytes(b"none"))
+    clang = wrap_clang(tmp_path / "wrapped", decides, stock, Asking(), force=False).clang
+    assert "compiled without it" in compile_with(clang, corpus.parent, tmp_path / "by.o")
+    assert compile_with(Path(llvm22.clang), corpus.parent, tmp_path / "plain.o") == ""
+    assert (tmp_path / "by.o").read_bytes() == (tmp_path / "plain.o").read_bytes()
+    wrong = subprocess.run(
+        (clang, "-Oz", "-c", "wrong.cpp", "-o", tmp_path / "wrong.o"), cwd=corpus.parent, check=False
+    )
+    assert wrong.returncode == 1
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import fcntl
 import os
 import random
 import struct
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -49,6 +48,10 @@ def live(number: int, tensors: bytes) -> LiveObservation:
 
 def message(number: int, row: tuple[int, ...], separator: bytes = b":") -> bytes:
     return b'{"observation"%b%d}\n%b\n' % (separator, number, question(row))
+
+
+ROW = (*range(len(NAMES) - 1), 1)
+MESSAGE = message(7, ROW)
 
 
 def rows(generator: random.Random, count: int) -> list[tuple[int, ...]]:
@@ -112,7 +115,18 @@ def test_what_c_cannot_decide_is_decided_in_python(policy: CompiledPolicy, monke
     for header, guide in ((HEADER, ByPolicy(SimpleNamespace(advise=lambda _: 1), HEADER)), (odd, None)):
         assert isinstance(make_follower(header, [], base, guide, None), Follower)
     assert isinstance(make_follower(HEADER, [], base, ByPolicy(policy, HEADER), None), NativeFollower)
-    monkeypatch.setattr(follow, "_library", lambda: None)
+    key = stable_part(HEADER)(question(ROW)), 0
+    for plan in ([(key, 128)], [(key, -3)]):
+        assert isinstance(make_follower(HEADER, plan, base, None, None), Follower)
+    for name, kind, shape in (("inlining_default", "int8_t", (1,)), ("node_count", "float", (2000,))):
+        wide = LogHeader(
+            tuple(TensorSpec(name, kind, shape) if spec.name == name else spec for spec in HEADER.features),
+            advice=HEADER.advice,
+        )
+        assert isinstance(make_follower(wide, [], base, None, None), Follower)
+    for advice in (TensorSpec("inlining_decision", "double"), TensorSpec("inlining_decision", "int32_t", (2,))):
+        assert isinstance(make_follower(LogHeader(HEADER.features, advice=advice), [], base, None, None), Follower)
+    monkeypatch.setattr(follow, "native_library", lambda: None)
     assert isinstance(make_follower(HEADER, [], base, None, None), Follower)
 
 
@@ -129,8 +143,7 @@ class Channel:
 
     def answer(self, data: bytes, *, number: int = 0, separator: bytes = b":", seconds: float = 0.02) -> Answered:
         os.write(self._ask, data)
-        until = time.monotonic() + seconds
-        return self._follower.answer((self.questions, self.advice), [self.other], number, separator, until)
+        return self._follower.answer((self.questions, self.advice), [self.other], number, separator, seconds)
 
     def sent(self) -> list[int]:
         try:
@@ -153,10 +166,6 @@ def channel(plan: Plan = (), misplaced_default: Any = None) -> Iterator[tuple[Ch
         yield opened, follower
     finally:
         opened.close()
-
-
-ROW = (*range(len(NAMES) - 1), 1)
-MESSAGE = message(7, ROW)
 
 
 @pytest.mark.parametrize("separator", [b":", b": "])

@@ -265,7 +265,7 @@ def test_the_same_seed_finds_the_same(
     """With any number of jobs, and where nothing native can be had."""
     dataset, _ = found
     with monkeypatch.context() as patch:
-        patch.setattr(follow, "_library", lambda: None)
+        patch.setattr(follow, "native_library", lambda: None)
         search(tmp_path / "one", jobs=1)
     assert stable(tmp_path / "one") == stable(dataset)
     search(tmp_path / "other", seed=1)
