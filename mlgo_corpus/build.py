@@ -21,8 +21,8 @@ from mlgo_corpus.builds.inputs import BuildObject
 from mlgo_corpus.builds.leftovers import find_leftovers
 from mlgo_corpus.builds.objects import Reason
 from mlgo_corpus.compilers.choose import choose_for_build
+from mlgo_corpus.compilers.find import loads_plugin
 from mlgo_corpus.compilers.limits import check_count
-from mlgo_corpus.compilers.native.extended import has_plugin
 from mlgo_corpus.corpus.groups import unoptimised_hint
 from mlgo_corpus.corpus.products import record_links
 from mlgo_corpus.engine.choice import available_cpus
@@ -174,7 +174,7 @@ def build_corpus(
         raise UsageError(f"{build_dir}: expected the folder that modules' names are relative to, found none")
     entries = None if database is None else read_database(database)
     chosen = choose_for_build(compiler, _named_by_environment())
-    if has_plugin(chosen):
+    if loads_plugin(chosen.compile_words):
         # It would be in all commands of the corpus, which are to run anywhere.
         raise UsageError("it loads a plugin; build with the clang behind it", option="compiler", value=chosen.driver[0])
     inputs = ("build", folder) if database is None else ("database", folder, os.path.realpath(database))

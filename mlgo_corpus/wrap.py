@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus.compilers.choose import choose_for_build, refuse_zig
-from mlgo_corpus.compilers.find import Compiler, cache_folder, note_folder, noted_folders
-from mlgo_corpus.compilers.native.extended import has_plugin, make_plugin
+from mlgo_corpus.compilers.find import Compiler, cache_folder, loads_plugin, note_folder, noted_folders
+from mlgo_corpus.compilers.native.extended import make_plugin
 from mlgo_corpus.compilers.native.wrapped import Asking, PolicyCode, StockClang, Wrapped, read_wrapped, wrap_clang
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.tasks import EXTENDED_FEATURES, INLINING
@@ -116,7 +116,7 @@ def _stock_clang(named: str | None, task: str, *, is_extended: bool) -> StockCla
         raise UsageError(message, option="compiler", value=compiler.driver[0])
     drivers = drivers_of(compiler)
     is_misplaced = task == INLINING and compiler.major in MISPLACED_DEFAULT
-    needs_plugin = is_extended and not has_plugin(compiler)
+    needs_plugin = is_extended and not loads_plugin(compiler.compile_words)
     plugin = partial(make_plugin, compiler=compiler, cxx=drivers.cxx) if needs_plugin else None
     return StockClang(drivers.c, drivers.cxx, compiler.version, is_misplaced, plugin)
 

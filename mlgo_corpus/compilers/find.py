@@ -265,6 +265,11 @@ def _as_clang(words: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
+def loads_plugin(words: Iterable[str]) -> bool:
+    """Return True if a compiler's own words load a plugin, as an extended clang's do."""
+    return any(word.startswith(PLUGIN_OPTION) for word in words)
+
+
 def identify(
     candidate: Candidate,
     folder: Path,
@@ -292,8 +297,8 @@ def identify(
     if version is None or "-cc1" not in words[1:]:
         raise UsageError("not a clang, or not one that prints its commands with -###")
     before, arguments = words[: words.index("-cc1")], words[words.index("-cc1") :]
-    if any(word.startswith(PLUGIN_OPTION) for word in arguments):
-        # What adds a plugin to each command is a part of the compiler, and no command of a corpus has it.
+    if loads_plugin(arguments):
+        # The commands of a corpus have no such option: only this driver adds it, so it has to run them.
         before = candidate.words
     # A compiler may print the name by which it was called: the clang in a toolchain's folder may be a link.
     binary = _which(before[0]) or before[0]

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus import __version__
-from mlgo_corpus.compilers.find import PLUGIN_OPTION, Compiler, find_beside, one_line
+from mlgo_corpus.compilers.find import PLUGIN_OPTION, Compiler, find_beside, loads_plugin, one_line
 from mlgo_corpus.compilers.probe import PROBE_DATA, session_features
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.errors import MlgoCorpusError, ToolError, UsageError
@@ -95,7 +95,7 @@ def extend_clang(
             plugins.
         ToolError: the plugin cannot be compiled.
     """
-    if has_plugin(compiler):
+    if loads_plugin(compiler.compile_words):
         raise UsageError("has a plugin already", option="compiler", value=compiler.driver[0])
     final = Path(os.path.abspath(output))
     with whole_folder(output, replace=replaces_own(output, _DESCRIPTION_NAME, _MADE_BY, force=force)) as folder:
@@ -118,11 +118,6 @@ def extend_clang(
         program.with_name("clang++").symlink_to("clang")
         (folder / _DESCRIPTION_NAME).write_text(json.dumps(_described(extended), indent=1) + "\n")
     return extended
-
-
-def has_plugin(compiler: Compiler) -> bool:
-    """Return True if a compiler's own lines load a plugin, as an extended clang's do."""
-    return any(word.startswith(PLUGIN_OPTION) for word in compiler.compile_words)
 
 
 def make_plugin(plugin: Path, compiler: Compiler, cxx: tuple[str, ...]) -> tuple[str, ...]:

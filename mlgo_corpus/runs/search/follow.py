@@ -45,8 +45,10 @@ class _Decided(NamedTuple):
 
 def number_reader(header: LogHeader, name: str) -> Callable[[bytes], int] | None:
     """Return a function that reads a feature, a whole number, from an observation; None if the feature is not sent."""
-    if (place := _place(header, name)) is None:
-        return None
+    return None if (place := _place(header, name)) is None else _reader_at(place)
+
+
+def _reader_at(place: int) -> Callable[[bytes], int]:
     read = struct.Struct(f"={place}xq").unpack_from
     return lambda tensors: int(read(tensors)[0])
 
@@ -64,10 +66,10 @@ class ByDefault:
     """
 
     def __init__(self, header: LogHeader) -> None:
-        read, place = number_reader(header, _DEFAULT), _place(header, _DEFAULT)
-        if read is None or place is None:
+        if (place := _place(header, _DEFAULT)) is None:
             raise UsageError(f"this compiler does not send {_DEFAULT!r}")
-        self._read, self.place = read, place
+        self.place = place
+        self._read = _reader_at(place)
 
     def decide(self, observation: LiveObservation) -> int:
         """Return the decision."""
@@ -82,12 +84,11 @@ class ByRule:
     """
 
     def __init__(self, rule: Rule, header: LogHeader) -> None:
-        readers = [number_reader(header, name) for name in ("cost_estimate", "callee_users")]
-        places = [_place(header, name) for name in ("cost_estimate", "callee_users")]
-        self._readers = [read for read in readers if read is not None]
-        self.places = [place for place in places if place is not None]
-        if len(self._readers) < len(readers):
+        cost, users = (_place(header, name) for name in ("cost_estimate", "callee_users"))
+        if cost is None or users is None:
             raise UsageError("this compiler does not send what a call costs")
+        self.places = cost, users
+        self._readers = _reader_at(cost), _reader_at(users)
         self.rule = rule
 
     def decide(self, observation: LiveObservation) -> int:
