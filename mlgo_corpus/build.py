@@ -21,6 +21,7 @@ from mlgo_corpus.builds.inputs import BuildObject
 from mlgo_corpus.builds.leftovers import find_leftovers
 from mlgo_corpus.builds.objects import Reason
 from mlgo_corpus.compilers.choose import choose_for_build
+from mlgo_corpus.compilers.driver import Drivers, drivers_of
 from mlgo_corpus.compilers.find import loads_plugin
 from mlgo_corpus.compilers.limits import check_count
 from mlgo_corpus.corpus.groups import unoptimised_hint
@@ -33,10 +34,8 @@ from mlgo_corpus.formats.commands.buildfiles import CompileCommand
 from mlgo_corpus.runs.builds.database import compile_entries, read_database
 from mlgo_corpus.runs.builds.shims import (
     USUAL_COMPILERS,
-    Drivers,
     build_environment,
     compiler_in,
-    drivers_of,
     make_shims,
     run_build,
     shims_folder,

@@ -50,6 +50,8 @@ _EXTRAS: Final = (
     ("rl", "gymnasium", "gymnasium", "environments for reinforcement learning"),
     ("report", "vl_convert", "vl-convert-python", "the charts of report"),
     ("report", "jinja2", "jinja2", "the pages of report"),
+    ("learn", "lightgbm", "lightgbm", "train"),
+    ("learn", "cma", "cma", "train by evolution"),
 )
 # Compilers write temporary files, and datasets are staged: with less space than this, runs end in disk_full.
 _LITTLE_SPACE: Final = 1 << 30
@@ -262,6 +264,7 @@ def _verbs(toolchains: Sequence[Toolchain], packages: Sequence[Finding]) -> tupl
         Finding(Group.VERB, data, State.READY, "no compiler needed"),
         *_compiler_verbs([one for one in toolchains if one.problem is None]),
         with_packages("demo", "ziglang"),
+        with_packages("train", "lightgbm"),
         with_packages("report", "vl-convert-python", "jinja2"),
         with_packages(_ON_RAY, "ray"),
         _object_storage(),
@@ -274,19 +277,34 @@ def _needs(package: Finding) -> str:
 
 def _compiler_verbs(working: Sequence[Toolchain]) -> tuple[Finding, ...]:
     """Return a finding for each verb that runs a compiler: the compilers it can use, or the ability they all lack."""
-    from mlgo_corpus.compilers.choose import build_with, reads_corpora_of
+    from mlgo_corpus.compilers.choose import USUAL_MAJOR, build_with, reads_corpora_of
     from mlgo_corpus.compilers.devmode.installed import DEVMODE_MAJOR
+    from mlgo_corpus.compilers.native.extended import OLDEST_EXTENDED, find_headers, headers_package
     from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY
 
+    sessions = [one for one in working if INLINING in one.interactive]
+    extensible = [one for one in sessions if one.origin != "ziglang" and (one.major or 0) >= OLDEST_EXTENDED]
     logging = [one for one in working if {EVICTION, PRIORITY} <= set(one.training_logs)]
     wants: tuple[tuple[str, str, list[Toolchain], str], ...] = (
         ("build", "embeds bitcode", [one for one in working if one.embeds_bitcode], _NO_COMPILER),
         (f"verify {option_key('rebuild')}", "works", list(working), _NO_COMPILER),
         (
-            "trace (inlining, own policies)",
+            "trace (inlining, own policies), search, evaluate",
             "holds live sessions",
-            [one for one in working if INLINING in one.interactive],
+            sessions,
             "install clang 17 or newer, or pip install 'mlgo-corpus[zig]'",
+        ),
+        (
+            "toolchain wrap",
+            "holds live sessions without a cache of objects",
+            [one for one in sessions if one.origin != "ziglang"],
+            "install clang 17 or newer",
+        ),
+        (
+            "toolchain extend, inlining-2.0",
+            "has LLVM's headers of its version",
+            [one for one in extensible if find_headers(one.binary or Path(), one.version or "", one.llvm_config)],
+            f"apt-get install {headers_package(max((one.major or 0 for one in extensible), default=USUAL_MAJOR))}",
         ),
         (
             "trace (LLVM's register allocation)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from mlgo_corpus.files.lock import open_locked
 from mlgo_corpus.files.names import STATE_FOLDER
 from mlgo_corpus.files.text import os_reason, several
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
+from mlgo_corpus.policies.conversation import says_more
 from mlgo_corpus.policies.policy import policy_digest
 from mlgo_corpus.runs.evaluate.run import Evaluation, contenders
 from mlgo_corpus.runs.evaluate.sums import EvaluationReport, sum_up
@@ -134,6 +136,7 @@ def evaluate_corpus(
         built=built_toolchains(cache),
         cache=cache,
         jobs=jobs or available_cpus(),
+        says_more=any(says_more(one.request.policy) for one in wanted),
     )
     key = {
         "version": __version__,
@@ -167,6 +170,7 @@ def evaluate_corpus(
                     chosen,
                     corpus,
                     work,
+                    compiler=shlex.join(toolchain.driver),
                     link=link,
                     jobs=jobs,
                     cache=cache,

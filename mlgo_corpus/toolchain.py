@@ -19,12 +19,12 @@ from mlgo_corpus.compilers.choose import choose_for_build, refuse_zig
 from mlgo_corpus.compilers.devmode.record import Embedded
 from mlgo_corpus.compilers.find import BUILT_NAME, built_toolchains, cache_folder, note_folder, noted_folders
 from mlgo_corpus.compilers.native.extended import Extended, extend_clang
+from mlgo_corpus.compilers.native.wrapped import refuse_wrapped
 from mlgo_corpus.compilers.probe import Toolchain, probe_compiler, probe_toolchains
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.runs.builds.shims import drivers_of
 from mlgo_corpus.runs.report import Report
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ def extend_toolchain(output: Path | str, *, compiler: str | None = None, force: 
     begin = time.perf_counter()
     stock = choose_for_build(compiler)
     refuse_zig(stock, "zig's clang loads no plugins")
-    drivers = drivers_of(stock)
-    extended = extend_clang(Path(output), stock, drivers.c, drivers.cxx, force=force)
+    refuse_wrapped(stock)
+    extended = extend_clang(Path(output), stock, force=force)
     return ExtendReport(extended, time.perf_counter() - begin)
 
 

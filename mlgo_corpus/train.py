@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -40,7 +41,7 @@ from mlgo_corpus.learn.practice import (
     Practised,
     practise,
 )
-from mlgo_corpus.learn.tuning import CANDIDATES, Tried, threshold_of, tune
+from mlgo_corpus.learn.tuning import CANDIDATES, Tried, best_of, threshold_of, tune
 from mlgo_corpus.policies.artefact import POLICY_NAME, check_name
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.seen import SEEN_KEY
@@ -49,6 +50,8 @@ from mlgo_corpus.runs.rollouts.run import RolloutRequest
 from mlgo_corpus.runs.search.corpus import SearchRequest, run_search
 from mlgo_corpus.runs.trace.corpus import TraceRequest
 
+# An output that is called so gives its policy the name.
+_VERSIONED: Final = re.compile(r"[A-Za-z][\w.+-]*-\d+\.\d+", re.ASCII)
 _IMITATION: Final = "imitation"
 _ALGORITHMS: Final = (_IMITATION, EVOLUTION, GRADIENT)
 """How to learn: ``imitation`` of the best decisions found, evolution strategies, or policy gradients."""
@@ -155,7 +158,8 @@ def train_policy(
         threshold: the probability above which a call is inlined, instead of a tuned one.
         languages: learn from modules of these only, and decide in no others: ``C++``, ``C``, ...; by default those that
             ``data`` has.
-        name: the policy's name; by default the task's, with ``-0.1``.
+        name: the policy's name; by default that of ``output`` if it ends with a version, such as ``small-1.0``, else
+            the task's, with ``-0.1``.
         trees: how many trees the model has.
         leaves: how many leaves each of them has at most.
         neurons: of ``es`` and ``pg``: the size of a network's hidden layer; 0 for a rule (4 for ``es``, 16 for
@@ -187,7 +191,8 @@ def train_policy(
         raise UsageError(f"expected {INLINING} or {EVICTION}", option="task", value=task)
     if task == EVICTION and (algorithm != EVOLUTION or data):
         raise UsageError(f"{EVICTION} is learned by {EVOLUTION} alone, without data", option="task", value=task)
-    name = f"{task}-0.1" if name is None else name
+    if name is None:
+        name = output.name if _VERSIONED.fullmatch(output.name) else f"{task}-0.1"
     try:
         check_name(name)
     except FormatError as error:
@@ -269,7 +274,7 @@ def train_policy(
 
         return show
 
-    boosting = BoostingOptions(trees, leaves, seed=seed)
+    boosting = BoostingOptions.of(trees, leaves, seed)
 
     def learned(datasets: Sequence[Path]) -> tuple[LearnedPolicy, Examples, Fitted]:
         examples = read_examples(datasets, jobs=jobs or available_cpus(), languages=languages)
@@ -324,7 +329,7 @@ def train_policy(
                 tried, known = tune(policy, validation, trace, work, told("tuning"), **how)
         except OSError as error:
             raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
-        probability = min(tried, key=lambda one: one.score).probability
+        probability = best_of(tried).probability
     policy = replace(policy, threshold=threshold_of(probability))
     states = read_states(datasets, (spec.name for spec in policy.features), examples.linkages)
     metrics = {
@@ -470,7 +475,7 @@ def _hints(examples: Examples, tried: Sequence[Tried]) -> list[str]:
             f"the bitcode of {counted(unknown, 'module')} is no longer where it was: an evaluation can recognise only "
             "exact copies of it"
         )
-    best = min(tried, key=lambda one: one.score, default=None)
+    best = best_of(tried) if tried else None
     if best is None:
         hints.append(f"the threshold is {_USUAL_PROBABILITY:g} or as given: `validation` tunes it on a corpus")
     elif any(change > 0 for change in best.changes):

@@ -7,6 +7,7 @@ The stage behind ``mlgo-corpus toolchain wrap`` and a part of ``toolchain list``
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -14,16 +15,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus.compilers.choose import choose_for_build, refuse_zig
+from mlgo_corpus.compilers.driver import drivers_of
 from mlgo_corpus.compilers.find import Compiler, cache_folder, loads_plugin, note_folder, noted_folders
-from mlgo_corpus.compilers.native.extended import make_plugin
-from mlgo_corpus.compilers.native.wrapped import Asking, PolicyCode, StockClang, Wrapped, read_wrapped, wrap_clang
+from mlgo_corpus.compilers.native.extended import make_plugin, read_extended
+from mlgo_corpus.compilers.native.wrapped import (
+    Asking,
+    PolicyCode,
+    StockClang,
+    Wrapped,
+    read_wrapped,
+    refuse_wrapped,
+    wrap_clang,
+)
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.tasks import EXTENDED_FEATURES, INLINING
 from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, needs_default
-from mlgo_corpus.policies.keyed import may_grow
 from mlgo_corpus.policies.learned import named_policy
 from mlgo_corpus.policies.source import policy_source
-from mlgo_corpus.runs.builds.shims import drivers_of
 from mlgo_corpus.runs.report import Report
 
 # The folders of wrapped clangs, in the cache.
@@ -83,7 +91,6 @@ def wrap_toolchain(
     asking = Asking(
         always=always,
         keep_smaller=keep_smaller,
-        may_grow=learned.task == INLINING and may_grow(str(policy)),
         with_default=needs_default(learned),
     )
     wrapped = wrap_clang(Path(output), code, stock, asking, force=force)
@@ -109,6 +116,8 @@ def _stock_clang(named: str | None, task: str, *, is_extended: bool) -> StockCla
         UsageError: there is none, or it cannot be wrapped.
     """
     compiler = choose_for_build(named)
+    if (extended := read_extended(Path(compiler.driver[0]).parent.parent)) is not None:
+        compiler = choose_for_build(shlex.join(extended.compiler))  # a plugin of its own is nobody else's to remove
     refuse_zig(compiler, "zig's driver keeps objects, and would not ask for them again")
     _refuse_others(compiler)
     if compiler.major < _FIRST_INTERACTIVE:
@@ -116,20 +125,20 @@ def _stock_clang(named: str | None, task: str, *, is_extended: bool) -> StockCla
         raise UsageError(message, option="compiler", value=compiler.driver[0])
     drivers = drivers_of(compiler)
     is_misplaced = task == INLINING and compiler.major in MISPLACED_DEFAULT
-    needs_plugin = is_extended and not loads_plugin(compiler.compile_words)
-    plugin = partial(make_plugin, compiler=compiler, cxx=drivers.cxx) if needs_plugin else None
+    plugin = partial(make_plugin, compiler=compiler) if is_extended else None
     return StockClang(drivers.c, drivers.cxx, compiler.version, is_misplaced, plugin)
 
 
 def _refuse_others(compiler: Compiler) -> None:
-    """Refuse a clang that has a policy inside already, and what keeps objects, which must be in front.
+    """Refuse a clang that has a policy inside or loads a plugin, and what keeps objects, which must be in front.
 
     Raises:
         UsageError: it is one.
     """
+    refuse_wrapped(compiler)
     program = Path(compiler.driver[0])
-    if read_wrapped(program.parent.parent) is not None:
-        raise UsageError("has a policy inside already", option="compiler", value=program)
+    if loads_plugin(compiler.compile_words):
+        raise UsageError(f"loads a plugin: wrap {compiler.binary}", option="compiler", value=program)
     if Path(os.path.realpath(program)).name in ("ccache", "sccache"):
         message = f"keeps objects, and would not ask for them again; wrap {compiler.binary}"
         raise UsageError(message, option="compiler", value=program)

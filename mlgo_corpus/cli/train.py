@@ -126,7 +126,10 @@ def train(
         typer.Option(metavar="GROUPS", help="Of tables: the groups of features to use, such as llvm,context."),
     ] = "all",
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The policy's name.", show_default="TASK-0.1 or native-size-0.1")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The policy's name.", show_default="a versioned output's; TASK-0.1; native-size-0.1"
+        ),
     ] = None,
     trees: Annotated[
         int | None,

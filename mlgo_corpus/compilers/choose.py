@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -15,10 +16,12 @@ from mlgo_corpus.compilers.find import (
     Compiler,
     find_compilers,
     identify,
+    loads_plugin,
     named_compiler,
     newest_first,
     one_line,
 )
+from mlgo_corpus.compilers.native.extended import cached_extended
 from mlgo_corpus.compilers.probe import Toolchain, probe_compiler, probe_toolchains
 from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.files.scratch import scratch_folder
@@ -28,8 +31,8 @@ from mlgo_corpus.formats.logs.tasks import INLINING, Task
 TRAINING_LOG: Final = "training-log"
 INTERACTIVE: Final = "interactive"
 AUTO = "auto"
-# The LLVM to install if nothing else determines it.
-_USUAL = 22
+USUAL_MAJOR: Final = 22
+"""The LLVM to install if nothing else determines it."""
 _OTHER_POLICY = "name a `policy`: first, random or module:attribute"
 WAYS = (AUTO, TRAINING_LOG, INTERACTIVE)
 
@@ -78,6 +81,7 @@ def choose_compiler(
     built: Sequence[Path] = (),
     cache: Path | None = None,
     jobs: int = 1,
+    says_more: bool = False,
 ) -> tuple[Toolchain, str]:
     """Choose a compiler that can show the decisions, and the way.
 
@@ -91,10 +95,35 @@ def choose_compiler(
         built: folders of toolchains that this package built.
         cache: the folder that keeps probe results.
         jobs: how many compilers to probe at a time.
+        says_more: whether the policy needs features that only an extended clang tells: a stock one is extended, in the
+            cache.
 
     Raises:
-        UsageError: there is none; the message says what would help.
+        UsageError: there is none, or it cannot be extended; the message says what would help.
+        ToolError: the plugin for it cannot be compiled.
     """
+    found, way = _choose(
+        named, task, policy, via, learned=learned, producer=producer, built=built, cache=cache, jobs=jobs
+    )
+    if says_more and way == INTERACTIVE:
+        compiler = choose_for_build(shlex.join(found.driver))
+        if not loads_plugin(compiler.compile_words):
+            found = probe_compiler(str(cached_extended(compiler, cache).clang), cache=cache)
+    return found, way
+
+
+def _choose(
+    named: str | None,
+    task: Task,
+    policy: str,
+    via: str,
+    *,
+    learned: bool,
+    producer: int | None,
+    built: Sequence[Path],
+    cache: Path | None,
+    jobs: int,
+) -> tuple[Toolchain, str]:
     if (wanted := _user_compiler(named, cache=cache)) is not None:
         ways = _wanted(ways_of(wanted, task, policy, learned=learned), via)
         if not ways:
@@ -188,7 +217,7 @@ def choose_optimiser(
     found = [one for one in probe_toolchains(built=built, cache=cache, jobs=jobs) if one.problem is None]
     able = [one for one in found if one.opt is not None]
     if not able:
-        major = producer or next((one.major for one in found), _USUAL)
+        major = producer or next((one.major for one in found), USUAL_MAJOR)
         raise UsageError(
             f"no clang found that has an opt of its version: install clang-{major} and llvm-{major} (zig's clang, from "
             "pip, has none)"

@@ -1,16 +1,19 @@
-"""The cc1 line that a compiler's driver makes of a driver's line (`mlgo_corpus.formats.commands.driver`)."""
+"""The drivers of a clang, and the cc1 line that they make of a line (`mlgo_corpus.formats.commands.driver`)."""
 
 from __future__ import annotations
 
 import os
 import re
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from mlgo_corpus.compilers.confinement import confine
 from mlgo_corpus.compilers.failures import RunFailure, classify
+from mlgo_corpus.compilers.find import Compiler
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.errors import ToolError, UsageError
@@ -23,6 +26,57 @@ _QUESTION: Final = ("-###", "--no-default-config", "-ffile-compilation-dir=.", "
 # Each word of a command that clang prints is in quotes, with a backslash before what would end them.
 _COMMAND = re.compile(r'^ "[^"]*"(?: "(?:[^"\\]|\\.)*")+$', re.MULTILINE | re.DOTALL)
 _WORD = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+ARCHIVERS: Final = {
+    "ar": ("ar", "gcc-ar", "llvm-ar"),
+    "ranlib": ("ranlib", "gcc-ranlib", "llvm-ranlib"),
+    "nm": ("nm", "gcc-nm", "llvm-nm"),
+}
+"""The names by which a build may call each tool for archives that comes with a clang."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drivers:
+    """The commands that run the compiler, and its archivers if it has any.
+
+    Attributes:
+        c: the C compiler.
+        cxx: the C++ compiler.
+        archivers: those of ``ar``, ``ranlib`` and ``nm`` that come with the compiler.
+    """
+
+    c: tuple[str, ...]
+    cxx: tuple[str, ...]
+    archivers: Mapping[str, tuple[str, ...]]
+
+
+def drivers_of(compiler: Compiler) -> Drivers:
+    """Find the C and the C++ driver of a clang, and its archivers, which know bitcode."""
+    words = compiler.driver
+    program = Path(words[0])
+    if words[-1:] == ("clang",) and len(words) > 1:  # zig's clang finds the system's headers only as `zig cc`
+        zig = words[:-1]
+        return Drivers((*zig, "cc"), (*zig, "c++"), {name: (*zig, name) for name in ("ar", "ranlib")})
+    # A user may name either driver of a pair. Wrappers (Nix's, ccache's links) come in pairs, too, so prefer the one
+    # beside the driver to the one beside the binary.
+    is_cxx = "clang++" in program.name
+    c_name = program.name.replace("clang++", "clang", 1)
+    name, usual, mode = (
+        (c_name, "clang", "gcc") if is_cxx else (c_name.replace("clang", "clang++", 1), "clang++", "g++")
+    )
+    beside = (program.with_name(name), compiler.binary.with_name(usual))
+    found = next((path for path in beside if path.name != program.name and _is_program(path)), None)
+    other = (*words, f"--driver-mode={mode}") if found is None else (str(found.absolute()), *words[1:])
+    suffix = c_name.removeprefix("clang")
+    archivers = {}
+    for name in ARCHIVERS:
+        places = (
+            compiler.binary.with_name(f"llvm-{name}"),
+            compiler.binary.resolve().with_name(f"llvm-{name}"),
+            program.with_name(f"llvm-{name}{suffix}"),
+        )
+        if (archiver := next((path for path in places if _is_program(path)), None)) is not None:
+            archivers[name] = (str(archiver),)
+    return Drivers(*((other, words) if is_cxx else (words, other)), archivers)
 
 
 @lru_cache(maxsize=64)
@@ -63,3 +117,7 @@ def driver_commands(said: str) -> list[tuple[str, ...]]:
 
 def _split(command: str) -> tuple[str, ...]:
     return tuple(re.sub(r"\\(.)", r"\1", word, flags=re.DOTALL) for word in _WORD.findall(command))
+
+
+def _is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)

@@ -25,6 +25,9 @@ _ALWAYS: Final = {
     "num_threads": 1,
     "verbose": -1,
 }
+_USUAL_RATE: Final = 0.05
+# The learning rate, summed over the trees.
+_MOST_LEARNT: Final = 9.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +37,21 @@ class BoostingOptions:
     Attributes:
         trees: how many.
         leaves: of each tree, at most.
-        rate: the learning rate.
+        rate: the learning rate: less for many trees, which are to learn more evenly, and no more.
         least_in_leaf: examples in a leaf, at least; of few examples, a hundredth.
         seed: of the choice of features for each tree.
     """
 
     trees: int = 120
     leaves: int = 15
-    rate: float = 0.05
+    rate: float = _USUAL_RATE
     least_in_leaf: int = 60
     seed: int = 0
+
+    @classmethod
+    def of(cls, trees: int, leaves: int, seed: int) -> BoostingOptions:
+        """Return the options for a model of this size."""
+        return cls(trees, leaves, rate=min(_USUAL_RATE, round(_MOST_LEARNT / trees, 4)), seed=seed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ CANDIDATES: Final = (0.65, 0.5, 0.35, 0.25, 0.15)
 
 # A corpus that grows counts so much more than one that shrinks: nobody wants to pay for other people's savings.
 _GROWTH_COUNTS: Final = 4.0
+# Seeds of training make more of a difference than such a part of the best score.
+_CHANCE: Final = 0.01
 # Tuning ends after so many candidates that are no better than the best before them.
 _PATIENCE: Final = 2
 
@@ -56,6 +58,13 @@ class Tried(Report):
 def score_of(changes: Sequence[float]) -> float:
     """Return the mean of changes, in which growth counts several times; less is better."""
     return sum(change * (_GROWTH_COUNTS if change > 0 else 1) for change in changes) / len(changes)
+
+
+def best_of(tried: Sequence[Tried]) -> Tried:
+    """Return the most careful of the thresholds that are as good as the best, but for what may be chance."""
+    best = min(one.score for one in tried)
+    enough = best + _CHANCE * abs(best)
+    return max((one for one in tried if one.score <= enough), key=lambda one: one.probability)
 
 
 def threshold_of(probability: float) -> float:
@@ -116,7 +125,9 @@ def _sizes_of(
     opened = open_corpus(engine.place(corpus))
     chosen = request.choice.select(opened)
     work.mkdir()
-    evaluation = Evaluation(opened, chosen, corpus, work, link=True, engine=engine, progress=None, **how)
+    evaluation = Evaluation(
+        opened, chosen, corpus, work, compiler=request.compiler, link=True, engine=engine, progress=None, **how
+    )
     evaluation.run(contenders([policy], request))
     shutil.rmtree(work, ignore_errors=True)
     (found,) = sum_up(evaluation.rows, evaluation.linked, request.seed)

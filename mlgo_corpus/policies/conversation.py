@@ -15,9 +15,10 @@ from mlgo_corpus.compilers.session import InteractiveSession
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader, LogWriter, encode_context
-from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, TASKS, Task
+from mlgo_corpus.formats.logs.tasks import EVICTION, EXTENDED_FEATURES, INLINING, TASKS, Task
 from mlgo_corpus.policies.artefact import POLICY_NAME
 from mlgo_corpus.policies.blame import failure_of
+from mlgo_corpus.policies.keyed import dataset_features, find_dataset
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, load_policy
 from mlgo_corpus.policies.policy import Policy, begin_session, check_features
 
@@ -155,6 +156,16 @@ def decides_in(policy: str, language: str | None) -> bool:
     """
     learned = learned_policy(policy)
     return learned is None or not learned.languages or language in learned.languages
+
+
+def says_more(policy: str) -> bool:
+    """Return True if a policy needs features that only an extended clang tells."""
+    if (dataset := find_dataset(policy)) is not None:
+        names = dataset_features(dataset)
+    else:
+        learned = learned_policy(policy)
+        names = () if learned is None else tuple(spec.name for spec in learned.features)
+    return not frozenset(EXTENDED_FEATURES).isdisjoint(names)
 
 
 def learned_policy(policy: str) -> LearnedPolicy | None:

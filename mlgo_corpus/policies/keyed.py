@@ -102,21 +102,31 @@ def find_dataset(text: str) -> Path | None:
     return path.absolute() if (path / DATASET_NAME).is_file() else None
 
 
-def may_grow(policy: str) -> bool:
-    """Return True if a policy's decisions may make a module as large as they do: LLVM's own, and most datasets'.
+def dataset_features(path: Path) -> tuple[str, ...]:
+    """Return the names of the features that a dataset's decisions have.
 
-    LLVM asks nothing more, and inlines nothing, once a module has doubled; a replay has to be as free as the compiles
-    of the dataset were.
+    Raises:
+        UsageError: there is no such dataset, or one of another task.
     """
-    if (dataset := find_dataset(policy)) is None:
-        return policy == "default"
-    words = (read_note(dataset / DATASET_NAME) or {}).get("argv")
-    return isinstance(words, list) and any(GROWTH_LIMIT in str(word) for word in words)
+    return tuple(spec.name for spec in stable_features(_open(path, _stamp(path))[0].header))
 
 
-def growth_options(options: Iterable[str]) -> tuple[str, ...]:
-    """Return the option that lets a module grow without limit; none if a command has a limit of its own."""
-    return () if any(GROWTH_LIMIT in option for option in options) else (f"{GROWTH_LIMIT}=1e9",)
+def growth_options(options: Iterable[str], replayed: Path | None = None) -> tuple[str, ...]:
+    """Return the option that lets a module grow by inlining as far as a policy decides.
+
+    MLInlineAdvisor asks nothing more, and inlines nothing, once a module has doubled, which LLVM's own heuristic does
+    not: what a policy decides first would end what it is asked. The limit stays where a command has one of its own, and
+    where decisions are replayed that were made under it.
+
+    Args:
+        options: the command's.
+        replayed: the folder of the dataset whose decisions are replayed.
+    """
+    is_limited = any(GROWTH_LIMIT in option for option in options)
+    if not is_limited and replayed is not None:
+        words = (read_note(replayed / DATASET_NAME) or {}).get("argv")
+        is_limited = not isinstance(words, list) or not any(GROWTH_LIMIT in str(word) for word in words)
+    return () if is_limited else (f"{GROWTH_LIMIT}=1e9",)
 
 
 def dataset_digest(path: Path) -> str:

@@ -67,12 +67,30 @@ def test_this_machine(llvm22: Llvm) -> None:
     assert result["toolchains"][0]["version"].startswith("22.")
     found = {finding["name"]: finding for finding in result["findings"]}
     assert found["pyarrow"]["found"] == version("pyarrow")
-    for name in ("build", "verify --rebuild", "trace (inlining, own policies)", "ir2native"):
+    sessions = ("trace (inlining, own policies), search, evaluate", "toolchain wrap")
+    for name in ("build", "verify --rebuild", *sessions, "ir2native"):
         assert found[name]["state"] == "ready"
         assert f"clang {result['toolchains'][0]['version']}" in found[name]["found"]
     assert {finding["state"] for finding in result["findings"]} <= {"ready", "limited", "missing"}
     for finding in result["findings"]:
         assert bool(finding["remedy"]) == (finding["state"] != "ready"), finding
+
+
+def test_a_clang_without_llvms_headers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    clang = tmp_path / "bin" / "clang"
+    header = tmp_path / "include" / "llvm" / "Config" / "llvm-config.h"
+    header.parent.mkdir(parents=True)
+    found_compilers(
+        monkeypatch, Toolchain((str(clang),), "PATH", binary=clang, version="21.1.5", interactive=("inlining",))
+    )
+
+    def extensible() -> Finding:
+        return named(diagnose(cache=tmp_path))["toolchain extend, inlining-2.0"]
+
+    assert (extensible().state, extensible().remedy) == (State.MISSING, "apt-get install llvm-21-dev")
+    for version_there, state in (("21.1.4", State.MISSING), ("21.1.5", State.READY)):
+        header.write_text(f'#define LLVM_VERSION_STRING "{version_there}"\n')
+        assert extensible().state == state
 
 
 def test_it_is_readable(llvm22: Llvm) -> None:
@@ -98,7 +116,7 @@ def test_it_fits_into_80_columns(llvm22: Llvm, monkeypatch: pytest.MonkeyPatch) 
 def test_a_machine_without_compilers(tmp_path: Path) -> None:
     diagnosis = diagnose(cache=tmp_path)
     found = named(diagnosis)
-    for name in ("build", "verify --rebuild", "trace (inlining, own policies)", "ir2native"):
+    for name in ("build", "verify --rebuild", "trace (inlining, own policies), search, evaluate", "ir2native"):
         assert (found[name].state, found[name].found) == (State.MISSING, "no compiler")
         assert "install clang" in found[name].remedy
     assert next(one for one in diagnosis.findings if one.name.startswith("extract, ")).state == State.READY
@@ -114,7 +132,9 @@ def test_what_no_compiler_here_can_do(monkeypatch: pytest.MonkeyPatch, tmp_path:
     found = named(diagnose(cache=tmp_path))
     assert (found["build"].state, found["build"].found) == (State.READY, "clang 16.0.6")
     assert found["ir2native"].found == "no compiler here has an opt of its version beside it"
-    assert found["trace (inlining, own policies)"].found == "no compiler here holds live sessions"
+    assert found["trace (inlining, own policies), search, evaluate"].found == "no compiler here holds live sessions"
+    assert found["toolchain wrap"].state == State.MISSING
+    assert found["toolchain extend, inlining-2.0"].remedy == "apt-get install llvm-22-dev"
     registers = found["trace (LLVM's register allocation)"]
     assert registers.state == State.MISSING
     assert registers.remedy.startswith("mlgo-corpus toolchain build")

@@ -19,6 +19,8 @@ from mlgo_corpus import build_corpus, evaluate_corpus, load_policy, search_corpu
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.corpus.select import ModuleChoice
 from mlgo_corpus.errors import UsageError
+from mlgo_corpus.learn.boosting import BoostingOptions
+from mlgo_corpus.learn.tuning import Tried, best_of
 from mlgo_corpus.runs.evaluate.sums import EvaluationReport
 from mlgo_corpus.train import TrainReport
 from tests.conftest import Llvm
@@ -201,8 +203,9 @@ def test_the_same_data_give_the_same_bytes(chain: Chain) -> None:
     assert sum(map(len, first.values())) == chain.trained.bytes < 300_000
     chain.train("same", jobs=2)
     assert files(chain.folder / "same") == first
-    chain.train("other", seed=1)
-    assert files(chain.folder / "other")["model.npz"] != first["model.npz"]
+    assert chain.train("other-1.2", seed=1).name == "other-1.2"
+    assert chain.trained.name == "inlining-0.1"
+    assert files(chain.folder / "other-1.2")["model.npz"] != first["model.npz"]
     told = json.loads(first["policy.json"])["training"]
     assert json.loads(first["policy.json"])["languages"] == ["C++"] == list(chain.trained.languages)
     assert [(one["modules"], one["decisions"]) for one in told["data"]] == [(3, chain.trained.decisions)]
@@ -212,13 +215,32 @@ def test_the_same_data_give_the_same_bytes(chain: Chain) -> None:
     assert (chain.trained.data[0].flips, chain.trained.data[0].bodies_known) == (chain.search.flips, 3)
 
 
+def test_many_trees_learn_no_more_than_some() -> None:
+    rates = {trees: BoostingOptions.of(trees, 23, 0).rate for trees in (1, 120, 160, 180, 300, 900)}
+    assert rates == {1: 0.05, 120: 0.05, 160: 0.05, 180: 0.05, 300: 0.03, 900: 0.01}
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [
+        ({0.65: -0.05, 0.5: -0.1, 0.35: -0.1005, 0.25: -0.1009}, 0.5),
+        ({0.65: -0.05, 0.5: -0.1, 0.35: -0.1005, 0.25: -0.1011}, 0.35),
+        ({0.65: 0.02, 0.5: 0.01, 0.35: 0.03}, 0.5),
+        ({0.65: 0.0, 0.5: 0.0, 0.35: 0.01}, 0.65),
+    ],
+)
+def test_of_thresholds_that_are_alike_the_most_careful_is_taken(scores: dict[float, float], best: float) -> None:
+    tried = [Tried(probability, (score if score < 0 else score / 4,)) for probability, score in scores.items()]
+    assert best_of(tried).probability == best
+
+
 def test_a_threshold_is_tuned_on_real_sizes(chain: Chain) -> None:
     said: list[str] = []
     how = {"compiler": chain.compiler, "jobs": 2, "announce": said.append}
     report = chain.train("tuned", validation=[chain.others], **how)
     assert len(said) == 1
     assert re.fullmatch(r"up to 10 compiles after fitting: about \d+ s, 2 at a time", said[0])
-    best = min(report.validation, key=lambda one: one.score)
+    best = best_of(report.validation)
     assert report.probability == best.probability
     assert best.changes[0] < 0
     (learned,) = chain.evaluate(chain.others, "tuned-sizes", str(chain.folder / "tuned")).policies

@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus import __version__
-from mlgo_corpus.compilers.find import PLUGIN_OPTION, Compiler, find_beside, loads_plugin, one_line
+from mlgo_corpus.compilers.driver import drivers_of
+from mlgo_corpus.compilers.find import PLUGIN_OPTION, Compiler, cache_folder, find_beside, loads_plugin, one_line
 from mlgo_corpus.compilers.probe import PROBE_DATA, session_features
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.errors import MlgoCorpusError, ToolError, UsageError
-from mlgo_corpus.files.folder import replaces_own, whole_folder
+from mlgo_corpus.files.folder import read_note, replaces_own, whole_folder
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 
@@ -39,7 +40,8 @@ _SOURCE: Final = Path(__file__).with_name("advisor.cpp")
 _TIMEOUT_S: Final = 300.0
 # LLVM is built without RTTI, or does not need it.
 _FLAGS: Final = ("-O1", "-fPIC", "-shared", "-fno-rtti", "-std=c++17", "-w")
-_OLDEST: Final = 18
+OLDEST_EXTENDED: Final = 18
+"""The oldest LLVM that can be extended."""
 _HEADERS_VERSION: Final = re.compile(r'^#define LLVM_VERSION_STRING "(\d+\.\d+\.\d+)', re.MULTILINE)
 _SCRIPT: Final = """\
 #!/bin/sh
@@ -78,16 +80,12 @@ class Extended:
         return self.output / "bin" / "clang"
 
 
-def extend_clang(
-    output: Path, compiler: Compiler, c: tuple[str, ...], cxx: tuple[str, ...], *, force: bool
-) -> Extended:
+def extend_clang(output: Path, compiler: Compiler, *, force: bool) -> Extended:
     """Make a clang that says more with each question, and hold a live session with it.
 
     Args:
         output: the folder to make.
         compiler: the stock clang.
-        c: the words of its C driver.
-        cxx: the words of its C++ driver, which compiles the plugin.
         force: replace another one.
 
     Raises:
@@ -97,10 +95,10 @@ def extend_clang(
     """
     if loads_plugin(compiler.compile_words):
         raise UsageError("has a plugin already", option="compiler", value=compiler.driver[0])
-    final = Path(os.path.abspath(output))
+    final, drivers = Path(os.path.abspath(output)), drivers_of(compiler)
     with whole_folder(output, replace=replaces_own(output, _DESCRIPTION_NAME, _MADE_BY, force=force)) as folder:
         plugin = folder / PLUGIN_NAME
-        extended = Extended(final, compiler.driver, compiler.version, make_plugin(plugin, compiler, cxx))
+        extended = Extended(final, compiler.driver, compiler.version, make_plugin(plugin, compiler))
         (folder / "bin").mkdir()
         program = folder / "bin" / "clang"
         program.write_text(
@@ -110,8 +108,8 @@ def extend_clang(
                 digest=sha256(plugin.read_bytes()).hexdigest(),
                 binary=shlex.quote(str(compiler.binary)),
                 plugin=shlex.quote(f"{PLUGIN_OPTION}{final / PLUGIN_NAME}"),
-                c=shlex.join(c),
-                cxx=shlex.join(cxx),
+                c=shlex.join(drivers.c),
+                cxx=shlex.join(drivers.cxx),
             )
         )
         program.chmod(0o755)
@@ -120,7 +118,34 @@ def extend_clang(
     return extended
 
 
-def make_plugin(plugin: Path, compiler: Compiler, cxx: tuple[str, ...]) -> tuple[str, ...]:
+def read_extended(folder: Path) -> Extended | None:
+    """Return the extended clang in a folder; None if there is none."""
+    said = read_note(folder / _DESCRIPTION_NAME)
+    if not isinstance(said, dict) or said.get("made_by") != _MADE_BY or not (folder / "bin" / "clang").is_file():
+        return None
+    words, version, features = said.get("compiler"), said.get("version"), said.get("features")
+    if not isinstance(words, list) or not isinstance(features, list):
+        return None
+    if not all(isinstance(text, str) for text in (version, *words, *features)):
+        return None
+    return Extended(folder, tuple(words), str(version), tuple(features))
+
+
+def cached_extended(compiler: Compiler, cache: Path | None = None) -> Extended:
+    """Return a clang that says more than a stock clang does, in the cache; it is made if it is not there.
+
+    Raises:
+        UsageError: LLVM's headers are not installed, the clang loads no plugins, or another process makes it now.
+        ToolError: the plugin cannot be compiled.
+    """
+    digest = sha256(_SOURCE.read_bytes())
+    status = compiler.binary.stat()
+    digest.update(repr((__version__, compiler.driver, compiler.version, status.st_size, status.st_mtime_ns)).encode())
+    folder = cache_folder(cache) / "extended" / digest.hexdigest()[:32]
+    return read_extended(folder) or extend_clang(folder, compiler, force=True)
+
+
+def make_plugin(plugin: Path, compiler: Compiler) -> tuple[str, ...]:
     """Compile the plugin for a stock clang, hold a live session with it, and return the features that it adds.
 
     Raises:
@@ -128,7 +153,7 @@ def make_plugin(plugin: Path, compiler: Compiler, cxx: tuple[str, ...]) -> tuple
         ToolError: it cannot be compiled.
     """
     headers = _headers(compiler)
-    run_tool((*cxx, *_FLAGS, f"-I{headers}", str(_SOURCE), "-o", str(plugin)), timeout=_TIMEOUT_S)
+    run_tool((*drivers_of(compiler).cxx, *_FLAGS, f"-I{headers}", str(_SOURCE), "-o", str(plugin)), timeout=_TIMEOUT_S)
     return _added_features(compiler, plugin)
 
 
@@ -143,28 +168,47 @@ def _described(extended: Extended) -> dict[str, Any]:
     }
 
 
+def find_headers(binary: Path, version: str, config: Path | None) -> Path | None:
+    """Return the folder of LLVM's headers of exactly a clang's version; None if they are not installed.
+
+    Args:
+        binary: the clang.
+        version: LLVM's.
+        config: its ``llvm-config``.
+    """
+    for folder in _include_folders(binary, config):
+        with suppress(OSError):
+            found = _HEADERS_VERSION.search((folder / "llvm" / "Config" / "llvm-config.h").read_text())
+            if found is not None and found[1] == version:
+                return folder
+    return None
+
+
 def _headers(compiler: Compiler) -> Path:
     """Return the folder of LLVM's headers of exactly this version.
 
     Raises:
         UsageError: they are not installed, or this LLVM is too old.
     """
-    if compiler.major < _OLDEST:
-        message = f"LLVM {_OLDEST} or newer can be extended, this is {compiler.version}"
+    if compiler.major < OLDEST_EXTENDED:
+        message = f"LLVM {OLDEST_EXTENDED} or newer can be extended, this is {compiler.version}"
         raise UsageError(message, option="compiler", value=compiler.driver[0])
-    for folder in _include_folders(compiler):
-        with suppress(OSError):
-            found = _HEADERS_VERSION.search((folder / "llvm" / "Config" / "llvm-config.h").read_text())
-            if found is not None and found[1] == compiler.version:
-                return folder
-    message = f"LLVM's headers of {compiler.version} are needed: apt-get install llvm-{compiler.major}-dev"
-    raise UsageError(message, option="compiler", value=compiler.driver[0])
+    folder = find_headers(compiler.binary, compiler.version, find_beside(compiler, "llvm-config"))
+    if folder is None:
+        message = f"LLVM's headers of {compiler.version} are needed: apt-get install {headers_package(compiler.major)}"
+        raise UsageError(message, option="compiler", value=compiler.driver[0])
+    return folder
 
 
-def _include_folders(compiler: Compiler) -> Iterator[Path]:
-    for binary in (compiler.binary, compiler.binary.resolve()):
-        yield binary.parent.parent / "include"
-    if (config := find_beside(compiler, "llvm-config")) is not None:
+def headers_package(major: int) -> str:
+    """Return the name of Debian's package of the headers of an LLVM."""
+    return f"llvm-{major}-dev"
+
+
+def _include_folders(binary: Path, config: Path | None) -> Iterator[Path]:
+    for one in (binary, binary.resolve()):
+        yield one.parent.parent / "include"
+    if config is not None:
         with suppress(ToolError):
             yield Path(run_tool((str(config), "--includedir"), timeout=_TIMEOUT_S).stdout.decode().strip())
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus import __version__
-from mlgo_corpus.compilers.find import PLUGIN_OPTION, one_line
+from mlgo_corpus.compilers.find import PLUGIN_OPTION, Compiler, one_line
 from mlgo_corpus.compilers.native.extended import PLUGIN_NAME
 from mlgo_corpus.compilers.probe import PROBE_DATA
 from mlgo_corpus.compilers.process import run_tool
@@ -31,7 +31,7 @@ from mlgo_corpus.files.folder import read_note, replaces_own, whole_folder
 from mlgo_corpus.files.scratch import SCRATCH_PREFIX, scratch_folder
 from mlgo_corpus.formats.commands.driverline import TAKES_NEXT
 from mlgo_corpus.formats.commands.languages import ENDINGS, clang_names
-from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, find_task, lacking
+from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, INLINING, find_task, lacking
 
 _DESCRIPTION_NAME: Final = "wrapped.json"
 
@@ -94,13 +94,11 @@ class Asking:
     Attributes:
         always: ask at every level of optimisation, not only where code is optimised for size.
         keep_smaller: compile each object plainly, too, and keep the smaller one.
-        may_grow: let a module grow without limit by inlining.
         with_default: have the compiler send its own decision among the features.
     """
 
     always: bool = False
     keep_smaller: bool = False
-    may_grow: bool = False
     with_default: bool = True
 
 
@@ -180,6 +178,17 @@ def read_wrapped(folder: Path) -> Wrapped | None:
     name, task, digest, version = map(str, texts)
     is_always, keeps = said.get("always") is True, said.get("keep_smaller") is True
     return Wrapped(folder, name, task, digest, tuple(words), version, is_always, keeps)
+
+
+def refuse_wrapped(compiler: Compiler) -> None:
+    """Refuse a clang that has a policy inside already.
+
+    Raises:
+        UsageError: it is one.
+    """
+    program = Path(compiler.driver[0])
+    if read_wrapped(program.parent.parent) is not None:
+        raise UsageError("has a policy inside already", option="compiler", value=program)
 
 
 def _described(wrapped: Wrapped) -> dict[str, Any]:
@@ -270,7 +279,7 @@ def _config(policy: PolicyCode, clang: StockClang, asking: Asking) -> str:
     texts = {"CHANNEL_OPTION": task.channel, "GROWTH_OPTION": GROWTH_LIMIT, "SCRATCH_PREFIX": SCRATCH_PREFIX}
     texts |= {"PLUGIN_OPTION": PLUGIN_OPTION, "PLUGIN": "" if clang.make_plugin is None else PLUGIN_NAME}
     switches = {
-        "MAY_GROW": asking.may_grow,
+        "MAY_GROW": policy.task == INLINING,
         "DECIDES_IN_ALL": not policy.languages,
         "ASK_ALWAYS": asking.always,
         "KEEP_SMALLER": asking.keep_smaller,

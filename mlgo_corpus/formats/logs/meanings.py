@@ -170,6 +170,29 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 """The meanings of features, decisions and scores, by task and by name: plain text, no markup."""
 
 
+_LINKAGES = (
+    "0 if it is private to its file, 1 if it is dropped where it is not used (as inline functions and templates are), "
+    "2 if weak otherwise, 3 if visible outside, 4 for a copy of another module's (available_externally)"
+)
+_LIBRARY = "1 if its name is the C++ standard library's, by its mangling, else 0"
+EXTENDED_MEANINGS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "callee_linkage": f"the callee: {_LINKAGES}",
+        "caller_linkage": f"the caller: {_LINKAGES}",
+        "callee_library": f"the callee: {_LIBRARY}",
+        "caller_library": f"the caller: {_LIBRARY}",
+        "callee_kind": "1 if the callee is a constructor, 2 if it is a destructor, 0 for any other function",
+        "callee_arguments": "parameters of the callee",
+        "callee_address_taken": "1 if something other than a call uses the callee, else 0",
+        "calls_in_caller": "calls of the callee in the caller at this moment",
+        "callee_asked": "decisions about calls of the callee before this one in the module",
+        "callee_inlined": "how many of the decisions before, about calls of the callee, were to inline",
+    }
+)
+"""The meanings of the features of inlining that only an extended clang tells."""
+
+
 def describe(task: str | None, name: str) -> str | None:
     """Return the meaning of a feature, a decision or a score of one of LLVM's tasks; None if it is unknown."""
-    return MEANINGS.get(task or "", {}).get(name)
+    found = MEANINGS.get(task or "", {}).get(name)
+    return EXTENDED_MEANINGS.get(name) if found is None and task == INLINING else found

@@ -19,6 +19,7 @@ from pathlib import Path
 from mlgo_corpus.builds.compiles import Compile
 from mlgo_corpus.builds.inputs import BuildObject
 from mlgo_corpus.builds.objects import Reason
+from mlgo_corpus.compilers.driver import Drivers
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.engine.threads import in_threads
 from mlgo_corpus.errors import FormatError, ToolError, UsageError
@@ -39,7 +40,6 @@ from mlgo_corpus.formats.commands.driverline import (
     refused_warnings,
     refused_words,
 )
-from mlgo_corpus.runs.builds.shims import Drivers
 
 # Only a hanging compiler, or a dead network file system, reaches it.
 _COMPILE_TIMEOUT_S = 3600.0

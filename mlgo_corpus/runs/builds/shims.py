@@ -21,12 +21,12 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from mlgo_corpus.compilers.find import Compiler, cache_folder
+from mlgo_corpus.compilers.driver import ARCHIVERS, Drivers
+from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.engine.signals import signal_of, signals_as_interrupts
 from mlgo_corpus.engine.threads import INTERRUPTIBLE_S
@@ -49,60 +49,10 @@ _COMPILER = re.compile(
 )
 USUAL_COMPILERS: Final = ("cc", "c++", "gcc", "g++", "clang", "clang++", "c89", "c99")
 """Names of compilers that each build has, whether this machine has them or not."""
-_ARCHIVERS = {
-    "ar": ("ar", "gcc-ar", "llvm-ar"),
-    "ranlib": ("ranlib", "gcc-ranlib", "llvm-ranlib"),
-    "nm": ("nm", "gcc-nm", "llvm-nm"),
-}
 # Paths that make and configure read as one word.
 _PLAIN_PATH = re.compile(r"[\w./+,:@%=-]+", re.ASCII)
 # Settings that stop launchers from taking an object from a cache or compiling it elsewhere.
 _NO_LAUNCHERS = {"CCACHE_DISABLE": "1", "SCCACHE_RECACHE": "1", "DISTCC_HOSTS": "localhost", "ICECC": "no"}
-
-
-@dataclass(frozen=True, slots=True)
-class Drivers:
-    """The commands that run the compiler, and its archivers if it has any.
-
-    Attributes:
-        c: the C compiler.
-        cxx: the C++ compiler.
-        archivers: those of ``ar``, ``ranlib`` and ``nm`` that come with the compiler.
-    """
-
-    c: tuple[str, ...]
-    cxx: tuple[str, ...]
-    archivers: Mapping[str, tuple[str, ...]]
-
-
-def drivers_of(compiler: Compiler) -> Drivers:
-    """Find the C and the C++ driver of a clang, and its archivers, which know bitcode."""
-    words = compiler.driver
-    program = Path(words[0])
-    if words[-1:] == ("clang",) and len(words) > 1:  # zig's clang finds the system's headers only as `zig cc`
-        zig = words[:-1]
-        return Drivers((*zig, "cc"), (*zig, "c++"), {name: (*zig, name) for name in ("ar", "ranlib")})
-    # A user may name either driver of a pair. Wrappers (Nix's, ccache's links) come in pairs, too, so prefer the one
-    # beside the driver to the one beside the binary.
-    is_cxx = "clang++" in program.name
-    c_name = program.name.replace("clang++", "clang", 1)
-    name, usual, mode = (
-        (c_name, "clang", "gcc") if is_cxx else (c_name.replace("clang", "clang++", 1), "clang++", "g++")
-    )
-    beside = (program.with_name(name), compiler.binary.with_name(usual))
-    found = next((path for path in beside if path.name != program.name and _is_program(path)), None)
-    other = (*words, f"--driver-mode={mode}") if found is None else (str(found.absolute()), *words[1:])
-    suffix = c_name.removeprefix("clang")
-    archivers = {}
-    for name in _ARCHIVERS:
-        places = (
-            compiler.binary.with_name(f"llvm-{name}"),
-            compiler.binary.resolve().with_name(f"llvm-{name}"),
-            program.with_name(f"llvm-{name}{suffix}"),
-        )
-        if (archiver := next((path for path in places if _is_program(path)), None)) is not None:
-            archivers[name] = (str(archiver),)
-    return Drivers(*((other, words) if is_cxx else (words, other)), archivers)
 
 
 def compiler_in(command: str) -> tuple[list[str], int] | None:
@@ -159,7 +109,7 @@ def make_shims(folder: Path, run_folder: Path, drivers: Drivers, *, keep_checks:
         is_cxx = is_cxx_compiler(name)
         recording(name, "c++" if is_cxx else "c", drivers.cxx if is_cxx else drivers.c)
     if sys.platform != "darwin":  # its ar has no plugins
-        for kind, names in _ARCHIVERS.items():
+        for kind, names in ARCHIVERS.items():
             for name in names:
                 archiver = drivers.archivers.get(kind)
                 if archiver is None and kind == "ar" and (found := shutil.which(name)) is not None:
@@ -275,7 +225,3 @@ def _copy_command() -> tuple[str, ...]:
         run_tool((*sharing, "--", str(folder / "a"), str(folder / "b")), timeout=10)
         return sharing
     return (program,)
-
-
-def _is_program(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)

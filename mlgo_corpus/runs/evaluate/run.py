@@ -99,7 +99,7 @@ class Evaluation:
         chosen: the names of the modules.
         source: the corpus as the user named it.
         work: the folder for traces and products.
-        compiler: the clang, or None.
+        compiler: the clang's command, the same for all policies; None for the best one found.
         link: whether to link products, if the corpus has records of them.
         jobs, cache, engine: as of `mlgo_corpus.trace_corpus`.
         progress: called with (compiles done, of them failed, compiles in all, the policy's name).
@@ -112,6 +112,7 @@ class Evaluation:
         source: Path | str,
         work: Path,
         *,
+        compiler: str | None,
         link: bool,
         jobs: int | None,
         cache: Path,
@@ -127,6 +128,7 @@ class Evaluation:
         self._chosen = chosen
         self._source = source
         self._work = work
+        self._compiler = compiler
         self._jobs = jobs
         self._cache = cache
         self._engine = engine
@@ -163,7 +165,7 @@ class Evaluation:
             report = run_trace(
                 self._source,
                 folder / "dataset",
-                replace(policy.request, keep_objects=folder / "objects"),
+                replace(policy.request, compiler=self._compiler, keep_objects=folder / "objects"),
                 jobs=self._jobs,
                 cache=self._cache,
                 engine=self._engine,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.choose import choose_for_link
+from mlgo_corpus.compilers.driver import drivers_of
 from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.compilers.walls import close_launchers
 from mlgo_corpus.corpus.folder import Corpus
@@ -20,7 +21,6 @@ from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.tables import read_metadata
 from mlgo_corpus.files.text import os_reason
-from mlgo_corpus.runs.builds.shims import drivers_of
 from mlgo_corpus.runs.links.module import LinkSettings
 from mlgo_corpus.runs.links.run import Relink, RelinkReport, sum_up
 from mlgo_corpus.runs.links.table import PRODUCTS_NAME, RELINK_KIND, write_product_rows

@@ -144,7 +144,6 @@ class Rollouts:
             edits=request.edits,
             limits=request.limits,
             names=False,
-            may_grow=request.task == INLINING,
         )
         self._held: dict[int, Path] = {}
         self._counts: Path | None = None

@@ -23,6 +23,7 @@ from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
+from mlgo_corpus.policies.conversation import says_more
 from mlgo_corpus.policies.policy import policy_digest, policy_folder, policy_name, try_policy
 from mlgo_corpus.runs.search.module import SearchSettings
 from mlgo_corpus.runs.search.rounds import round_budgets
@@ -124,6 +125,7 @@ def run_search(
         built=built_toolchains(cache),
         cache=cache,
         jobs=jobs or available_cpus(),
+        says_more=any(map(says_more, (start, *request.also))),
     )
     identity = compiler_identity(toolchain)
     key = {
@@ -160,7 +162,6 @@ def run_search(
             baselines=(cache / BASELINES_FOLDER).absolute(),
             edits=edits,
             limits=limits,
-            may_grow=True,
             keep_objects=None if keep_objects is None else keep_objects.absolute(),
             copy_names=clashing_copies(opened.names) if keep_objects else {},
         ),

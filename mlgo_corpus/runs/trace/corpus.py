@@ -22,8 +22,8 @@ from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.compiled import cached_library
+from mlgo_corpus.policies.conversation import says_more
 from mlgo_corpus.policies.embedded import vector_model
-from mlgo_corpus.policies.keyed import may_grow
 from mlgo_corpus.policies.learned import find_policy
 from mlgo_corpus.policies.policy import policy_digest, policy_folder, policy_name, try_policy
 from mlgo_corpus.runs.trace.baseline import BASELINES_FOLDER
@@ -112,6 +112,7 @@ def run_trace(
         built=built_toolchains(cache),
         cache=cache,
         jobs=jobs or available_cpus(),
+        says_more=says_more(policy),
     )
     identity = compiler_identity(toolchain)
     key: dict[str, Any] = {
@@ -147,7 +148,6 @@ def run_trace(
         edits=edits,
         limits=request.limits,
         names=request.names,
-        may_grow=may_grow(policy),
         ir2native_model=request.ir2native_model,
         keep_logs=None if logs is None else logs.absolute(),
         keep_objects=None if objects is None else objects.absolute(),

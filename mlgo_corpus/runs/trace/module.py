@@ -58,7 +58,7 @@ from mlgo_corpus.formats.logs.tasks import INLINING, SIZE_MODEL, Task, find_task
 from mlgo_corpus.policies.blame import traceback_of
 from mlgo_corpus.policies.conversation import asks_default, converse, decides_in, repair_of
 from mlgo_corpus.policies.embedded import place_model, place_size_model
-from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
+from mlgo_corpus.policies.keyed import KeyedPolicy, find_dataset, growth_options
 from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.policy import Policy, checked_policy, make_policy
 from mlgo_corpus.runs.over import lost_reason
@@ -104,7 +104,6 @@ class TraceSettings:
         edits: how each command is changed, and whether it may be any command.
         limits: what each compile may take.
         names: whether it is recorded which call each decision of inlining was about.
-        may_grow: whether a module may grow by inlining as far as its policy decides.
         ir2native_model: the folder of a model of native size, which scores the decisions of a training log.
         work: the folder for runs under way and for their logs and rows.
         baselines: the folder of what is known of plain compiles.
@@ -124,7 +123,6 @@ class TraceSettings:
     edits: CommandEdits = field(default_factory=CommandEdits)
     limits: Limits = field(default_factory=Limits)
     names: bool = True
-    may_grow: bool = False
     ir2native_model: str | None = None
     keep_logs: Path | None = None
     keep_objects: Path | None = None
@@ -513,13 +511,10 @@ class _Run:
             return self._decide_by_log(options)
         return self._decide_live(options)
 
-    def _without_a_limit(self, options: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the option that lets a module grow, if the settings say so, and the command does not.
-
-        MLInlineAdvisor asks no more, and inlines nothing, once a module is twice as large as it was.
-        """
-        grows = self.settings.task == INLINING and self.settings.may_grow
-        return growth_options(options) if grows else ()
+    def _growth_options(self, options: tuple[str, ...]) -> tuple[str, ...]:
+        if self.settings.task != INLINING:
+            return ()
+        return growth_options(options, find_dataset(self.settings.policy) if self.settings.make is None else None)
 
     def _remark_options(self) -> tuple[str, ...]:
         return (*DECISION_OPTIONS, _REMARKS_NAME) if self.settings.with_calls else ()
@@ -534,7 +529,7 @@ class _Run:
         task = self.settings.the_task
         self.compiles.empty()
         models = (*self._model_options(), *self._size_options())
-        extra = for_clang((*task.log_options(_LOG_NAME), *models, *self._without_a_limit(options)))
+        extra = for_clang((*task.log_options(_LOG_NAME), *models, *self._growth_options(options)))
         extra = (*extra, *self._remark_options())
         self._known["argv"] = argv = (*self.settings.cc1, *self.compiles.command(options, *extra))
         usage = self.compiles.run(argv, words=len(self.settings.cc1)).usage
@@ -581,7 +576,7 @@ class _Run:
 
     def _decide_live(self, options: tuple[str, ...]) -> _Decided:
         settings = self.settings
-        extra = for_clang((*self._channel_options(_CHANNEL_NAME), *self._without_a_limit(options)))
+        extra = for_clang((*self._channel_options(_CHANNEL_NAME), *self._growth_options(options)))
         extra = (*extra, *self._remark_options())
         self._known["argv"] = argv = (*settings.cc1, *self.compiles.command(options, *extra))
         self.compiles.empty()
@@ -616,7 +611,7 @@ class _Run:
             self.compiles.ended = ended
 
     def _decide_again(self, options: tuple[str, ...]) -> None:
-        settings, limit = self.settings, self._without_a_limit(options)
+        settings, limit = self.settings, self._growth_options(options)
         if settings.via == TRAINING_LOG:
             extra = for_clang((*settings.the_task.log_options("again.log"), *limit))
             self.compiles.run(self._argv_with_remarks(options, "again", *extra), words=len(settings.cc1))

@@ -186,6 +186,8 @@ class _Totals:
         for name in ("contexts", "observations", "text_size", "baseline_text_size"):
             self.sums[name] += getattr(row, name) or 0
         if row.observations:
+            if self.example is None and row.argv:
+                self.example = row
             level = self._levels[row.opt_level]
             level["modules"] += 1
             for name in ("observations", "text_size", "baseline_text_size"):
@@ -195,8 +197,6 @@ class _Totals:
             self.sums["undecided_text_size"] += row.text_size or 0
             self.unoptimised += row.opt_level == UNOPTIMISED or self._labels.is_unoptimised(row.module)
         self.faithful += bool(row.faithful)
-        if self.example is None and row.argv:
-            self.example = row
         if settings is not None:
             self.bare += not has_copies(settings, row)
             self.split_anew += row.split != self._labels.side(row.module)
@@ -415,7 +415,7 @@ class Trace:
         }
 
     def _example(self) -> list[str] | None:
-        """Return the command of the first module, without what this machine calls the compiler and the module."""
+        """Return the command of the first module with decisions, without this machine's names in it."""
         row = self.totals.example
         if row is None or row.argv is None:
             return None

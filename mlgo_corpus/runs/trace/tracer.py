@@ -36,7 +36,7 @@ from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.tables import read_batch
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
-from mlgo_corpus.policies.keyed import may_grow
+from mlgo_corpus.policies.conversation import says_more
 from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.policy import Policy, decides, named_object, try_policy
 from mlgo_corpus.runs.trace.baseline import BASELINES_FOLDER
@@ -138,6 +138,7 @@ class Tracer:
             producer=newest_producer(self.corpus, tuple(module.name for module in self.corpus)),
             built=built_toolchains(cache),
             cache=cache,
+            says_more=make is None and says_more(name),
         )
         identity = compiler_identity(toolchain)
         self._toolchain = toolchain
@@ -163,7 +164,6 @@ class Tracer:
             baselines=(cache / BASELINES_FOLDER).absolute(),
             edits=CommandEdits(trusted=trust_corpus),
             limits=limits,
-            may_grow=may_grow(name),
         )
 
     def names(self) -> tuple[str, ...]:
@@ -247,7 +247,7 @@ class Tracer:
         ways = ways_of(self._toolchain, self._settings.the_task, name)
         if not ways:
             raise UsageError("the tracer's compiler cannot show its decisions", option="policy", value=name)
-        return replace(self._settings, policy=name, make=make, via=ways[0], may_grow=may_grow(name)), one
+        return replace(self._settings, policy=name, make=make, via=ways[0]), one
 
     def _trace(self, module: str, settings: TraceSettings, one: object, *, log: bool) -> Traced:
         try:

@@ -18,7 +18,8 @@ from mlgo_corpus.build import build_corpus
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.compilers.native import extended, wrapped
 from mlgo_corpus.compilers.native.wrapped import Asking, PolicyCode, StockClang, wrap_clang
-from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.errors import UsageError
+from mlgo_corpus.evaluate import evaluate_corpus
 from mlgo_corpus.extract import extract_corpus
 from mlgo_corpus.formats.logs.tasks import EXTENDED_FEATURES
 from mlgo_corpus.formats.logs.tensors import TensorSpec
@@ -159,6 +160,7 @@ def test_a_policy_of_its_features_goes_into_stock_clangs_and_extended_ones(
         made = wrap_toolchain(policy, tmp_path / "wrapped", compiler=compiler, force=True, cache=cache).wrapped
         compile_with(made.clang, corpus.parent, tmp_path / "by.o")
         assert code(llvm19, tmp_path / "by.o") == kept
+        assert made.compiler == (llvm19.clang,)  # so that it works without the extended clang's folder
     # The stock clang's plugin is in the folder, which may be moved.
     moved = (tmp_path / "wrapped").rename(tmp_path / "moved")
     assert compile_with(moved / "bin" / "clang", corpus.parent, tmp_path / "by.o") == ""
@@ -169,9 +171,18 @@ def test_a_policy_of_its_features_goes_into_stock_clangs_and_extended_ones(
         damage(moved / "advisor.so")
         assert "compiled without it" in compile_with(moved / "bin" / "clang", corpus.parent, tmp_path / "by.o")
         assert (tmp_path / "by.o").read_bytes() == (tmp_path / "plain.o").read_bytes()
-    said = "needs the feature 'callee_library', which this compiler does not send; a clang of .* toolchain extend` does"
-    with pytest.raises(MlgoCorpusError, match=said):
-        traced(corpus, tmp_path / "none", llvm19.clang, policy, cache)
+    # A stock clang is extended where that is needed, once.
+    assert traced(corpus, tmp_path / "stock", llvm19.clang, policy, cache) == found
+    (made_here,) = (cache / "extended").glob("*/bin/clang")
+    made_at = made_here.stat().st_mtime_ns
+    assert traced(corpus, tmp_path / "replayed", llvm19.clang, str(tmp_path / "found" / "traced"), cache) == found
+    assert made_here.stat().st_mtime_ns == made_at
+    evaluated = evaluate_corpus(
+        corpus, tmp_path / "evaluated", policies=["never", policy], compiler=llvm19.clang, jobs=1, cache=cache
+    )
+    assert [one.objects.modules for one in evaluated.policies] == [1, 1]
+    with pytest.raises(UsageError, match="has a policy inside already"):
+        extend_toolchain(tmp_path / "again", compiler=str(moved))
     with pytest.raises(UsageError, match="has a plugin already"):
         extend_toolchain(tmp_path / "again", compiler=str(told))
     with pytest.raises(UsageError, match="build with the clang behind it"):

@@ -104,7 +104,7 @@ def code(cheap_calls: LearnedPolicy) -> PolicyCode:
 def wrapped(llvm22: Llvm, code: PolicyCode, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder ``bin`` of a wrapped clang, whose policy is told what to do by the variable POLICY."""
     output = tmp_path_factory.mktemp("wrapped") / "clang"
-    return wrap_clang(output, code, stock(llvm22), Asking(may_grow=True), force=False).output / "bin"
+    return wrap_clang(output, code, stock(llvm22), Asking(), force=False).output / "bin"
 
 
 @pytest.fixture(scope="module")
@@ -112,14 +112,14 @@ def for_cxx(llvm22: Llvm, code: PolicyCode, tmp_path_factory: pytest.TempPathFac
     """The same, with a policy for C++."""
     output = tmp_path_factory.mktemp("cxx") / "clang"
     policy = replace(code, languages=("C++",))
-    return wrap_clang(output, policy, stock(llvm22), Asking(may_grow=True), force=False).output / "bin"
+    return wrap_clang(output, policy, stock(llvm22), Asking(), force=False).output / "bin"
 
 
 @pytest.fixture(scope="module")
 def keeping(llvm22: Llvm, code: PolicyCode, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same, with the smaller object kept, at all levels of optimisation."""
     output = tmp_path_factory.mktemp("keeping") / "clang"
-    asking = Asking(always=True, keep_smaller=True, may_grow=True)
+    asking = Asking(always=True, keep_smaller=True)
     return wrap_clang(output, code, stock(llvm22), asking, force=False).output / "bin"
 
 
@@ -399,7 +399,7 @@ def test_objects_are_those_of_a_trace(
 def test_an_llvm_that_misplaces_its_decision_is_put_right(
     llvm19: Llvm, code: PolicyCode, sources: Path, tmp_path: Path
 ) -> None:
-    wrapped = wrap_clang(tmp_path / "wrapped", code, stock(llvm19), Asking(may_grow=True), force=False)
+    wrapped = wrap_clang(tmp_path / "wrapped", code, stock(llvm19), Asking(), force=False)
     plain = compiled(llvm19.clang, "-Oz -c a.c", sources, tmp_path)
     assert compiled(wrapped.clang, "-Oz -c a.c", sources, tmp_path) == plain
     assert compiled(wrapped.clang, "-Oz -c a.c", sources, tmp_path, POLICY="never")[3] != plain[3]

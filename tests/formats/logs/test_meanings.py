@@ -13,8 +13,8 @@ import pytest
 
 from mlgo_corpus import TensorSpec, read_log
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
-from mlgo_corpus.formats.logs.meanings import MEANINGS, describe
-from mlgo_corpus.formats.logs.tasks import task_name
+from mlgo_corpus.formats.logs.meanings import EXTENDED_MEANINGS, MEANINGS, describe
+from mlgo_corpus.formats.logs.tasks import EXTENDED_FEATURES, task_name
 from tests.conftest import Llvm
 from tests.runs.datasets.test_logs import KINDS, real_logs
 
@@ -92,8 +92,14 @@ def interactive_header(llvm: Llvm, folder: Path, task: str) -> LogHeader:
     return parse_header(data.partition(b"\n")[0])
 
 
+def test_every_feature_of_extended_clangs_has_a_meaning() -> None:
+    assert set(EXTENDED_MEANINGS) == set(EXTENDED_FEATURES)
+    assert describe("inlining", "callee_kind") == EXTENDED_MEANINGS["callee_kind"]
+    assert describe("regalloc-eviction", "callee_kind") is None
+
+
 def test_meanings_are_plain_text_on_one_line() -> None:
-    for task, meanings in MEANINGS.items():
+    for task, meanings in (*MEANINGS.items(), ("extended", EXTENDED_MEANINGS)):
         for name, meaning in meanings.items():
             assert meaning == " ".join(meaning.split()), (task, name)
             assert not set(meaning) & set("`|<>\\"), (task, name)

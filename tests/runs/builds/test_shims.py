@@ -17,9 +17,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlgo_corpus.compilers.choose import choose_for_build
+from mlgo_corpus.compilers.driver import Drivers, drivers_of
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.commands.shimrecord import CompileRecord, parse_compile_record
-from mlgo_corpus.runs.builds.shims import Drivers, build_environment, compiler_in, drivers_of, make_shims, run_build
+from mlgo_corpus.runs.builds.shims import build_environment, compiler_in, make_shims, run_build
 from tests.conftest import EMBED, Llvm, ignoring, run_checked
 
 # Says what it was given, and does what a word asks for.

@@ -1023,6 +1023,29 @@ def test_plain_compiles_are_remembered(llvm22: Llvm, lua22: Path, cache: Path, t
     assert compiles() == (3, 3)
 
 
+def test_a_policy_may_make_a_module_grow_unless_a_command_has_a_limit(trace22: Trace, tmp_path: Path) -> None:
+    """LLVM asks nothing more once a module has doubled; what is inlined always makes this one eleven times as large."""
+    limit = "-mllvm -ml-advisor-size-increase-threshold"
+
+    def asked(output: str, **options: Any) -> tuple[int, int]:
+        trace22(output, module_filter="/ldo", **options)
+        (row,) = read_trace_rows(tmp_path / output / "modules.parquet")
+        return row.observations or 0, row.text_size or 0
+
+    free = asked("free", policy="always")
+    limited = asked("limited", policy="always", add_flags=(f"{limit}=2",))
+    assert free == asked("large", policy="always", add_flags=(f"{limit}=1000",))
+    assert free[0] > 2 * limited[0]
+    assert free[1] > 4 * limited[1]
+    # A replay is as free as what is replayed.
+    assert asked("again", policy=str(tmp_path / "free")) == free
+    note = tmp_path / "limited" / "dataset.json"
+    about = json.loads(note.read_text())
+    about["argv"] = [word for word in about["argv"] if limit.split()[1] not in word]
+    note.write_text(json.dumps(about))
+    assert asked("again-limited", policy=str(tmp_path / "limited")) == limited
+
+
 def test_the_result_does_not_depend_on_the_number_of_jobs(trace22: Trace, tmp_path: Path) -> None:
     trace22("one", jobs=1, module_filter="/l[a-d]", policy="always")
     trace22("three", jobs=3, module_filter="/l[a-d]", policy="always")
