@@ -29,9 +29,10 @@ import numpy as np
 
 from mlgo_corpus import InteractiveSession, LearnedPolicy, compile_policy, read_log, temporary_channel, wrap_toolchain
 from mlgo_corpus.compilers.choose import choose_for_build
-from mlgo_corpus.formats.logs.tasks import find_task, for_clang
+from mlgo_corpus.compilers.driver import drivers_of
+from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang
+from mlgo_corpus.policies.keyed import growth_options
 from mlgo_corpus.policies.learned import named_policy
-from mlgo_corpus.runs.builds.shims import drivers_of
 
 _TIMEOUT_S = 3600.0
 # Options whose value is a file that a compile writes.
@@ -92,12 +93,15 @@ class Ways:
         wrapped = wrap_toolchain(folder / "policy", folder / "wrapped", compiler=compiler, cache=folder).wrapped.clang
         compile_policy(folder / "policy", folder / "model")
         self.folder = folder
+        self.grows = growth_options(()) if self.task.name == INLINING else ()
         self.others: dict[str, tuple[str, tuple[str, ...]]] = {"wrapped": (str(wrapped), ())}
         if release is not None:
-            options = for_clang((f"{self.task.advisor}=release",))
+            options = for_clang((f"{self.task.advisor}=release", *self.grows))
             self.others["release mode"] = (str(release.absolute() / "bin" / "clang"), options)
         if devmode is not None:
-            options = for_clang((*self.task.log_options("@log"), *self.task.model_options(str(folder / "model"))))
+            options = for_clang(
+                (*self.task.log_options("@log"), *self.task.model_options(str(folder / "model")), *self.grows)
+            )
             self.others["development mode"] = (str(devmode.absolute() / "bin" / "clang"), options)
 
     def compare(self, compile_: Compile) -> Counter[str]:
@@ -128,7 +132,7 @@ class Ways:
         """Compile, deciding by numpy; return the object, and the number of decisions."""
         count = 0
         with temporary_channel() as base:
-            options = for_clang(self.task.channel_options(str(base), default=False))
+            options = for_clang((*self.task.channel_options(str(base), default=False), *self.grows))
             argv = (*self.stock[compile_.cxx], *placed(compile_.words, scratch), *options)
             with InteractiveSession(argv, base, timeout=_TIMEOUT_S, cwd=compile_.folder) as session:
                 for observation in session:

@@ -32,7 +32,7 @@ from mlgo_corpus.policies.models import Trees
 
 LOGS = Path(__file__).parents[1] / "tests" / "data" / "training-logs"
 TREES, LEAVES = 300, 31
-_ASKING = ("-mllvm", "-enable-ml-inliner=release")
+_ASKING = ("-mllvm", "-enable-ml-inliner=release", "-mllvm", "-ml-advisor-size-increase-threshold=1e9")
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ class BoostingOptions:
     trees: int = 120
     leaves: int = 15
     rate: float = _USUAL_RATE
-    least_in_leaf: int = 60
+    least_in_leaf: int = 150
     seed: int = 0
 
     @classmethod

@@ -22,7 +22,7 @@ from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.engine.threads import in_threads
 from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.formats.commands.languages import clang_names
-from mlgo_corpus.formats.logs.tasks import find_task
+from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, INLINING, find_task
 
 EVALUATOR = Path(__file__).with_name("model_evaluator.cpp")
 
@@ -76,12 +76,13 @@ _CC1_MAIN = """\
 int @plain@(llvm::ArrayRef<const char *>, const char *, void *);
 int cc1_main(llvm::ArrayRef<const char *> Argv, const char *Argv0, void *MainAddr) {
   llvm::SmallVector<const char *, 256> Words(Argv.begin(), Argv.end());
-  bool ForSize = false, IsChosen = false, IsDecided = @all@;
+  bool ForSize = false, IsChosen = false, IsLimited = !@grows@, IsDecided = @all@;
   llvm::StringRef Before;
   for (llvm::StringRef Word : Argv) {
     if (Word.starts_with("-O"))
       ForSize = Word == "-Os" || Word == "-Oz";
     IsChosen |= Word.starts_with("@option@");
+    IsLimited |= Word.starts_with("@growth@");
     if (Before == "-x")
       for (llvm::StringRef Language : {@languages@})
         IsDecided |= Word == Language;
@@ -90,6 +91,10 @@ int cc1_main(llvm::ArrayRef<const char *> Argv, const char *Argv0, void *MainAdd
   if (ForSize && IsDecided && !IsChosen) {
     Words.push_back("-mllvm");
     Words.push_back("@option@=release");
+    if (!IsLimited) { // else a policy is asked nothing more once a module has doubled
+      Words.push_back("-mllvm");
+      Words.push_back("@growth@=1e9");
+    }
   }
   return @plain@(Words, Argv0, MainAddr);
 }
@@ -170,6 +175,8 @@ def write_generated(folder: Path, source: Path, embedded: Embedded | None = None
         model.parent.mkdir(parents=True, exist_ok=True)
         model.write_text(embedded.header, encoding="utf-8")
         text = _CC1_MAIN.replace("@plain@", _CC1_NAME).replace("@option@", find_task(embedded.task).advisor)
+        text = text.replace("@growth@", GROWTH_LIMIT)
+        text = text.replace("@grows@", "true" if embedded.task == INLINING else "false")
         names = ", ".join(f'"{name}"' for name in clang_names(embedded.languages))
         text = text.replace("@all@", "false" if embedded.languages else "true").replace("@languages@", names)
         (folder / _CC1_FILE).write_text(text, encoding="utf-8")

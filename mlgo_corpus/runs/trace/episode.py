@@ -36,6 +36,7 @@ from mlgo_corpus.formats.logs.remarks import DECISION_OPTIONS, DecidedCall
 from mlgo_corpus.formats.logs.tasks import SIZE_MODEL, for_clang
 from mlgo_corpus.policies.conversation import repair_of
 from mlgo_corpus.policies.embedded import place_replay, place_size_model
+from mlgo_corpus.policies.keyed import growth_options
 from mlgo_corpus.runs.trace.baseline import PlainCompile
 from mlgo_corpus.runs.trace.module import TraceSettings, read_calls
 
@@ -162,6 +163,7 @@ class Episode:
             raise RunFailure(RunReason.POLICY_ERROR, str(error)) from None
         task = settings.the_task
         extra = (*task.log_options(_LOG), *task.model_options(_REPLAY), f"{SIZE_MODEL}={_SIZE_MODEL}")
+        extra += growth_options(self._options)
         argv = (*settings.cc1, *compiles.command(self._options, *for_clang(extra)))
         compiles.run(argv, words=len(settings.cc1))
         if not (compiles.folder / _LOG).is_file():
@@ -198,7 +200,7 @@ class Episode:
         if self._plain:
             self.plain_object = compiles.read_object()
         task = settings.the_task
-        extra = for_clang(task.channel_options(_CHANNEL, default=self._default))
+        extra = for_clang((*task.channel_options(_CHANNEL, default=self._default), *growth_options(options)))
         if settings.with_calls:
             extra = (*extra, *DECISION_OPTIONS, _REMARKS)
         argv = (*settings.cc1, *compiles.command(options, *extra))

@@ -1038,6 +1038,7 @@ def test_only_the_file_that_asks_the_policy_is_made_anew_for_another(release: Ma
     assert [phase.detail for phase in on.phases if phase.name == "compile"] == ["2 files"]  # cc1, and the one before it
     (wrapper,) = (tmp_path / "cache").glob("*/*/generated/policy-cc1_main.cpp")
     assert 'Words.push_back("-enable-ml-inliner=release")' in wrapper.read_text()
+    assert 'Words.push_back("-ml-advisor-size-increase-threshold=1e9")' in wrapper.read_text()
     assert "IsDecided = true" in wrapper.read_text()
     build_release(tmp_path, embedded(digest="e" * 64, default_on=True, languages=("C",)))
     assert "IsDecided = false" in wrapper.read_text()

@@ -178,7 +178,6 @@ def test_an_environment_tells_the_scores_of_its_episodes(
             assert info["delta_size"] == tuple(expected)
             assert reward == -sum(delta for delta in expected if delta != INT_MAX)
     assert sum(row["delta_size"] != 0 for row in rows) > 10
-    assert INT_MAX in [row["delta_size"] for row in rows]
 
 
 def test_environments_say_what_scores_need(devmode: Path, llvm19: Llvm, corpus: Path, size_model: Path) -> None:
