@@ -29,7 +29,9 @@ from mlgo_corpus.compilers.probe import PROBE_DATA, session_features
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.errors import MlgoCorpusError, ToolError, UsageError
 from mlgo_corpus.files.folder import read_note, replaces_own, whole_folder
+from mlgo_corpus.files.lock import locked
 from mlgo_corpus.files.scratch import scratch_folder
+from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 
 _DESCRIPTION_NAME: Final = "extended.json"
@@ -134,15 +136,25 @@ def read_extended(folder: Path) -> Extended | None:
 def cached_extended(compiler: Compiler, cache: Path | None = None) -> Extended:
     """Return a clang that says more than a stock clang does, in the cache; it is made if it is not there.
 
+    If another process makes it, this one waits.
+
     Raises:
-        UsageError: LLVM's headers are not installed, the clang loads no plugins, or another process makes it now.
+        UsageError: LLVM's headers are not installed, the clang loads no plugins, or the cache cannot be written.
         ToolError: the plugin cannot be compiled.
     """
     digest = sha256(_SOURCE.read_bytes())
     status = compiler.binary.stat()
     digest.update(repr((__version__, compiler.driver, compiler.version, status.st_size, status.st_mtime_ns)).encode())
     folder = cache_folder(cache) / "extended" / digest.hexdigest()[:32]
-    return read_extended(folder) or extend_clang(folder, compiler, force=True)
+    found = read_extended(folder)
+    if found is None:
+        try:
+            with locked(folder.with_name(f"{folder.name}.lock"), str(folder), waiting=lambda: None):
+                found = read_extended(folder) or extend_clang(folder, compiler, force=True)
+        except OSError as error:
+            message = f"a clang with a plugin cannot be made in {folder}: {os_reason(error)}"
+            raise UsageError(f"{message}; MLGO_CORPUS_CACHE names another folder") from error
+    return found
 
 
 def make_plugin(plugin: Path, compiler: Compiler) -> tuple[str, ...]:

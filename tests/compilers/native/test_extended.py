@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from typer.testing import CliRunner
 
 from mlgo_corpus.build import build_corpus
 from mlgo_corpus.cli.main import app
+from mlgo_corpus.compilers.choose import choose_for_build
+from mlgo_corpus.compilers.find import Compiler
 from mlgo_corpus.compilers.native import extended, wrapped
 from mlgo_corpus.compilers.native.wrapped import Asking, PolicyCode, StockClang, wrap_clang
 from mlgo_corpus.errors import UsageError
@@ -188,6 +191,31 @@ def test_a_policy_of_its_features_goes_into_stock_clangs_and_extended_ones(
     with pytest.raises(UsageError, match="build with the clang behind it"):
         build_corpus(["true"], tmp_path / "again", compiler=str(told))
     assert not (tmp_path / "again").exists()
+
+
+def test_who_needs_an_extended_clang_at_the_same_time_makes_it_once(
+    llvm19: Llvm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+
+    def make(output: Path, compiler: Compiler, *, force: bool) -> extended.Extended:
+        assert force
+        made.append(output)
+        (output / "bin").mkdir(parents=True)
+        (output / "bin" / "clang").touch()
+        about = {"made_by": "toolchain extend", "compiler": list(compiler.driver), "version": "19", "features": ["one"]}
+        (output / "extended.json").write_text(json.dumps(about))
+        return extended.Extended(output, compiler.driver, "19", ("one",))
+
+    monkeypatch.setattr(extended, "extend_clang", make)
+    compiler = choose_for_build(llvm19.clang)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: extended.cached_extended(compiler, tmp_path), range(8)))
+    assert found == [extended.Extended(made[0], compiler.driver, "19", ("one",))] * 8
+    assert len(made) == 1
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"cannot be made in .*; MLGO_CORPUS_CACHE names another"):
+        extended.cached_extended(compiler, tmp_path / "file")
 
 
 def test_a_plugin_that_cannot_be_loaded_costs_the_policy_alone(
