@@ -271,7 +271,7 @@ def test_the_verb(llvm19: Llvm, told: Path, tmp_path: Path, monkeypatch: pytest.
     done = runner.invoke(app, [*command, str(other), "--force"])
     assert done.exit_code == 2
     assert os.listdir(other) == ["mine"]
-    monkeypatch.setattr(extended, "_include_folders", lambda _: [tmp_path])
+    monkeypatch.setattr(extended, "_include_folders", lambda *_: [tmp_path])
     done = runner.invoke(app, [*command, str(tmp_path / "made")])
     assert done.exit_code == 2
     assert "apt-get install llvm-19-dev" in " ".join(done.stderr.split())
