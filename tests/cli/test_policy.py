@@ -55,6 +55,11 @@ def test_a_long_note_is_left_out_of_what_a_person_sees(tmp_path: Path) -> None:
     assert json.loads(run("show", tmp_path / "mine", "--json").stdout)["training"]["seen"] == "x" * 1000
 
 
+def test_what_a_policy_needs_is_shown() -> None:
+    assert "  needs:    LLVM's headers" in run("show", "inlining-2.0").stdout
+    assert "  needs:" not in run("show", "inlining-1.0").stdout
+
+
 def test_policies_of_the_package_are_listed() -> None:
     assert run("list").exit_code == 0
     assert isinstance(json.loads(run("list", "--json").stdout)["policies"], list)

@@ -153,7 +153,7 @@ def cached_extended(compiler: Compiler, cache: Path | None = None) -> Extended:
                 found = read_extended(folder) or extend_clang(folder, compiler, force=True)
         except OSError as error:
             message = f"a clang with a plugin cannot be made in {folder}: {os_reason(error)}"
-            raise UsageError(f"{message}; MLGO_CORPUS_CACHE names another folder") from error
+            raise UsageError(f"{message}; set MLGO_CORPUS_CACHE to another folder") from error
     return found
 
 

@@ -188,7 +188,7 @@ def refuse_wrapped(compiler: Compiler) -> None:
     """
     program = Path(compiler.driver[0])
     if read_wrapped(program.parent.parent) is not None:
-        raise UsageError("has a policy inside already", option="compiler", value=program)
+        raise UsageError("has a policy inside already; name the clang behind it", option="compiler", value=program)
 
 
 def _described(wrapped: Wrapped) -> dict[str, Any]:

@@ -214,7 +214,7 @@ def test_who_needs_an_extended_clang_at_the_same_time_makes_it_once(
     assert found == [extended.Extended(made[0], compiler.driver, "19", ("one",))] * 8
     assert len(made) == 1
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"cannot be made in .*; MLGO_CORPUS_CACHE names another"):
+    with pytest.raises(UsageError, match=r"cannot be made in .*; set MLGO_CORPUS_CACHE to another folder"):
         extended.cached_extended(compiler, tmp_path / "file")
 
 
