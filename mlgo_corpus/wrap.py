@@ -116,8 +116,10 @@ def _stock_clang(named: str | None, task: str, *, is_extended: bool) -> StockCla
         UsageError: there is none, or it cannot be wrapped.
     """
     compiler = choose_for_build(named)
-    if (extended := read_extended(Path(compiler.driver[0]).parent.parent)) is not None:
-        compiler = choose_for_build(shlex.join(extended.compiler))  # a plugin of its own is nobody else's to remove
+    if (extended := read_extended(Path(os.path.realpath(compiler.driver[0])).parent.parent)) is not None:
+        compiler = choose_for_build(
+            shlex.join((*extended.compiler, *compiler.driver[1:]))
+        )  # a plugin of its own is nobody else's to remove
     refuse_zig(compiler, "zig's driver keeps objects, and would not ask for them again")
     _refuse_others(compiler)
     if compiler.major < _FIRST_INTERACTIVE:

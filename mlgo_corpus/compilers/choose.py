@@ -108,6 +108,7 @@ def choose_compiler(
     if says_more and way == INTERACTIVE:
         compiler = choose_for_build(shlex.join(found.driver))
         if not loads_plugin(compiler.compile_words):
+            refuse_zig(compiler, "the policy needs a plugin, and zig's clang loads none")
             found = probe_compiler(str(cached_extended(compiler, cache).clang), cache=cache)
     return found, way
 

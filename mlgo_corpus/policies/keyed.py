@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +22,10 @@ from mlgo_corpus.formats.logs.keys import Key, key_maker, stable_features
 from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, INLINING, task_name
 
 _KEY_COLUMNS: Final = ("module", "context", "observation")
+
+
+# As a command of a dataset has it, which may be anybody's.
+_GROWTH: Final = re.compile(rf"-?{GROWTH_LIMIT}=([0-9.]{{1,20}}(?:e[0-9]{{1,2}})?)")
 
 
 class KeyedPolicy:
@@ -115,18 +120,20 @@ def growth_options(options: Iterable[str], replayed: Path | None = None) -> tupl
     """Return the option that lets a module grow by inlining as far as a policy decides.
 
     MLInlineAdvisor asks nothing more, and inlines nothing, once a module has doubled, which LLVM's own heuristic does
-    not: what a policy decides first would end what it is asked. The limit stays where a command has one of its own, and
-    where decisions are replayed that were made under it.
+    not: what a policy decides first would end what it is asked. The limit stays where a command has one of its own; a
+    replay has that of the dataset's compiles.
 
     Args:
         options: the command's.
         replayed: the folder of the dataset whose decisions are replayed.
     """
-    is_limited = any(GROWTH_LIMIT in option for option in options)
-    if not is_limited and replayed is not None:
-        words = (read_note(replayed / DATASET_NAME) or {}).get("argv")
-        is_limited = not isinstance(words, list) or not any(GROWTH_LIMIT in str(word) for word in words)
-    return () if is_limited else (f"{GROWTH_LIMIT}=1e9",)
+    if any(GROWTH_LIMIT in option for option in options):
+        return ()
+    if replayed is None:
+        return (f"{GROWTH_LIMIT}=1e9",)
+    words = (read_note(replayed / DATASET_NAME) or {}).get("argv")
+    found = [_GROWTH.fullmatch(str(word)) for word in words] if isinstance(words, list) else []
+    return tuple(f"{GROWTH_LIMIT}={one[1]}" for one in found if one is not None)[-1:]
 
 
 def dataset_digest(path: Path) -> str:

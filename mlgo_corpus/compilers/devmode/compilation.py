@@ -82,7 +82,7 @@ int cc1_main(llvm::ArrayRef<const char *> Argv, const char *Argv0, void *MainAdd
     if (Word.starts_with("-O"))
       ForSize = Word == "-Os" || Word == "-Oz";
     IsChosen |= Word.starts_with("@option@");
-    IsLimited |= Word.starts_with("@growth@");
+    IsLimited |= Word.starts_with("@growth@") || Word.starts_with("-@growth@");
     if (Before == "-x")
       for (llvm::StringRef Language : {@languages@})
         IsDecided |= Word == Language;

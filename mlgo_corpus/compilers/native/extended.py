@@ -145,12 +145,18 @@ def cached_extended(compiler: Compiler, cache: Path | None = None) -> Extended:
     digest = sha256(_SOURCE.read_bytes())
     status = compiler.binary.stat()
     digest.update(repr((__version__, compiler.driver, compiler.version, status.st_size, status.st_mtime_ns)).encode())
-    folder = cache_folder(cache) / "extended" / digest.hexdigest()[:32]
-    found = read_extended(folder)
+    place = cache_folder(cache).absolute() / "extended"
+    digest.update(os.fsencode(place))  # which the script names: a cache that was moved has none
+    folder = place / digest.hexdigest()[:32]
+
+    def whole() -> Extended | None:
+        return read_extended(folder) if (folder / PLUGIN_NAME).is_file() else None
+
+    found = whole()
     if found is None:
         try:
             with locked(folder.with_name(f"{folder.name}.lock"), str(folder), waiting=lambda: None):
-                found = read_extended(folder) or extend_clang(folder, compiler, force=True)
+                found = whole() or extend_clang(folder, compiler, force=True)
         except OSError as error:
             message = f"a clang with a plugin cannot be made in {folder}: {os_reason(error)}"
             raise UsageError(f"{message}; set MLGO_CORPUS_CACHE to another folder") from error

@@ -186,8 +186,8 @@ def refuse_wrapped(compiler: Compiler) -> None:
     Raises:
         UsageError: it is one.
     """
-    program = Path(compiler.driver[0])
-    if read_wrapped(program.parent.parent) is not None:
+    program = compiler.driver[0]
+    if read_wrapped(Path(os.path.realpath(program)).parent.parent) is not None:
         raise UsageError("has a policy inside already; name the clang behind it", option="compiler", value=program)
 
 

@@ -203,6 +203,7 @@ def test_who_needs_an_extended_clang_at_the_same_time_makes_it_once(
         made.append(output)
         (output / "bin").mkdir(parents=True)
         (output / "bin" / "clang").touch()
+        (output / "advisor.so").touch()
         about = {"made_by": "toolchain extend", "compiler": list(compiler.driver), "version": "19", "features": ["one"]}
         (output / "extended.json").write_text(json.dumps(about))
         return extended.Extended(output, compiler.driver, "19", ("one",))

@@ -1039,6 +1039,7 @@ def test_a_policy_may_make_a_module_grow_unless_a_command_has_a_limit(trace22: T
     assert free[1] > 4 * limited[1]
     # A replay is as free as what is replayed.
     assert asked("again", policy=str(tmp_path / "free")) == free
+    assert asked("again-limited-so", policy=str(tmp_path / "limited")) == limited
     note = tmp_path / "limited" / "dataset.json"
     about = json.loads(note.read_text())
     about["argv"] = [word for word in about["argv"] if limit.split()[1] not in word]
