@@ -28,7 +28,7 @@ from mlgo_corpus.compilers.native.wrapped import (
     wrap_clang,
 )
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.formats.logs.tasks import EXTENDED_FEATURES, INLINING
+from mlgo_corpus.formats.logs.tasks import INLINING, needs_plugin
 from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, needs_default
 from mlgo_corpus.policies.learned import named_policy
 from mlgo_corpus.policies.source import policy_source
@@ -86,7 +86,7 @@ def wrap_toolchain(
     _, learned = named_policy(policy)
     source, header = policy_source(learned)
     code = PolicyCode(learned.name, learned.task, learned.digest, source, header, learned.languages)
-    is_extended = not {feature.name for feature in learned.features}.isdisjoint(EXTENDED_FEATURES)
+    is_extended = needs_plugin(feature.name for feature in learned.features)
     stock = _stock_clang(compiler, learned.task, is_extended=is_extended)
     asking = Asking(
         always=always,

@@ -12,7 +12,7 @@ import typer
 from mlgo_corpus.cli.console import out, plain, print_json, table, verb
 from mlgo_corpus.cli.options import JsonOutput
 from mlgo_corpus.files.text import counted
-from mlgo_corpus.formats.logs.tasks import EXTENDED_FEATURES
+from mlgo_corpus.formats.logs.tasks import needs_plugin
 
 if TYPE_CHECKING:
     from mlgo_corpus.policy import PolicyFacts
@@ -77,13 +77,13 @@ def _brief(notes: Mapping[str, object]) -> str:
 def _show(facts: PolicyFacts) -> None:
     console = out()
     console.print(f"[bold]{plain(facts.name)}[/bold]: {facts.kind} for {facts.task}: {facts.size}")
-    told = {spec.name for spec in facts.features}.isdisjoint(EXTENDED_FEATURES)
+    plugin = needs_plugin(spec.name for spec in facts.features)
     known = (
         ("path", str(facts.path)),
         ("decides", "" if facts.threshold is None else f"to inline, if the score is above {facts.threshold:g}"),
         ("in", " and ".join(facts.languages)),
         ("features", f"{len(facts.features)}: {', '.join(spec.name for spec in facts.features)}"),
-        ("needs", "" if told else "LLVM's headers, of the clang's version: a plugin tells some of these features"),
+        ("needs", "LLVM's headers, of the clang's version: a plugin tells some of these features" if plugin else ""),
         ("training", _brief(facts.training)),
         ("metrics", _brief(facts.metrics)),
         ("licence", facts.licence),

@@ -13,7 +13,7 @@ from typing import Final
 
 from mlgo_corpus.compilers.confinement import confine
 from mlgo_corpus.compilers.failures import RunFailure, classify
-from mlgo_corpus.compilers.find import Compiler
+from mlgo_corpus.compilers.find import Compiler, is_program
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.errors import ToolError, UsageError
@@ -64,7 +64,7 @@ def drivers_of(compiler: Compiler) -> Drivers:
         (c_name, "clang", "gcc") if is_cxx else (c_name.replace("clang", "clang++", 1), "clang++", "g++")
     )
     beside = (program.with_name(name), compiler.binary.with_name(usual))
-    found = next((path for path in beside if path.name != program.name and _is_program(path)), None)
+    found = next((path for path in beside if path.name != program.name and is_program(path)), None)
     other = (*words, f"--driver-mode={mode}") if found is None else (str(found.absolute()), *words[1:])
     suffix = c_name.removeprefix("clang")
     archivers = {}
@@ -74,7 +74,7 @@ def drivers_of(compiler: Compiler) -> Drivers:
             compiler.binary.resolve().with_name(f"llvm-{name}"),
             program.with_name(f"llvm-{name}{suffix}"),
         )
-        if (archiver := next((path for path in places if _is_program(path)), None)) is not None:
+        if (archiver := next((path for path in places if is_program(path)), None)) is not None:
             archivers[name] = (str(archiver),)
     return Drivers(*((other, words) if is_cxx else (words, other)), archivers)
 
@@ -117,7 +117,3 @@ def driver_commands(said: str) -> list[tuple[str, ...]]:
 
 def _split(command: str) -> tuple[str, ...]:
     return tuple(re.sub(r"\\(.)", r"\1", word, flags=re.DOTALL) for word in _WORD.findall(command))
-
-
-def _is_program(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)

@@ -139,7 +139,7 @@ def named_compiler(named: str, origin: str) -> Candidate:
     folder = Path(first)
     found = _which(first) or (_newest_clang() if first == "clang" else None)
     if found is None and folder.is_dir():
-        inside = next((path for path in (folder / "bin" / "clang", folder / "clang") if _is_program(path)), None)
+        inside = next((path for path in (folder / "bin" / "clang", folder / "clang") if is_program(path)), None)
         if inside is None:
             raise UsageError(f"{first}: expected a compiler, found a folder without bin/clang{where}")
         return Candidate((str(inside.absolute()), *words[1:]), origin)
@@ -223,7 +223,7 @@ def _iter_compilers(named: str | None, built: Iterable[Path], environment: Mappi
     if by_variable := environment.get(COMPILER_VARIABLE, "").strip():
         yield named_compiler(by_variable, "environment")
     for folder in built:
-        if _is_program(folder / "bin" / "clang"):
+        if is_program(folder / "bin" / "clang"):
             yield Candidate((str(folder / "bin" / "clang"),), "built")
     folders = [Path(name) for name in os.get_exec_path(dict(environment)) if name]
     for pattern in _USUAL_FOLDERS:
@@ -233,7 +233,7 @@ def _iter_compilers(named: str | None, built: Iterable[Path], environment: Mappi
         with suppress(OSError):
             names = [name for name in os.listdir(folder) if _CLANG_NAME.fullmatch(name)]
         for name in sorted(names, key=lambda name: (len(name), name)):
-            if _is_program(folder / name):
+            if is_program(folder / name):
                 yield Candidate((str((folder / name).absolute()),), "PATH")
     zig = find_zig()
     if zig is not None:
@@ -258,7 +258,7 @@ def _as_clang(words: tuple[str, ...]) -> tuple[str, ...]:
         spec = importlib.util.find_spec("ziglang")
         program = None if spec is None or spec.origin is None else Path(spec.origin).with_name("zig")
         # Starting it through Python takes 40 ms more.
-        first = words[:3] if program is None or not _is_program(program) else (str(program),)
+        first = words[:3] if program is None or not is_program(program) else (str(program),)
         return (*first, "clang")
     if os.path.basename(words[0]) == "zig":
         return (words[0], "clang")
@@ -318,7 +318,7 @@ def find_beside(compiler: Compiler, name: str) -> Path | None:
     binary, driver = compiler.binary, Path(compiler.driver[0])
     suffix = driver.name.removeprefix("clang") if _CLANG_NAME.fullmatch(driver.name) else ""
     places = (binary.with_name(name), binary.resolve().with_name(name), driver.with_name(name + suffix))
-    return next((path for path in places if _is_program(path)), None)
+    return next((path for path in places if is_program(path)), None)
 
 
 def one_line(error: Exception) -> str:
@@ -334,12 +334,13 @@ def one_line(error: Exception) -> str:
 def _which(name: str) -> str | None:
     """Return the absolute path of a program, given by its path or by its name on PATH; None if there is none."""
     if os.sep in name:
-        return os.path.abspath(name) if _is_program(Path(name)) else None
+        return os.path.abspath(name) if is_program(Path(name)) else None
     for folder in os.get_exec_path():
-        if _is_program(path := Path(folder) / name):
+        if is_program(path := Path(folder) / name):
             return os.path.abspath(path)
     return None
 
 
-def _is_program(path: Path) -> bool:
+def is_program(path: Path) -> bool:
+    """Return True if a file is there that can be run."""
     return os.path.isfile(path) and os.access(path, os.X_OK)

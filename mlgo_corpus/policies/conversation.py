@@ -15,7 +15,7 @@ from mlgo_corpus.compilers.session import InteractiveSession
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader, LogWriter, encode_context
-from mlgo_corpus.formats.logs.tasks import EVICTION, EXTENDED_FEATURES, INLINING, TASKS, Task
+from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, TASKS, Task, needs_plugin
 from mlgo_corpus.policies.artefact import POLICY_NAME
 from mlgo_corpus.policies.blame import failure_of
 from mlgo_corpus.policies.keyed import dataset_features, find_dataset
@@ -165,7 +165,7 @@ def says_more(policy: str) -> bool:
     else:
         learned = learned_policy(policy)
         names = () if learned is None else tuple(spec.name for spec in learned.features)
-    return not frozenset(EXTENDED_FEATURES).isdisjoint(names)
+    return needs_plugin(names)
 
 
 def learned_policy(policy: str) -> LearnedPolicy | None:

@@ -112,6 +112,11 @@ EXTENDED_FEATURES: Final = (
 """What an extended clang tells of each call besides LLVM's features: ``mlgo_corpus/compilers/native/advisor.cpp``."""
 
 
+def needs_plugin(features: Iterable[str]) -> bool:
+    """Return True if some of these features, by their names, are told by an extended clang alone."""
+    return not frozenset(EXTENDED_FEATURES).isdisjoint(features)
+
+
 def lacking(name: str) -> str:
     """Return what to say of a feature that a policy needs and a compiler does not send."""
     hint = "; a clang of `mlgo-corpus toolchain extend` does" if name in EXTENDED_FEATURES else ""
