@@ -30,7 +30,7 @@ from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, find_task
 from mlgo_corpus.learn.boosting import BoostingOptions, Fitted, fit_trees, need_lightgbm
 from mlgo_corpus.learn.card import practised_card
 from mlgo_corpus.learn.evolution import need_cma
-from mlgo_corpus.learn.examples import DataFacts, Examples, read_examples
+from mlgo_corpus.learn.examples import DataFacts, Examples, need_plugin, read_examples
 from mlgo_corpus.learn.portrait import differences_of, importance_of, read_states
 from mlgo_corpus.learn.practice import (
     EVOLUTION,
@@ -262,6 +262,7 @@ def train_policy(
             built=built_toolchains(cache),
             cache=cache,
             jobs=jobs or available_cpus(),
+            says_more=need_plugin(map(Path, data)),
         )
     compiles = rounds * budget * sum(map(len, ground)) + len(CANDIDATES) * sum(map(len, watched))
     if announce is not None and compiles:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from mlgo_corpus.compilers.choose import choose_for_build, refuse_zig
 from mlgo_corpus.compilers.driver import drivers_of
 from mlgo_corpus.compilers.find import Compiler, cache_folder, loads_plugin, note_folder, noted_folders
-from mlgo_corpus.compilers.native.extended import make_plugin, read_extended
+from mlgo_corpus.compilers.native.extended import copy_plugin, read_extended
 from mlgo_corpus.compilers.native.wrapped import (
     Asking,
     PolicyCode,
@@ -76,25 +76,26 @@ def wrap_toolchain(
         always: ask the policy at every level of optimisation, not only where code is optimised for size.
         keep_smaller: compile each object plainly, too, and keep the smaller one.
         force: replace another wrapped clang.
-        cache: the folder that remembers wrapped clangs; the user's `cache_folder` by default.
+        cache: the folder that remembers wrapped clangs, and keeps plugins; the user's `cache_folder` by default.
 
     Raises:
         UsageError: the policy or the compiler will not do, or something else is in the output's place.
-        ToolError: the program cannot be compiled.
+        ToolError: the program or the plugin cannot be compiled.
     """
     begin = time.perf_counter()
     _, learned = named_policy(policy)
     source, header = policy_source(learned)
     code = PolicyCode(learned.name, learned.task, learned.digest, source, header, learned.languages)
     is_extended = needs_plugin(feature.name for feature in learned.features)
-    stock = _stock_clang(compiler, learned.task, is_extended=is_extended)
+    cache = cache_folder(cache)
+    stock = _stock_clang(compiler, learned.task, cache if is_extended else None)
     asking = Asking(
         always=always,
         keep_smaller=keep_smaller,
         with_default=needs_default(learned),
     )
     wrapped = wrap_clang(Path(output), code, stock, asking, force=force)
-    note_folder(cache_folder(cache) / _WRAPPED_NAME, wrapped.output)
+    note_folder(cache / _WRAPPED_NAME, wrapped.output)
     return WrapReport(wrapped, time.perf_counter() - begin)
 
 
@@ -104,13 +105,13 @@ def list_wrapped(*, cache: Path | str | None = None) -> tuple[Wrapped, ...]:
     return tuple(filter(None, map(read_wrapped, noted_folders(folder / _WRAPPED_NAME))))
 
 
-def _stock_clang(named: str | None, task: str, *, is_extended: bool) -> StockClang:
+def _stock_clang(named: str | None, task: str, plugins: Path | None) -> StockClang:
     """Return the clang to wrap.
 
     Args:
         named: the compiler that the user named.
         task: the policy's task.
-        is_extended: whether the policy needs features that only a plugin tells.
+        plugins: the cache that keeps plugins, if the policy needs features that only one tells.
 
     Raises:
         UsageError: there is none, or it cannot be wrapped.
@@ -127,7 +128,7 @@ def _stock_clang(named: str | None, task: str, *, is_extended: bool) -> StockCla
         raise UsageError(message, option="compiler", value=compiler.driver[0])
     drivers = drivers_of(compiler)
     is_misplaced = task == INLINING and compiler.major in MISPLACED_DEFAULT
-    plugin = partial(make_plugin, compiler=compiler) if is_extended else None
+    plugin = None if plugins is None else partial(copy_plugin, compiler=compiler, cache=plugins)
     return StockClang(drivers.c, drivers.cxx, compiler.version, is_misplaced, plugin)
 
 

@@ -181,6 +181,7 @@ def show_report(report: SearchReport) -> None:
 
     from mlgo_corpus.dataset.folder import rows_place
     from mlgo_corpus.files.text import printable
+    from mlgo_corpus.policies.policy import policy_name
 
     console = out()
     name = escape(printable(str(report.output)))
@@ -190,7 +191,8 @@ def show_report(report: SearchReport) -> None:
         f"[bold]{name}[/bold]: {report.flips} flips tried in {counted(report.compiles, 'compile')} of "
         f"{counted(report.searched, 'module')}{kept}{again} in {report.seconds:.2f} s"
     )
-    policies = f"policies {', '.join((report.start, *report.also))}" if report.also else f"policy {report.start}"
+    start, *also = map(policy_name, (report.start, *report.also))
+    policies = f"policies {', '.join((start, *also))}" if also else f"policy {start}"
     console.print(escape(f"by {report.compiler}, from {policies}, objective {report.objective}"))
     rows = table("reason", "modules")
     for reason, count in report.counts.items():
@@ -200,7 +202,8 @@ def show_report(report: SearchReport) -> None:
     change = f" ({percent_change(size, plain_size)})" if plain_size else ""
     console.print(f"text: {size} bytes, {plain_size} by the plain compile{change}")
     if report.start_objective:
-        found = table("compiles of each module", f"objective ({report.objective})", "change")
+        change = escape(printable(f"change from {start}"))
+        found = table("compiles of each module", f"objective ({report.objective})", change)
         for compiles, objective in report.after:
             found.add_row(str(compiles), f"{objective:.0f}", percent_change(objective, report.start_objective))
         console.print(found)
@@ -210,7 +213,7 @@ def show_report(report: SearchReport) -> None:
                 "later rounds know which functions all objects keep, and weigh otherwise: what is linked may be "
                 "smaller where this is not"
             )
-    whose = "LLVM's own" if report.start == "default" else f"those of {report.start}"
+    whose = "LLVM's own" if report.start == "default" else f"those of {start}"
     console.print(escape(printable(f"{report.kept} of {counted(report.decisions, 'decision')} are other than {whose}")))
     show_failures(report.problems, report.failed)
     for hint in report.hints:

@@ -43,6 +43,7 @@ from mlgo_corpus.files.text import os_reason
 _OBSERVATIONS_FOLDER: Final = "observations"
 DATASET_NAME: Final = "dataset.json"
 PARQUET_SUFFIX: Final = ".parquet"
+_DIGEST: Final = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{56}\b")
 _CONTEXTS_NAME = "contexts.parquet"
 _MODULES_NAME = "modules.parquet"
 _CARD_NAME = "README.md"
@@ -396,10 +397,17 @@ def _difference(name: str, before: Any, now: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return f"{value.get('version')} ({str(value.get('sha256'))[:8]})"
+    match value:
+        case {"version": version, "sha256": digest}:
+            return f"{version} ({str(digest)[:8]})"
+        case [str(name), str(digest)] if _DIGEST.fullmatch(digest):
+            return f"{name} ({digest[:8]})"
+        case [str(name), None]:
+            return name
+        case [*parts]:
+            return ", ".join(map(_shown, parts)) or "none"
     shown = repr(value)
-    short = re.sub(r"\b([0-9a-f]{8})[0-9a-f]{56}\b", r"\1", shown)  # digests
+    short = _DIGEST.sub(r"\1", shown)
     return short.strip("'") if isinstance(value, str) and short != shown else short
 
 

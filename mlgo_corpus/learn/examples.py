@@ -10,7 +10,7 @@ linked once.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b, sha256
 from pathlib import Path
@@ -36,7 +36,7 @@ from mlgo_corpus.formats.bitcode.functions import read_functions
 from mlgo_corpus.formats.commands.languages import language_of_command
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.keys import stable_features
-from mlgo_corpus.formats.logs.tasks import INLINING, task_name
+from mlgo_corpus.formats.logs.tasks import INLINING, needs_plugin, task_name
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.seen import Seen
 
@@ -181,6 +181,15 @@ def _common_features(opened: Sequence[DatasetRows]) -> tuple[TensorSpec, ...]:
     if not found:
         raise UsageError("the datasets have no features in common")
     return found
+
+
+def need_plugin(datasets: Iterable[Path]) -> bool:
+    """Return True if what is learned from these datasets will need features that only an extended clang tells.
+
+    Raises:
+        CorpusError: one cannot be read.
+    """
+    return all(needs_plugin(learnable(open_rows(path).header)) for path in datasets)
 
 
 def learnable(header: LogHeader) -> dict[str, TensorSpec]:

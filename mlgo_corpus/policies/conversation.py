@@ -158,12 +158,12 @@ def decides_in(policy: str, language: str | None) -> bool:
     return learned is None or not learned.languages or language in learned.languages
 
 
-def says_more(policy: str) -> bool:
-    """Return True if a policy needs features that only an extended clang tells."""
-    if (dataset := find_dataset(policy)) is not None:
+def says_more(policy: str | LearnedPolicy) -> bool:
+    """Return True if a policy, or the one that is named so, needs features that only an extended clang tells."""
+    if isinstance(policy, str) and (dataset := find_dataset(policy)) is not None:
         names = dataset_features(dataset)
     else:
-        learned = learned_policy(policy)
+        learned = learned_policy(policy) if isinstance(policy, str) else policy
         names = () if learned is None else tuple(spec.name for spec in learned.features)
     return needs_plugin(names)
 

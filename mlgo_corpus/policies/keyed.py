@@ -20,6 +20,7 @@ from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.keys import Key, key_maker, stable_features
 from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, INLINING, task_name
+from mlgo_corpus.formats.logs.tensors import TensorSpec
 
 _KEY_COLUMNS: Final = ("module", "context", "observation")
 
@@ -46,10 +47,11 @@ class KeyedPolicy:
         self._otherwise = otherwise
         self._count = 0
         self._key: Callable[[bytes], Key] | None = None
+        self._keyed_by: tuple[TensorSpec, ...] | None = None
 
     def reset(self, header: LogHeader, module: str) -> None:
         """Begin a session."""
-        self._key = key_maker(header)
+        self._key = key_maker(header, self._keyed_by)
         self._count = 0
         self.unmet = []
         reset = getattr(self._otherwise, "reset", None)
@@ -88,15 +90,15 @@ class DatasetPolicy(KeyedPolicy):
         """Begin a session with the module's decisions.
 
         Raises:
-            UsageError: the compiler sends other features than the dataset has.
+            UsageError: the compiler does not send the features that the dataset has.
             CorpusError: the dataset cannot be read.
         """
         rows, places = _open(self._path, _stamp(self._path))
         mine, theirs = stable_features(rows.header), stable_features(header)
-        if mine != theirs:
-            names = sorted({spec.name for spec in mine} ^ {spec.name for spec in theirs})
-            which = ", ".join(names) or "the same in another order"
-            raise UsageError(f"the dataset's decisions have other features than this compiler sends: {which}")
+        if mine != tuple(spec for spec in theirs if spec in mine):  # an extended clang sends some besides
+            which = ", ".join(spec.name for spec in mine if spec not in theirs) or "the same in another order"
+            raise UsageError(f"the dataset's decisions have features that this compiler does not send: {which}")
+        self._keyed_by = mine
         self._decisions = _decisions_of(rows, places.get(module))
         super().reset(header, module)
 

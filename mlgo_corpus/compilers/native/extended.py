@@ -100,7 +100,7 @@ def extend_clang(output: Path, compiler: Compiler, *, force: bool) -> Extended:
     final, drivers = Path(os.path.abspath(output)), drivers_of(compiler)
     with whole_folder(output, replace=replaces_own(output, _DESCRIPTION_NAME, _MADE_BY, force=force)) as folder:
         plugin = folder / PLUGIN_NAME
-        extended = Extended(final, compiler.driver, compiler.version, make_plugin(plugin, compiler))
+        extended = Extended(final, compiler.driver, compiler.version, _make_plugin(plugin, compiler))
         (folder / "bin").mkdir()
         program = folder / "bin" / "clang"
         program.write_text(
@@ -163,7 +163,12 @@ def cached_extended(compiler: Compiler, cache: Path | None = None) -> Extended:
     return found
 
 
-def make_plugin(plugin: Path, compiler: Compiler) -> tuple[str, ...]:
+def copy_plugin(plugin: Path, compiler: Compiler, cache: Path | None = None) -> None:
+    """Write the plugin for a stock clang: that of `cached_extended`, whose errors this has."""
+    shutil.copyfile(cached_extended(compiler, cache).output / PLUGIN_NAME, plugin)
+
+
+def _make_plugin(plugin: Path, compiler: Compiler) -> tuple[str, ...]:
     """Compile the plugin for a stock clang, hold a live session with it, and return the features that it adds.
 
     Raises:

@@ -77,7 +77,7 @@ class StockClang:
         c: the words of the command that compiles C; cxx: C++.
         version: LLVM's version.
         misplaced_default: whether its LLVM tells its own decision in another feature's place.
-        make_plugin: compiles the plugin that tells more of each call; None if the policy needs none.
+        make_plugin: writes the plugin that tells more of each call; None if the policy needs none.
     """
 
     c: tuple[str, ...]

@@ -8,7 +8,7 @@ first of a compile is number 0, and so on.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from mlgo_corpus.formats.logs.events import LogHeader
@@ -32,9 +32,14 @@ def stable_features(header: LogHeader) -> tuple[TensorSpec, ...]:
     return tuple(spec for spec in features if spec.name not in _UNSTABLE)
 
 
-def stable_part(header: LogHeader) -> Callable[[bytes], bytes]:
-    """Return a function that cuts the stable features out of an observation's tensors."""
-    stable = set(stable_features(header))
+def stable_part(header: LogHeader, features: Collection[TensorSpec] | None = None) -> Callable[[bytes], bytes]:
+    """Return a function that cuts the stable features out of an observation's tensors.
+
+    Args:
+        header: the log's.
+        features: cut these out instead, in the order of the header.
+    """
+    stable = set(stable_features(header) if features is None else features)
     parts: list[tuple[int, int]] = []
     for spec, start in zip(header.features, header.offsets, strict=True):
         if spec not in stable:
@@ -52,9 +57,14 @@ def stable_part(header: LogHeader) -> Callable[[bytes], bytes]:
     return lambda tensors: join(take(tensors))
 
 
-def key_maker(header: LogHeader) -> Callable[[bytes], Key]:
-    """Return a function that returns the keys of one compile's decisions, one after the other, from their tensors."""
-    part = stable_part(header)
+def key_maker(header: LogHeader, features: Collection[TensorSpec] | None = None) -> Callable[[bytes], Key]:
+    """Return a function that returns the keys of one compile's decisions, one after the other, from their tensors.
+
+    Args:
+        header: the log's.
+        features: make the keys of these, instead of all stable ones.
+    """
+    part = stable_part(header, features)
     counts: dict[bytes, int] = {}
 
     def key(tensors: bytes) -> Key:

@@ -37,6 +37,7 @@ from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.tables import read_batch
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.conversation import says_more
+from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.policy import Policy, decides, named_object, try_policy
 from mlgo_corpus.runs.trace.baseline import BASELINES_FOLDER
@@ -130,6 +131,7 @@ class Tracer:
         name, make, self._one = _named(policy)
         if make is None and name != "default":
             try_policy(name, the_task, seed=seed, timeout=timeout)
+        wanted = policy if isinstance(policy, LearnedPolicy) else name if make is None else None
         toolchain, way = choose_compiler(
             compiler,
             the_task,
@@ -138,7 +140,7 @@ class Tracer:
             producer=newest_producer(self.corpus, tuple(module.name for module in self.corpus)),
             built=built_toolchains(cache),
             cache=cache,
-            says_more=make is None and says_more(name),
+            says_more=wanted is not None and says_more(wanted),
         )
         identity = compiler_identity(toolchain)
         self._toolchain = toolchain

@@ -21,11 +21,13 @@ from mlgo_corpus.compilers.choose import choose_for_build
 from mlgo_corpus.compilers.find import Compiler
 from mlgo_corpus.compilers.native import extended, wrapped
 from mlgo_corpus.compilers.native.wrapped import Asking, PolicyCode, StockClang, wrap_clang
+from mlgo_corpus.dataset.rows import open_rows
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.evaluate import evaluate_corpus
 from mlgo_corpus.extract import extract_corpus
 from mlgo_corpus.formats.logs.tasks import EXTENDED_FEATURES
 from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.policies.keyed import DatasetPolicy
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.models import Rule
 from mlgo_corpus.policies.source import policy_source
@@ -131,6 +133,13 @@ def test_it_asks_what_the_stock_clang_asks_and_says_more(
     calls = [row["calls_in_caller"] for row, callee, caller in zip(more.rows, said[::2], said[1::2], strict=True)
              if callee.startswith("local") and caller.startswith("outside")]  # fmt: skip
     assert calls == ([2, 1] if policy == "always" else [2, 2])
+    # What a stock clang decided is found again by the extended one's questions, and not the other way round.
+    datasets = [tmp_path / name / "traced" for name in ("plain", "more")]
+    again = traced(corpus, tmp_path / "again", str(told), str(datasets[0]), cache)
+    assert again.object == plain.object
+    assert [{name: row[name] for name in plain.columns} for row in again.rows] == plain.rows
+    with pytest.raises(UsageError, match="does not send: callee_linkage, caller_linkage, callee_library"):
+        DatasetPolicy(datasets[1], None).reset(open_rows(datasets[0]).header, "a.o")
 
 
 def compile_with(program: Path, folder: Path, output: Path) -> str:
