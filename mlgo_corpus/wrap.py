@@ -9,17 +9,18 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus.compilers.choose import choose_for_build, refuse_zig
 from mlgo_corpus.compilers.driver import drivers_of
-from mlgo_corpus.compilers.find import Compiler, cache_folder, loads_plugin, note_folder, noted_folders
+from mlgo_corpus.compilers.find import VERSION_LINE, Compiler, cache_folder, loads_plugin, note_folder, noted_folders
 from mlgo_corpus.compilers.native.extended import copy_plugin, read_extended
 from mlgo_corpus.compilers.native.wrapped import (
     Asking,
+    FoundDecisions,
     PolicyCode,
     StockClang,
     Wrapped,
@@ -27,13 +28,27 @@ from mlgo_corpus.compilers.native.wrapped import (
     refuse_wrapped,
     wrap_clang,
 )
+from mlgo_corpus.dataset.folder import DATASET_NAME
 from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.folder import read_note
 from mlgo_corpus.formats.logs.tasks import INLINING, needs_plugin
-from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, needs_default
-from mlgo_corpus.policies.learned import named_policy
+from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, MISPLACED_IN, needs_default
+from mlgo_corpus.policies.keyed import (
+    DecisionTable,
+    dataset_digest,
+    dataset_features,
+    decision_table,
+    find_dataset,
+    growth_options,
+)
+from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, named_policy
+from mlgo_corpus.policies.models import Rule
 from mlgo_corpus.policies.source import policy_source
 from mlgo_corpus.runs.report import Report
 
+# LLVM's own decision, as a policy.
+_DEFAULT: Final = LearnedPolicy("default", INLINING, (TensorSpec("inlining_default"),), Rule(-0.5, (1.0,)))
 # The folders of wrapped clangs, in the cache.
 _WRAPPED_NAME: Final = "wrapped.json"
 # LLVM's InteractiveModelRunner is as old as this.
@@ -47,10 +62,14 @@ class WrapReport(Report):
     Attributes:
         wrapped: the clang with the policy inside.
         seconds: how long it took.
+        modules: whose decisions of a dataset are inside.
+        decisions: how many these are.
     """
 
     wrapped: Wrapped
     seconds: float
+    modules: int = 0
+    decisions: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain values; seconds have three decimals."""
@@ -61,17 +80,22 @@ def wrap_toolchain(
     policy: str | Path,
     output: Path | str,
     *,
+    otherwise: str | Path | None = None,
     compiler: str | None = None,
     always: bool = False,
     keep_smaller: bool = False,
     force: bool = False,
     cache: Path | str | None = None,
 ) -> WrapReport:
-    """Make a clang with a learned policy inside: a program around a stock clang, which compiles it in seconds.
+    """Make a clang with a policy inside: a program around a stock clang, which compiles it in seconds.
 
     Args:
-        policy: the folder of a learned policy, or the name of one that comes with the package.
+        policy: the folder of a learned policy, or the name of one that comes with the package; or the folder of a
+            dataset of inlining, such as a search's, whose decisions are made again wherever one of its modules is
+            compiled.
         output: the folder to make; it gets ``bin/clang`` and ``bin/clang++``.
+        otherwise: the learned policy that decides what a dataset does not, or ``default`` for LLVM; by default the
+            learned one that the search tried, else LLVM.
         compiler: the clang to wrap; by default the one that a build would take.
         always: ask the policy at every level of optimisation, not only where code is optimised for size.
         keep_smaller: compile each object plainly, too, and keep the smaller one.
@@ -83,20 +107,78 @@ def wrap_toolchain(
         ToolError: the program or the plugin cannot be compiled.
     """
     begin = time.perf_counter()
-    _, learned = named_policy(policy)
+    cache = cache_folder(cache)
+    dataset = find_dataset(str(policy))
+    if dataset is None and otherwise is not None:
+        raise UsageError("only a dataset leaves something to decide", option="otherwise", value=otherwise)
+    learned = named_policy(policy)[1] if dataset is None else _otherwise(dataset, otherwise)
+    needed = {feature.name for feature in learned.features}
+    if dataset is not None:
+        needed |= set(dataset_features(dataset))
+    stock = _stock_clang(compiler, learned.task, cache if needs_plugin(needed) else None)
     source, header = policy_source(learned)
     code = PolicyCode(learned.name, learned.task, learned.digest, source, header, learned.languages)
-    is_extended = needs_plugin(feature.name for feature in learned.features)
-    cache = cache_folder(cache)
-    stock = _stock_clang(compiler, learned.task, cache if is_extended else None)
+    table = None
+    if dataset is not None:
+        table = _table_of(dataset, stock)
+        code = _with_found(code, dataset, table)
     asking = Asking(
         always=always,
         keep_smaller=keep_smaller,
         with_default=needs_default(learned),
+        growth=growth_options(()) if learned.task == INLINING else (),
     )
     wrapped = wrap_clang(Path(output), code, stock, asking, force=force)
     note_folder(cache / _WRAPPED_NAME, wrapped.output)
-    return WrapReport(wrapped, time.perf_counter() - begin)
+    found = (table.modules, table.decisions) if table is not None else (0, 0)
+    return WrapReport(wrapped, time.perf_counter() - begin, *found)
+
+
+def _otherwise(dataset: Path, named: str | Path | None) -> LearnedPolicy:
+    """Return the policy that decides what a dataset does not.
+
+    Raises:
+        UsageError: there is none of this name, or it is none of inlining.
+    """
+    if named is None:
+        note = read_note(dataset / DATASET_NAME) or {}
+        tried = [note.get("start"), *(note.get("also") or ()), note.get("policy")]
+        names = [name for text in tried if isinstance(text, str) for name in (text, Path(text).name)]
+        named = next((name for name in names if find_policy(name) is not None), "default")
+    if str(named) == "default":
+        return _DEFAULT
+    learned = named_policy(named)[1]
+    if learned.task != INLINING:
+        raise UsageError(
+            f"expected a policy of {INLINING}, found one of {learned.task}", option="otherwise", value=named
+        )
+    return learned
+
+
+def _table_of(dataset: Path, clang: StockClang) -> DecisionTable:
+    """Return the decisions of a dataset, for a clang.
+
+    Raises:
+        UsageError: it is no dataset of inlining, or one of another LLVM.
+        CorpusError: it cannot be read.
+    """
+    by = str((read_note(dataset / DATASET_NAME) or {}).get("compiler"))
+    version = VERSION_LINE.search(by)
+    if version is None or version[1] != clang.version.partition(".")[0]:
+        message = f"its decisions were found with {by}, and LLVM {clang.version} asks other questions"
+        raise UsageError(message, option="policy", value=dataset)
+    return decision_table(dataset, (MISPLACED_IN,) if clang.misplaced_default else ())
+
+
+def _with_found(code: PolicyCode, dataset: Path, table: DecisionTable) -> PolicyCode:
+    """Return a policy that decides what a dataset does not."""
+    return replace(
+        code,
+        name=f"{dataset.name}, else {code.name}",
+        digest=dataset_digest(dataset),
+        languages=None if code.name == _DEFAULT.name else code.languages,
+        found=FoundDecisions(table.features, table.data, growth_options((), dataset)),
+    )
 
 
 def list_wrapped(*, cache: Path | str | None = None) -> tuple[Wrapped, ...]:

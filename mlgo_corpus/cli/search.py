@@ -226,4 +226,5 @@ def show_report(report: SearchReport) -> None:
         f"its objects, which relink makes the products of: mlgo-corpus trace CORPUS --policy {dataset} "
         "--keep-objects OBJECTS -o TRACED"
     )
+    console.print(f"a clang that makes them in a build: mlgo-corpus toolchain wrap --policy {dataset} -o CLANG")
     console.print(f"learn a policy from it: mlgo-corpus train {dataset} -o POLICY")

@@ -15,7 +15,7 @@ import typer
 
 from mlgo_corpus.cli.console import EXIT_FAILED, begins_again, err, out, print_json, progress_bar, table, verb
 from mlgo_corpus.cli.options import JsonOutput, compiler_option, jobs_option
-from mlgo_corpus.files.text import visible
+from mlgo_corpus.files.text import counted, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -228,8 +228,22 @@ def _build_command(
 @verb
 @begins_again()
 def _wrap_command(
-    policy: Annotated[str, typer.Option(metavar="POLICY", help="The learned policy: its folder, or its name.")],
+    policy: Annotated[
+        str,
+        typer.Option(
+            metavar="POLICY",
+            help="A learned policy, by its folder or its name; or a search's folder, whose decisions are made again.",
+        ),
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
+    otherwise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POLICY",
+            help="The learned policy that decides what a search has not seen, or default: LLVM.",
+            show_default="the one that the search tried",
+        ),
+    ] = None,
     compiler: Annotated[
         str | None,
         compiler_option("The clang to wrap.", show_default="clang on PATH, else the newest"),
@@ -251,7 +265,15 @@ def _wrap_command(
     """
     from mlgo_corpus.wrap import wrap_toolchain
 
-    report = wrap_toolchain(policy, output, compiler=compiler, always=always, keep_smaller=keep_smaller, force=force)
+    report = wrap_toolchain(
+        policy,
+        output,
+        otherwise=otherwise,
+        compiler=compiler,
+        always=always,
+        keep_smaller=keep_smaller,
+        force=force,
+    )
     if json_output:
         print_json(report.as_json())
     else:
@@ -306,6 +328,9 @@ def _show_wrap(report: WrapReport, output: Path) -> None:
         f"{escape(visible(str(output / 'bin' / 'clang')))}: clang {wrapped.version} with {wrapped.policy} inside, "
         f"made in {report.seconds:.1f} s"
     )
+    if report.modules:
+        had = counted(report.decisions, "decision")
+        console.print(f"{had} of {counted(report.modules, 'module')} are made again, by the paths of the objects")
     console.print(f"use it: make CC={program} CXX={double}")
     levels = "every level but -O0" if wrapped.always else "-Os and -Oz (CMake: -DCMAKE_BUILD_TYPE=MinSizeRel)"
     console.print(f"the policy decides at {levels}, and not with -flto; all else is as by the clang inside")

@@ -51,7 +51,8 @@ _USUAL_FOLDERS = (
 _CLANG_NAME = re.compile(r"clang(?:-[1-9][0-9]*)?")
 # Folders in which package managers keep an LLVM of one version.
 _VERSIONED_FOLDER = re.compile(r"/llvm[-@]?(\d+)/bin$")
-_VERSION = re.compile(r"\bclang version (\d+)\.(\d+)(?:\.(\d+))?")
+VERSION_LINE: Final = re.compile(r"\bclang version (\d+)\.(\d+)(?:\.(\d+))?")
+"""What a clang says of itself: LLVM's version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +290,7 @@ def identify(
     argv = (*candidate.words, "-###", "-O2", "-c", "../probe.c", "-o", "probe.o")
     said = run_tool(argv, cwd=folder, timeout=timeout, stop=stop)
     text = said.stderr + said.stdout.decode(errors="replace")
-    version = _VERSION.search(text)
+    version = VERSION_LINE.search(text)
     command = next((line for line in text.splitlines() if ' "-cc1" ' in line), "")
     words: tuple[str, ...] = ()
     with suppress(ValueError):  # an open quote

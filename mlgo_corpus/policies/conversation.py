@@ -26,7 +26,8 @@ from mlgo_corpus.policies.policy import Policy, begin_session, check_features
 # it overwrites `callee_basic_block_count`, and `inlining_default` stays 0. Measured on 17.0.6, 18.1.6, 19.1.7, 20.1.2
 # (wrong) and 21.1.0, 22.1.8 (right): echoing the feature that holds it gives the plain compile's objects.
 MISPLACED_DEFAULT: Final = range(17, 21)
-_MISPLACED_IN = "callee_basic_block_count"
+MISPLACED_IN: Final = "callee_basic_block_count"
+"""Where they tell it."""
 _DEFAULT = "inlining_default"
 _FAILED: Final = "the policy failed: "
 _DECISIONS: Final = {task.name: task.decision for task in TASKS}
@@ -144,7 +145,7 @@ def asks_default(policy: str, task: Task, major: int) -> bool:
     """
     if task.name != INLINING or major not in MISPLACED_DEFAULT or (learned := learned_policy(policy)) is None:
         return True
-    return needs_default(learned) or _MISPLACED_IN not in {spec.name for spec in learned.features}
+    return needs_default(learned) or MISPLACED_IN not in {spec.name for spec in learned.features}
 
 
 def decides_in(policy: str, language: str | None) -> bool:
@@ -199,7 +200,7 @@ def misplaced(task: Task, major: int, header: LogHeader) -> tuple[slice, slice] 
         return None
     starts = zip(header.features, header.offsets, strict=True)
     places = {spec.name: slice(start, start + spec.nbytes) for spec, start in starts}
-    wrong, right = places.get(_MISPLACED_IN), places.get(_DEFAULT)
+    wrong, right = places.get(MISPLACED_IN), places.get(_DEFAULT)
     return None if wrong is None or right is None else (wrong, right)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+import struct
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlgo_corpus.dataset.folder import DATASET_NAME, DatasetPaths
 from mlgo_corpus.dataset.observations import column_names, rows_of_batch
@@ -23,7 +27,7 @@ from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, INLINING, task_name
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 
 _KEY_COLUMNS: Final = ("module", "context", "observation")
-
+_MAGIC: Final = b"mlgofnd1"
 
 # As a command of a dataset has it, which may be anybody's.
 _GROWTH: Final = re.compile(rf"-?{GROWTH_LIMIT}=([0-9.]{{1,20}}(?:e[0-9]{{1,2}})?)")
@@ -138,6 +142,93 @@ def growth_options(options: Iterable[str], replayed: Path | None = None) -> tupl
     return tuple(f"{GROWTH_LIMIT}={one[1]}" for one in found if one is not None)[-1:]
 
 
+@dataclass(frozen=True, slots=True)
+class DecisionTable:
+    """The decisions of a dataset, for a program that looks them up without Python.
+
+    ``data`` has words of 64 bits of this machine: `_MAGIC`, the number of modules and that of decisions; of each
+    module the hash of its name (FNV-1a), its first decision and how many it has, sorted by hash; the decisions. One is
+    the hash of its key, with the decision in place of the lowest bit; those of a module are sorted. To hash a key is to
+    `_stir` the words of its features, each filled up with zeros, and at last its number among equals.
+
+    Attributes:
+        features: that keys are made of, in their order.
+        data: what the program reads.
+        modules: how many have decisions.
+        decisions: how many there are.
+    """
+
+    features: tuple[str, ...]
+    data: bytes
+    modules: int
+    decisions: int
+
+
+def decision_table(path: Path, unkeyed: Collection[str] = ()) -> DecisionTable:
+    """Return the decisions of a dataset of inlining as a table.
+
+    Args:
+        path: its folder.
+        unkeyed: features that keys are not made of.
+
+    Raises:
+        UsageError: there is no such dataset, or one of another task.
+        CorpusError: it cannot be read.
+    """
+    rows, places = _open(path, _stamp(path))
+    header, decision = rows.header, rows.header.features[-1]
+    keyed = [spec for spec in stable_features(header) if spec.name not in unkeyed]
+    spans = [(header.offsets[header.features.index(spec)], spec.nbytes) for spec in keyed]
+    first, index, parts = 0, [], []
+    for module, place in places.items():
+        tensors = np.concatenate(list(_iter_tensors(rows, place)))
+        hashes = _hashes_of_keys(tensors, spans)
+        parts.append(np.sort(hashes & ~np.uint64(1) | _decisions_in(tensors, decision).astype(np.uint64)))
+        index.append((_hash_of_name(module), first, len(hashes)))
+        first += len(hashes)
+    head = np.frombuffer(_MAGIC + struct.pack("=QQ", len(index), first), np.uint64)
+    words = np.concatenate([head, np.array(sorted(index), np.uint64).reshape(-1), *parts])
+    return DecisionTable(tuple(spec.name for spec in keyed), words.tobytes(), len(index), first)
+
+
+def _decisions_in(tensors: NDArray[np.uint8], decision: TensorSpec) -> NDArray[Any]:
+    return np.ascontiguousarray(tensors[:, tensors.shape[1] - decision.nbytes :]).view(decision.dtype)[:, 0]
+
+
+def _iter_tensors(rows: DatasetRows, place: tuple[int, int]) -> Iterator[NDArray[np.uint8]]:
+    """Yield a module's observations as bytes, of shape (n, bytes)."""
+    header = rows.header
+    for _, batch in rows.iter_batches((*_KEY_COLUMNS, *column_names(header)), *place):
+        tensors, _ = rows_of_batch(header, batch)
+        yield np.frombuffer(tensors.tobytes(), np.uint8).reshape(-1, header.tensor_bytes)
+
+
+def _hashes_of_keys(tensors: NDArray[np.uint8], spans: Sequence[tuple[int, int]]) -> NDArray[np.uint64]:
+    hashes = np.zeros(len(tensors), np.uint64)
+    for start, size in spans:
+        words = np.zeros((len(tensors), -(-size // 8) * 8), np.uint8)
+        words[:, :size] = tensors[:, start : start + size]
+        for word in words.view(np.uint64).T:
+            hashes = _stir(hashes, word)
+    order = np.argsort(hashes, kind="stable")
+    begins = np.flatnonzero(np.diff(hashes[order], prepend=~hashes[order][:1]))
+    numbers = np.empty(len(hashes), np.uint64)
+    numbers[order] = np.arange(len(hashes)) - np.repeat(begins, np.diff(begins, append=len(hashes)))
+    return _stir(hashes, numbers)
+
+
+def _stir(hashes: NDArray[np.uint64], words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    hashes = (hashes ^ words) * np.uint64(0x9E3779B97F4A7C15)
+    return hashes ^ hashes >> np.uint64(32)
+
+
+def _hash_of_name(name: str) -> int:
+    found = 0xCBF29CE484222325
+    for byte in os.fsencode(name):
+        found = (found ^ byte) * 0x100000001B3 % (1 << 64)
+    return found
+
+
 def dataset_digest(path: Path) -> str:
     """Return a digest of what a dataset decides: of its table of modules, which tells their objects.
 
@@ -175,11 +266,8 @@ def _decisions_of(rows: DatasetRows, place: tuple[int, int] | None) -> dict[Key,
     header = rows.header
     key, decision = key_maker(header), header.features[-1]
     found: dict[Key, int] = {}
-    for _, batch in rows.iter_batches((*_KEY_COLUMNS, *column_names(header)), *place):
-        tensors, _ = rows_of_batch(header, batch)
-        values = tensors.getfield(decision.dtype, header.tensor_bytes - decision.nbytes).tolist()
-        size = header.tensor_bytes
-        data = tensors.tobytes()
-        for number, value in enumerate(values):
+    for tensors in _iter_tensors(rows, place):
+        size, data = header.tensor_bytes, tensors.tobytes()
+        for number, value in enumerate(_decisions_in(tensors, decision).tolist()):
             found[key(data[number * size : number * size + size])] = int(value)
     return found

@@ -19,6 +19,7 @@ struct scan {
     char *source;
     int plain;           /* nothing must be asked */
     int sized;           /* the last -O is one that asks */
+    int optimised;       /* and is not -O0 */
     int is_cxx;          /* C is compiled as C++ */
     int code;            /* sources that are compiled */
     int others;          /* those of them in whose language the policy does not decide */
@@ -94,7 +95,8 @@ static void set_language(struct scan *scan, const char *name)
 static void set_level(struct scan *scan, const char *level)
 {
     int is_small = strcmp(level, "s") == 0 || strcmp(level, "z") == 0;
-    scan->sized = is_small || (ASK_ALWAYS && strcmp(level, "0") != 0);
+    scan->optimised = strcmp(level, "0") != 0;
+    scan->sized = is_small || (ASK_ALWAYS && scan->optimised);
 }
 
 /* Tell whether what is there can be read twice, as a pipe cannot. */
@@ -253,10 +255,14 @@ void read_line(struct line *line, int is_cxx, int count, char **words)
     scan.is_cxx = is_cxx;
     for (int i = 0; i < count && !scan.plain; i++)
         read_word(&scan, words[i]);
-    line->asks = !scan.plain && scan.sized && scan.code > 0 && scan.others == 0 && !scan.lto;
+    int may_ask = !scan.plain && scan.optimised && scan.code > 0 && !scan.lto;
+    int is_policys = scan.sized && scan.others == 0;
     line->writes_stdout = scan.output != NULL && strcmp(scan.output, "-") == 0;
     line->one_object = scan.objects_only && !scan.assembly_only && scan.inputs == 1 && scan.architectures < 2
                        && !scan.apart && !line->writes_stdout;
-    if (line->asks && line->one_object)
+    if (may_ask && line->one_object)
         line->output = scan.output != NULL ? scan.output : default_output(scan.source);
+    line->is_broken = may_ask && find_decisions(line->output, &line->found) < 0;
+    line->asks = may_ask && (is_policys || line->found.count > 0);
+    line->by_default = line->asks && !is_policys;
 }

@@ -15,6 +15,11 @@
 
 enum { CHUNK = 1 << 16, MOST_HEADER = 1 << 20, MOST_LINE = 16 << 20, MOST_TENSORS = 16 << 20, DEPTH = 16, NAME = 128 };
 
+/* The names of the features that a dataset's keys are made of end with a null. */
+#define KEY_COUNT (sizeof KEY_FEATURES / sizeof *KEY_FEATURES - 1)
+#define NONE ((size_t)-1)
+#define LACKS "it needs the feature '%s', which this compiler does not send"
+
 static char problem_text[400];
 
 static int fail(struct session *session, const char *what, const char *name)
@@ -179,6 +184,9 @@ static int take_features(struct session *session, struct text *text, int count)
                     return 0;
                 session->offsets[i] = offset;
             }
+        for (size_t i = 0; i < KEY_COUNT; i++)
+            if (strcmp(spec.name, KEY_FEATURES[i]) == 0)
+                session->spans[i] = (struct span){offset, (size_t)spec.elements * type_bytes(spec.type)};
         if (strcmp(spec.name, "callee_basic_block_count") == 0 && strcmp(spec.type, "int64_t") == 0)
             wrong = offset, has_wrong = spec.elements == 1;
         if (strcmp(spec.name, "inlining_default") == 0 && strcmp(spec.type, "int64_t") == 0)
@@ -188,6 +196,7 @@ static int take_features(struct session *session, struct text *text, int count)
             return 0;
     } while (take(text, ','));
     session->tensors = offset;
+    session->default_at = has_right ? right : NONE;
     session->wrong = session->right = 0;
     if (MISPLACED_DEFAULT && has_wrong && has_right) {
         session->wrong = wrong;
@@ -202,7 +211,9 @@ static int read_header(struct session *session, struct text text)
     char key[NAME];
     struct spec advice;
     for (int i = 0; i < count; i++)
-        session->offsets[i] = (size_t)-1;
+        session->offsets[i] = NONE;
+    for (size_t i = 0; i < KEY_COUNT; i++)
+        session->spans[i].offset = NONE;
     int sound = take(&text, '{');
     if (sound)
         do {
@@ -222,9 +233,16 @@ static int read_header(struct session *session, struct text text)
     if (!fits(session, &advice, mlgo_policy_decision_type(), 1))
         return -1;
     for (int i = 0; i < count; i++)
-        if (session->offsets[i] == (size_t)-1)
-            return fail(session, "it needs the feature '%s', which this compiler does not send",
-                        mlgo_policy_feature_name(i));
+        if (session->offsets[i] == NONE)
+            return fail(session, LACKS, mlgo_policy_feature_name(i));
+    if (session->by_default && session->default_at == NONE)
+        return fail(session, LACKS, "inlining_default");
+    if (session->found != NULL) {
+        for (size_t i = 0; i < KEY_COUNT; i++)
+            if (session->spans[i].offset == NONE)
+                return fail(session, LACKS, KEY_FEATURES[i]);
+        begin_asking(session->found);
+    }
     return 0;
 }
 
@@ -239,9 +257,16 @@ static int decide(struct session *session, char *tensors)
         memcpy(tensors + session->right, tensors + session->wrong, 8);
         memset(tensors + session->wrong, 0, 8);
     }
-    for (int i = 0, count = mlgo_policy_feature_count(); i < count; i++)
-        session->features[i] = tensors + session->offsets[i];
-    mlgo_policy_decide(session->features, &room);
+    int64_t found = session->found != NULL ? found_decision(session->found, tensors, session->spans, KEY_COUNT) : NOT_FOUND;
+    if (found == NOT_FOUND && session->by_default)
+        memcpy(&found, tensors + session->default_at, sizeof found);
+    if (found == NOT_FOUND) {
+        for (int i = 0, count = mlgo_policy_feature_count(); i < count; i++)
+            session->features[i] = tensors + session->offsets[i];
+        mlgo_policy_decide(session->features, &room);
+    } else {
+        memcpy(&room, &found, sizeof found);
+    }
     memcpy(decision, &room, bytes);
     session->decisions++;
     ssize_t sent;
@@ -301,7 +326,7 @@ static int use(struct session *session)
     }
 }
 
-int begin_session(struct session *session, int in, int out)
+int begin_session(struct session *session, struct line *line, int in, int out)
 {
     size_t count = (size_t)mlgo_policy_feature_count();
     memset(session, 0, sizeof *session);
@@ -311,7 +336,11 @@ int begin_session(struct session *session, int in, int out)
     session->data = malloc(session->capacity);
     session->offsets = calloc(count + 1, sizeof *session->offsets);
     session->features = calloc(count + 1, sizeof *session->features);
-    return session->data != NULL && session->offsets != NULL && session->features != NULL ? 0 : -1;
+    session->spans = calloc(KEY_COUNT + 1, sizeof *session->spans);
+    session->found = line->found.count > 0 ? &line->found : NULL;
+    session->by_default = line->by_default;
+    int has_room = session->data != NULL && session->offsets != NULL && session->features != NULL && session->spans != NULL;
+    return has_room ? 0 : -1;
 }
 
 int answer_session(struct session *session)

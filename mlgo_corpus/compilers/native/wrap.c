@@ -274,21 +274,27 @@ static int make_channel(struct channel *channel)
     return -1;
 }
 
-/* Return the option that loads the plugin, which is in the folder above the program's own; NULL if it is not there. */
-static char *plugin_option(void)
+int path_beside(const char *name, char *path, size_t size)
 {
-    static char option[sizeof PLUGIN_OPTION + sizeof PLUGIN + 4096];
-    char path[4096];
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    ssize_t length = readlink("/proc/self/exe", path, size - 1);
     path[length > 0 ? length : 0] = '\0';
     for (int up = 0; up < 2; up++) {
         char *slash = strrchr(path, '/');
         if (slash == NULL)
-            return NULL;
+            return -1;
         *slash = '\0';
     }
-    snprintf(option, sizeof option, "%s%s/%s", PLUGIN_OPTION, path, PLUGIN);
-    return access(option + sizeof PLUGIN_OPTION - 1, R_OK) == 0 ? option : NULL;
+    size_t folder = strlen(path);
+    return snprintf(path + folder, size - folder, "/%s", name) < (int)(size - folder) ? 0 : -1;
+}
+
+/* Return the option that loads the plugin, which is in the folder above the program's own; NULL if it is not there. */
+static char *plugin_option(void)
+{
+    enum { BEFORE = sizeof PLUGIN_OPTION - 1 };
+    static char option[BEFORE + 4096] = PLUGIN_OPTION;
+    return path_beside(PLUGIN, option + BEFORE, sizeof option - BEFORE) == 0 && access(option + BEFORE, R_OK) == 0
+        ? option : NULL;
 }
 
 /* Return the options that have the compiler ask over the channel. */
@@ -312,9 +318,14 @@ static char **channel_options(const struct channel *channel, const struct line *
     }
     words[count++] = "-mllvm";
     words[count++] = base;
-    if (MAY_GROW && !line->has_growth) {
+    if (line->by_default && !SENDS_DEFAULT) {
         words[count++] = "-mllvm";
-        words[count++] = GROWTH_OPTION "=1e9";
+        words[count++] = DEFAULT_OPTION;
+    }
+    const char *growth = line->found.count > 0 ? FOUND_GROWTH : GROWTH;
+    if (growth[0] != '\0' && !line->has_growth) {
+        words[count++] = "-mllvm";
+        words[count++] = (char *)growth;
     }
     words[count++] = "--end-no-unused-arguments";
     words[count] = NULL;
@@ -623,7 +634,7 @@ static int open_channel(struct host *host, char ***live)
     char why[300] = "";
     if (make_channel(&host->channel) < 0)
         snprintf(why, sizeof why, "%s: no channel can be made: %s", host->channel.folder, strerror(errno));
-    else if (begin_session(&host->session, host->channel.in, host->channel.out) < 0)
+    else if (begin_session(&host->session, host->line, host->channel.in, host->channel.out) < 0)
         snprintf(why, sizeof why, "there is no memory");
     else if (PLUGIN[0] != '\0' && plugin_option() == NULL)
         snprintf(why, sizeof why, "its plugin, %s, cannot be read", PLUGIN);
@@ -887,7 +898,9 @@ int main(int count, char **words)
     if (count < 1)
         return 127;
     read_line(&line, is_cxx(base_name(words[0])), count - 1, words + 1);
-    if (!line.asks || (KEEP_SMALLER && !line.one_object) || is_other(base_name(words[0])))
+    if (line.is_broken)
+        say("its decisions, %s, cannot be read; compiled without it", FOUND);
+    if (!line.asks || line.is_broken || (KEEP_SMALLER && !line.one_object) || is_other(base_name(words[0])))
         return become(words[0], command(count, words, NULL));
     open_standard();
     memset(&host, 0, sizeof host);

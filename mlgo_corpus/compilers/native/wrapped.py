@@ -5,6 +5,7 @@
     OUT/bin/clang      the program, with the path of the stock clang in it
     OUT/bin/clang++    a link to it, which is a C++ compiler by its name
     OUT/advisor.so     the plugin of `extended`, if the policy needs it; only compiles that ask load it
+    OUT/decisions.bin  what a search decided, if that is the policy
     OUT/wrapped.json   a description, see `Wrapped`
 """
 
@@ -14,6 +15,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,9 +33,10 @@ from mlgo_corpus.files.folder import read_note, replaces_own, whole_folder
 from mlgo_corpus.files.scratch import SCRATCH_PREFIX, scratch_folder
 from mlgo_corpus.formats.commands.driverline import TAKES_NEXT
 from mlgo_corpus.formats.commands.languages import ENDINGS, clang_names
-from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, INLINING, find_task, lacking
+from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, find_task, lacking
 
 _DESCRIPTION_NAME: Final = "wrapped.json"
+_FOUND_NAME: Final = "decisions.bin"
 
 _MADE_BY: Final = "toolchain wrap"
 _SOURCES: Final = Path(__file__).parent
@@ -49,6 +52,21 @@ _FULL: Final = re.compile("No space left on device|Disk quota exceeded|Bus error
 
 
 @dataclass(frozen=True, slots=True)
+class FoundDecisions:
+    """Decisions of a dataset, which are made again where a module is compiled that it knows.
+
+    Attributes:
+        features: that they are keyed by.
+        table: the bytes that `found.c` reads.
+        growth: the options of those compiles that let a module grow.
+    """
+
+    features: tuple[str, ...]
+    table: bytes
+    growth: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyCode:
     """A policy as C.
 
@@ -58,7 +76,8 @@ class PolicyCode:
         digest: a digest of what it decides by.
         source: the text of ``policy.c``.
         header: the text of ``policy.h``.
-        languages: in whose sources it decides; in all if empty.
+        languages: in whose sources it decides; in all if empty, in none if None.
+        found: what it does not decide, for it was decided before.
     """
 
     name: str
@@ -66,7 +85,8 @@ class PolicyCode:
     digest: str
     source: str
     header: str
-    languages: tuple[str, ...] = ()
+    languages: tuple[str, ...] | None = ()
+    found: FoundDecisions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +115,13 @@ class Asking:
         always: ask at every level of optimisation, not only where code is optimised for size.
         keep_smaller: compile each object plainly, too, and keep the smaller one.
         with_default: have the compiler send its own decision among the features.
+        growth: the options that let a module grow as far as the policy decides.
     """
 
     always: bool = False
     keep_smaller: bool = False
     with_default: bool = True
+    growth: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +181,11 @@ def wrap_clang(output: Path, policy: PolicyCode, clang: StockClang, asking: Aski
         program = folder / "bin" / "clang"
         if clang.make_plugin is not None:
             clang.make_plugin(folder / PLUGIN_NAME)
+        if policy.found is not None:
+            (folder / _FOUND_NAME).write_bytes(policy.found.table)
         _compile(program, policy, clang, asking)
         program.with_name("clang++").symlink_to("clang")
-        _try(program, clang_names(policy.languages)[0])
+        _try(program, clang_names(policy.languages or ())[0])
         (folder / _DESCRIPTION_NAME).write_text(json.dumps(_described(wrapped), indent=1) + "\n")
     return wrapped
 
@@ -187,8 +211,9 @@ def refuse_wrapped(compiler: Compiler) -> None:
         UsageError: it is one.
     """
     program = compiler.driver[0]
-    if read_wrapped(Path(os.path.realpath(program)).parent.parent) is not None:
-        raise UsageError("has a policy inside already; name the clang behind it", option="compiler", value=program)
+    if (wrapped := read_wrapped(Path(os.path.realpath(program)).parent.parent)) is not None:
+        message = f"has a policy inside already; name the clang behind it, {shlex.join(wrapped.compiler)}"
+        raise UsageError(message, option="compiler", value=program)
 
 
 def _described(wrapped: Wrapped) -> dict[str, Any]:
@@ -262,7 +287,7 @@ def _room_in(*folders: Path) -> Iterator[None]:
 
 def _config(policy: PolicyCode, clang: StockClang, asking: Asking) -> str:
     """Return the text of the header that tells the program what it wraps."""
-    task = find_task(policy.task)
+    task, found = find_task(policy.task), policy.found
     advisor = [
         option for option in task.channel_options("", default=asking.with_default) if option != f"{task.channel}="
     ]
@@ -273,14 +298,17 @@ def _config(policy: PolicyCode, clang: StockClang, asking: Asking) -> str:
         "ADVISOR_OPTIONS": advisor,
         "OWN_OPTIONS": own,
         "TAKES_NEXT": sorted(TAKES_NEXT),
-        "DECIDED_LANGUAGES": clang_names(policy.languages),
-        "DECIDED_ENDINGS": [ending for ending, language in ENDINGS.items() if language in policy.languages],
+        "DECIDED_LANGUAGES": () if policy.languages is None else clang_names(policy.languages),
+        "DECIDED_ENDINGS": [ending for ending, language in ENDINGS.items() if language in (policy.languages or ())],
+        "KEY_FEATURES": () if found is None else found.features,
     }
     texts = {"CHANNEL_OPTION": task.channel, "GROWTH_OPTION": GROWTH_LIMIT, "SCRATCH_PREFIX": SCRATCH_PREFIX}
+    texts |= {"GROWTH": "".join(asking.growth), "FOUND_GROWTH": "" if found is None else "".join(found.growth)}
+    texts |= {"FOUND": "" if found is None else _FOUND_NAME, "DEFAULT_OPTION": task.with_default or ""}
     texts |= {"PLUGIN_OPTION": PLUGIN_OPTION, "PLUGIN": "" if clang.make_plugin is None else PLUGIN_NAME}
     switches = {
-        "MAY_GROW": policy.task == INLINING,
-        "DECIDES_IN_ALL": not policy.languages,
+        "SENDS_DEFAULT": asking.with_default,
+        "DECIDES_IN_ALL": policy.languages == (),
         "ASK_ALWAYS": asking.always,
         "KEEP_SMALLER": asking.keep_smaller,
         "MISPLACED_DEFAULT": clang.misplaced_default,

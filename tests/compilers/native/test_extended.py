@@ -193,7 +193,7 @@ def test_a_policy_of_its_features_goes_into_stock_clangs_and_extended_ones(
         corpus, tmp_path / "evaluated", policies=["never", policy], compiler=llvm19.clang, jobs=1, cache=cache
     )
     assert [one.objects.modules for one in evaluated.policies] == [1, 1]
-    with pytest.raises(UsageError, match="has a policy inside already"):
+    with pytest.raises(UsageError, match=f"has a policy inside already; name the clang behind it, {llvm19.clang}"):
         extend_toolchain(tmp_path / "again", compiler=str(moved))
     with pytest.raises(UsageError, match="has a plugin already"):
         extend_toolchain(tmp_path / "again", compiler=str(told))
