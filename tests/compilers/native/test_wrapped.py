@@ -405,6 +405,20 @@ def test_an_llvm_that_misplaces_its_decision_is_put_right(
     assert compiled(wrapped.clang, "-Oz -c a.c", sources, tmp_path, POLICY="never")[3] != plain[3]
 
 
+def test_a_policy_may_make_a_module_grow(llvm22: Llvm, cache: Path, sources: Path, tmp_path: Path) -> None:
+    always = LearnedPolicy("inlining-1.0", "inlining", (cost_feature(),), Rule(1.0, (0.0,)))
+    always.save(tmp_path / "policy")
+    clang = wrap_toolchain(tmp_path / "policy", tmp_path / "clang", compiler=llvm22.clang, cache=cache).wrapped.clang
+    callers = (f"void caller{n}(void) {{ big({n}); }}\n" for n in range(20))
+    (sources / "grow.c").write_text("".join(("void out(int);\nvoid big(int n) {\n", "out(n);\n" * 9, "}\n", *callers)))
+    sizes = [
+        text_of(compiled(program, f"-Oz -c grow.c {limit}", sources, tmp_path))
+        for program, limit in ((llvm22.clang, ""), (clang, "-mllvm -ml-advisor-size-increase-threshold=2"), (clang, ""))
+    ]
+    plain, limited, grown = sizes
+    assert plain < limited < grown / 1.5
+
+
 def left_over(scratch: Path) -> list[str]:
     """Return what is left of compiles whose temporary folder this is: processes and files."""
     found = [path.name for path in scratch.iterdir()]
