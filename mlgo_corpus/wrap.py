@@ -177,7 +177,7 @@ def _with_found(code: PolicyCode, dataset: Path, table: DecisionTable) -> Policy
         name=f"{dataset.name}, else {code.name}",
         digest=dataset_digest(dataset),
         languages=None if code.name == _DEFAULT.name else code.languages,
-        found=FoundDecisions(table.features, table.data, growth_options((), dataset)),
+        found=FoundDecisions(table.features, table.digest, table.data, growth_options((), dataset)),
     )
 
 

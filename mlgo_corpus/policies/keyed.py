@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +27,6 @@ from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, INLINING, task_name
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 
 _KEY_COLUMNS: Final = ("module", "context", "observation")
-_MAGIC: Final = b"mlgofnd1"
 
 # As a command of a dataset has it, which may be anybody's.
 _GROWTH: Final = re.compile(rf"-?{GROWTH_LIMIT}=([0-9.]{{1,20}}(?:e[0-9]{{1,2}})?)")
@@ -146,19 +145,22 @@ def growth_options(options: Iterable[str], replayed: Path | None = None) -> tupl
 class DecisionTable:
     """The decisions of a dataset, for a program that looks them up without Python.
 
-    ``data`` has words of 64 bits of this machine: `_MAGIC`, the number of modules and that of decisions; of each
-    module the hash of its name (FNV-1a), its first decision and how many it has, sorted by hash; the decisions. One is
-    the hash of its key, with the decision in place of the lowest bit; those of a module are sorted. To hash a key is to
-    `_stir` the words of its features, each filled up with zeros, and at last its number among equals.
+    ``data`` is a digest of what follows, 16 letters, and words of 64 bits of this machine: the number of modules and
+    that of decisions; of each module the hash of its name (FNV-1a), its first decision and how many it has, sorted by
+    hash; the decisions. One is the hash of its key, with the decision in place of the lowest bit; those of a module are
+    sorted. To hash a key is to `_stir` the words of its features, each filled up with zeros, and at last its number
+    among equals.
 
     Attributes:
         features: that keys are made of, in their order.
+        digest: the letters that ``data`` begins with.
         data: what the program reads.
         modules: how many have decisions.
         decisions: how many there are.
     """
 
     features: tuple[str, ...]
+    digest: str
     data: bytes
     modules: int
     decisions: int
@@ -186,9 +188,10 @@ def decision_table(path: Path, unkeyed: Collection[str] = ()) -> DecisionTable:
         parts.append(np.sort(hashes & ~np.uint64(1) | _decisions_in(tensors, decision).astype(np.uint64)))
         index.append((_hash_of_name(module), first, len(hashes)))
         first += len(hashes)
-    head = np.frombuffer(_MAGIC + struct.pack("=QQ", len(index), first), np.uint64)
-    words = np.concatenate([head, np.array(sorted(index), np.uint64).reshape(-1), *parts])
-    return DecisionTable(tuple(spec.name for spec in keyed), words.tobytes(), len(index), first)
+    head = np.array([len(index), first], np.uint64)
+    data = np.concatenate([head, np.array(sorted(index), np.uint64).reshape(-1), *parts]).tobytes()
+    digest = blake2b(data, digest_size=8).hexdigest()
+    return DecisionTable(tuple(spec.name for spec in keyed), digest, digest.encode() + data, len(index), first)
 
 
 def _decisions_in(tensors: NDArray[np.uint8], decision: TensorSpec) -> NDArray[Any]:

@@ -1,8 +1,9 @@
 /* The decisions of a dataset, by module and by key: what a search found, for the compiles that it knows.
 
-   They are in a file beside the program, which `mlgo_corpus.policies.keyed` writes and describes. A module is known by
-   the end of its object's path, as the corpus names it. What is in the file is looked up, never trusted: a damaged one
-   gives wrong decisions at worst. */
+   They are in a file beside the program, which `mlgo_corpus.policies.keyed` writes and describes. The program knows the
+   file's digest, so that other decisions make another program: ccache knows a compiler by its file. A module is known
+   by the end of its object's path, as the corpus names it. What is in the file is looked up, never trusted: a damaged
+   one gives wrong decisions at worst. */
 
 #include "native.h"
 #include "config.h"
@@ -14,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATH = 4096, HEADER_WORDS = 3, MODULE_WORDS = 3, WORD = sizeof(uint64_t), LEAST_SLOTS = 1024 };
+enum { PATH = 4096, HEADER_WORDS = 4, MODULE_WORDS = 3, WORD = sizeof(uint64_t), LEAST_SLOTS = 1024 };
 
 /* --- the file */
 
@@ -33,8 +34,8 @@ static const uint64_t *map_table(void)
     if (words == MAP_FAILED)
         return NULL;
     uint64_t room = (uint64_t)status.st_size / WORD - HEADER_WORDS;
-    if (memcmp(words, "mlgofnd1", WORD) != 0 || words[1] > room / MODULE_WORDS
-        || words[2] != room - MODULE_WORDS * words[1] || (uint64_t)status.st_size % WORD != 0)
+    if (memcmp(words, FOUND_DIGEST, 2 * WORD) != 0 || words[2] > room / MODULE_WORDS
+        || words[3] != room - MODULE_WORDS * words[2] || (uint64_t)status.st_size % WORD != 0)
         return NULL;
     return words;
 }
@@ -103,13 +104,13 @@ int find_decisions(const char *output, struct decisions *found)
         return -1;
     if (output == NULL || absolute_path(output, path) < 0 || path[0] == '\0')
         return 0;
-    const uint64_t *modules = words + HEADER_WORDS, *keys = modules + MODULE_WORDS * words[1];
+    const uint64_t *modules = words + HEADER_WORDS, *keys = modules + MODULE_WORDS * words[2];
     for (const char *slash = path; slash != NULL; slash = strchr(slash + 1, '/')) {
-        long long place = place_of(hash_of_name(slash + 1), modules, words[1], MODULE_WORDS, ~(uint64_t)0);
+        long long place = place_of(hash_of_name(slash + 1), modules, words[2], MODULE_WORDS, ~(uint64_t)0);
         if (place < 0)
             continue;
         const uint64_t *module = modules + MODULE_WORDS * (uint64_t)place;
-        if (module[1] > words[2] || module[2] > words[2] - module[1])
+        if (module[1] > words[3] || module[2] > words[3] - module[1])
             return -1;
         found->keys = keys + module[1];
         found->count = module[2];

@@ -57,11 +57,13 @@ class FoundDecisions:
 
     Attributes:
         features: that they are keyed by.
+        digest: what the table begins with.
         table: the bytes that `found.c` reads.
         growth: the options of those compiles that let a module grow.
     """
 
     features: tuple[str, ...]
+    digest: str
     table: bytes
     growth: tuple[str, ...]
 
@@ -304,7 +306,8 @@ def _config(policy: PolicyCode, clang: StockClang, asking: Asking) -> str:
     }
     texts = {"CHANNEL_OPTION": task.channel, "GROWTH_OPTION": GROWTH_LIMIT, "SCRATCH_PREFIX": SCRATCH_PREFIX}
     texts |= {"GROWTH": "".join(asking.growth), "FOUND_GROWTH": "" if found is None else "".join(found.growth)}
-    texts |= {"FOUND": "" if found is None else _FOUND_NAME, "DEFAULT_OPTION": task.with_default or ""}
+    texts |= {"FOUND": "" if found is None else _FOUND_NAME, "FOUND_DIGEST": "" if found is None else found.digest}
+    texts |= {"DEFAULT_OPTION": task.with_default or ""}
     texts |= {"PLUGIN_OPTION": PLUGIN_OPTION, "PLUGIN": "" if clang.make_plugin is None else PLUGIN_NAME}
     switches = {
         "SENDS_DEFAULT": asking.with_default,

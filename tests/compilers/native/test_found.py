@@ -175,7 +175,7 @@ def test_damaged_decisions_give_plain_objects(made: Made, tmp_path: Path) -> Non
     plain = compile_with(tree, made.llvm.clangxx, source, "plain.o")
     table = moved / "decisions.bin"
     whole = table.read_bytes()
-    sizes = {*range(25), *range(len(whole) - 17, len(whole)), *random.Random(1).sample(range(len(whole)), 8)}
+    sizes = {*range(33), *range(len(whole) - 17, len(whole)), *random.Random(1).sample(range(len(whole)), 8)}
     for data in (None, *(whole[:size] for size in sorted(sizes)), whole + bytes(8), b"x" + whole[1:]):
         table.unlink(missing_ok=True)
         if data is not None:
@@ -188,11 +188,11 @@ def test_damaged_decisions_give_plain_objects(made: Made, tmp_path: Path) -> Non
         )
         assert code(tree / "lib/a.o") == plain
     # Wrong places of decisions, and wrong decisions.
-    modules, _ = struct.unpack_from("=QQ", whole, 8)
-    for at in range(24, 24 + 24 * modules, 8):
+    modules, _ = struct.unpack_from("=QQ", whole, 16)
+    for at in range(32, 32 + 24 * modules, 8):
         table.write_bytes(whole[:at] + b"\xff" * 8 + whole[at + 8 :])
         subprocess.run(words, cwd=tree, check=True, capture_output=True)
-    begin = 24 + 24 * modules
+    begin = 32 + 24 * modules
     others = (word ^ 1 for (word,) in struct.iter_unpack("=Q", whole[begin:]))
     table.write_bytes(whole[:begin] + b"".join(struct.pack("=Q", word) for word in others))
     assert compile_with(tree, program, source, "lib/a.o") not in (wanted, plain)
@@ -210,8 +210,8 @@ def test_the_table_has_the_keys_of_replays(made: Made) -> None:
     assert table.features == tuple(spec.name for spec in features)
     assert (table.modules, table.decisions) == (3, sum(item.rows for item in rows.modules))
     words = struct.unpack(f"={len(table.data) // 8}Q", table.data)
-    assert (table.data[:8], words[1:3]) == (b"mlgofnd1", (table.modules, table.decisions))
-    index = [words[at : at + 3] for at in range(3, 3 + 3 * table.modules, 3)]
+    assert (table.data[:16], words[2:4]) == (table.digest.encode(), (table.modules, table.decisions))
+    index = [words[at : at + 3] for at in range(4, 4 + 3 * table.modules, 3)]
     assert index == sorted(index)
     names = [spec.name for spec in header.features]
     found = []
@@ -225,7 +225,7 @@ def test_the_table_has_the_keys_of_replays(made: Made) -> None:
                     hashed = stir(hashed, word)
                 wanted.append(stir(hashed, number) & ~1 | row["inlining_decision"])
         found.append(sorted(wanted))
-    begin = 3 + 3 * table.modules
+    begin = 4 + 3 * table.modules
     assert sorted(found) == sorted(list(words[begin + first : begin + first + count]) for _, first, count in index)
 
 
