@@ -28,9 +28,7 @@ from mlgo_corpus.compilers.native.wrapped import (
     refuse_wrapped,
     wrap_clang,
 )
-from mlgo_corpus.dataset.folder import DATASET_NAME
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.files.folder import read_note
 from mlgo_corpus.formats.logs.tasks import INLINING, needs_plugin
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, MISPLACED_IN, needs_default
@@ -38,6 +36,7 @@ from mlgo_corpus.policies.keyed import (
     DecisionTable,
     dataset_digest,
     dataset_features,
+    dataset_note,
     decision_table,
     find_dataset,
     growth_options,
@@ -62,18 +61,18 @@ class WrapReport(Report):
     Attributes:
         wrapped: the clang with the policy inside.
         seconds: how long it took.
-        modules: whose decisions of a dataset are inside.
+        modules: the names of those whose decisions, of a dataset, are inside.
         decisions: how many these are.
     """
 
     wrapped: Wrapped
     seconds: float
-    modules: int = 0
+    modules: tuple[str, ...] = ()
     decisions: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as plain values; seconds have three decimals."""
-        return {**Report.as_json(self), "seconds": round(self.seconds, 3)}
+        """Return the report as plain values; seconds have three decimals, and modules are counted."""
+        return {**Report.as_json(self), "seconds": round(self.seconds, 3), "modules": len(self.modules)}
 
 
 def wrap_toolchain(
@@ -130,7 +129,7 @@ def wrap_toolchain(
     )
     wrapped = wrap_clang(Path(output), code, stock, asking, force=force)
     note_folder(cache / _WRAPPED_NAME, wrapped.output)
-    found = (table.modules, table.decisions) if table is not None else (0, 0)
+    found = (table.modules, table.decisions) if table is not None else ((), 0)
     return WrapReport(wrapped, time.perf_counter() - begin, *found)
 
 
@@ -141,8 +140,9 @@ def _otherwise(dataset: Path, named: str | Path | None) -> LearnedPolicy:
         UsageError: there is none of this name, or it is none of inlining.
     """
     if named is None:
-        note = read_note(dataset / DATASET_NAME) or {}
-        tried = [note.get("start"), *(note.get("also") or ()), note.get("policy")]
+        note = dataset_note(dataset)
+        also = note.get("also")
+        tried = [note.get("start"), *(also if isinstance(also, list) else ()), note.get("policy")]
         names = [name for text in tried if isinstance(text, str) for name in (text, Path(text).name)]
         named = next((name for name in names if find_policy(name) is not None), "default")
     if str(named) == "default":
@@ -162,10 +162,11 @@ def _table_of(dataset: Path, clang: StockClang) -> DecisionTable:
         UsageError: it is no dataset of inlining, or one of another LLVM.
         CorpusError: it cannot be read.
     """
-    by = str((read_note(dataset / DATASET_NAME) or {}).get("compiler"))
+    by = str(dataset_note(dataset).get("compiler") or "an unknown compiler")
     version = VERSION_LINE.search(by)
     if version is None or version[1] != clang.version.partition(".")[0]:
         message = f"its decisions were found with {by}, and LLVM {clang.version} asks other questions"
+        message += ": name that clang with `compiler`" if version is not None else ""
         raise UsageError(message, option="policy", value=dataset)
     return decision_table(dataset, (MISPLACED_IN,) if clang.misplaced_default else ())
 

@@ -329,11 +329,13 @@ def _show_wrap(report: WrapReport, output: Path) -> None:
         f"made in {report.seconds:.1f} s"
     )
     if report.modules:
-        had = counted(report.decisions, "decision")
-        console.print(f"{had} of {counted(report.modules, 'module')} are made again, by the paths of the objects")
+        had, such = counted(report.decisions, "decision"), escape(visible(report.modules[0]))
+        of = counted(len(report.modules), "module")
+        console.print(f"{had} of {of} are made again, by the paths of the objects, such as {such}")
     console.print(f"use it: make CC={program} CXX={double}")
     levels = "every level but -O0" if wrapped.always else "-Os and -Oz (CMake: -DCMAKE_BUILD_TYPE=MinSizeRel)"
-    console.print(f"the policy decides at {levels}, and not with -flto; all else is as by the clang inside")
+    when = "nothing is decided with -flto" if report.modules else f"the policy decides at {levels}, and not with -flto"
+    console.print(f"{when}; all else is as by the clang inside")
 
 
 @contextmanager

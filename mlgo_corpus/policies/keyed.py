@@ -29,7 +29,7 @@ from mlgo_corpus.formats.logs.tensors import TensorSpec
 _KEY_COLUMNS: Final = ("module", "context", "observation")
 
 # As a command of a dataset has it, which may be anybody's.
-_GROWTH: Final = re.compile(rf"-?{GROWTH_LIMIT}=([0-9.]{{1,20}}(?:e[0-9]{{1,2}})?)")
+_GROWTH: Final = re.compile(rf"-?{GROWTH_LIMIT}=([0-9]{{1,20}}(?:\.[0-9]{{0,20}})?(?:e[0-9]{{1,2}})?)")
 
 
 class KeyedPolicy:
@@ -112,6 +112,12 @@ def find_dataset(text: str) -> Path | None:
     return path.absolute() if (path / DATASET_NAME).is_file() else None
 
 
+def dataset_note(path: Path) -> Mapping[str, Any]:
+    """Return what a dataset says of itself, which may be anything; nothing if it cannot be read."""
+    note = read_note(path / DATASET_NAME)
+    return note if isinstance(note, dict) else {}
+
+
 def dataset_features(path: Path) -> tuple[str, ...]:
     """Return the names of the features that a dataset's decisions have.
 
@@ -136,7 +142,7 @@ def growth_options(options: Iterable[str], replayed: Path | None = None) -> tupl
         return ()
     if replayed is None:
         return (f"{GROWTH_LIMIT}=1e9",)
-    words = (read_note(replayed / DATASET_NAME) or {}).get("argv")
+    words = dataset_note(replayed).get("argv")
     found = [_GROWTH.fullmatch(str(word)) for word in words] if isinstance(words, list) else []
     return tuple(f"{GROWTH_LIMIT}={one[1]}" for one in found if one is not None)[-1:]
 
@@ -155,14 +161,14 @@ class DecisionTable:
         features: that keys are made of, in their order.
         digest: the letters that ``data`` begins with.
         data: what the program reads.
-        modules: how many have decisions.
+        modules: the names of those that have decisions.
         decisions: how many there are.
     """
 
     features: tuple[str, ...]
     digest: str
     data: bytes
-    modules: int
+    modules: tuple[str, ...]
     decisions: int
 
 
@@ -191,7 +197,7 @@ def decision_table(path: Path, unkeyed: Collection[str] = ()) -> DecisionTable:
     head = np.array([len(index), first], np.uint64)
     data = np.concatenate([head, np.array(sorted(index), np.uint64).reshape(-1), *parts]).tobytes()
     digest = blake2b(data, digest_size=8).hexdigest()
-    return DecisionTable(tuple(spec.name for spec in keyed), digest, digest.encode() + data, len(index), first)
+    return DecisionTable(tuple(spec.name for spec in keyed), digest, digest.encode() + data, tuple(places), first)
 
 
 def _decisions_in(tensors: NDArray[np.uint8], decision: TensorSpec) -> NDArray[Any]:

@@ -258,9 +258,10 @@ void read_line(struct line *line, int is_cxx, int count, char **words)
     int may_ask = !scan.plain && scan.optimised && scan.code > 0 && !scan.lto;
     int is_policys = scan.sized && scan.others == 0;
     line->writes_stdout = scan.output != NULL && strcmp(scan.output, "-") == 0;
-    line->one_object = scan.objects_only && !scan.assembly_only && scan.inputs == 1 && scan.architectures < 2
-                       && !scan.apart && !line->writes_stdout;
-    if (may_ask && line->one_object)
+    int is_object = scan.objects_only && !scan.assembly_only && scan.inputs == 1 && scan.architectures < 2
+                    && !line->writes_stdout;
+    line->one_object = is_object && !scan.apart;
+    if (may_ask && is_object)
         line->output = scan.output != NULL ? scan.output : default_output(scan.source);
     line->is_broken = may_ask && find_decisions(line->output, &line->found) < 0;
     line->asks = may_ask && (is_policys || line->found.count > 0);

@@ -84,7 +84,7 @@ static void say(const char *format, ...)
     char line[600];
     va_list arguments;
     va_start(arguments, format);
-    int used = snprintf(line, sizeof line, "mlgo-corpus: policy %.100s: ", mlgo_policy_name());
+    int used = snprintf(line, sizeof line, "mlgo-corpus: policy %.100s: ", POLICY_NAME);
     vsnprintf(line + used, sizeof line - (size_t)used - 1, format, arguments);
     va_end(arguments);
     strcat(line, "\n");

@@ -307,7 +307,7 @@ def _config(policy: PolicyCode, clang: StockClang, asking: Asking) -> str:
     texts = {"CHANNEL_OPTION": task.channel, "GROWTH_OPTION": GROWTH_LIMIT, "SCRATCH_PREFIX": SCRATCH_PREFIX}
     texts |= {"GROWTH": "".join(asking.growth), "FOUND_GROWTH": "" if found is None else "".join(found.growth)}
     texts |= {"FOUND": "" if found is None else _FOUND_NAME, "FOUND_DIGEST": "" if found is None else found.digest}
-    texts |= {"DEFAULT_OPTION": task.with_default or ""}
+    texts |= {"POLICY_NAME": policy.name, "DEFAULT_OPTION": task.with_default or ""}
     texts |= {"PLUGIN_OPTION": PLUGIN_OPTION, "PLUGIN": "" if clang.make_plugin is None else PLUGIN_NAME}
     switches = {
         "SENDS_DEFAULT": asking.with_default,

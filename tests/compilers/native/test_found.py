@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import struct
@@ -109,7 +110,10 @@ def made(request: pytest.FixtureRequest, probed: Path, tmp_path_factory: pytest.
     trace_corpus(folder / "corpus", folder / "dataset", keep_objects=folder / "objects", **options)  # type: ignore[arg-type]
     report = wrap_toolchain(folder / "dataset", folder / "wrapped", compiler=llvm.clang, cache=cache)
     assert report.wrapped.policy == "dataset, else default"
-    assert (report.modules, report.decisions) == (3, sum(item.rows for item in open_rows(folder / "dataset").modules))
+    assert (len(report.modules), report.decisions) == (
+        3,
+        sum(item.rows for item in open_rows(folder / "dataset").modules),
+    )
     return Made(llvm, tree, cache, folder / "dataset", report.wrapped.output)
 
 
@@ -125,6 +129,9 @@ def test_known_modules_get_their_decisions_wherever_they_are_compiled(made: Made
         assert compile_with(tree / "lib", program, name, str(tree / object_of(source)), level) == wanted
         assert compile_with(tree / "lib", program, name, f"../lib/..//{object_of(source)}", level) == wanted
         assert compile_with(tree, made.by(source), source, "plain.o", level) != wanted
+        beside = [program, level, "-fstack-usage", "-c", source, "-o", object_of(source)]  # makes more than an object
+        subprocess.run(beside, cwd=tree, check=True, capture_output=True)
+        assert code(tree / object_of(source)) == wanted
         seen.add(wanted)
     assert len(seen) == len(names)
 
@@ -182,10 +189,8 @@ def test_damaged_decisions_give_plain_objects(made: Made, tmp_path: Path) -> Non
             table.write_bytes(data)
         words = (program, "-Oz", "-c", source, "-o", "lib/a.o")
         done = subprocess.run(words, cwd=tree, check=True, capture_output=True, text=True)
-        assert (
-            done.stderr
-            == "mlgo-corpus: policy default: its decisions, decisions.bin, cannot be read; compiled without it\n"
-        )
+        said = "its decisions, decisions.bin, cannot be read; compiled without it"
+        assert done.stderr == f"mlgo-corpus: policy dataset, else default: {said}\n"
         assert code(tree / "lib/a.o") == plain
     # Wrong places of decisions, and wrong decisions.
     modules, _ = struct.unpack_from("=QQ", whole, 16)
@@ -208,10 +213,10 @@ def test_the_table_has_the_keys_of_replays(made: Made) -> None:
     features = tuple(spec for spec in stable_features(header) if spec.name != "caller_conditionally_executed_blocks")
     table = decision_table(made.dataset, ["caller_conditionally_executed_blocks"])
     assert table.features == tuple(spec.name for spec in features)
-    assert (table.modules, table.decisions) == (3, sum(item.rows for item in rows.modules))
+    assert (len(table.modules), table.decisions) == (3, sum(item.rows for item in rows.modules))
     words = struct.unpack(f"={len(table.data) // 8}Q", table.data)
-    assert (table.data[:16], words[2:4]) == (table.digest.encode(), (table.modules, table.decisions))
-    index = [words[at : at + 3] for at in range(4, 4 + 3 * table.modules, 3)]
+    assert (table.data[:16], words[2:4]) == (table.digest.encode(), (len(table.modules), table.decisions))
+    index = [words[at : at + 3] for at in range(4, 4 + 3 * len(table.modules), 3)]
     assert index == sorted(index)
     names = [spec.name for spec in header.features]
     found = []
@@ -225,8 +230,24 @@ def test_the_table_has_the_keys_of_replays(made: Made) -> None:
                     hashed = stir(hashed, word)
                 wanted.append(stir(hashed, number) & ~1 | row["inlining_decision"])
         found.append(sorted(wanted))
-    begin = 4 + 3 * table.modules
+    begin = 4 + 3 * len(table.modules)
     assert sorted(found) == sorted(list(words[begin + first : begin + first + count]) for _, first, count in index)
+
+
+def test_a_dataset_that_says_nonsense_of_itself(made: Made, tmp_path: Path) -> None:
+    dataset = shutil.copytree(made.dataset, tmp_path / "dataset")
+    note = json.loads((dataset / "dataset.json").read_text())
+    argv = ["-ml-advisor-size-increase-threshold=1.2.3", "-mllvm", "-ml-advisor-size-increase-threshold=.", 7]
+    for said in ({"also": 5, "start": [1], "policy": None}, {"argv": argv}, {"argv": 3}):
+        (dataset / "dataset.json").write_text(json.dumps({**note, **said}))
+        wrapped = wrap_toolchain(
+            dataset, tmp_path / "clang", compiler=made.llvm.clang, cache=made.cache, force=True
+        ).wrapped
+        compile_with(made.tree, wrapped.clang, "lib/b.c", "lib/b.o")
+    for compiler in (None, 3):
+        (dataset / "dataset.json").write_text(json.dumps({**note, "compiler": compiler}))
+        with pytest.raises(UsageError, match="found with"):
+            wrap_toolchain(dataset, tmp_path / "no", compiler=made.llvm.clang, cache=made.cache)
 
 
 def test_what_cannot_be_wrapped(made: Made, llvm19: Llvm, llvm22: Llvm, tmp_path: Path) -> None:
