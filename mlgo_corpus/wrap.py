@@ -29,13 +29,12 @@ from mlgo_corpus.compilers.native.wrapped import (
     wrap_clang,
 )
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.formats.logs.tasks import INLINING, needs_plugin
+from mlgo_corpus.formats.logs.tasks import INLINING
 from mlgo_corpus.formats.logs.tensors import TensorSpec
-from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, MISPLACED_IN, needs_default
+from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, MISPLACED_IN, needs_default, says_more
 from mlgo_corpus.policies.keyed import (
     DecisionTable,
     dataset_digest,
-    dataset_features,
     dataset_note,
     decision_table,
     find_dataset,
@@ -111,10 +110,8 @@ def wrap_toolchain(
     if dataset is None and otherwise is not None:
         raise UsageError("only a dataset leaves something to decide", option="otherwise", value=otherwise)
     learned = named_policy(policy)[1] if dataset is None else _otherwise(dataset, otherwise)
-    needed = {feature.name for feature in learned.features}
-    if dataset is not None:
-        needed |= set(dataset_features(dataset))
-    stock = _stock_clang(compiler, learned.task, cache if needs_plugin(needed) else None)
+    is_extended = says_more(learned) or (dataset is not None and says_more(str(dataset)))
+    stock = _stock_clang(compiler, learned.task, cache if is_extended else None)
     source, header = policy_source(learned)
     code = PolicyCode(learned.name, learned.task, learned.digest, source, header, learned.languages)
     table = None
@@ -201,9 +198,8 @@ def _stock_clang(named: str | None, task: str, plugins: Path | None) -> StockCla
     """
     compiler = choose_for_build(named)
     if (extended := read_extended(Path(os.path.realpath(compiler.driver[0])).parent.parent)) is not None:
-        compiler = choose_for_build(
-            shlex.join((*extended.compiler, *compiler.driver[1:]))
-        )  # a plugin of its own is nobody else's to remove
+        # A plugin of its own is nobody else's to remove.
+        compiler = choose_for_build(shlex.join((*extended.compiler, *compiler.driver[1:])))
     refuse_zig(compiler, "zig's driver keeps objects, and would not ask for them again")
     _refuse_others(compiler)
     if compiler.major < _FIRST_INTERACTIVE:

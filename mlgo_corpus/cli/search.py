@@ -202,8 +202,8 @@ def show_report(report: SearchReport) -> None:
     change = f" ({percent_change(size, plain_size)})" if plain_size else ""
     console.print(f"text: {size} bytes, {plain_size} by the plain compile{change}")
     if report.start_objective:
-        change = escape(printable(f"change from {start}"))
-        found = table("compiles of each module", f"objective ({report.objective})", change)
+        since = escape(printable(f"change from {start}"))
+        found = table("compiles of each module", f"objective ({report.objective})", since)
         for compiles, objective in report.after:
             found.add_row(str(compiles), f"{objective:.0f}", percent_change(objective, report.start_objective))
         console.print(found)
