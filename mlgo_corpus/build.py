@@ -18,7 +18,7 @@ from mlgo_corpus import __version__
 from mlgo_corpus.builds.compiles import Compile, CompileCounts, CompileStore
 from mlgo_corpus.builds.configured import Advice, advise
 from mlgo_corpus.builds.inputs import BuildObject
-from mlgo_corpus.builds.leftovers import find_leftovers
+from mlgo_corpus.builds.leftovers import find_uncompiled
 from mlgo_corpus.builds.objects import Reason
 from mlgo_corpus.compilers.choose import choose_for_build
 from mlgo_corpus.compilers.driver import Drivers, drivers_of
@@ -67,6 +67,7 @@ class BuildReport(Report):
         problem: the first error of a database's commands; empty without errors.
         leftovers: objects and libraries that this build links or archives, and that an earlier one left: neither this
             build nor one before it of this corpus compiled them.
+        unseen: objects of a C or C++ compiler that this build links or archives, whose compiles were not seen.
         links: the links and archives of this build and the earlier ones that the corpus has a record of.
         compile_commands: the compilation database of this build and the earlier ones; None if nothing was compiled.
         extract: the report of the extraction; None if there are no objects.
@@ -86,6 +87,7 @@ class BuildReport(Report):
     left_out: tuple[str, ...] = ()
     problem: str = ""
     leftovers: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
     links: int = 0
     compile_commands: Path | None = None
     extract: ExtractReport | None = None
@@ -108,6 +110,7 @@ class BuildReport(Report):
             "kept_objects": self.counts.kept,
             "kept_bytes": self.counts.kept_bytes,
             "gone_objects": self.counts.gone,
+            "replaced_objects": self.counts.replaced,
         }
         values: dict[str, Any] = {}
         for name, value in Report.as_json(self).items():
@@ -241,10 +244,11 @@ def _run_build(
         lambda driver: drivers.cxx if driver == "c++" else drivers.c, keep_checks=keep_checks
     )
     report.compile_commands = store.write_compile_commands(compiles)
-    if not report.build_exit_code and not report.counts.compiles:
-        report.advice = advise(report.command, os.fspath(report.output), str(shims))
     known = [(one.path, one.digest) for one in compiles if one.digest is not None]
-    report.leftovers = find_leftovers(links, known, folder, store.began_ns)
+    uncompiled = find_uncompiled(links, known, folder, store.began_ns)
+    report.leftovers, report.unseen = uncompiled.left_over, uncompiled.unseen
+    if not report.build_exit_code and (report.unseen or not report.counts.compiles):
+        report.advice = advise(report.command, os.fspath(report.output), str(shims))
     return list(store.iter_objects(compiles, folder)), compiles
 
 
@@ -322,6 +326,8 @@ def _hints(report: BuildReport) -> Iterator[str]:
         yield f"the build failed (exit code {report.build_exit_code}){kept}"
     elif not report.command:
         yield from _database_hints(report)
+    elif counts.compiles == 0 and extract is None and counts.gone:
+        pass  # such as make clean
     elif counts.compiles == 0:
         was = "the build compiled nothing that could be seen" if not counts.checks else "only checks were compiled"
         if report.advice is not None:
@@ -342,9 +348,23 @@ def _hints(report: BuildReport) -> Iterator[str]:
             f"{left} {were} linked or archived that an earlier build left, such as {such}: the corpus lacks "
             f"{'it' if left == 1 else 'them'}; clean first (make clean), and build again"
         )
+    if unseen := len(report.unseen):
+        were, them = ("object was", "it") if unseen == 1 else ("objects were", "them")
+        how = f" This compiles all: {report.advice.command}" if report.advice is not None else ""
+        yield (
+            f"{unseen} {were} linked or archived that no compile made that could be seen, such as "
+            f"{os.path.relpath(report.unseen[0])}: the corpus lacks {them}. Is a compiler called by its path?{how}"
+        )
+    if counts.replaced:
+        were = "object of an earlier build was" if counts.replaced == 1 else "objects of earlier builds were"
+        yield (
+            f"{counts.replaced} {were} made anew by something else since: the corpus has what was compiled before; "
+            "clean first (make clean), and build again"
+        )
     if counts.gone:
         are = "object of an earlier build is" if counts.gone == 1 else "objects of earlier builds are"
-        yield f"{counts.gone} {are} gone, and no longer in the corpus"
+        so = "no longer in the corpus" if extract is not None else "the corpus is as it was"
+        yield f"{counts.gone} {are} gone, and {so}"
     if extract is None:
         return
     found = extract.counts

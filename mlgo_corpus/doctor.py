@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mlgo_corpus import __version__
-from mlgo_corpus.compilers.find import built_toolchains, cache_folder
+from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import option_key, os_reason
@@ -139,7 +139,7 @@ def diagnose(compiler: str | None = None, *, cache: Path | str | None = None) ->
     else:
         from mlgo_corpus.compilers.probe import probe_toolchains
 
-        toolchains = probe_toolchains(compiler, built=built_toolchains(folder), cache=folder, jobs=available_cpus())
+        toolchains = probe_toolchains(compiler, cache=folder, jobs=available_cpus())
         verbs = _verbs(toolchains, packages)
     return Diagnosis((*_machine(folder), *packages, *verbs), toolchains)
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from mlgo_corpus.compilers.choose import TRAINING_LOG, choose_compiler
 from mlgo_corpus.compilers.failures import RunFailure
-from mlgo_corpus.compilers.find import built_toolchains, cache_folder
+from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.session import LiveObservation
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import ModuleChoice, newest_producer
@@ -457,7 +457,6 @@ def _scoring_compiler(named: str | None, corpus: Path | str, cache: Path) -> str
         "default",
         TRAINING_LOG,
         producer=newest_producer(opened, names),
-        built=built_toolchains(cache),
         cache=cache,
     )
     return shlex.join(toolchain.driver)

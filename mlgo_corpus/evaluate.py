@@ -14,7 +14,7 @@ from typing import Any, Final
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler, compiler_identity
 from mlgo_corpus.compilers.command import CommandEdits
-from mlgo_corpus.compilers.find import built_toolchains, cache_folder
+from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.corpus.open import open_corpus
@@ -41,6 +41,7 @@ from mlgo_corpus.runs.evaluate.table import (
     write_evaluation_rows,
     write_linked_rows,
 )
+from mlgo_corpus.runs.links.run import TREE_HINT, is_of_the_tree
 from mlgo_corpus.runs.trace.corpus import TraceRequest
 
 _PROBLEMS: Final = 5
@@ -133,7 +134,6 @@ def evaluate_corpus(
         wanted[0].request.policy,
         INTERACTIVE,
         producer=newest_producer(opened, chosen),
-        built=built_toolchains(cache),
         cache=cache,
         jobs=jobs or available_cpus(),
         says_more=any(says_more(one.request.policy) for one in wanted),
@@ -153,12 +153,13 @@ def evaluate_corpus(
     there = _note_of(output)
     if there is not None and there != key and not force:
         raise UsageError(f"{output}: made in another way: {differences(there, key)}; `force` replaces it")
-    unchanged = there == key and not force and (output / EVALUATION_NAME).is_file() and (output / LINKED_NAME).is_file()
     hints: tuple[str, ...] = ()
+    unchanged = there == key and not force and (output / EVALUATION_NAME).is_file() and (output / LINKED_NAME).is_file()
     if unchanged:
         rows = list(iter_evaluation_rows(output / EVALUATION_NAME))
         linked = list(iter_linked_rows(output / LINKED_NAME))
-    else:
+        unchanged = not any(is_of_the_tree(row.reason, row.detail) for row in linked)
+    if not unchanged:
         work = output / STATE_FOLDER
         try:
             work.mkdir(parents=True, exist_ok=True)
@@ -189,6 +190,8 @@ def evaluate_corpus(
     failed += [(row.product, row.reason, row.detail) for row in linked if row.status != STATUS_OK]
     failed += [(row.product, row.link, row.detail) for row in linked if row.status == STATUS_OK and row.detail]
     sums = sum_up(rows, linked, seed)
+    if any(is_of_the_tree(row.reason, row.detail) for row in linked):
+        hints += (TREE_HINT,)
     if any(one.trained is not None and not one.objects.modules for one in sums):
         hints += (_ALL_KNOWN,)
     return EvaluationReport(

@@ -10,7 +10,7 @@ from pathlib import Path
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.choose import choose_optimiser, compiler_identity
 from mlgo_corpus.compilers.command import CommandEdits
-from mlgo_corpus.compilers.find import built_toolchains, cache_folder
+from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.open import open_corpus
@@ -121,7 +121,6 @@ def ir2native_table(
     toolchain = choose_optimiser(
         compiler,
         producer=newest_producer(opened, names),
-        built=built_toolchains(cache),
         cache=cache,
         jobs=jobs or available_cpus(),
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus.errors import FormatError, UsageError
-from mlgo_corpus.files.atomic import write_folder
+from mlgo_corpus.files.folder import write_folder
 from mlgo_corpus.files.regular import read_regular
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import os_reason

@@ -16,7 +16,7 @@ from mlgo_corpus import __version__
 from mlgo_corpus.compilers.limits import check_count
 from mlgo_corpus.dataset.sizes.table import GROUPS, LABEL, Columns, is_functions_table, read_functions
 from mlgo_corpus.errors import CorpusError, UsageError
-from mlgo_corpus.files.atomic import check_writable
+from mlgo_corpus.files.folder import check_folder
 from mlgo_corpus.files.markdown import markdown_code, markdown_table
 from mlgo_corpus.files.parquet import texts_of
 from mlgo_corpus.files.text import counted, several
@@ -167,7 +167,7 @@ def train_size_model(
         raise UsageError("expected more than 0, and less than 1", option="coverage", value=f"{coverage:g}")
     if not tables:
         raise UsageError("expected at least one table", option="data")
-    check_writable(output, known_by=POLICY_NAME, force=force)
+    check_folder(output, known_by=POLICY_NAME, force=force)
     if (output / POLICY_NAME).exists() and not is_size_model(output):
         raise UsageError(f"{output}: is there already, and not a model of size")
     need_lightgbm()

@@ -115,7 +115,7 @@ def list_toolchains(
     folder = cache_folder(cache)
     if refresh:
         _forget(folder)
-    return probe_toolchains(compiler, built=built_toolchains(folder), cache=folder, jobs=jobs or available_cpus())
+    return probe_toolchains(compiler, cache=folder, jobs=jobs or available_cpus())
 
 
 def build_toolchain(

@@ -14,14 +14,14 @@ from typing import Any, Final
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler
 from mlgo_corpus.compilers.command import CommandEdits
-from mlgo_corpus.compilers.find import built_toolchains, cache_folder
+from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.dataset.folder import DatasetPaths, read_key
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
 from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.atomic import check_writable
+from mlgo_corpus.files.folder import check_folder
 from mlgo_corpus.files.markdown import markdown_code, markdown_table
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import counted, human_seconds, os_reason, several
@@ -223,7 +223,7 @@ def train_policy(
         raise UsageError("expected a threshold or corpora to tune it on, found both", option="threshold")
     probability = _USUAL_PROBABILITY if threshold is None else threshold
     limit = threshold_of(probability)
-    check_writable(output, known_by=POLICY_NAME, force=force)
+    check_folder(output, known_by=POLICY_NAME, force=force)
     limits = Limits(timeout, memory_limit)
     limits.check()
     watched, ground = ([open_corpus(engine.place(one)) for one in some] for some in (validation, corpora))
@@ -259,7 +259,6 @@ def train_policy(
             "never",
             INTERACTIVE,
             producer=None,
-            built=built_toolchains(cache),
             cache=cache,
             jobs=jobs or available_cpus(),
             says_more=need_plugin(map(Path, data)),

@@ -64,6 +64,7 @@ _FIRST = (
     "tests/test_docs.py",
     "tests/cli/test_build.py",
     "tests/runs/sizes/test_ir2native.py",
+    "tests/runs/trace/test_trace.py",
 )
 
 LLVM_FIXTURES = frozenset({"llvm", "gcc", "devmode", "clang22", *(f"llvm{version}" for version in LLVM_VERSIONS)})

@@ -66,6 +66,8 @@ class Compile:
         digest: the SHA-256 of the object; None if the compile failed.
         stamp: the stamp of the object in the build when it was last found to have that content.
         kept: whether the object is in our own folder.
+        replaced: whether something that was not seen has written another file to the object's path since, such as a
+            build with another compiler.
     """
 
     directory: str
@@ -77,6 +79,7 @@ class Compile:
     digest: str | None
     stamp: FileStamp | None = None
     kept: bool = False
+    replaced: bool = False
 
     @property
     def path(self) -> str:
@@ -95,6 +98,7 @@ class CompileCounts:
         kept: objects that exist only in our folder.
         kept_bytes: their size.
         gone: objects of earlier builds that no longer exist.
+        replaced: objects of earlier builds in whose place another file is.
     """
 
     compiles: int = 0
@@ -103,6 +107,7 @@ class CompileCounts:
     kept: int = 0
     kept_bytes: int = 0
     gone: int = 0
+    replaced: int = 0
 
 
 class CompileStore:
@@ -240,7 +245,7 @@ class CompileStore:
         for one in compiles:
             if one.digest is not None:
                 path = str(self._kept_path(one.digest)) if one.kept else one.path
-                yield BuildObject(path, one.path.removeprefix(folder), one.directory)
+                yield BuildObject(path, one.path.removeprefix(folder), one.directory, replaced=one.replaced)
 
     def _kept_path(self, digest: str) -> Path:
         return kept_object(self._corpus, digest)
@@ -316,8 +321,9 @@ class CompileStore:
                 counts.kept += 1
                 counts.kept_bytes += self._kept_path(one.digest).stat().st_size
                 settled.append(replace(one, stamp=None, kept=True))
-            elif found is not None:  # changed since the build that made it; there is no other copy
-                settled.append(replace(one, digest=found, stamp=stamp))
+            elif found is not None:  # there is no other copy, but what was extracted from it
+                counts.replaced += 1
+                settled.append(replace(one, replaced=True))
             else:
                 counts.gone += 1
         # If one path had several contents, the last comes first and gets the plain name.

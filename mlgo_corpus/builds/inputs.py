@@ -61,6 +61,7 @@ class BuildObject:
             reason why it was not compiled.
         detail: the problem in one line.
         note: what was different when it was compiled, in one line; empty for a build's own objects.
+        replaced: whether another file has taken the object's place since: what a corpus has of it stays.
     """
 
     path: str
@@ -70,6 +71,7 @@ class BuildObject:
     detail: str = ""
     source: str | None = None
     note: str = ""
+    replaced: bool = False
 
 
 _Identity = tuple[int, int]  # device and inode

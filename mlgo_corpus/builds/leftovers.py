@@ -1,9 +1,10 @@
-"""What a build links and archives although nothing that was seen compiled it: objects of a tree that was partly built.
+"""What a build links and archives although nothing that was seen compiled it.
 
 A build of a tree that is partly up to date compiles only what changed, and its corpus lacks the rest. The rest has
 names: links and archives take it as an input. Such a file is left over if it is older than the first build of the
-corpus, and no compile that the corpus knows made it. What is newer was made by another program (an assembler, a
-compiler of another language), and what is in another place, such as a system's library, is not the build's.
+corpus, and no compile that the corpus knows made it. What is newer was made by a program that was not seen: a compiler
+that is called by its path, if the object names one and has no bitcode; else an assembler, or a compiler of another
+language. What is in another place, such as a system's library, is not the build's.
 
 An archive is looked into if it is left over, or if a command that was seen added to it. Its members are told by their
 names alone, for their contents may have been changed (``strip``).
@@ -21,6 +22,10 @@ from mlgo_corpus.errors import FormatError
 from mlgo_corpus.files.regular import read_file
 from mlgo_corpus.formats.commands.buildfiles import HEAD_BYTES, find_archive, is_object, link_inputs
 from mlgo_corpus.formats.objects import archive
+
+# The section that every compile that is seen has, unless it failed to embed, and what compilers write of themselves.
+_BITCODE = b".llvmbc"
+_COMPILERS = (b"GCC: (", b"clang version ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +45,23 @@ class Link:
     status: int = 0
 
 
-def find_leftovers(
+@dataclass(frozen=True, slots=True)
+class _Uncompiled:
+    """What a build links and archives although nothing that was seen compiled it.
+
+    Attributes:
+        left_over: objects and shared libraries that are older than the corpus, as ``PATH`` or ``ARCHIVE(MEMBER)``.
+        unseen: newer objects of a C or C++ compiler.
+    """
+
+    left_over: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+
+
+def find_uncompiled(
     links: Sequence[Link], objects: Iterable[tuple[str, str]], build_dir: str, began_ns: int
-) -> tuple[str, ...]:
-    """Return the objects and shared libraries that are left over, as ``PATH`` or ``ARCHIVE(MEMBER)``.
+) -> _Uncompiled:
+    """Find what is left over, and what an unseen compiler made.
 
     Args:
         links: the links and archives of a build.
@@ -63,11 +81,10 @@ def find_leftovers(
             if path.startswith(inside):
                 named[path] = added_to or named.get(path, False)
     members = {os.path.basename(path) for path in (*paths, *named)}
-    return tuple(
-        name
-        for path, added_to in named.items()
-        if path not in paths
-        for name in _left_over(path, began_ns, digests, members, added_to=added_to)
+    others = [(path, added_to) for path, added_to in named.items() if path not in paths]
+    return _Uncompiled(
+        tuple(name for path, to in others for name in _left_over(path, began_ns, digests, members, added_to=to)),
+        tuple(path for path, _ in others if _is_unseen(path, began_ns, digests)),
     )
 
 
@@ -110,3 +127,13 @@ def _left_over(path: str, began_ns: int, digests: set[str], members: set[str], *
                     yield f"{path}({member.name})"
         elif older and is_object(bytes(data[:HEAD_BYTES])) and sha256(data).hexdigest() not in digests:
             yield path
+
+
+def _is_unseen(path: str, began_ns: int, digests: set[str]) -> bool:
+    with suppress(OSError, ValueError):
+        if os.stat(path).st_mtime_ns < began_ns:
+            return False
+        data = bytes(read_file(path))
+        if is_object(data[:HEAD_BYTES]) and _BITCODE not in data and any(name in data for name in _COMPILERS):
+            return sha256(data).hexdigest() not in digests
+    return False

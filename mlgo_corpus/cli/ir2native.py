@@ -11,6 +11,7 @@ import typer
 from mlgo_corpus.cli.console import (
     EXIT_FAILED,
     out,
+    plain,
     print_json,
     progress_bar,
     show_failures,
@@ -178,21 +179,19 @@ def ir2native(
 
 def show_report(report: SizesReport) -> None:
     """Print a table's report, and a query to start with."""
-    from rich.markup import escape
-
     from mlgo_corpus.dataset.folder import rows_place
     from mlgo_corpus.dataset.sizes.table import SIZES_FOLDER
     from mlgo_corpus.files.text import counted, printable
 
     console = out()
-    name = escape(printable(str(report.output)))
+    name = plain(printable(str(report.output)))
     again = ", made before in the same way" if report.unchanged else ""
     kept = f", {report.resumed} of them by an earlier run" if report.resumed else ""
     console.print(
         f"[bold]{name}[/bold]: {report.functions} functions of {counted(report.sized, 'module')}{kept}{again}, "
         f"{report.labelled} with a native size, in {report.seconds:.2f} s"
     )
-    console.print(escape(f"by {report.compiler}"))
+    console.print(plain(f"by {report.compiler}"))
     rows = table("status", "functions")
     for status, count in report.statuses.items():
         rows.add_row(status, str(count))

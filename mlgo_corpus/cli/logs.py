@@ -12,6 +12,7 @@ import typer
 from mlgo_corpus.cli.console import (
     err,
     out,
+    plain,
     print_json,
     progress_bar,
     show_how_to_read,
@@ -164,7 +165,6 @@ def _hints(report: LogsReport, *, allow_truncated: bool, context_regex: str | No
 
 
 def _show(report: LogsReport, hints: Iterable[str]) -> None:
-    from rich.markup import escape
 
     from mlgo_corpus.dataset.folder import rows_place
     from mlgo_corpus.files.text import printable
@@ -175,7 +175,7 @@ def _show(report: LogsReport, hints: Iterable[str]) -> None:
         sizes = (human_bytes(group.log_bytes), human_bytes(group.parquet_bytes))
         numbers = (str(group.converted), str(group.contexts), str(group.observations), *sizes, str(group.files))
         name = Path(group.output).name if report.groups else str(group.output)
-        rows.add_row(escape(printable(name)), *numbers)
+        rows.add_row(plain(printable(name)), *numbers)
     console.print(rows)
     if report.unchanged:
         console.print("the dataset exists already, made from the same logs; --force makes it again")

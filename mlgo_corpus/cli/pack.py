@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import begins_again, err, out, print_json, progress_bar, verb
+from mlgo_corpus.cli.console import begins_again, err, out, plain, print_json, progress_bar, verb
 from mlgo_corpus.cli.options import JsonOutput, jobs_option
 from mlgo_corpus.files.text import human_bytes, visible
 
@@ -68,11 +68,10 @@ def unpack(
 
 
 def _show(output: object, modules: int, rest: str, seconds: float) -> None:
-    from rich.markup import escape
 
     from mlgo_corpus.files.text import printable
 
-    name = escape(printable(str(output)))
+    name = plain(printable(str(output)))
     count = f"{modules} module{'' if modules == 1 else 's'}"
     out().print(f"[bold]{name}[/bold]: {count}{rest} in {seconds:.2f} s")
 

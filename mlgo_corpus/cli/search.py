@@ -15,6 +15,7 @@ from mlgo_corpus.cli.console import (
     in_options,
     out,
     percent_change,
+    plain,
     print_json,
     progress_bar,
     show_failures,
@@ -177,14 +178,12 @@ def search(
 
 def show_report(report: SearchReport) -> None:
     """Print a search's report, its hints, and a query to start with."""
-    from rich.markup import escape
-
     from mlgo_corpus.dataset.folder import rows_place
     from mlgo_corpus.files.text import printable
     from mlgo_corpus.policies.policy import policy_name
 
     console = out()
-    name = escape(printable(str(report.output)))
+    name = plain(printable(str(report.output)))
     again = ", made before in the same way" if report.unchanged else ""
     kept = f", {report.resumed} of them by an earlier run" if report.resumed else ""
     console.print(
@@ -193,7 +192,7 @@ def show_report(report: SearchReport) -> None:
     )
     start, *also = map(policy_name, (report.start, *report.also))
     policies = f"policies {', '.join((start, *also))}" if also else f"policy {start}"
-    console.print(escape(f"by {report.compiler}, from {policies}, objective {report.objective}"))
+    console.print(plain(f"by {report.compiler}, from {policies}, objective {report.objective}"))
     rows = table("reason", "modules")
     for reason, count in report.counts.items():
         rows.add_row(reason, str(count))
@@ -202,7 +201,7 @@ def show_report(report: SearchReport) -> None:
     change = f" ({percent_change(size, plain_size)})" if plain_size else ""
     console.print(f"text: {size} bytes, {plain_size} by the plain compile{change}")
     if report.start_objective:
-        since = escape(printable(f"change from {start}"))
+        since = plain(printable(f"change from {start}"))
         found = table("compiles of each module", f"objective ({report.objective})", since)
         for compiles, objective in report.after:
             found.add_row(str(compiles), f"{objective:.0f}", percent_change(objective, report.start_objective))
@@ -214,14 +213,14 @@ def show_report(report: SearchReport) -> None:
                 "smaller where this is not"
             )
     whose = "LLVM's own" if report.start == "default" else f"those of {start}"
-    console.print(escape(printable(f"{report.kept} of {counted(report.decisions, 'decision')} are other than {whose}")))
+    console.print(plain(printable(f"{report.kept} of {counted(report.decisions, 'decision')} are other than {whose}")))
     show_failures(report.problems, report.failed)
     for hint in report.hints:
         err().print(f"hint: {printable(in_options(hint))}", markup=False)
     folder = f"{report.output}/flips.parquet".replace("'", "''")
     query = f"SELECT callee, sum(effect) FROM '{folder}' WHERE kept GROUP BY callee ORDER BY 2"  # noqa: S608 - shown
     show_how_to_read(query, rows_place(report.output))
-    dataset = escape(shlex.quote(printable(str(report.output))))
+    dataset = plain(shlex.quote(printable(str(report.output))))
     console.print(
         f"its objects, which relink makes the products of: mlgo-corpus trace CORPUS --policy {dataset} "
         "--keep-objects OBJECTS -o TRACED"

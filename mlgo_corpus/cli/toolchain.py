@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mlgo_corpus.cli.console import EXIT_FAILED, begins_again, err, out, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import EXIT_FAILED, begins_again, err, out, plain, print_json, progress_bar, table, verb
 from mlgo_corpus.cli.options import JsonOutput, compiler_option, jobs_option
 from mlgo_corpus.files.text import counted, visible
 
@@ -81,8 +81,6 @@ def _list_command(
 
 def show_toolchains(found: Sequence[Toolchain], console: Console) -> None:
     """Print the compilers, and what each can do."""
-    from rich.markup import escape
-
     working = [toolchain for toolchain in found if toolchain.problem is None]
     if working:
         rows = table("compiler", "LLVM", "embeds", "logs", "interactive", "tools", "reads", left=7)
@@ -90,7 +88,7 @@ def show_toolchains(found: Sequence[Toolchain], console: Console) -> None:
             column.no_wrap = True
         for toolchain in working:
             rows.add_row(
-                escape(command_of(toolchain)),
+                plain(command_of(toolchain)),
                 toolchain.version or "-",
                 "yes" if toolchain.embeds_bitcode else "no",
                 _tasks(toolchain.training_logs),
@@ -103,7 +101,7 @@ def show_toolchains(found: Sequence[Toolchain], console: Console) -> None:
         console.print(rows)
     for toolchain in found:
         if toolchain.problem is not None:
-            err().print(f"cannot use {escape(command_of(toolchain))}: {escape(visible(toolchain.problem))}")
+            err().print(f"cannot use {plain(command_of(toolchain))}: {plain(toolchain.problem)}")
     if not working:
         what = "can be used" if found else "was found"
         hint = f"no compiler {what}: install clang, or pip install ziglang, or name one with --compiler"
@@ -115,8 +113,6 @@ def show_toolchains(found: Sequence[Toolchain], console: Console) -> None:
 
 def _show_with_policy(wrapped: Sequence[Wrapped], released: Sequence[Released]) -> None:
     """Print the clangs with a policy inside: around another one, or linked in."""
-    from rich.markup import escape
-
     from mlgo_corpus.formats.logs.tasks import find_task
 
     if not wrapped and not released:
@@ -127,10 +123,10 @@ def _show_with_policy(wrapped: Sequence[Wrapped], released: Sequence[Released]) 
     for one in wrapped:
         asks = "at -O1 and above" if one.always else "at -Os and -Oz"
         keeps = ", keeps the smaller object" if one.keep_smaller else ""
-        rows.add_row(escape(visible(str(one.clang))), one.policy, visible(one.version), asks + keeps)
+        rows.add_row(plain(str(one.clang)), one.policy, visible(one.version), asks + keeps)
     for made in released:
         asks = "at -Os and -Oz" if made.default_on else f"with -mllvm {find_task(made.task).advisor}=release"
-        rows.add_row(escape(visible(str(made.clang))), made.policy, visible(made.version), f"linked in, {asks}")
+        rows.add_row(plain(str(made.clang)), made.policy, visible(made.version), f"linked in, {asks}")
     console = out()
     console.width = max(console.width, _LEAST_WIDTH)
     console.print()
@@ -306,30 +302,28 @@ def _extend_command(
 
 
 def _show_extend(report: ExtendReport, output: Path) -> None:
-    from rich.markup import escape
 
     extended = report.extended
     console = out()
     console.print(
-        f"{escape(visible(str(output / 'bin' / 'clang')))}: clang {extended.version} that tells "
+        f"{plain(str(output / 'bin' / 'clang'))}: clang {extended.version} that tells "
         f"{len(extended.features)} features more, made in {report.seconds:.1f} s"
     )
-    console.print(f"use it: --compiler {escape(visible(shlex.quote(str(output))))}, also of toolchain wrap")
+    console.print(f"use it: --compiler {plain(shlex.quote(str(output)))}, also of toolchain wrap")
 
 
 def _show_wrap(report: WrapReport, output: Path) -> None:
-    from rich.markup import escape
 
     wrapped = report.wrapped
-    program = escape(visible(shlex.quote(str(wrapped.clang))))
-    double = escape(visible(shlex.quote(f"{wrapped.clang}++")))
+    program = plain(shlex.quote(str(wrapped.clang)))
+    double = plain(shlex.quote(f"{wrapped.clang}++"))
     console = out()
     console.print(
-        f"{escape(visible(str(output / 'bin' / 'clang')))}: clang {wrapped.version} with {wrapped.policy} inside, "
+        f"{plain(str(output / 'bin' / 'clang'))}: clang {wrapped.version} with {wrapped.policy} inside, "
         f"made in {report.seconds:.1f} s"
     )
     if report.modules:
-        had, such = counted(report.decisions, "decision"), escape(visible(report.modules[0]))
+        had, such = counted(report.decisions, "decision"), plain(report.modules[0])
         of = counted(len(report.modules), "module")
         console.print(f"{had} of {of} are made again, by the paths of the objects, such as {such}")
     console.print(f"use it: make CC={program} CXX={double}")
@@ -359,22 +353,21 @@ def _phases() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _show_build(report: BuildReport, policy: str | None) -> None:
-    from rich.markup import escape
 
     console = out()
     rows = table("phase", "seconds", "")
     rows.columns[2].justify = "left"
     for name, seconds, detail in report.phases:
-        rows.add_row(name, f"{seconds:.1f}", escape(visible(detail)))
+        rows.add_row(name, f"{seconds:.1f}", plain(detail))
     console.print(rows)
     toolchain = report.toolchain
     if policy is not None:
-        where, name = (escape(visible(text)) for text in (str(report.output), policy))
+        where, name = map(plain, (str(report.output), policy))
         console.print(f"{where}: clang, opt and llc {toolchain.version} with {name} in {report.seconds:.1f} s")
         return
     logs = " and ".join(filter(None, (", ".join(toolchain.training_logs[:-1]), *toolchain.training_logs[-1:])))
     console.print(
-        f"{escape(visible(str(report.output)))}: clang, opt and llc {toolchain.version} in {report.seconds:.1f} s; "
+        f"{plain(str(report.output))}: clang, opt and llc {toolchain.version} in {report.seconds:.1f} s; "
         f"training logs of {logs} were made and read"
     )
-    console.print(f"use it: mlgo-corpus toolchain list, or {escape(visible(str(report.output / 'bin' / 'clang')))}")
+    console.print(f"use it: mlgo-corpus toolchain list, or {plain(str(report.output / 'bin' / 'clang'))}")

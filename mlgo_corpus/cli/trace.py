@@ -218,13 +218,11 @@ def trace(
 
 def show_report(report: TraceReport) -> None:
     """Print a trace's report, its hints, and a query to start with."""
-    from rich.markup import escape
-
     from mlgo_corpus.dataset.folder import rows_place
     from mlgo_corpus.files.text import printable
 
     console = out()
-    name = escape(printable(str(report.output)))
+    name = plain(printable(str(report.output)))
     again = ", made before in the same way" if report.unchanged else ""
     kept = f", {report.resumed} of them by an earlier run" if report.resumed else ""
     console.print(
@@ -232,7 +230,7 @@ def show_report(report: TraceReport) -> None:
         f"{kept}{again} in {report.seconds:.2f} s"
     )
     console.print(
-        escape(f"by {report.compiler}, policy {report.policy}, seen in {_WAYS.get(report.via, report.via)}"),
+        plain(f"by {report.compiler}, policy {report.policy}, seen in {_WAYS.get(report.via, report.via)}"),
     )
     rows = table("reason", "modules")
     for reason, count in report.counts.items():

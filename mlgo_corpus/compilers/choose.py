@@ -78,7 +78,6 @@ def choose_compiler(
     *,
     learned: bool = False,
     producer: int | None,
-    built: Sequence[Path] = (),
     cache: Path | None = None,
     jobs: int = 1,
     says_more: bool = False,
@@ -92,8 +91,7 @@ def choose_compiler(
         via: a way, or `AUTO`.
         learned: whether the policy is a learned one, which a compiler in development mode can load.
         producer: the major version of the LLVM that made the corpus, if known.
-        built: folders of toolchains that this package built.
-        cache: the folder that keeps probe results.
+        cache: the folder that keeps probe results, and knows the toolchains that this package built.
         jobs: how many compilers to probe at a time.
         says_more: whether the policy needs features that only an extended clang tells: a stock one is extended, in the
             cache.
@@ -102,9 +100,7 @@ def choose_compiler(
         UsageError: there is none, or it cannot be extended; the message says what would help.
         ToolError: the plugin for it cannot be compiled.
     """
-    found, way = _choose(
-        named, task, policy, via, learned=learned, producer=producer, built=built, cache=cache, jobs=jobs
-    )
+    found, way = _choose(named, task, policy, via, learned=learned, producer=producer, cache=cache, jobs=jobs)
     if says_more and way == INTERACTIVE:
         compiler = choose_for_build(shlex.join(found.driver))
         if not loads_plugin(compiler.compile_words):
@@ -121,7 +117,6 @@ def _choose(
     *,
     learned: bool,
     producer: int | None,
-    built: Sequence[Path],
     cache: Path | None,
     jobs: int,
 ) -> tuple[Toolchain, str]:
@@ -130,7 +125,7 @@ def _choose(
         if not ways:
             raise _user_error(named, _cannot(task, policy, via, producer, learned=learned))
         return wanted, ways[0]
-    found = [one for one in probe_toolchains(built=built, cache=cache, jobs=jobs) if one.problem is None]
+    found = [one for one in probe_toolchains(cache=cache, jobs=jobs) if one.problem is None]
     able = list(_iter_able(found, task, policy, via, learned=learned))
     if not able:
         why = _cannot(task, policy, via, producer, learned=learned)
@@ -191,7 +186,6 @@ def choose_optimiser(
     named: str | None,
     *,
     producer: int | None,
-    built: Sequence[Path] = (),
     cache: Path | None = None,
     jobs: int = 1,
 ) -> Toolchain:
@@ -200,8 +194,7 @@ def choose_optimiser(
     Args:
         named: the compiler that the user wants, or None for `COMPILER_VARIABLE`'s, else the best one found.
         producer: the major version of the LLVM that made the corpus, if known.
-        built: folders of toolchains that this package built.
-        cache: the folder that keeps probe results.
+        cache: the folder that keeps probe results, and knows the toolchains that this package built.
         jobs: how many compilers to probe at a time.
 
     Raises:
@@ -215,7 +208,7 @@ def choose_optimiser(
             )
             raise _user_error(named, message)
         return wanted
-    found = [one for one in probe_toolchains(built=built, cache=cache, jobs=jobs) if one.problem is None]
+    found = [one for one in probe_toolchains(cache=cache, jobs=jobs) if one.problem is None]
     able = [one for one in found if one.opt is not None]
     if not able:
         major = producer or next((one.major for one in found), USUAL_MAJOR)

@@ -27,7 +27,6 @@ from mlgo_corpus.corpus.links import cache_folder as cache_folder
 from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.folder import read_note
-from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 
 COMPILER_VARIABLE: Final = "MLGO_CORPUS_COMPILER"
 """The environment variable that names the compiler to use."""
@@ -96,10 +95,7 @@ class Compiler:
 
 def built_toolchains(cache: Path) -> Sequence[Path]:
     """Return the toolchains that this package built: those in the cache, and those built elsewhere."""
-    found: list[Path] = []
-    with suppress(OSError, ValueError, RecursionError):
-        named = json.loads(read_regular(cache / BUILT_NAME, MAX_NOTE_BYTES))
-        found += [Path(name) for name in named if isinstance(name, str)] if isinstance(named, list) else []
+    found = noted_folders(cache / BUILT_NAME)
     with suppress(OSError):
         found += sorted((cache / _TOOLCHAINS_FOLDER).iterdir())
     return tuple(dict.fromkeys(found))

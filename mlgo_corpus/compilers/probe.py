@@ -18,7 +18,7 @@ import platform
 import shutil
 import signal
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
@@ -30,6 +30,7 @@ from mlgo_corpus.builds.objects import Reason, SectionNames, Tally, read_object
 from mlgo_corpus.compilers.find import (
     Candidate,
     Compiler,
+    built_toolchains,
     find_beside,
     find_compilers,
     identify,
@@ -109,7 +110,6 @@ class Toolchain:
 def probe_toolchains(
     named: str | None = None,
     *,
-    built: Iterable[Path] = (),
     cache: Path | None = None,
     jobs: int = 1,
     timeout: float = _PROBE_TIMEOUT_S,
@@ -118,15 +118,14 @@ def probe_toolchains(
 
     Args:
         named: a compiler to probe first.
-        built: folders of toolchains that this package built.
-        cache: the folder that keeps results; None to probe anew.
+        cache: the folder that keeps results, and knows the toolchains that this package built; None to probe anew.
         jobs: how many compilers to probe at a time.
         timeout: seconds for each try; after one that takes longer, the compiler is not tried further.
 
     Raises:
         UsageError: a compiler that is named does not exist.
     """
-    candidates = find_compilers(named, built=built)
+    candidates = find_compilers(named, built=built_toolchains(cache) if cache else ())
     with scratch_folder() as scratch:
         prober = _Prober(scratch, _ProbeCache.load(cache), timeout)
         how: dict[str, Any] = {"jobs": jobs, "stop": prober.stop}

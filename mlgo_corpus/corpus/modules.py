@@ -199,6 +199,5 @@ def iter_module_tables(path: Place, columns: Sequence[str]) -> Iterator[pa.Table
         raise unreadable(path, error) from error
 
 
-# The same number as `RowTable` puts into a row group.
 _ROWS_AT_A_TIME = 4096
 _REQUIRED_COLUMNS = frozenset({"module", "status"})

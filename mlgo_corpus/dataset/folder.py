@@ -351,6 +351,8 @@ def _made_by(key: Mapping[str, Any]) -> str:
     """Return words for how the dataset of this key was made."""
     if _has_functions(key):
         return "made by ir2native"
+    if key.get("stage") == "search":
+        return "made by a search"
     return "made by a trace" if "task" in key else "made from training logs"
 
 

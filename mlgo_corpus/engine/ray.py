@@ -160,35 +160,23 @@ def ray_map(
     if first is None:  # nothing to do
         return
     with connected(choice.address):
-        yield from _mapped(function, chain([first], chunked), choice, jobs, limit, at_hand, ahead, needs)
+        from ray import cloudpickle
 
-
-def _mapped(
-    function: Callable[[Any], Any],
-    chunked: Iterator[list[Any]],
-    choice: EngineChoice,
-    jobs: int | None,
-    limit: float,
-    at_hand: int,
-    ahead: int,
-    needs: Sequence[Path | str],
-) -> Iterator[Any]:
-    from ray import cloudpickle
-
-    job = _Job(
-        _Shipped(cloudpickle.dumps(function)),
-        limit,
-        os.getcwd(),
-        tuple(map(os.path.abspath, sys.path)),
-        __version__,
-        tuple(str(path) for path in needs if os.path.isabs(path)),
-    )
-    driver = _Driver(job, choice, jobs, at_hand)
-    try:
-        grouped = in_groups(chunked, lambda: driver.wanted) if at_hand == 1 else chunked
-        yield from driver.run(Queue(grouped, ahead), ahead)
-    finally:
-        driver.close()
+        job = _Job(
+            _Shipped(cloudpickle.dumps(function)),
+            limit,
+            os.getcwd(),
+            tuple(map(os.path.abspath, sys.path)),
+            __version__,
+            tuple(str(path) for path in needs if os.path.isabs(path)),
+        )
+        driver = _Driver(job, choice, jobs, at_hand)
+        try:
+            chunked = chain([first], chunked)
+            grouped = in_groups(chunked, lambda: driver.wanted) if at_hand == 1 else chunked
+            yield from driver.run(Queue(grouped, ahead), ahead)
+        finally:
+            driver.close()
 
 
 def in_groups(chunked: Iterator[list[Any]], workers: Callable[[], int]) -> Iterator[list[Any]]:

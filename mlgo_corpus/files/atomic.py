@@ -1,10 +1,9 @@
 """Files that appear complete: one is written under a temporary name and renamed, several get their names together.
 
-A small folder is written beside its place, and renamed. For files in a folder that others have files in, too, a list of
-moves is written as JSON when all of them are complete: ``[["0", "modules.parquet"], …]``, a path in the work folder and
-one in the folder of the results. ``[null, "dataset.json"]`` is a file to remove first. Only then do the moves begin. A
-run that finds the list of a killed run makes the moves that are left: nothing is made twice, and the last file of the
-list exists once all do.
+For files in a folder that others have files in, too, a list of moves is written as JSON when all of them are complete:
+``[["0", "modules.parquet"], …]``, a path in the work folder and one in the folder of the results. ``[null,
+"dataset.json"]`` is a file to remove first. Only then do the moves begin. A run that finds the list of a killed run
+makes the moves that are left: nothing is made twice, and the last file of the list exists once all do.
 """
 
 from __future__ import annotations
@@ -14,14 +13,10 @@ import json
 import os
 import secrets
 import shutil
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
-
-from mlgo_corpus.errors import UsageError
-from mlgo_corpus.files.text import os_reason
 
 # A path in the work folder, or None to remove; and a path in the folder of the results.
 Move = tuple[str | None, str]
@@ -70,53 +65,6 @@ def write_atomically(path: Path, data: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-
-
-def check_writable(folder: Path, *, known_by: str, force: bool) -> None:
-    """Check that `write_folder` may write a folder: nothing is there, or an empty one, or one that ``force`` replaces.
-
-    Raises:
-        UsageError: something else is there.
-    """
-    try:
-        if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
-            return
-        is_ours = (folder / known_by).is_file()
-    except OSError as error:
-        raise UsageError(f"{folder}: {os_reason(error)}") from error
-    if not is_ours:
-        raise UsageError(f"{folder}: is there already, and has no {known_by}; name another folder")
-    if not force:
-        raise UsageError(f"{folder}: is there already; `force` replaces it")
-
-
-def write_folder(folder: Path, files: Mapping[str, bytes], *, known_by: str, force: bool) -> None:
-    """Write a small folder beside its own place, then rename it; with ``force``, another such folder is replaced.
-
-    Args:
-        folder: the folder.
-        files: the content of each file.
-        known_by: the file that tells such a folder from any other.
-        force: whether to replace one.
-
-    Raises:
-        UsageError: something is there, or the folder cannot be written.
-    """
-    check_writable(folder, known_by=known_by, force=force)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        try:
-            (part / "new").mkdir()
-            for name, data in files.items():
-                (part / "new" / name).write_bytes(data)
-            if os.path.lexists(folder):
-                folder.rename(part / "old")
-            (part / "new").rename(folder)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
-    except OSError as error:
-        raise UsageError(f"{folder}: {os_reason(error)}") from error
 
 
 def remove(path: Path) -> None:

@@ -18,7 +18,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -111,13 +111,13 @@ def _remove_empty(folders: Sequence[Path]) -> None:
             folder.rmdir()
 
 
-def replaces_own(output: Path, about: str, made_by: str, *, force: bool) -> Callable[[], bool]:
+def replaces(output: Path, is_ours: Callable[[], bool], otherwise: str, *, force: bool) -> Callable[[], bool]:
     """Return the ``replace`` of `whole_folder` that allows it only with ``force``, and only for a folder of our own.
 
     Args:
         output: the folder.
-        about: the name of the JSON file that the verb writes into the folder.
-        made_by: the verb that must have made the folder, as that file names it under ``made_by``.
+        is_ours: tells whether the folder, which has contents, is such a one.
+        otherwise: what to say of a folder that is not: ``not an earlier relink``.
         force: whether the folder may be replaced.
     """
 
@@ -127,13 +127,59 @@ def replaces_own(output: Path, about: str, made_by: str, *, force: bool) -> Call
         if not output.is_dir():
             raise UsageError(f"{output}: expected a folder, found a file")
         if any(output.iterdir()):
-            if not _was_made_by(output / about, made_by):
-                raise UsageError(f"{output}: is not empty, and not made by {made_by}; name another folder")
+            if not is_ours():
+                raise UsageError(f"{output}: is not empty, and {otherwise}; name another folder")
             if not force:
                 raise UsageError(f"{output}: is there already; `force` replaces it")
         return True
 
     return replace
+
+
+def replaces_own(output: Path, about: str, made_by: str, *, force: bool) -> Callable[[], bool]:
+    """Return what `replaces` does, for a folder that a verb made.
+
+    Args:
+        output: the folder.
+        about: the name of the JSON file that the verb writes into the folder.
+        made_by: the verb that must have made the folder, as that file names it under ``made_by``.
+        force: whether the folder may be replaced.
+    """
+    return replaces(output, lambda: _was_made_by(output / about, made_by), f"not made by {made_by}", force=force)
+
+
+def check_folder(folder: Path, *, known_by: str, force: bool) -> None:
+    """Check, before the work begins, that `write_folder` may write a folder.
+
+    Raises:
+        UsageError: it may not.
+    """
+    recover(folder)
+    with _beginning(folder):
+        _replaces_known(folder, known_by, force=force)()
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes], *, known_by: str, force: bool) -> None:
+    """Write a folder of a few files as a whole; with ``force``, another such folder is replaced.
+
+    Args:
+        folder: the folder.
+        files: the content of each file.
+        known_by: the file that tells such a folder from any other.
+        force: whether to replace one.
+
+    Raises:
+        UsageError: something is there, or the folder cannot be written.
+        MlgoCorpusError: the folder cannot get its name.
+    """
+    recover(folder)
+    with _beginning(folder), whole_folder(folder, replace=_replaces_known(folder, known_by, force=force)) as making:
+        for name, data in files.items():
+            (making / name).write_bytes(data)
+
+
+def _replaces_known(folder: Path, known_by: str, *, force: bool) -> Callable[[], bool]:
+    return replaces(folder, lambda: (folder / known_by).is_file(), f"has no {known_by}", force=force)
 
 
 def _was_made_by(about: Path, made_by: str) -> bool:

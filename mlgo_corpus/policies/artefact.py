@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from mlgo_corpus.dataset.flips import SEARCH_NAME
 from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError, UsageError
-from mlgo_corpus.files.atomic import write_folder
+from mlgo_corpus.files.folder import write_folder
 from mlgo_corpus.files.regular import read_regular
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logs.tensors import TensorSpec, shown

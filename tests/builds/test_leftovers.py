@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mlgo_corpus.builds.compiles import CompileStore
-from mlgo_corpus.builds.leftovers import Link, find_leftovers
+from mlgo_corpus.builds.leftovers import Link, find_uncompiled
 
 BEGAN = 10**18
 OLD, NEW = BEGAN - 1, BEGAN
@@ -38,7 +38,7 @@ def archive(*names: str, magic: bytes = b"!<arch>\n") -> bytes:
 def left(folder: Path, *commands: str, objects: dict[str, bytes] | None = None, where: str = "") -> list[str]:
     links = [Link(os.path.normpath(folder / where), tuple(command.split())) for command in commands]
     known = [(str(folder / path), sha256(content).hexdigest()) for path, content in (objects or {}).items()]
-    found = find_leftovers(links, known, str(folder), BEGAN)
+    found = find_uncompiled(links, known, str(folder), BEGAN).left_over
     return [os.path.relpath(one, folder) for one in found]
 
 

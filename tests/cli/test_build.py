@@ -296,6 +296,61 @@ def test_a_tree_that_is_partly_up_to_date(llvm22: Llvm, work: Path, gcc: str) ->
     assert build_json(work, llvm22, "--", "make")["leftovers"] == []  # the corpus has the others
 
 
+TWO = {
+    "Makefile": "CFLAGS = -Oz\nprog: one.o two.o\n\t$(CC) -o $@ $^\nclean: ; rm -f *.o prog\n",
+    "one.c": "int two(void);\nint main(void) { return two(); }\n",
+    "two.c": "int two(void) { return 0; }\n",
+}
+
+
+def test_what_another_compiler_makes_anew_stays_as_it_was(llvm22: Llvm, work: Path, tmp_path: Path, gcc: str) -> None:
+    write(work, TWO)
+    build_json(work, llvm22, "--", "make")
+    before = contents(tmp_path / "corpus")
+    run_checked("make", "-B", f"CC={gcc}", cwd=work)
+    done = build(work, llvm22, "--", "make")
+    assert done.returncode == 0
+    assert (
+        "hint: 2 objects of earlier builds were made anew by something else since: the corpus has what was compiled "
+        "before; clean first (make clean), and build again\n" in done.stderr
+    )
+    assert contents(tmp_path / "corpus") == before
+    write(work, {"two.c": "int two(void) { return 3; }\n"})
+    report = build_json(work, llvm22, "--", "make", "CC=cc", "-W", "two.c")
+    assert (report["compiles"], report["replaced_objects"], report["extract"]["unchanged"]) == (1, 1, 1)
+    after = contents(tmp_path / "corpus")
+    assert {name for name in before if before[name] != after[name]} == {"two.o"}
+    (tmp_path / "corpus" / "one.o.bc").write_bytes(b"")  # then there is only what the compiler behind the back made
+    assert build_json(work, llvm22, "--", "true")["extract"]["counts"] == {"ok": 1, "no_bitcode": 1}
+    report = build_json(work, llvm22, "--", "make", "-B")
+    assert (report["replaced_objects"], report["hints"]) == (0, [])
+    assert contents(tmp_path / "corpus") == after
+
+
+def test_what_is_gone_is_told_as_it_is(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(work, TWO)
+    build_json(work, llvm22, "--", "make")
+    before = contents(tmp_path / "corpus")
+    done = build(work, llvm22, "--", "make", "clean")
+    assert "hint: 2 objects of earlier builds are gone, and the corpus is as it was\n" in done.stderr
+    assert "compiles it" not in done.stderr
+    assert contents(tmp_path / "corpus") == before
+
+
+def test_objects_of_a_compiler_that_is_called_by_its_path(llvm22: Llvm, work: Path, gcc: str) -> None:
+    write(work, {**TWO, "Makefile": f"CXX = {gcc}\n{TWO['Makefile']}two.o: two.c\n\t$(CXX) $(CFLAGS) -c two.c\n"})
+    done = build(work, llvm22, "--", "make")
+    assert done.returncode == 0
+    assert (
+        "hint: 1 object was linked or archived that no compile made that could be seen, such as two.o: the corpus "
+        "lacks it. Is a compiler called by its path? This compiles all: mlgo-corpus build --output ../corpus -- sh -c "
+        "'make clean && make CC=cc CXX=c++'\n" in done.stderr
+    )
+    (work / "one.c").touch()
+    report = build_json(work, llvm22, "--", "make", "CXX=cc", "-B")
+    assert (report["unseen"], report["extract"]["modules"], report["hints"]) == ([], 2, [])
+
+
 def test_a_build_in_a_folder_that_is_deleted_afterwards(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
     script = "mkdir temporary && cd temporary && cp ../../*.c . && cc -c one.c && cc -c two.c && rm -r ../temporary"
     write(tmp_path, {"one.c": "int one(void) { return 1; }\n", "two.c": "int two(void) { return 2; }\n"})

@@ -6,13 +6,23 @@ import errno
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.files.atomic import write_atomically
-from mlgo_corpus.files.folder import check_file, find_stranger, finish_moves, recover, whole_files, whole_folder
+from mlgo_corpus.files.folder import (
+    check_file,
+    check_folder,
+    find_stranger,
+    finish_moves,
+    recover,
+    whole_files,
+    whole_folder,
+    write_folder,
+)
 from tests.conftest import run_checked
 from tests.handmade import files, put
 
@@ -116,7 +126,26 @@ def test_a_rename_that_fails_gives_the_old_one_back(tmp_path: Path, monkeypatch:
     message = rf"^cannot write {output}: Device or resource busy; is it a mount point\? name a folder in it$"
     with pytest.raises(MlgoCorpusError, match=message):
         make(output, b"2", replace=True)
+    with pytest.raises(MlgoCorpusError, match=message):
+        write_folder(output, {"file": b"2"}, known_by="file", force=True)
     assert files(output) == {"file": b"1"}
+    assert listing(tmp_path) == ["made"]
+
+
+def test_a_folder_of_files_is_replaced_only_by_its_like(tmp_path: Path) -> None:
+    output = tmp_path / "made"
+    write_folder(output, {"known": b"1", "else": b"2"}, known_by="known", force=False)
+    for write in (check_folder, partial(write_folder, files={"known": b"3"})):
+        with pytest.raises(UsageError, match=r"/made: is there already; `force` replaces it$"):
+            write(output, known_by="known", force=False)
+        with pytest.raises(UsageError, match=r"/made: is not empty, and has no other; name another folder$"):
+            write(output, known_by="other", force=True)
+    assert files(output) == {"known": b"1", "else": b"2"}
+    output.rename(tmp_path / ".made.old")  # as after a kill between two renames
+    with pytest.raises(UsageError, match="is there already"):
+        check_folder(output, known_by="known", force=False)
+    write_folder(output, {"known": b"3"}, known_by="known", force=True)
+    assert files(output) == {"known": b"3"}
     assert listing(tmp_path) == ["made"]
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +142,30 @@ def test_products_are_compared_with_those_of_plain_objects(chain: Chain, llvm22:
     (by_step,) = report.policies
     assert (report.exit_code, report.problems) == (0, ())
     assert [(row.link, row.sizes) for row in by_step.products] == [(row.link, row.sizes) for row in by_build.products]
+
+
+def test_a_tree_that_is_mended_is_linked_again(chain: Chain, llvm22: Llvm, tmp_path: Path) -> None:
+    (tmp_path / "p.cpp").write_text(program(30))
+    (tmp_path / "x.s").write_text(".data\nx: .long 1\n")
+    script = f"cd {tmp_path}; c++ -Oz -fPIC -c p.cpp; cc -c x.s; c++ -shared -o lib.so p.o x.o"
+    build_corpus(("sh", "-c", script), tmp_path / "corpus", compiler=llvm22.clang, stdout=2)
+    evaluate = partial(chain.evaluate, tmp_path / "corpus", "mended", "always")
+    for break_it in (Path.unlink, partial(Path.write_bytes, data=b"another one")):
+        assembled = (tmp_path / "x.o").read_bytes()
+        break_it(tmp_path / "x.o")
+        for _ in range(2):  # what was found before is not the last word
+            report = evaluate()
+            assert (report.exit_code, report.unchanged) == (1, False)
+            assert [(one.link, one.failed) for one in report.policies[0].products] == [("linked", 1), ("folded", 1)]
+            assert report.hints == (
+                "the build's tree is not as the build left it: build it again (mlgo-corpus build), then repeat this",
+            )
+        (tmp_path / "x.o").write_bytes(assembled)
+        report = evaluate()
+        assert (report.exit_code, report.unchanged, report.hints) == (0, False, ())
+        assert [(one.link, one.failed) for one in report.policies[0].products] == [("linked", 0), ("folded", 0)]
+        assert evaluate().unchanged
+        shutil.rmtree(chain.folder / "mended")
 
 
 def test_one_policy_and_one_dataset_need_no_list(chain: Chain) -> None:
@@ -282,7 +308,7 @@ def test_a_round_searches_from_the_policy_s_own_decisions(chain: Chain) -> None:
     ("words", "said"),
     [
         (["--output", "{policy}"], "policy: is there already; --force replaces it"),
-        (["--output", "{found}"], "found: is there already, and has no policy.json; name another folder"),
+        (["--output", "{found}"], "found: is not empty, and has no policy.json; name another folder"),
         (["{found}", "--output", "{new}"], "DATA: a dataset is named twice, and would count twice"),
         (["--output", "{new}", "--name", "a/b"], "--name: expected letters, digits and ._+-, found 'a/b'"),
         (["--output", "{new}", "--budget", "9"], "--budget 9: expected a corpus to compile, too"),

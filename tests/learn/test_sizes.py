@@ -179,7 +179,7 @@ def test_requests_that_cannot_be_met_leave_nothing(options: dict[str, Any], said
 def test_what_is_there_is_kept(trained: Trained, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is there already; `force` replaces it"):
         trained.train("model")
-    with pytest.raises(UsageError, match=r"known: is there already, and has no policy\.json"):
+    with pytest.raises(UsageError, match=r"known: is not empty, and has no policy\.json"):
         trained.train("known", force=True)
     (trained.folder / "theirs").mkdir()
     (trained.folder / "theirs/policy.json").write_text("{}")

@@ -65,11 +65,11 @@ def test_a_policy_is_replaced_only_by_force(tmp_path: Path) -> None:
     assert load_policy(tmp_path / "empty").name == small_policy().name
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine").touch()
-    with pytest.raises(UsageError, match=r"other: is there already, and has no policy\.json; name another folder$"):
+    with pytest.raises(UsageError, match=r"other: is not empty, and has no policy\.json; name another folder$"):
         small_policy().save(tmp_path / "other", force=True)
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["mine"]
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"policy: (Not a directory|File exists)$"):
+    with pytest.raises(UsageError, match=r"cannot write there: (Not a directory|File exists)$"):
         small_policy().save(tmp_path / "file" / "policy")
     assert sorted(os.listdir(tmp_path)) == ["empty", "file", "other", "policy"]
 

@@ -200,7 +200,12 @@ class ExtractionRun:
             if item.problem is not None:
                 self._pending.append(_Pending(task, lost_entry(task, Reason(item.problem), item.detail), before))
                 self._drain(progress)
-            elif before is not None and before.identity == identity and self._is_current(before, item.path):
+            elif (
+                before is not None
+                and before.identity == identity
+                and self._is_extracted(before)
+                and (item.replaced or self._is_current(before, item.path))
+            ):
                 self.report.unchanged += 1
                 self._pending.append(_Pending(task, before, before))
                 self._drain(progress)
@@ -211,16 +216,15 @@ class ExtractionRun:
                 self._journal.issue(name)
                 yield task
 
-    def _is_current(self, entry: Entry, path: str) -> bool:
-        """Return True if an object need not be read: it and the files made from it are unchanged."""
-        if entry.name in self._journal.unfinished or not entry.is_current(path):
+    def _is_extracted(self, entry: Entry) -> bool:
+        """Return True if the files that were made from an object are unchanged."""
+        if entry.name in self._journal.unfinished:
             return False
-        for row in entry.rows:
-            if row.reason in _PERMISSIONS:  # permissions may change although the file does not
-                return False
-            if row.status == STATUS_OK and not self._is_whole(row):
-                return False
-        return True
+        return all(row.status != STATUS_OK or self._is_whole(row) for row in entry.rows)
+
+    def _is_current(self, entry: Entry, path: str) -> bool:
+        """Return True if an object is unchanged; its permissions may change although the file does not."""
+        return entry.is_current(path) and not any(row.reason in _PERMISSIONS for row in entry.rows)
 
     def _is_whole(self, row: ModuleRow) -> bool:
         path = os.path.join(self._output, row.module)

@@ -18,6 +18,7 @@ from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.products import read_links
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.folder import recover, replaces, whole_folder
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.tables import read_metadata
 from mlgo_corpus.files.text import os_reason
@@ -53,7 +54,7 @@ def run_relink(
     opened = open_corpus(corpus)
     place = Path(os.path.realpath(output))
     other = None if objects is None else _folder_of_objects(objects)
-    _check_place(place, opened, other, force=force)
+    replace = _may_be_made(place, opened, other, force=force)
     records = read_links(opened)
     names = {module: one.object for module, one in clashing_copies(opened.names).items()}
     if other is not None and not any((other / names.get(name, name)).is_file() for name in opened.names):
@@ -63,11 +64,7 @@ def run_relink(
     drivers = drivers_of(chosen)
     archiver = drivers.archivers.get("ar") or (shutil.which("ar") or "ar",)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with scratch_folder(place.parent) as work:
-            result = work / "result"
-            result.mkdir()
-            (work / "work").mkdir()
+        with whole_folder(place, replace=replace) as result, scratch_folder(place.parent) as work:
             settings = LinkSettings(
                 c=drivers.c,
                 cxx=drivers.cxx,
@@ -77,7 +74,7 @@ def run_relink(
                 corpus=opened.path if isinstance(opened.place, Path) else None,
                 objects=other,
                 object_names=names,
-                work=work / "work",
+                work=work,
                 trusted=trust_corpus,
                 limits=limits,
             )
@@ -100,7 +97,6 @@ def run_relink(
                 "ld_flags": list(ld_flags),
             }
             write_product_rows(result / PRODUCTS_NAME, rows, about)
-            _move(result, place, work / "old")
     except OSError as error:
         raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
     finally:
@@ -115,8 +111,11 @@ def _folder_of_objects(objects: Path | str) -> Path:
     return Path(os.path.realpath(objects))
 
 
-def _check_place(place: Path, corpus: Corpus, objects: Path | None, *, force: bool) -> None:
+def _may_be_made(place: Path, corpus: Corpus, objects: Path | None, *, force: bool) -> Callable[[], bool]:
     """Check that the folder for the products is free, or holds an earlier relink that may be replaced.
+
+    Returns:
+        The same check, for when the products are there.
 
     Raises:
         UsageError: it is not.
@@ -124,24 +123,17 @@ def _check_place(place: Path, corpus: Corpus, objects: Path | None, *, force: bo
     for what, folder in (("corpus", corpus.path.resolve()), ("folder of objects", objects)):
         if folder is not None and (place.is_relative_to(folder) or folder.is_relative_to(place)):
             raise UsageError(f"{place}: is in the {what}, or around it; name another `output`")
-    if not os.path.lexists(place):
-        return
-    if not place.is_dir():
-        raise UsageError(f"{place}: expected a folder, found a file; name another `output`")
+    recover(place)
+    replace = replaces(place, lambda: _is_relink(place), "not an earlier relink", force=force)
     try:
-        if not any(place.iterdir()):
-            return
-        ours = read_metadata(place / PRODUCTS_NAME).get("kind") == RELINK_KIND
+        replace()
+    except OSError as error:
+        raise UsageError(f"{place}: {os_reason(error)}") from error
+    return replace
+
+
+def _is_relink(place: Path) -> bool:
+    try:
+        return read_metadata(place / PRODUCTS_NAME).get("kind") == RELINK_KIND
     except (CorpusError, OSError):
-        ours = False
-    if not ours:
-        raise UsageError(f"{place}: is not empty, and not an earlier relink; name another `output`")
-    if not force:
-        raise UsageError(f"{place}: an earlier relink is there; `force` replaces it")
-
-
-def _move(result: Path, place: Path, old: Path) -> None:
-    """Move the result to its place; an earlier one moves into the folder of work, which is removed."""
-    if place.is_dir() and any(place.iterdir()):
-        place.rename(old)
-    result.rename(place)
+        return False

@@ -52,6 +52,9 @@ _TELLING = re.compile(r"error:|undefined reference|multiple definition|cannot fi
 _LONGEST_MEMBER = 200
 _SAFE = re.compile(r"[^A-Za-z0-9_./-]")
 
+NO_LONGER_THERE = "no longer there"
+"""How the detail tells a missing file that was there when the build had ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
@@ -136,7 +139,7 @@ class Store:
                     return self._add(one, digest)
                 changed = True
         reason = RunReason.CHANGED_FILE if changed else RunReason.MISSING_FILE
-        raise RunFailure(reason, f"{what}: {'not the file that was linked' if changed else 'no longer there'}: {path}")
+        raise RunFailure(reason, f"{what}: {'not the file that was linked' if changed else NO_LONGER_THERE}: {path}")
 
     def object_of(self, module: str) -> Path | None:
         """Return the other object of a module, or None.

@@ -20,7 +20,7 @@ from mlgo_corpus.files.names import NameRegistry, safe_module_name
 from mlgo_corpus.files.regular import read_file
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.objects.objfile import measure_object
-from mlgo_corpus.runs.links.module import Linked, LinkSettings, ProductLink, Store, why_os
+from mlgo_corpus.runs.links.module import NO_LONGER_THERE, Linked, LinkSettings, ProductLink, Store, why_os
 from mlgo_corpus.runs.links.table import ProductRow
 from mlgo_corpus.runs.report import Report
 
@@ -274,6 +274,14 @@ def _levels(steps: Sequence[LinkRecord], made: Mapping[str, LinkRecord]) -> list
     return [groups[key] for key in sorted(groups)]
 
 
+def is_of_the_tree(reason: str, detail: str) -> bool:
+    """Return whether a link failed because the build's tree is not as it was, which another build mends."""
+    return reason == RunReason.CHANGED_FILE or (reason == RunReason.MISSING_FILE and NO_LONGER_THERE in detail)
+
+
+TREE_HINT = "the build's tree is not as the build left it: build it again (mlgo-corpus build), then repeat this"
+
+
 def sum_up(
     rows: Sequence[ProductRow],
     records: Sequence[LinkRecord],
@@ -287,7 +295,9 @@ def sum_up(
     builders = [one for one in dict.fromkeys(record.compiler for record in records) if one != compiler]
     hints = [f"the build was linked by {', '.join(builders)}: name it with `compiler`"] if builders else []
     if not rows:
-        hints.append("the build linked no program and no shared library")
+        hints.append("no command of the build that was seen linked a program or a shared library")
+    if any(is_of_the_tree(row.reason, row.detail) for row in rows):
+        hints.append(TREE_HINT)
     done = [row for row in rows if row.reason == RunReason.OK]
     sized = [row for row in done if row.text_size is not None and row.original_text_size is not None]
     missing = dict.fromkeys(name for row in rows for name in row.missing_modules)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from mlgo_corpus.compilers.choose import compiler_identity
-from mlgo_corpus.compilers.find import COMPILER_VARIABLE, built_toolchains
+from mlgo_corpus.compilers.find import COMPILER_VARIABLE
 from mlgo_corpus.compilers.probe import probe_compiler, probe_toolchains
 from mlgo_corpus.corpus.certificate import (
     BAD,
@@ -138,7 +138,7 @@ def rebuild_compilers(named: str | None, *, cache: Path, jobs: int) -> tuple[Reb
     if named is not None:
         found = [probe_compiler(named, cache=cache)]
     else:
-        found = list(probe_toolchains(built=built_toolchains(cache), cache=cache, jobs=jobs))
+        found = list(probe_toolchains(cache=cache, jobs=jobs))
         # One that we built is not the one that made a corpus, whatever its version.
         found.sort(key=lambda one: one.origin == "built")
     compilers = []

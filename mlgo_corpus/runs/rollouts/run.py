@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler, compiler_identity
 from mlgo_corpus.compilers.command import CommandEdits
-from mlgo_corpus.compilers.find import built_toolchains
 from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.corpus.folder import Corpus, Module
 from mlgo_corpus.corpus.open import open_corpus
@@ -124,7 +123,6 @@ class Rollouts:
             _POLICY,
             INTERACTIVE,
             producer=max((one for one in producers if one is not None), default=None),
-            built=built_toolchains(cache),
             cache=cache,
             jobs=jobs or available_cpus(),
         )

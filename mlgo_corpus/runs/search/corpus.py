@@ -12,7 +12,7 @@ from typing import Final
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler, compiler_identity
 from mlgo_corpus.compilers.command import CommandEdits
-from mlgo_corpus.compilers.find import built_toolchains, cache_folder
+from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.open import open_corpus
@@ -122,7 +122,6 @@ def run_search(
         _FOUND,
         INTERACTIVE,
         producer=newest_producer(opened, chosen),
-        built=built_toolchains(cache),
         cache=cache,
         jobs=jobs or available_cpus(),
         says_more=any(map(says_more, (start, *request.also))),

@@ -12,7 +12,7 @@ from typing import Any
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.choose import AUTO, TRAINING_LOG, WAYS, choose_compiler, compiler_identity
 from mlgo_corpus.compilers.command import CommandEdits
-from mlgo_corpus.compilers.find import built_toolchains, cache_folder
+from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
@@ -109,7 +109,6 @@ def run_trace(
         request.via,
         learned=find_policy(policy) is not None,
         producer=newest_producer(opened, chosen),
-        built=built_toolchains(cache),
         cache=cache,
         jobs=jobs or available_cpus(),
         says_more=says_more(policy),

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlgo_corpus.compilers.choose import AUTO, choose_compiler, compiler_identity, ways_of
 from mlgo_corpus.compilers.command import CommandEdits
-from mlgo_corpus.compilers.find import built_toolchains, cache_folder
+from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
 from mlgo_corpus.compilers.walls import close_launchers
 from mlgo_corpus.corpus.groups import ModuleLabels
@@ -138,7 +138,6 @@ class Tracer:
             name,
             AUTO,
             producer=newest_producer(self.corpus, tuple(module.name for module in self.corpus)),
-            built=built_toolchains(cache),
             cache=cache,
             says_more=wanted is not None and says_more(wanted),
         )

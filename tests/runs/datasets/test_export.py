@@ -257,7 +257,7 @@ def random_log(
 
 
 @given(st.integers(0, 1 << 32), st.sampled_from([None, "reward", "delta_size"]), st.integers(1, 7))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, score: str | None, batch: int) -> None:
     """Also where batches, the pieces that are held, and shares are a few rows."""
     generator = random.Random(seed)

@@ -191,6 +191,8 @@ def test_a_dataset_of_another_task_or_compiler_is_refused(corpus: Path, cache: P
     with pytest.raises(UsageError, match="broken"):
         trace_corpus(corpus, dataset.parent / "no", policy=str(broken), cache=cache)
     assert not (dataset.parent / "no").exists()
+    with pytest.raises(UsageError, match=r"/dataset: made by a search, not by a trace; name another folder"):
+        trace_corpus(corpus, dataset, policy="never", cache=cache)
 
 
 def test_the_effects_are_those_of_each_flip_alone(
