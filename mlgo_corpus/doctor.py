@@ -284,6 +284,7 @@ def _compiler_verbs(working: Sequence[Toolchain]) -> tuple[Finding, ...]:
 
     sessions = [one for one in working if INLINING in one.interactive]
     extensible = [one for one in sessions if one.origin != "ziglang" and (one.major or 0) >= OLDEST_EXTENDED]
+    headed = [one for one in extensible if find_headers(one.binary or Path(), one.version or "", one.llvm_config)]
     logging = [one for one in working if {EVICTION, PRIORITY} <= set(one.training_logs)]
     wants: tuple[tuple[str, str, list[Toolchain], str], ...] = (
         ("build", "embeds bitcode", [one for one in working if one.embeds_bitcode], _NO_COMPILER),
@@ -303,7 +304,7 @@ def _compiler_verbs(working: Sequence[Toolchain]) -> tuple[Finding, ...]:
         (
             "toolchain extend, inlining-2.0",
             "has LLVM's headers of its version",
-            [one for one in extensible if find_headers(one.binary or Path(), one.version or "", one.llvm_config)],
+            headed,
             f"apt-get install {headers_package(max((one.major or 0 for one in extensible), default=USUAL_MAJOR))}",
         ),
         (
@@ -324,7 +325,13 @@ def _compiler_verbs(working: Sequence[Toolchain]) -> tuple[Finding, ...]:
         if able:
             shown = ", ".join(dict.fromkeys(map(_shown, able)))
             newest = max(one.major or 0 for one in working)  # the one that a build takes
-            if able is logging and not any(reads_corpora_of(one, newest) for one in able):
+            if (
+                able is headed
+                and newest not in {one.major for one in able}
+                and newest in {one.major for one in extensible}
+            ):
+                found.append(Finding(Group.VERB, verb, State.LIMITED, f"{shown}, not for LLVM {newest}", remedy))
+            elif able is logging and not any(reads_corpora_of(one, newest) for one in able):
                 remedy = build_with(max(one.major or 0 for one in able))
                 shown = f"{shown}, which reads no corpus of LLVM {newest}"
                 found.append(Finding(Group.VERB, verb, State.LIMITED, shown, remedy))

@@ -163,6 +163,9 @@ def evaluate_corpus(
         work = output / STATE_FOLDER
         try:
             work.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{output}: cannot write there: {os_reason(error)}") from error
+        try:
             lock = open_locked(work / WORK_LOCK, f"{output}: another mlgo-corpus is writing this evaluation")
             try:
                 keep_work_of(json.loads(json.dumps(key)), work, fresh=force)

@@ -26,8 +26,8 @@ from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.text import human_bytes, human_seconds, os_reason, visible
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.table import Column, Table
 
 EXIT_FAILED = 1
 _EXIT_USAGE = 2
@@ -44,6 +44,9 @@ _LINES_OF_A_RATE = 3
 
 # The width without a terminal and without COLUMNS.
 _PIPED_WIDTH = 1000
+# What a table has between columns, and the least width of a column of text.
+_GAP = 3
+_LEAST_TEXT = 6
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _LEVELS = "▁▂▃▄▅▆▇█"
@@ -71,11 +74,27 @@ def _console(**settings: Any) -> Console:
 
 
 def table(*columns: str, left: int = 1) -> Table:
-    """Return an empty table in the house style: the first ``left`` columns left-aligned, the others right-aligned."""
+    """Return an empty table in the house style: the first ``left`` columns left-aligned, the others right-aligned.
+
+    Where a terminal is too narrow, the first are folded, and the others stay whole as long as they fit.
+    """
     from rich import box
     from rich.table import Table
 
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    class Whole(Table):
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            any_width = options.update(max_width=_PIPED_WIDTH)
+
+            def width(column: Column) -> int:
+                return max((console.measure(cell, options=any_width).maximum for cell in column.cells), default=0)
+
+            room = options.max_width - _LEAST_TEXT * left - _GAP * (len(self.columns) - 1)
+            fits = sum(map(width, self.columns[left:])) <= room
+            for column in self.columns[left:]:
+                column.no_wrap = fits
+            yield from super().__rich_console__(console, options)
+
+    made = Whole(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for index, column in enumerate(columns):
         made.add_column(column, justify="left" if index < left else "right", overflow="fold")
     return made

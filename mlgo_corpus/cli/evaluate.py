@@ -142,17 +142,17 @@ def _show_report(report: EvaluationReport) -> None:
         f"in {report.seconds:.2f} s"
     )
     console.print(plain(f"text against the decisions of {report.compiler}, in bytes"))
-    rows = table("policy", "of", "number", "text", "default", "change", "95 %", "grew", "median", left=2)
+    rows = table("policy", "of", "number", "text", "default", "change", "95 %", left=2)
+    rows.collapse_padding = True  # so that it fits into 80 columns
     for one in report.policies:
-        grew = f"{one.grew}", "-" if one.median is None else f"{100 * one.median:+.2f} %"
-        rows.add_row(plain(one.policy), "objects", *_cells(one.objects), *grew)
+        rows.add_row(plain(one.policy), "objects", *_cells(one.objects))
         for link in one.products:
-            rows.add_row("", link.link, *_cells(link.sizes), "", "")
+            rows.add_row("", link.link, *_cells(link.sizes))
         if one.trained is not None:
-            rows.add_row("", "trained on", *_cells(one.trained), "", "")
+            rows.add_row("", "trained on", *_cells(one.trained))
         for link in one.products:
             if link.trained is not None:
-                rows.add_row("", f"{link.link}, trained on", *_cells(link.trained), "", "")
+                rows.add_row("", f"{link.link}, trained on", *_cells(link.trained))
     console.print(rows)
     for one in report.policies:
         _show_policy(one)
@@ -161,8 +161,11 @@ def _show_report(report: EvaluationReport) -> None:
         err().print(f"hint: {plain(in_options(hint))}")
     place = f"{report.output}/evaluation.parquet"
     quoted = place.replace("'", "''")
-    known = f" WHERE module NOT IN (SELECT module FROM '{quoted}' WHERE trained)"  # noqa: S608 - shown
-    where = known if any(one.trained is not None for one in report.policies) else ""
+    known = [one for one in report.policies if one.trained is not None]
+    # Who was trained on all takes nothing from the others.
+    some = [one.policy.replace("'", "''") for one in known if one.objects.modules]
+    only = "" if len(some) == len(known) else " AND policy IN ('" + "', '".join(some) + "')"
+    where = f" WHERE module NOT IN (SELECT module FROM '{quoted}' WHERE trained{only})" if some else ""  # noqa: S608 - shown
     query = f"SELECT policy, sum(text_size) FROM '{quoted}'{where} GROUP BY policy"  # noqa: S608 - shown
     show_how_to_read(query, place)
 
@@ -170,14 +173,17 @@ def _show_report(report: EvaluationReport) -> None:
 def _show_policy(one: PolicySizes) -> None:
     console = out()
     name = plain(one.policy)
+    if one.median is not None:
+        of = counted(one.objects.modules, "module")
+        console.print(f"{name}: {one.grew} of {of} grew; the median is {100 * one.median:+.2f} %")
     for module, size, before in one.worst[:_WORST_SHOWN]:
         console.print(f"{name}: grew {percent_change(size, before)}, {size - before} bytes: {plain(module)}")
     if by := one.objects.by_project:
         console.print(f"{name}: {_interval(by)} of objects, if whole projects are drawn")
     if one.trained is not None:
+        others = f"; of the others, on at most {100 * one.most_shared:.0f} % of one" if one.objects.modules else ""
         console.print(
-            f"{name}: trained on {counted(one.trained.modules, 'module')}, which are not in the headline; "
-            f"of the others, on at most {100 * one.most_shared:.0f} % of one"
+            f"{name}: trained on {counted(one.trained.modules, 'module')}, which are not in the headline{others}"
         )
     if one.baseline_cpu_s:
         console.print(

@@ -122,6 +122,8 @@ def _show_with_policy(wrapped: Sequence[Wrapped], released: Sequence[Released]) 
         column.no_wrap = True
     for one in wrapped:
         asks = "at -O1 and above" if one.always else "at -Os and -Oz"
+        if one.has_found:
+            asks = f"what was found at -O1 and above, else {asks}"
         keeps = ", keeps the smaller object" if one.keep_smaller else ""
         rows.add_row(plain(str(one.clang)), one.policy, visible(one.version), asks + keeps)
     for made in released:
@@ -315,8 +317,8 @@ def _show_extend(report: ExtendReport, output: Path) -> None:
 def _show_wrap(report: WrapReport, output: Path) -> None:
 
     wrapped = report.wrapped
-    program = plain(shlex.quote(str(wrapped.clang)))
-    double = plain(shlex.quote(f"{wrapped.clang}++"))
+    # Once for this shell, and once for that which make runs.
+    program, double = (plain(shlex.quote(shlex.quote(f"{wrapped.clang}{end}"))) for end in ("", "++"))
     console = out()
     console.print(
         f"{plain(str(output / 'bin' / 'clang'))}: clang {wrapped.version} with {wrapped.policy} inside, "
@@ -325,7 +327,7 @@ def _show_wrap(report: WrapReport, output: Path) -> None:
     if report.modules:
         had, such = counted(report.decisions, "decision"), plain(report.modules[0])
         of = counted(len(report.modules), "module")
-        console.print(f"{had} of {of} are made again, by the paths of the objects, such as {such}")
+        console.print(f"{had} of {of} are made again where objects have the same path, such as {such}")
     console.print(f"use it: make CC={program} CXX={double}")
     levels = "every level but -O0" if wrapped.always else "-Os and -Oz (CMake: -DCMAKE_BUILD_TYPE=MinSizeRel)"
     when = "nothing is decided with -flto" if report.modules else f"the policy decides at {levels}, and not with -flto"

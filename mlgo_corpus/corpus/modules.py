@@ -20,7 +20,8 @@ column                    meaning
 ``opt_level``             the command's level: ``0`` (also without ``-O``, as in clang) to ``3``, ``s`` or ``z``
 ``main_file_name``        the command's ``-main-file-name``
 ``duplicate_of``          the module kept instead of this one
-``functions``             functions that the module defines; null where its bitcode does not say without being read
+``functions``             functions that the module emits (not ``available_externally``); null where its bitcode does
+                          not say without being read
 ``split``                 ``train``, ``validation`` or ``test``; null until ``mlgo-corpus split`` says so
 ========================  ===========================================================================
 

@@ -58,6 +58,19 @@ def iter_rows(corpus: Corpus) -> Iterator[ModuleRow]:
     yield from _scan_modules(corpus, tuple(missing.values()))
 
 
+def iter_duplicates(corpus: Corpus) -> Iterator[tuple[str, str]]:
+    """Yield what was left out as the same as a module: the name that it would have had, and the module's.
+
+    Raises:
+        CorpusError: the table is damaged.
+    """
+    path = corpus.place / MODULES_NAME
+    if path.is_file():
+        for table in iter_module_tables(path, ("module", "duplicate_of")):
+            names, kept = (table[name].to_pylist() for name in ("module", "duplicate_of"))
+            yield from ((name, module) for name, module in zip(names, kept, strict=True) if module is not None)
+
+
 def iter_tables(corpus: Corpus, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Yield the rows of `iter_rows` as tables of some thousands; ``module`` and ``status`` are always columns.
 

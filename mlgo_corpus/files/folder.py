@@ -447,7 +447,10 @@ def _beginning(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UsageError(f"{error.filename or path}: cannot write there: {os_reason(error)}") from error
+        # What is made beside the path for a while is nothing that the user has named.
+        beside = path.name and error.filename in map(str, (_lock(path), _making(path), _old(path)))
+        place = path if beside else error.filename or path
+        raise UsageError(f"{place}: cannot write there: {os_reason(error)}") from error
 
 
 def _restore(real: Path) -> None:

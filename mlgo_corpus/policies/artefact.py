@@ -9,10 +9,11 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from mlgo_corpus.dataset.flips import SEARCH_NAME
 from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError, UsageError
 from mlgo_corpus.files.folder import write_folder
+from mlgo_corpus.files.names import STATE_FOLDER
 from mlgo_corpus.files.regular import read_regular
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logs.tensors import TensorSpec, shown
@@ -52,7 +54,12 @@ _MEMBER: Final = re.compile(r"[a-z_0-9]{1,60}\.npy", re.ASCII)
 def _found_instead(folder: Path, what: str) -> str:
     if (folder / SEARCH_NAME).is_file():
         return f"expected a {what}, found the dataset of a search: 'mlgo-corpus train' learns a policy from it"
-    return f"expected a {what}, found a folder without {POLICY_NAME}" if folder.is_dir() else f"no such {what}"
+    if not folder.is_dir():
+        return f"no such {what}"
+    with suppress(OSError):
+        if os.listdir(folder) == [STATE_FOLDER]:
+            return f"expected a {what}, found what was interrupted: the command that made it goes on"
+    return f"expected a {what}, found a folder without {POLICY_NAME}"
 
 
 class Notes(NamedTuple):

@@ -187,17 +187,29 @@ def decision_table(path: Path, unkeyed: Collection[str] = ()) -> DecisionTable:
     header, decision = rows.header, rows.header.features[-1]
     keyed = [spec for spec in stable_features(header) if spec.name not in unkeyed]
     spans = [(header.offsets[header.features.index(spec)], spec.nbytes) for spec in keyed]
+    copies: dict[str, list[str]] = {}
+    for name, module in _duplicates(path):
+        if name not in places:
+            copies.setdefault(module, []).append(name)
     first, index, parts = 0, [], []
     for module, place in places.items():
         tensors = np.concatenate(list(_iter_tensors(rows, place)))
         hashes = _hashes_of_keys(tensors, spans)
         parts.append(np.sort(hashes & ~np.uint64(1) | _decisions_in(tensors, decision).astype(np.uint64)))
-        index.append((_hash_of_name(module), first, len(hashes)))
+        index += [(_hash_of_name(name), first, len(hashes)) for name in (module, *copies.get(module, ()))]
         first += len(hashes)
     head = np.array([len(index), first], np.uint64)
     data = np.concatenate([head, np.array(sorted(index), np.uint64).reshape(-1), *parts]).tobytes()
     digest = blake2b(data, digest_size=8).hexdigest()
     return DecisionTable(tuple(spec.name for spec in keyed), digest, digest.encode() + data, tuple(places), first)
+
+
+def _duplicates(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the names that a corpus left out for those of modules that are the same, as a dataset tells them."""
+    said = dataset_note(path).get("duplicates")
+    for name, module in said.items() if isinstance(said, dict) else ():
+        if isinstance(module, str):
+            yield name, module
 
 
 def _decisions_in(tensors: NDArray[np.uint8], decision: TensorSpec) -> NDArray[Any]:

@@ -91,6 +91,11 @@ def test_a_clang_without_llvms_headers(monkeypatch: pytest.MonkeyPatch, tmp_path
     for version_there, state in (("21.1.4", State.MISSING), ("21.1.5", State.READY)):
         header.write_text(f'#define LLVM_VERSION_STRING "{version_there}"\n')
         assert extensible().state == state
+    newer = Toolchain(("clang-22",), "PATH", binary=tmp_path / "clang-22", version="22.1.8", interactive=("inlining",))
+    older = Toolchain((str(clang),), "PATH", binary=clang, version="21.1.5", interactive=("inlining",))
+    found_compilers(monkeypatch, newer, older)
+    assert (extensible().state, extensible().found) == (State.LIMITED, "clang 21.1.5, not for LLVM 22")
+    assert extensible().remedy == "apt-get install llvm-22-dev"
 
 
 def test_it_is_readable(llvm22: Llvm) -> None:

@@ -430,7 +430,7 @@ def test_without_permission(tmp_path: Path) -> None:
             return told
 
         refused, made = as_nobody(work)  # type: ignore[misc]
-        assert refused == f"UsageError: {root}/.new.lock: cannot write there: Permission denied"
+        assert refused == f"UsageError: {root}/new: cannot write there: Permission denied"
         assert made == [2, [["source/b", "cannot read b.bc: Permission denied"]]]
         found = [(row["module"], row["reason"]) for row in rows(root / "out/new")]
         assert ("source/b", "unreadable") in found

@@ -195,6 +195,9 @@ def test_a_folder_is_a_policy_where_one_is_named(tmp_path: Path, monkeypatch: py
     for use in (policy_digest, lambda text: make_policy(text, inlining)):
         with pytest.raises(UsageError, match=r"policy\.json: format: expected 1, found None$"):
             use(name)
+    (tmp_path / "begun" / ".mlgo-corpus").mkdir(parents=True)
+    with pytest.raises(UsageError, match="begun: expected a policy, found what was interrupted: the command that"):
+        load_policy(tmp_path / "begun")
     assert find_policy("x\0y") is None
     assert find_policy(str(tmp_path)) is None
     assert all(load_policy(path).name == load_policy(name).name == name for name, path in known_policies().items())

@@ -153,6 +153,11 @@ class Wrapped:
         """The program."""
         return self.output / "bin" / "clang"
 
+    @property
+    def has_found(self) -> bool:
+        """Whether it makes a dataset's decisions again where it knows a module."""
+        return (self.output / _FOUND_NAME).is_file()
+
 
 def wrap_clang(output: Path, policy: PolicyCode, clang: StockClang, asking: Asking, *, force: bool) -> Wrapped:
     """Make a clang with a policy inside, and try it.

@@ -153,6 +153,7 @@ class Search(Trace):
         self.sums = _Sums()
         self._linked_with = linked_groups(corpus) if settings.linked else lambda _: ""
         self._shown = progress
+        self._saved_before: list[int] = []
         last = len(settings.budgets) - 1
         super().__init__(
             folder,
@@ -272,18 +273,23 @@ class Search(Trace):
             engine=self.engine,
             needs=self.corpus.on_this_machine(),
         )
-        saved = 0
-        for finished, outcome in enumerate(over.outcomes(), 1):
-            saved += outcome.saved
+        saved: list[int] = []
+        for outcome in over.outcomes():
+            saved.append(outcome.saved)
             if number:
-                self._show(number - 1, finished, 0, saved)
+                self._show(number - 1, len(saved), 0, sum(saved))
+        self._saved_before = saved
         # A module may not be chosen, or have no result in this round: then an earlier round's file counts.
         held = (self.search.held(number, name) for name in dict.fromkeys(self.corpus.names))
         write_counts(place, (np.load(known) for known in held if known is not None))
 
     def _show(self, number: int, finished: int, failed: int, saved: int) -> None:
-        """Show progress; in a round that has a share of the compiles, a module counts that share."""
+        """Show progress; in a round that has a share of the compiles, a module counts that share.
+
+        What a module saved in the round before counts until its own turn.
+        """
         budgets = self.search.budgets
+        saved += sum(self._saved_before[finished:])
         done = sum(budgets[:number]) * len(self.names) + budgets[number] * finished
         if self._shown is not None:
             self._shown(done // sum(budgets), failed, saved, len(self.names))

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from itertools import starmap
+from itertools import islice, starmap
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.groups import UNOPTIMISED, ModuleLabels, unoptimised_hint
 from mlgo_corpus.corpus.modules import STATUS_OK
+from mlgo_corpus.corpus.scan import iter_duplicates
 from mlgo_corpus.corpus.select import newest_producer
 from mlgo_corpus.dataset.folder import DatasetFolder
 from mlgo_corpus.dataset.logs import LogFile, log_name
@@ -45,6 +46,8 @@ from mlgo_corpus.runs.trace.module import (
 )
 
 _SLOWEST = 5
+# Of the objects that are the same as others; more would be more than a note holds.
+_MOST_DUPLICATES = 100_000
 # A policy that has failed in so many modules, and decided in none, would fail in all of them.
 _POLICY_FAILURES = 5
 _REMEDIES = {
@@ -412,7 +415,15 @@ class Trace:
             "faithful": totals.faithful,
             "caveats": list(self.caveats()),
             "header": header.line.decode(),
+            "duplicates": self._duplicates(),
         }
+
+    def _duplicates(self) -> dict[str, str]:
+        """Return the modules that are the same as others, by the names that the corpus left out."""
+        if not (found := dict(islice(iter_duplicates(self.corpus), _MOST_DUPLICATES))):
+            return {}
+        traced = frozenset(self.names)
+        return {name: module for name, module in found.items() if module in traced}
 
     def _example(self) -> list[str] | None:
         """Return the command of the first module with decisions, without this machine's names in it."""

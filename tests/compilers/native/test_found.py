@@ -35,6 +35,7 @@ int all%(name)s(int a) { return %(calls)s; }
 FUNCTION = "int one%(name)s%(i)d(int a) { return small(a) + large(a, %(i)d) + small(%(i)d) * large(%(i)d, a); }"
 SOURCES = ("lib/a.cpp", "lib/b.c", "app/a.cpp", "new.cpp")
 KNOWN = SOURCES[:-1]
+AGAIN = "lib/same.o"
 LEVELS = {"app/a.cpp": "-O2"}  # at which no policy is asked about what is new
 
 
@@ -105,7 +106,9 @@ def made(request: pytest.FixtureRequest, probed: Path, tmp_path_factory: pytest.
     for source in KNOWN:
         by = llvm.clangxx if source.endswith("cpp") else llvm.clang
         run_checked(by, LEVELS.get(source, "-Oz"), *EMBED, "-c", source, "-o", object_of(source), cwd=tree)
-    extract_corpus([tree], folder / "corpus", jobs=1)
+    run_checked(llvm.clang, "-Oz", *EMBED, "-c", "lib/b.c", "-o", AGAIN, cwd=tree)  # of which the corpus has one
+    extract_corpus([tree], folder / "corpus", dedup=True, jobs=1)
+    (tree / AGAIN).unlink()
     options = {"policy": "random:0.5", "compiler": llvm.clang, "jobs": 1, "cache": cache}
     trace_corpus(folder / "corpus", folder / "dataset", keep_objects=folder / "objects", **options)  # type: ignore[arg-type]
     report = wrap_toolchain(folder / "dataset", folder / "wrapped", compiler=llvm.clang, cache=cache)
@@ -134,6 +137,8 @@ def test_known_modules_get_their_decisions_wherever_they_are_compiled(made: Made
         assert code(tree / object_of(source)) == wanted
         seen.add(wanted)
     assert len(seen) == len(names)
+    wanted = code(made.dataset.parent / "objects" / "lib" / "b.o")
+    assert compile_with(tree, made.wrapped / "bin" / "clang", "lib/b.c", AGAIN) == wanted
 
 
 def test_what_is_new_is_decided_otherwise(made: Made, tmp_path: Path) -> None:
@@ -215,8 +220,9 @@ def test_the_table_has_the_keys_of_replays(made: Made) -> None:
     assert table.features == tuple(spec.name for spec in features)
     assert (len(table.modules), table.decisions) == (3, sum(item.rows for item in rows.modules))
     words = struct.unpack(f"={len(table.data) // 8}Q", table.data)
-    assert (table.data[:16], words[2:4]) == (table.digest.encode(), (len(table.modules), table.decisions))
-    index = [words[at : at + 3] for at in range(4, 4 + 3 * len(table.modules), 3)]
+    paths = len(table.modules) + 1  # one of them is that of an object that is the same
+    assert (table.data[:16], words[2:4]) == (table.digest.encode(), (paths, table.decisions))
+    index = [words[at : at + 3] for at in range(4, 4 + 3 * paths, 3)]
     assert index == sorted(index)
     names = [spec.name for spec in header.features]
     found = []
@@ -230,8 +236,8 @@ def test_the_table_has_the_keys_of_replays(made: Made) -> None:
                     hashed = stir(hashed, word)
                 wanted.append(stir(hashed, number) & ~1 | row["inlining_decision"])
         found.append(sorted(wanted))
-    begin = 4 + 3 * len(table.modules)
-    assert sorted(found) == sorted(list(words[begin + first : begin + first + count]) for _, first, count in index)
+    begin, places = 4 + 3 * paths, {entry[1:] for entry in index}
+    assert sorted(found) == sorted(list(words[begin + first : begin + first + count]) for first, count in places)
 
 
 def test_a_dataset_that_says_nonsense_of_itself(made: Made, tmp_path: Path) -> None:
