@@ -65,14 +65,13 @@ from mlgo_corpus.compilers.devmode.record import (
     Progress,
     Record,
     Request,
-    count,
 )
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.lock import locked
 from mlgo_corpus.files.scratch import scratch_folder
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.files.text import counted, os_reason
 from mlgo_corpus.formats.logs.tasks import TASKS
 
 __all__ = ["PHASES", "DevmodeBuild", "Phase", "Released", "build_devmode", "read_released"]
@@ -249,7 +248,7 @@ def _install(request: Request, record: Record, installed: Installed | None, miss
             named = str(installed.llvm_config) if installed else missing[0].file
             installed, missing = look(named, release=request.embedded is not None)
             packages = package_names(missing)
-        detail.append(count(len(asked), "package"))
+        detail.append(counted(len(asked), "package"))
     if installed is None or missing:
         raise missing_error("after apt-get install", missing)
     return installed
@@ -361,11 +360,11 @@ def _make(output: Path, request: Request, record: Record, installed: Installed, 
     objects = compiler.objects_of(units)
     with record.phase("compile") as detail:
         compiled = compiler.compile(objects, request.jobs, request.counter("compile"))
-        detail.append(count(compiled, "file") if compiled else ALREADY_THERE)
+        detail.append(counted(compiled, "file") if compiled else ALREADY_THERE)
     with part_folder(output / _PART_NAME) as part:
         with record.phase("link") as detail:
             compiler.link(objects, part / "bin", request.jobs, request.counter("link"))
-            detail.append(count(len(TOOLS), "tool"))
+            detail.append(counted(len(TOOLS), "tool"))
         _complete(part, installed)
         _probe(part / "bin", request, record, installed)
         _move_into_place(part, output, _description(part, installed, source, embedded))
@@ -399,7 +398,7 @@ def _probe(tools: Path, request: Request, record: Record, installed: Installed, 
         found = probe_tools(tools, version=installed.version, stock_clang=installed.clang, scratch=scratch)
         request.progress("probe", 1, 1)
         observations = sum(number for name, number in found.items() if not name.endswith("rows"))
-        detail += [*said, count(observations, "observation")]
+        detail += [*said, counted(observations, "observation")]
 
 
 def _description(part: Path, installed: Installed, source: Source, embedded: Embedded | None) -> dict[str, Any]:

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from mlgo_corpus.compilers.devmode import apt, sources
 from mlgo_corpus.compilers.devmode.installed import Installed, source_package
-from mlgo_corpus.compilers.devmode.record import ALREADY_THERE, Record, Request, count
+from mlgo_corpus.compilers.devmode.record import ALREADY_THERE, Record, Request
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.scratch import scratch_folder
+from mlgo_corpus.files.text import counted
 
 _SOURCE_NAME = "source.json"
 
@@ -91,7 +92,7 @@ def part_folder(part: Path) -> Iterator[Path]:
 def _copied(tree: Path, request: Request, record: Record, installed: Installed, work: Path) -> Source:
     with record.phase("unpack") as detail, part_folder(work / "source.part") as part:
         kept = sources.copy_tree(tree, part)
-        detail.append(count(kept, "file"))
+        detail.append(counted(kept, "file"))
         _check(part, tree, installed, request)
         return _keep(part, work / f"source-{sources.digest_files(part)[:16]}", {"path": str(tree)})
 
@@ -128,7 +129,7 @@ def _unpacked(
             return Source(folder, {**found.origin, **origin})
         with part_folder(folder.with_name("source.part")) as part:
             kept = sources.unpack(archive, part, request.counter("unpack"))
-            detail.append(count(kept, "file"))
+            detail.append(counted(kept, "file"))
             _check(part, archive, installed, request)
             return _keep(part, folder, origin)
 

@@ -104,8 +104,3 @@ class Record:
         detail: list[str] = []
         yield detail
         self.phases.append(Phase(name, time.monotonic() - begin, ", ".join(detail)))
-
-
-def count(number: int, thing: str) -> str:
-    """Return ``1 file`` or ``2 files``."""
-    return f"{number} {thing}{'' if number == 1 else 's'}"

@@ -227,7 +227,7 @@ class Evaluation:
         The build's own are gone, or were never there: a driver that compiles and links in one step removes them.
         """
         folder = self._work / _PLAIN
-        request = replace(request, policy="default", keep_objects=folder / "objects")
+        request = replace(request, policy="default", compiler=self._compiler, keep_objects=folder / "objects")
         how: dict[str, Any] = {"jobs": self._jobs, "cache": self._cache, "engine": self._engine}
         run_trace(self._source, folder / "dataset", request, **how)
         return {
