@@ -243,7 +243,8 @@ def _run_build(
     compiles, links, report.counts = store.update(
         lambda driver: drivers.cxx if driver == "c++" else drivers.c, keep_checks=keep_checks
     )
-    report.compile_commands = store.write_compile_commands(compiles)
+    if compiles:  # else the corpus stays as it was
+        report.compile_commands = store.write_compile_commands(compiles)
     known = [(one.path, one.digest) for one in compiles if one.digest is not None]
     uncompiled = find_uncompiled(links, known, folder, store.began_ns)
     report.leftovers, report.unseen = uncompiled.left_over, uncompiled.unseen

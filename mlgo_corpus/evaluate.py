@@ -158,6 +158,7 @@ def evaluate_corpus(
     if unchanged:
         rows = list(iter_evaluation_rows(output / EVALUATION_NAME))
         linked = list(iter_linked_rows(output / LINKED_NAME))
+        hints = _hints_of(output)
         unchanged = not any(is_of_the_tree(row.reason, row.detail) for row in linked)
     if not unchanged:
         work = output / STATE_FOLDER
@@ -183,7 +184,7 @@ def evaluate_corpus(
                 )
                 evaluation.run(wanted)
                 rows, linked, hints = evaluation.rows, evaluation.linked, tuple(evaluation.hints)
-                _write(output, rows, linked, key)
+                _write(output, rows, linked, key, hints)
                 shutil.rmtree(work, ignore_errors=True)
             finally:
                 os.close(lock)
@@ -232,10 +233,16 @@ def _note_of(output: Path) -> Any:
     return None
 
 
-def _write(output: Path, rows: Sequence[Any], linked: Sequence[Any], key: Any) -> None:
+def _hints_of(output: Path) -> tuple[str, ...]:
+    """Return the advice that the evaluation in a folder came with."""
+    said = read_note(output / NOTE_NAME).get("hints")
+    return tuple(map(str, said)) if isinstance(said, list) else ()
+
+
+def _write(output: Path, rows: Sequence[Any], linked: Sequence[Any], key: Any, hints: Sequence[str]) -> None:
     note = output / NOTE_NAME
     about = {"tool": "mlgo-corpus", "kind": EVALUATION_KIND, "key": key}
     with whole_files(note) as files:
         write_evaluation_rows(files.make(output / EVALUATION_NAME), rows, about)
         write_linked_rows(files.make(output / LINKED_NAME), linked, about)
-        files.make(note).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        files.make(note).write_text(json.dumps({**about, "hints": hints}, indent=1) + "\n", encoding="utf-8")

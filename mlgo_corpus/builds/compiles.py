@@ -43,6 +43,9 @@ from mlgo_corpus.formats.commands.shimrecord import CompileRecord, parse_compile
 
 _STATE = "compiles.jsonl"
 _LINKS = "pending.jsonl"
+_OBJECTS = "objects"
+_SHIMS = "shims"
+_COMPILED = "compiled"
 _RUN = "run"
 _LEFT = "left-"
 _CHECKS = "checks"
@@ -124,15 +127,18 @@ class CompileStore:
     def __init__(self, corpus: Path, *, force: bool = False) -> None:
         self._corpus = corpus
         self.folder = corpus.absolute() / STATE_FOLDER / "build"
-        if self.folder.is_symlink():
-            raise UsageError(f"{self.folder}: a symbolic link, expected a folder of the corpus's own; delete it")
+        # What is below is written and deleted, and the corpus may be a stranger's.
+        own = (self.folder.parent, self.folder, *(self.folder / name for name in (_OBJECTS, _RUN, _COMPILED, _SHIMS)))
+        for path in (*own, *self.folder.glob(f"{_LEFT}*"), *self.folder.glob(f"{_OBJECTS}/*")):
+            if path.is_symlink():
+                raise UsageError(f"{path}: a symbolic link, expected a folder of the corpus's own; delete it")
         if force:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
     def shims(self) -> Path:
         """The folder for the shims."""
-        return self.folder / "shims"
+        return self.folder / _SHIMS
 
     @property
     def run(self) -> Path:
@@ -161,7 +167,7 @@ class CompileStore:
     @property
     def compiled(self) -> Path:
         """The folder for the objects of a compilation database's commands."""
-        return self.folder / "compiled"
+        return self.folder / _COMPILED
 
     def holds_objects(self) -> bool:
         """Return True if an earlier build left objects, or records that no `update` has read."""
@@ -342,7 +348,7 @@ class CompileStore:
 
     def _sweep(self, wanted: set[str | None]) -> None:
         """Delete kept objects that no compile refers to."""
-        for path in self.folder.glob("objects/*/*"):
+        for path in self.folder.glob(f"{_OBJECTS}/*/*"):
             if path.name not in wanted:
                 path.unlink(missing_ok=True)
                 with suppress(OSError):
@@ -360,7 +366,7 @@ class CompileStore:
 
 def kept_object(corpus: Path, digest: str) -> Path:
     """Return the path of an object that a build no longer has, if the corpus keeps it."""
-    return corpus.absolute() / STATE_FOLDER / "build" / "objects" / digest[:2] / digest
+    return corpus.absolute() / STATE_FOLDER / "build" / _OBJECTS / digest[:2] / digest
 
 
 def _expanded(record: CompileRecord, path: str) -> tuple[str, ...]:

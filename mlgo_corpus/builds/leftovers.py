@@ -23,6 +23,7 @@ from mlgo_corpus.files.regular import read_file
 from mlgo_corpus.formats.commands.buildfiles import HEAD_BYTES, find_archive, is_object, link_inputs
 from mlgo_corpus.formats.objects import archive
 
+_ASSEMBLER = (".s", ".S")
 # The section that every compile that is seen has, unless it failed to embed, and what compilers write of themselves.
 _BITCODE = b".llvmbc"
 _COMPILERS = (b"GCC: (", b"clang version ")
@@ -80,11 +81,12 @@ def find_uncompiled(
             path = os.path.normpath(os.path.join(link.directory, word))
             if path.startswith(inside):
                 named[path] = added_to or named.get(path, False)
+    made = {os.path.normpath(os.path.join(link.directory, name)) for link in links for name in _iter_outputs(link)}
     members = {os.path.basename(path) for path in (*paths, *named)}
     others = [(path, added_to) for path, added_to in named.items() if path not in paths]
     return _Uncompiled(
         tuple(name for path, to in others for name in _left_over(path, began_ns, digests, members, added_to=to)),
-        tuple(path for path, _ in others if _is_unseen(path, began_ns, digests)),
+        tuple(path for path, _ in others if path not in made and _is_unseen(path, began_ns, digests)),
     )
 
 
@@ -97,6 +99,15 @@ def _files_of(link: Link) -> Iterator[tuple[str, bool]]:
         yield written, True
     for path in _libraries(link):
         yield path, False
+
+
+def _iter_outputs(link: Link) -> Iterator[str]:
+    """Yield the files that a command may have written, an assembler's objects among them."""
+    for word, value in zip(link.words, (*link.words[1:], ""), strict=True):
+        if word.startswith("-o"):
+            yield word[2:] or value
+        elif word.endswith(_ASSEMBLER):
+            yield f"{os.path.splitext(os.path.basename(word))[0]}.o"
 
 
 def _libraries(link: Link) -> Iterator[str]:
@@ -133,7 +144,14 @@ def _is_unseen(path: str, began_ns: int, digests: set[str]) -> bool:
     with suppress(OSError, ValueError):
         if os.stat(path).st_mtime_ns < began_ns:
             return False
-        data = bytes(read_file(path))
-        if is_object(data[:HEAD_BYTES]) and _BITCODE not in data and any(name in data for name in _COMPILERS):
-            return sha256(data).hexdigest() not in digests
+        data = read_file(path)
+        if not _is_relocatable(bytes(data[:HEAD_BYTES])) or sha256(data).hexdigest() in digests:
+            return False
+        content = bytes(data)
+        return _BITCODE not in content and any(name in content for name in _COMPILERS)
     return False
+
+
+def _is_relocatable(head: bytes) -> bool:
+    """Return whether a file is an ELF object, not a program, a shared library, or an archive."""
+    return head.startswith(b"\x7fELF") and head[16:18] in (b"\1\0", b"\0\1")

@@ -67,9 +67,8 @@ def whole_folder(output: Path, *, replace: Callable[[], bool] = lambda: False) -
         MlgoCorpusError: the folder cannot be renamed to ``output``.
         OSError: raised by the block.
     """
+    _check_not_here(output)
     real = _real(output)
-    if real.exists() and real.samefile("."):
-        raise UsageError(f"{output}: is the current folder; name another")
     making, old = _making(real), _old(real)
     missing = [folder for folder in real.parents if not folder.exists()]
     try:
@@ -102,6 +101,12 @@ def whole_folder(output: Path, *, replace: Callable[[], bool] = lambda: False) -
             lock.done()
     finally:
         _remove_empty(missing)
+
+
+def _check_not_here(output: Path) -> None:
+    real = _real(output)
+    if real.exists() and real.samefile("."):
+        raise UsageError(f"{output}: is the current folder; name another")
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
@@ -156,6 +161,8 @@ def check_folder(folder: Path, *, known_by: str, force: bool) -> None:
     """
     recover(folder)
     with _beginning(folder):
+        _check_not_here(folder)
+        _check_folder(_real(folder).parent)
         _replaces_known(folder, known_by, force=force)()
 
 

@@ -20,7 +20,7 @@ from mlgo_corpus.dataset.rows import DatasetRows, open_rows
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.folder import read_note
 from mlgo_corpus.files.regular import digest_of_file
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.keys import Key, key_maker, stable_features
 from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, INLINING, task_name
@@ -208,7 +208,7 @@ def _duplicates(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the names that a corpus left out for those of modules that are the same, as a dataset tells them."""
     said = dataset_note(path).get("duplicates")
     for name, module in said.items() if isinstance(said, dict) else ():
-        if isinstance(module, str):
+        if isinstance(module, str) and printable(name) == name:  # others are no names that a command could have
             yield name, module
 
 

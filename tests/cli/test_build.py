@@ -320,11 +320,19 @@ def test_what_another_compiler_makes_anew_stays_as_it_was(llvm22: Llvm, work: Pa
     assert (report["compiles"], report["replaced_objects"], report["extract"]["unchanged"]) == (1, 1, 1)
     after = contents(tmp_path / "corpus")
     assert {name for name in before if before[name] != after[name]} == {"two.o"}
-    (tmp_path / "corpus" / "one.o.bc").write_bytes(b"")  # then there is only what the compiler behind the back made
-    assert build_json(work, llvm22, "--", "true")["extract"]["counts"] == {"ok": 1, "no_bitcode": 1}
+    run_checked(llvm22.clang, "-O1", *EMBED, "-c", "one.c", cwd=work)
+    assert build_json(work, llvm22, "--", "true")["extract"]["unchanged"] == 2
+    (tmp_path / "corpus" / "one.o.bc").write_bytes(b"")  # what another compiler made is not taken for it
+    assert build_json(work, llvm22, "--", "true", status=1)["extract"]["counts"] == {"ok": 1, "missing": 1}
     report = build_json(work, llvm22, "--", "make", "-B")
     assert (report["replaced_objects"], report["hints"]) == (0, [])
     assert contents(tmp_path / "corpus") == after
+
+
+def test_a_parameter_file_with_a_backslash_in_quotes(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(work, {"one.c": "char one[] = TEXT;\n", "flags.rsp": r'-Oz "-DTEXT=\"a b\"" -c one.c -o "one.o"' + "\n"})
+    assert build_json(work, llvm22, "--", "cc", "@flags.rsp")["extract"]["counts"] == {"ok": 1}
+    assert Corpus.open(tmp_path / "corpus").names == ("one.o",)
 
 
 def test_what_is_gone_is_told_as_it_is(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
@@ -335,6 +343,7 @@ def test_what_is_gone_is_told_as_it_is(llvm22: Llvm, work: Path, tmp_path: Path)
     assert "hint: 2 objects of earlier builds are gone, and the corpus is as it was\n" in done.stderr
     assert "compiles it" not in done.stderr
     assert contents(tmp_path / "corpus") == before
+    assert json.loads((tmp_path / "corpus" / "compile_commands.json").read_text())
 
 
 def test_objects_of_a_compiler_that_is_called_by_its_path(llvm22: Llvm, work: Path, gcc: str) -> None:
@@ -346,7 +355,9 @@ def test_objects_of_a_compiler_that_is_called_by_its_path(llvm22: Llvm, work: Pa
         "lacks it. Is a compiler called by its path? This compiles all: mlgo-corpus build --output ../corpus -- sh -c "
         "'make clean && make CC=cc CXX=c++'\n" in done.stderr
     )
-    (work / "one.c").touch()
+    (work / "a.s").write_text('.ident "clang version 22"\n')
+    made = "cc -c a.s && cc -flto -c two.c && cc -flto -fuse-ld=lld -fPIC -shared two.o a.o -o lib.so && rm two.o"
+    assert build_json(work, llvm22, "--", "sh", "-c", made)["unseen"] == []
     report = build_json(work, llvm22, "--", "make", "CXX=cc", "-B")
     assert (report["unseen"], report["extract"]["modules"], report["hints"]) == ([], 2, [])
 
@@ -803,14 +814,18 @@ def test_a_state_that_is_none_is_passed_over(llvm22: Llvm, work: Path, tmp_path:
     assert report["extract"]["counts"] == {"ok": 1}
 
 
-def test_a_link_in_place_of_our_folder_is_refused(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
-    (tmp_path / "corpus" / ".mlgo-corpus").mkdir(parents=True)
-    (tmp_path / "precious").mkdir()
-    (tmp_path / "corpus" / ".mlgo-corpus" / "build").symlink_to(tmp_path / "precious")
+@pytest.mark.parametrize("name", ["build", "build/objects", "build/objects/ab", "build/left-1", "build/compiled"])
+def test_a_link_in_place_of_our_folder_is_refused(llvm22: Llvm, work: Path, tmp_path: Path, name: str) -> None:
+    """A corpus may be a stranger's."""
+    place = tmp_path / "corpus" / ".mlgo-corpus" / name
+    place.parent.mkdir(parents=True)
+    (tmp_path / "precious" / "ab").mkdir(parents=True)
+    (tmp_path / "precious" / "ab" / "cd").touch()
+    place.symlink_to(tmp_path / "precious")
     done = build(work, llvm22, "--", "touch", "ran")
     assert done.returncode == 2
     assert "a symbolic link, expected a folder of the corpus's own" in done.stderr
-    assert list((tmp_path / "precious").iterdir()) == []
+    assert [path.name for path in (tmp_path / "precious").rglob("*")] == ["ab", "cd"]
 
 
 def test_with_the_compiler_from_pip(llvm22: Llvm, work: Path, tmp_path: Path) -> None:

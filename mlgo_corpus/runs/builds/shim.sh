@@ -107,7 +107,8 @@ _mlgo_keep() {
     fi
 }
 
-# Look at all words, also of parameter files. Those are split by xargs, which is exact but for a backslash in quotes.
+# Look at all words, also of parameter files. Those are split by xargs, which is exact but fails at a backslash in quotes;
+# then at spaces, which is enough to see what is compiled: the whole command is read from the file itself.
 _mlgo_words() {
     for _mlgo_each; do
         case $_mlgo_skip$_mlgo_each in
@@ -118,10 +119,12 @@ _mlgo_words() {
                         $_mlgo_copy -- "${_mlgo_each#@}" "$_mlgo_record.$_mlgo_copies"
                         printf 'words\0%s\0%s\0' "$_mlgo_each" "$_mlgo_copies"
                     fi
+                    _mlgo_split=$(xargs printf '%s\n' <"${_mlgo_each#@}" 2>/dev/null) ||
+                        _mlgo_split=$(tr -s ' \t' '\n\n' <"${_mlgo_each#@}" | sed "s/^[\"']//; s/[\"']\$//")
                     while IFS= read -r _mlgo_inner; do
                         _mlgo_word "$_mlgo_inner"
                     done <<_mlgo_end_of_file
-$(xargs printf '%s\n' <"${_mlgo_each#@}" 2>/dev/null)
+$_mlgo_split
 _mlgo_end_of_file
                 fi
                 ;;

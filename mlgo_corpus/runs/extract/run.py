@@ -106,11 +106,15 @@ class ExtractReport(Report):
 
 
 class _Pending(NamedTuple):
-    """An object whose rows are pending: its entry, None while a worker makes it, and that of the previous run."""
+    """An object whose rows are pending: its entry, None while a worker makes it, and that of the previous run.
+
+    ``replaced``: it is not to be read, for another file is in its place.
+    """
 
     task: ObjectTask
     entry: Entry | None
     before: Entry | None
+    replaced: bool = False
 
 
 class ExtractionRun:
@@ -156,7 +160,7 @@ class ExtractionRun:
         self._clear_scratch()
         self._scratch.mkdir(parents=True)
         for result in self._read(self._tasks(objects, progress), self._jobs, self._engine):
-            task, _, before = self._pending.popleft()  # the first pending one: all before it have been drained
+            task, _, before, _ = self._pending.popleft()  # the first pending one: all before it have been drained
             self._collect(self._entry(task, result), before)
             self._drain(progress)
         self._drain(progress)
@@ -200,12 +204,12 @@ class ExtractionRun:
             if item.problem is not None:
                 self._pending.append(_Pending(task, lost_entry(task, Reason(item.problem), item.detail), before))
                 self._drain(progress)
-            elif (
-                before is not None
-                and before.identity == identity
-                and self._is_extracted(before)
-                and (item.replaced or self._is_current(before, item.path))
-            ):
+            elif item.replaced:
+                kept = before if before is not None and self._is_extracted(before) else None
+                self.report.unchanged += kept is not None
+                self._pending.append(_Pending(task, kept or _replaced_entry(task), before, replaced=True))
+                self._drain(progress)
+            elif before is not None and before.identity == identity and self._is_current(before, item.path):
                 self.report.unchanged += 1
                 self._pending.append(_Pending(task, before, before))
                 self._drain(progress)
@@ -223,8 +227,10 @@ class ExtractionRun:
         return all(row.status != STATUS_OK or self._is_whole(row) for row in entry.rows)
 
     def _is_current(self, entry: Entry, path: str) -> bool:
-        """Return True if an object is unchanged; its permissions may change although the file does not."""
-        return entry.is_current(path) and not any(row.reason in _PERMISSIONS for row in entry.rows)
+        """Return True if an object need not be read: it and the files made from it are unchanged."""
+        # Permissions may change although the file does not.
+        may_be_read_now = any(row.reason in _PERMISSIONS for row in entry.rows)
+        return self._is_extracted(entry) and entry.is_current(path) and not may_be_read_now
 
     def _is_whole(self, row: ModuleRow) -> bool:
         path = os.path.join(self._output, row.module)
@@ -240,12 +246,15 @@ class ExtractionRun:
     def _drain(self, progress: Callable[[int], None]) -> None:
         """Collect the pending objects whose entries are known, and flush the journal."""
         while self._pending and (entry := self._pending[0].entry) is not None:
-            task, _, before = self._pending.popleft()
+            task, _, before, replaced = self._pending.popleft()
             if self._dedup and self._is_no_duplicate_now(entry):
                 self.report.unchanged -= 1
-                self._journal.issue(task.name)
-                (result,) = self._read([task], 1, HERE)
-                entry = self._entry(task, result)
+                if replaced:
+                    entry = _replaced_entry(task)
+                else:
+                    self._journal.issue(task.name)
+                    (result,) = self._read([task], 1, HERE)
+                    entry = self._entry(task, result)
             self._collect(entry, before)
         self._journal.sync()
         progress(self.report.objects)
@@ -365,6 +374,11 @@ class ExtractionRun:
             folder.unlink(missing_ok=True)
         else:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _replaced_entry(task: ObjectTask) -> Entry:
+    """Return the entry of an object in whose place another file is, and of which the corpus has nothing."""
+    return lost_entry(task, Reason.MISSING, "another file is in its place: clean, and build again")
 
 
 def _content_key(row: ModuleRow) -> int:

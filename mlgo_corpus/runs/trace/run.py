@@ -186,7 +186,7 @@ class _Totals:
                 self.failed.append(row)
             return row
         self.ok += 1
-        for name in ("contexts", "observations", "text_size", "baseline_text_size"):
+        for name in ("contexts", "observations", "unmet", "text_size", "baseline_text_size"):
             self.sums[name] += getattr(row, name) or 0
         if row.observations:
             if self.example is None and row.argv:
@@ -492,6 +492,12 @@ class Trace:
         if self._with_languages is not None and totals.undecided > totals.unoptimised:
             languages = " and ".join(self._with_languages.languages)
             yield f"the policy decides in {languages} only: modules of other languages are compiled as without it"
+        if unmet := totals.sums["unmet"]:
+            most = ": it is of another build, or another compiler" if 2 * unmet > totals.sums["observations"] else ""
+            yield (
+                f"{unmet} of {counted(totals.sums['observations'], 'decision')} were not in the policy's dataset, and "
+                f"were LLVM's own{most}"
+            )
         if totals.split_anew:
             yield "the corpus was split after this dataset was made: `force` makes it again, with the new sides"
         if bare := self.totals.bare:

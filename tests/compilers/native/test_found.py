@@ -244,7 +244,12 @@ def test_a_dataset_that_says_nonsense_of_itself(made: Made, tmp_path: Path) -> N
     dataset = shutil.copytree(made.dataset, tmp_path / "dataset")
     note = json.loads((dataset / "dataset.json").read_text())
     argv = ["-ml-advisor-size-increase-threshold=1.2.3", "-mllvm", "-ml-advisor-size-increase-threshold=.", 7]
-    for said in ({"also": 5, "start": [1], "policy": None}, {"argv": argv}, {"argv": 3}):
+    for said in (
+        {"also": 5, "start": [1], "policy": None},
+        {"argv": argv},
+        {"argv": 3},
+        {"duplicates": {"\ud800": "lib/b.o", "a": 5}},
+    ):
         (dataset / "dataset.json").write_text(json.dumps({**note, **said}))
         wrapped = wrap_toolchain(
             dataset, tmp_path / "clang", compiler=made.llvm.clang, cache=made.cache, force=True

@@ -169,10 +169,15 @@ def test_what_a_dataset_does_not_have_is_counted_and_named(
     llvm22: Llvm, corpus: Path, cache: Path, search: Callable[..., SearchReport], tmp_path: Path
 ) -> None:
     search(tmp_path / "one", module_filter="^a", budget=3)
-    trace_corpus(corpus, tmp_path / "t", policy=str(tmp_path / "one"), compiler=llvm22.clang, cache=cache)
+    report = trace_corpus(corpus, tmp_path / "t", policy=str(tmp_path / "one"), compiler=llvm22.clang, cache=cache)
     rows = {row.module: row for row in read_trace_rows(tmp_path / "t/modules.parquet")}
     assert rows["a.o"].unmet == 0
     assert rows["b.o"].unmet == rows["b.o"].observations > 5
+    decisions = sum(row.observations for row in rows.values())
+    assert any(
+        hint.startswith(f"{rows['b.o'].unmet} of {decisions} decisions were not in the policy's dataset")
+        for hint in report.hints
+    )
     assert rows["b.o"].faithful  # LLVM's heuristic decided
     first = pq.read_table(tmp_path / "t/observations", filters=[("module", "=", "b.o")]).slice(0, 1).to_pylist()[0]
     assert rows["b.o"].detail == (
