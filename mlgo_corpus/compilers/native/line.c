@@ -57,15 +57,17 @@ static int starts_with_one_of(const char *word, const char *const *words)
     return 0;
 }
 
-/* Lines with these are questions, make no code, or make code for another device; or embed their own command, which
-   would name a channel that is gone. */
+/* Lines with these are questions, make no code, or make code for another device; or write down their own command, in
+   the object or beside it, which would name a channel that is gone. */
 static const char *const PLAIN[] = {
     "-E", "-M", "-MM", "-###", "-fsyntax-only", "--syntax-only", "--analyze", "--precompile", "-emit-ast",
     "-verify-pch", "-extract-api", "--preprocess", "--dependencies", "--user-dependencies", "-cc1", "-cc1as",
-    "-cc1gen-reproducer", "--version", "--help", "-help", "-dumpversion", "-dumpmachine", "-ffat-lto-objects", NULL,
+    "-cc1gen-reproducer", "--version", "--help", "-help", "-dumpversion", "-dumpmachine", "-ffat-lto-objects",
+    "-grecord-command-line", "-grecord-gcc-switches", "-frecord-command-line", "-frecord-gcc-switches",
+    "-gcodeview-command-line", "-gen-cdb-fragment-path", NULL,
 };
 static const char *const PLAIN_BEGINNINGS[] = {
-    "-print-", "--print-", "--help-", "--offload", "-fopenmp-targets", "--cuda", "--hip", "-fembed-bitcode",
+    "-print-", "--print-", "--help-", "--offload", "-fopenmp-targets", "--cuda", "--hip", "-fembed-bitcode", "-MJ",
     "--driver-mode=cl", "--driver-mode=cpp", "--driver-mode=flang", "--driver-mode=dxc", "--autocomplete", NULL,
 };
 static const char *const APART[] = {
@@ -104,6 +106,24 @@ static int is_whole_file(const char *name)
 {
     struct stat found;
     return stat(name, &found) < 0 || S_ISREG(found.st_mode);
+}
+
+/* Tell whether an option's value is a file that can be read once only: `-include <(...)`. The null device is always
+   empty. */
+static int is_read_once(const char *value)
+{
+    struct stat found;
+    return stat(value, &found) == 0 && !S_ISREG(found.st_mode) && !S_ISDIR(found.st_mode)
+           && strcmp(value, "/dev/null") != 0;
+}
+
+/* Return the value that is in the same word as its option, or an empty text. */
+static const char *joined_value(const char *word)
+{
+    const char *equals = strchr(word, '=');
+    if (starts(word, "-include") || starts(word, "-imacros"))
+        return word + 8;
+    return equals != NULL ? equals + 1 : "";
 }
 
 static void add_input(struct scan *scan, char *name)
@@ -153,6 +173,8 @@ static void read_option(struct scan *scan, char *word)
         set_language(scan, word + 11);
     else if (starts(word, "-x") && word[2] != '\0')
         set_language(scan, word + 2);
+    else if (is_read_once(joined_value(word)))
+        scan->plain = 1;
     if (is_one_of(word, TAKES_NEXT) || starts_with_one_of(word, beginnings))
         scan->skip = word;
 }
@@ -171,6 +193,8 @@ static void read_value(struct scan *scan, const char *option, char *word)
         scan->plain = 1; /* the user's own: LLVM does not take them twice */
     else if (strcmp(option, "-mllvm") == 0 && starts(word, GROWTH_OPTION))
         scan->line->has_growth = 1;
+    else if (is_read_once(word))
+        scan->plain = 1;
 }
 
 static void read_response_file(struct scan *scan, const char *path);

@@ -186,6 +186,11 @@ static int nameless_file(void)
     return file == NULL ? -1 : fcntl(fileno(file), F_DUPFD_CLOEXEC, 3);
 }
 
+static int make_pipe(int ends[2])
+{
+    return pipe(ends) == 0 && no_inherit(ends[0]) == 0 && no_inherit(ends[1]) == 0 ? 0 : -1;
+}
+
 static int copy_all(int from, int to)
 {
     char data[1 << 14];
@@ -250,7 +255,11 @@ static int try_channel(struct channel *channel)
     int made = open(channel->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (made < 0)
         return -1;
-    flock(made, LOCK_EX | LOCK_NB); /* not every file system has locks */
+    if (flock(made, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) { /* not every file system has locks */
+        close(made);
+        errno = EWOULDBLOCK;
+        return -1;
+    }
     channel->descriptor = fcntl(made, F_DUPFD, FOLDER_DESCRIPTOR);
     if (channel->descriptor < 0) /* a low limit of descriptors */
         channel->descriptor = fcntl(made, F_DUPFD, 3);
@@ -265,11 +274,12 @@ static int try_channel(struct channel *channel)
 /* Make the folder and the channel in it. Return 0, or -1 and errno. */
 static int make_channel(struct channel *channel)
 {
-    /* Until it is locked, a folder may be removed by a process that takes it for abandoned. */
+    /* Until it is locked here, a folder may be locked and removed by a process that takes it for abandoned. */
     for (int tries = 0; tries < 5; tries++)
         if (try_channel(channel) == 0)
             return 0;
-        else if (errno != ENOENT || channel->folder[0] == '\0' || access(channel->folder, F_OK) == 0)
+        else if (errno != EWOULDBLOCK
+                 && (errno != ENOENT || channel->folder[0] == '\0' || access(channel->folder, F_OK) == 0))
             break;
     return -1;
 }
@@ -511,8 +521,9 @@ static void use_as(int descriptor, int standard)
         _exit(127);
 }
 
-/* Start the compiler; negative descriptors leave a standard stream as it is. */
-static pid_t start(const struct host *host, char **words, int out, int err)
+/* Start the compiler; negative descriptors leave a standard stream as it is. To `too_long`, if it is not negative, a
+   byte is written if the system does not take so long a line. */
+static pid_t start(const struct host *host, char **words, int out, int err, int too_long)
 {
     pid_t parent = getpid();
     block_signals();
@@ -531,6 +542,14 @@ static pid_t start(const struct host *host, char **words, int out, int err)
         use_as(err, 2);
         restore_signals();
         signal(SIGTTOU, SIG_IGN); /* it writes to its terminal, although it is in another group */
+        if (too_long >= 0) {
+            execv(program(host->words[0]), words);
+            if (errno == E2BIG) {
+                ssize_t ignored = write(too_long, "", 1);
+                (void)ignored;
+                _exit(127);
+            }
+        }
         _exit(become(host->words[0], words));
     }
     if (child > 0) {
@@ -554,11 +573,25 @@ static void leave(struct host *host)
 /* Run the compiler, and answer if there is a session. Return its status, or -1 with a problem. */
 static int run(struct host *host, char **words, struct session *session, int out, int err, const char **problem)
 {
-    int status = 0, done = 0;
+    int status = 0, done = 0, too_long[2] = {-1, -1};
     *problem = NULL;
-    pid_t child = words == NULL ? -1 : start(host, words, out, err);
-    if (child < 0) {
+    /* The session's options may make the line longer than the system allows, although the plain one is not. */
+    int has_pipe = session != NULL && make_pipe(too_long) == 0;
+    pid_t child = words == NULL ? -1 : start(host, words, out, err, has_pipe ? too_long[1] : -1);
+    if (child < 0)
         *problem = "no process could be started";
+    if (has_pipe) {
+        char byte;
+        ssize_t got;
+        close(too_long[1]);
+        while ((got = read(too_long[0], &byte, 1)) < 0 && errno == EINTR)
+            ;
+        close(too_long[0]); /* its other end is closed when the compiler begins */
+        if (got > 0)
+            *problem = "the line is too long with the options that it needs";
+    }
+    if (*problem != NULL) {
+        target = 0;
         return -1;
     }
     struct place place = {child, -1, -1, 0, 0};
@@ -610,13 +643,16 @@ static int was_crash(int status)
 }
 
 /* What may be the policy's fault: where nothing was decided, the plain compile would do the same. But a plugin that cannot
-   be loaded ends a compile before it asks anything. */
+   be loaded ends a compile before it asks anything, and so does a channel that another process has removed. */
 static int may_be_policys(const struct host *host, int status)
 {
-    int may_be_plugins = PLUGIN[0] != '\0' && host->session.headers == 0;
-    if ((host->session.decisions == 0 && !may_be_plugins) || asked_to_end)
+    if (asked_to_end || !(was_crash(status) || (WIFEXITED(status) && WEXITSTATUS(status) != 0)))
         return 0;
-    return was_crash(status) || (WIFEXITED(status) && WEXITSTATUS(status) != 0);
+    if (host->session.decisions > 0 || (host->session.headers == 0 && PLUGIN[0] != '\0'))
+        return 1;
+    int folder = host->channel.descriptor;
+    return host->session.headers == 0
+           && (faccessat(folder, "c.in", F_OK, 0) < 0 || faccessat(folder, "c.out", F_OK, 0) < 0);
 }
 
 static const char *outcome(int status)
@@ -673,8 +709,11 @@ static void compile_by_policy(struct host *host)
     }
     if (host->stdout_copy >= 0 && status == 0) {
         lseek(host->stdout_copy, 0, SEEK_SET);
-        if (copy_all(host->stdout_copy, 1) < 0)
+        if (copy_all(host->stdout_copy, 1) < 0) {
+            if (errno != EPIPE) /* who reads only a part of it knows; clang says nothing then, either */
+                say("the output cannot be written: %s", strerror(errno));
             status = 1 << 8;
+        }
     }
     report(host, ENDED, status, "");
 }
@@ -715,32 +754,53 @@ static int read_object(const char *path, struct object *object)
     return -1;
 }
 
-/* Put an object in its place; it gets its name when it is whole. */
+/* Write an object to a file that was opened, and close it. Return 0, or -1 and errno. */
+static int write_data(int file, const struct object *object)
+{
+    size_t done = 0;
+    if (file < 0)
+        return -1;
+    while (done < object->size) {
+        ssize_t sent = write(file, object->data + done, object->size - done);
+        if (sent < 0 && errno != EINTR) {
+            int error = errno;
+            close(file);
+            errno = error;
+            return -1;
+        }
+        done += sent > 0 ? (size_t)sent : 0;
+    }
+    return close(file);
+}
+
+/* Put an object in its place; it gets its name when it is whole. Where no file can be made or renamed beside it (its
+   name is long, or the folder is not writable), it is written into the file that is there, as clang does. Return 0, or
+   -1 and errno. */
 static int write_object(const char *path, const struct object *object)
 {
-    size_t size = strlen(path) + 32, done = 0;
+    size_t size = strlen(path) + 32;
     char *name = malloc(size);
+    int error = 0;
     if (name == NULL)
         return -1;
     snprintf(name, size, "%s.%ld.mlgo-tmp", path, (long)getpid());
     int file = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, object->mode);
-    while (file >= 0 && done < object->size) {
-        ssize_t sent = write(file, object->data + done, object->size - done);
-        if (sent < 0 && errno != EINTR)
-            break;
-        done += sent > 0 ? (size_t)sent : 0;
-    }
-    int is_whole = file >= 0 && done == object->size && fchmod(file, object->mode) == 0;
-    if (file >= 0 && close(file) < 0)
-        is_whole = 0;
-    if (!is_whole || rename(name, path) < 0) {
-        if (file >= 0)
-            unlink(name);
+    if (file < 0) {
+        error = errno == ENOSPC || errno == EDQUOT ? errno : 0;
+    } else if (write_data(file, object) < 0) {
+        error = errno;
+        unlink(name);
+    } else if (chmod(name, object->mode) == 0 && rename(name, path) == 0) {
         free(name);
-        return -1;
+        return 0;
+    } else {
+        unlink(name);
     }
     free(name);
-    return 0;
+    if (error == 0)
+        return write_data(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, object->mode), object);
+    errno = error;
+    return -1;
 }
 
 static void compile_both_ways(struct host *host)
@@ -815,11 +875,6 @@ static void open_standard(void)
     for (int i = 0; i < 3; i++)
         if (fcntl(i, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) < 0)
             return;
-}
-
-static int make_pipe(int ends[2])
-{
-    return pipe(ends) == 0 && no_inherit(ends[0]) == 0 && no_inherit(ends[1]) == 0 ? 0 : -1;
 }
 
 static int copy_stdin(struct host *host)

@@ -88,6 +88,13 @@ def crashes(out: int, inside: int) -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
+def loses_its_channel(out: int, inside: int) -> None:
+    """As if another process had taken it for abandoned before it could be opened."""
+    for descriptor in (out, inside):
+        os.unlink(os.readlink(f"/proc/self/fd/{descriptor}"))
+    sys.exit(70)
+
+
 def main() -> None:
     mode, *arguments = sys.argv[1:]
     base = next(word.removeprefix(CHANNEL) for word in arguments if word.startswith(CHANNEL))

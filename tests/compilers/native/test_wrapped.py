@@ -8,6 +8,7 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -194,6 +195,14 @@ LINES = [
     ("", "@missing.rsp"),
     ("", "-Oz -x c /dev/stdin -c -o stdin.o"),  # a pipe, which can be read once
     ("", "@/dev/stdin"),
+    ("", "-Oz -c main.c -include /dev/stdin"),
+    ("", "-Oz -c main.c -include/dev/stdin"),
+    ("", "-Oz -c main.c --include=/dev/stdin"),
+    ("", "-Oz -c main.c -Xclang -include -Xclang /dev/stdin"),
+    ("C", "-Oz -c a.c -include /dev/null"),
+    ("", "-Oz -c a.c -MJ a.json"),  # a channel of a finished compile should not be written down
+    ("", "-Oz -c a.c -frecord-command-line"),
+    ("", "-Oz -c a.c -g -grecord-gcc-switches"),
 ]
 
 
@@ -253,12 +262,6 @@ def test_the_name_of_the_program_is_the_language(llvm22: Llvm, wrapped: Path, so
     assert compiled(link, line, sources, tmp_path)[:2] == plain[:2]
 
 
-def test_a_recorded_line_is_the_same_each_time(wrapped: Path, sources: Path, tmp_path: Path) -> None:
-    once, again = (compiled(wrapped / "clang", "-Oz -frecord-command-line -c a.c", sources, tmp_path) for _ in "12")
-    assert b"-inliner-interactive-channel-base=" in once[3]["a.o"]
-    assert once == again
-
-
 SAID = b"mlgo-corpus: policy inlining-0.1: "
 
 
@@ -286,6 +289,39 @@ def test_without_a_folder_for_the_channel_nothing_is_asked(wrapped: Path, source
     assert done.stderr.count("\n") == 1
 
 
+def test_a_line_that_is_too_long_with_the_channels_options_is_compiled(
+    llvm22: Llvm, wrapped: Path, sources: Path
+) -> None:
+    def run(word: str, padding: int) -> subprocess.CompletedProcess[bytes]:
+        pads = {f"PAD{n}": "x" * min(100_000, padding - n) for n in range(0, padding, 100_000)}
+        argv = (wrapped / "clang", "-Oz", "-w", word, "a.c", "-o", "a.o")
+        return subprocess.run(argv, cwd=sources, env={**os.environ, **pads}, capture_output=True, check=False)
+
+    most = resource.getrlimit(resource.RLIMIT_STACK)[0] // 4
+    if not 0 < most < 1 << 24:
+        pytest.skip("the limit of a line is too large")
+    fits = 0
+    while most - fits > 1:
+        middle = (fits + most) // 2
+        try:
+            assert run("-E", middle).returncode == 0
+            fits = middle
+        except OSError:
+            most = middle
+    done = run("-c", fits)
+    assert done.stderr == SAID + b"the line is too long with the options that it needs; compiled without it\n"
+    run_checked(llvm22.clang, "-Oz", "-w", "-c", "a.c", "-o", "plain.o", cwd=sources)
+    assert (done.returncode, (sources / "a.o").read_bytes()) == (0, (sources / "plain.o").read_bytes())
+
+
+def test_a_full_standard_output_is_told(wrapped: Path, sources: Path) -> None:
+    argv = (wrapped / "clang", "-Oz", "-w", "-S", "a.c", "-o", "-")
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(argv, cwd=sources, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.stderr == SAID + b"the output cannot be written: No space left on device\n"
+    assert done.returncode == 1
+
+
 WAYS = {
     "no_header": "the compiler sent something else than observations",
     "observation_first": "the compiler sent an observation before a header",
@@ -301,6 +337,7 @@ WAYS = {
     "does_not_read": "the compiler does not read the advice",
     "fails": "the compile with it failed with exit code 70",
     "crashes": "the compile with it was killed by signal 11",
+    "loses_its_channel": "the compile with it failed with exit code 70",
 }
 
 
@@ -365,9 +402,18 @@ def test_both_ways_are_compiled_only_where_there_is_one_object(
     ):  # fmt: skip
         plain = compiled(llvm22.clang, line, sources, tmp_path)
         assert compiled(keeping / "clang", line, sources, tmp_path, POLICY="crash") == plain
-    code, _, err, files = compiled(keeping / "clang", "-O2 -w -c a.c", sources, tmp_path, POLICY="missing")
-    assert err.startswith(SAID)
-    assert (code, b"", b"", files) == compiled(llvm22.clang, "-O2 -w -c a.c", sources, tmp_path)
+    for line in ("-O2 -w -c a.c", f"-O2 -w -c a.c -o {'y' * 250}.o"):  # no longer name can be made of that one
+        code, _, err, files = compiled(keeping / "clang", line, sources, tmp_path, POLICY="missing")
+        assert err.startswith(SAID)
+        assert (code, b"", b"", files) == compiled(llvm22.clang, line, sources, tmp_path)
+
+
+def test_what_is_included_from_a_pipe_is_in_the_object(llvm22: Llvm, keeping: Path, sources: Path) -> None:
+    (sources / "inc.c").write_text(f"#ifdef BIG\n{CODE % ('', '')}#endif\n")
+    for program, name in ((llvm22.clang, "plain.o"), (keeping / "clang", "kept.o")):
+        argv = (program, "-Oz", "-w", "-c", "inc.c", "-include", "/dev/stdin", "-o", name)
+        subprocess.run(argv, cwd=sources, input=b"#define BIG 1\n", check=True)
+    assert (sources / "kept.o").read_bytes() == (sources / "plain.o").read_bytes()
 
 
 def test_objects_are_those_of_a_trace(
