@@ -17,9 +17,9 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader, LogWriter, encode_context
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, TASKS, Task, needs_plugin
 from mlgo_corpus.policies.artefact import POLICY_NAME
-from mlgo_corpus.policies.blame import failure_of
 from mlgo_corpus.policies.keyed import dataset_features, find_dataset
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, load_policy
+from mlgo_corpus.policies.own.blame import failure_of
 from mlgo_corpus.policies.policy import Policy, begin_session, check_features
 
 # Until LLVM 21, MLInlineAdvisor took the position of the heuristic's decision among the features from the wrong list:

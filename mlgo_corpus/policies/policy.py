@@ -31,7 +31,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -41,11 +40,12 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, Task, lacking
 from mlgo_corpus.formats.logs.tensors import TensorSpec
-from mlgo_corpus.policies.blame import failure_of
 from mlgo_corpus.policies.compiled import fastest
 from mlgo_corpus.policies.keyed import DatasetPolicy, dataset_digest, find_dataset
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, known_policies, named_policy
 from mlgo_corpus.policies.overtime import Overtime, end_after
+from mlgo_corpus.policies.own.blame import failure_of
+from mlgo_corpus.policies.own.code import file_digest, note_loaded, object_digest, refresh
 
 # Random priorities: as many as a float can hold each whole number of.
 _PRIORITIES: Final = 1 << 24
@@ -196,11 +196,19 @@ def is_learned(text: str) -> bool:
 def policy_text(policy: object, option: str = "policy") -> str:
     """Return a policy's name as text: who compiles a corpus has worker processes, which make the policy by its name.
 
+    The module of ``module:attribute`` is loaded again if its file was edited since: a run has one version of it, from
+    its beginning.
+
     Raises:
-        UsageError: it is no name, but perhaps a policy itself.
+        UsageError: it is no name, but perhaps a policy itself; or its module cannot be loaded again.
     """
     if isinstance(policy, str | Path):
-        return str(policy)
+        text = str(policy)
+        try:
+            refresh(_module_of(text))
+        except (Exception, SystemExit) as error:  # a module may raise anything
+            raise failure_of(error, option=option, value=text) from None
+        return text
     found = getattr(policy, "__qualname__", type(policy).__qualname__)
     raise UsageError(f"expected a name, such as module:attribute, found {found}; a Tracer takes objects", option=option)
 
@@ -245,6 +253,7 @@ def _import_policy(text: str, module: str, attribute: str) -> Policy:
 
 def _find(module: str, attribute: str) -> Any:
     found: Any = importlib.import_module(module)
+    note_loaded(found)
     for part in attribute.split("."):
         found = getattr(found, part)
     return found
@@ -345,6 +354,8 @@ def try_policy(text: str, task: Task, *, seed: int, timeout: float) -> None:
 def policy_digest(text: str) -> str | None:
     """Return the digest of a dataset, a learned policy, or the file of ``module:attribute``; None for a simple policy.
 
+    Of a module without a file, such as that of a notebook, it is the digest of the attribute itself.
+
     Raises:
         UsageError: a learned policy cannot be read.
     """
@@ -352,12 +363,21 @@ def policy_digest(text: str) -> str | None:
         return dataset_digest(dataset)
     if (folder := policy_folder(text)) is not None:
         return named_policy(folder)[1].digest
-    module = sys.modules.get(text.partition(":")[0]) if ":" in text and not text.startswith("random:") else None
-    path = getattr(module, "__file__", None)
+    module = _module_of(text)
+    if module is None or (digest := file_digest(module)) is not None:
+        return None if module is None else digest
     try:
-        return None if path is None else sha256(Path(path).read_bytes()).hexdigest()
-    except OSError:
+        name, _, _ = _parse_call(text, text.partition(":")[2])
+        found = _find(module.__name__, name)
+    except (Exception, SystemExit):  # the run has the same, and a row for it
         return None
+    return object_digest(found)
+
+
+def _module_of(text: str) -> Any:
+    """Return the module of ``module:attribute``, if it is imported; None for any other policy."""
+    name, colon, _ = text.partition(":")
+    return sys.modules.get(name) if colon and name != "random" else None
 
 
 def import_from_here() -> None:

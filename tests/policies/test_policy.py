@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+import types
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import TASKS, Task
 from mlgo_corpus.formats.logs.tensors import TensorSpec
-from mlgo_corpus.policies.blame import traceback_of
+from mlgo_corpus.policies.own.blame import traceback_of
 from mlgo_corpus.policies.policy import (
     Policy,
     begin_session,
@@ -24,6 +26,7 @@ from mlgo_corpus.policies.policy import (
     import_from_here,
     make_policy,
     policy_digest,
+    policy_text,
 )
 
 INLINING, EVICTION, PRIORITY = TASKS
@@ -155,6 +158,10 @@ def test_a_file_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.Monkey
         assert decide("mine_for_test_policies:P.Q", EVICTION, record()) == [5]
         before = policy_digest("mine_for_test_policies:P.Q")
         (tmp_path / "mine_for_test_policies.py").write_text(text.replace("5", "6"))
+        assert decide("mine_for_test_policies:P.Q", EVICTION, record()) == [5]  # a run has one version
+        assert policy_digest("mine_for_test_policies:P.Q") == before
+        assert policy_text("mine_for_test_policies:P.Q") == "mine_for_test_policies:P.Q"
+        assert decide("mine_for_test_policies:P.Q", EVICTION, record()) == [6]
         after = policy_digest("mine_for_test_policies:P.Q")
     finally:
         sys.modules.pop("mine_for_test_policies", None)
@@ -283,3 +290,116 @@ def test_what_is_no_policy_is_told() -> None:
     for made, found in ((OnlyResets(), "a OnlyResets"), (OnlyResets, "the class OnlyResets"), (print, "a builtin_")):
         with pytest.raises(UsageError, match=f"^{expected} {found}"):
             checked_policy(lambda made=made: made, "x")
+
+
+def test_an_edited_module_is_loaded_again_when_a_run_begins(
+    mine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    text, file = f"{mine}:five", tmp_path / f"{mine}.py"
+    module = importlib.import_module(mine)  # by somebody else, and edited before we see it
+    file.write_text(MINE.replace("Limit(5)", "Limit(50)"))
+    assert decide(text, INLINING, record(inlining_default=7)) == [0]
+    policy_text(text)
+    assert decide(text, INLINING, record(inlining_default=7)) == [1]
+    five = module.five
+    assert policy_text(text) == text
+    assert module.five is five  # nothing has changed
+    file.write_text("number = 1 +\n")
+    for _ in range(2):
+        with pytest.raises(UsageError, match=rf"^start {text}: SyntaxError: invalid syntax .*line 1\)$"):
+            policy_text(text, "start")
+    file.write_text(MINE)
+    policy_text(text)
+    assert decide(text, INLINING, record(inlining_default=7)) == [0]
+    file.unlink()
+    policy_text(text)
+    before = sys.modules["mlgo_corpus.policies.policy"].make_policy
+    policy_text("mlgo_corpus.policies.policy:make_policy")
+    policy_text("__main__:main")
+    assert sys.modules["mlgo_corpus.policies.policy"].make_policy is before
+
+
+CELL = """
+from functools import cache
+import numpy as np
+from numpy import exp
+
+limit = 3
+weights = np.arange(5000)
+
+class Base:
+    def __init__(self, scale=1):
+        self.scale = scale
+
+class Policy(Base):
+    @property
+    def limit(self):
+        return limit * self.scale
+    def advise(self, observation):
+        return int(observation["inlining_default"] < self.limit)
+
+def helper(value, *, more=0):
+    return [item for item in (value, more) if item in {1, 2, 3}]
+
+def function(observation):
+    return helper(observation["inlining_default"])
+
+def made(by):
+    return lambda observation: by
+
+def weighted(observation):
+    return weights[7]
+
+@cache
+def scaled(value):
+    return np.int64(value * int('scale: 5'[-1]) * limit)
+
+def remembered(observation):
+    return abs(exp(scaled(observation["inlining_default"])))
+
+two = Policy(2)
+by_nine = made(9)
+lines = (line for line in ())
+def odd(observation):
+    return lines
+"""
+
+
+@pytest.mark.parametrize(
+    ("attribute", "old", "new"),
+    [
+        ("Policy", "limit = 3", "limit = 4"),
+        ("Policy", "< self.limit", "<= self.limit"),
+        ("Policy(2)", "self.scale = scale", "self.scale = scale + 1"),
+        ("Policy", "limit * self.scale", "limit + self.scale"),
+        ("two", "Policy(2)", "Policy(3)"),
+        ("two", "limit = 3", "limit = 3.0"),
+        ("function", "{1, 2, 3}", "{1, 2, 4}"),
+        ("function", "more=0", "more=1"),
+        ("function", "import numpy as np\n", "import numpy as np\ndef len(x): return 1\n"),
+        ("by_nine", "made(9)", "made(10)"),
+        ("remembered", "scale: 5", "scale: 6"),
+        ("remembered", "limit = 3", "limit = 5"),
+        ("weighted", "np.arange(5000)", "np.append(np.arange(4999), 1)"),
+    ],
+)
+def test_a_module_without_a_file_is_known_by_its_code(
+    monkeypatch: pytest.MonkeyPatch, attribute: str, old: str, new: str
+) -> None:
+    name = "cells_for_test_policies"
+    module = types.ModuleType(name)
+    monkeypatch.setitem(sys.modules, name, module)
+
+    def digest(code: str, cell: str) -> str | None:
+        exec(compile(code, cell, "exec"), vars(module))  # noqa: S102 - as a notebook does
+        return policy_digest(f"{name}:{attribute}")
+
+    first = digest(CELL, "<cell 1>")
+    assert first is not None
+    assert digest(f"\n\n{CELL}", "<cell 2>") == first
+    changed = digest(CELL.replace(old, new), "<cell 2>")
+    assert (changed == first) is ("def len" in new)  # which this policy does not call
+    assert digest(CELL, "<cell 3>") == first
+    assert policy_digest(f"{name}:odd") != policy_digest(f"{name}:odd")  # it cannot be identified
+    assert policy_digest(f"{name}:nothing") is None

@@ -55,11 +55,11 @@ from mlgo_corpus.formats.logs.remarks import (
     why_unfaithful,
 )
 from mlgo_corpus.formats.logs.tasks import INLINING, SIZE_MODEL, Task, find_task, for_clang, task_name
-from mlgo_corpus.policies.blame import traceback_of
 from mlgo_corpus.policies.conversation import asks_default, converse, decides_in, repair_of
 from mlgo_corpus.policies.embedded import place_model, place_size_model
 from mlgo_corpus.policies.keyed import KeyedPolicy, find_dataset, growth_options
 from mlgo_corpus.policies.overtime import Overtime, end_after
+from mlgo_corpus.policies.own.blame import traceback_of
 from mlgo_corpus.policies.policy import Policy, checked_policy, make_policy
 from mlgo_corpus.runs.over import lost_reason
 from mlgo_corpus.runs.trace.baseline import PlainCompile

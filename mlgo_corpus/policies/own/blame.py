@@ -10,7 +10,7 @@ from types import TracebackType
 from mlgo_corpus.errors import UsageError
 
 # The files of the frames that call a policy, or import its module.
-_CALLERS = (f"{Path(__file__).parents[1]}/", str(importlib.__file__), "<frozen importlib")
+_CALLERS = (f"{Path(__file__).parents[2]}/", str(importlib.__file__), "<frozen importlib")
 _LONGEST_MESSAGE = 300
 _LONGEST_TRACEBACK = 8000
 
