@@ -85,7 +85,7 @@ def combine_corpora(
     started = time.perf_counter()
     output = local_output(output)
     placing = Placing(placing)
-    opened = [_named(str(item)) for item in several(corpora)]
+    opened = [_named(item) for item in several(corpora)]
     if not opened:
         raise UsageError("expected the folders of corpora, found none")
     folders = _names([name for name, _ in opened], [_place_of(corpus) for _, corpus in opened])
@@ -207,11 +207,12 @@ def combine_in_place(root: Path | str, *, force: bool = False) -> CombineReport:
     return CombineReport(root, counts, total, 0, (), 0, unchanged, time.perf_counter() - started)
 
 
-def _named(text: str) -> tuple[str | None, Corpus]:
+def _named(item: Path | str) -> tuple[str | None, Corpus]:
+    text = item if isinstance(item, str) else ""
     name, equals, folder = text.partition("=")
     if equals and name and "/" not in name and not os.path.lexists(text):
         return name, open_corpus(folder)
-    return None, open_corpus(text)
+    return None, open_corpus(item)
 
 
 def _place_of(corpus: Corpus) -> str:

@@ -15,7 +15,7 @@ from mlgo_corpus import __version__
 from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler, compiler_identity
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import cache_folder
-from mlgo_corpus.compilers.limits import Limits, check_count
+from mlgo_corpus.compilers.limits import Limits, check_count, given_once, whole_number
 from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
@@ -54,16 +54,16 @@ def evaluate_corpus(
     *,
     policies: Sequence[Path | str] | Path | str,
     link: bool = True,
-    compiler: str | None = None,
+    compiler: Path | str | None = None,
     seed: int = 0,
-    add_flags: Sequence[str] = (),
-    delete_flags: Sequence[str] = (),
-    replace_flags: Sequence[str] = (),
+    add_flags: Sequence[str] | str = (),
+    delete_flags: Sequence[str] | str = (),
+    replace_flags: Sequence[str] | str = (),
     trust_corpus: bool = False,
     timeout: float = 60.0,
     memory_limit: int | None = None,
     retries: int = 0,
-    sample: str | None = None,
+    sample: str | float | None = None,
     module_filter: str | None = None,
     modules_file: Path | str | None = None,
     jobs: int | None = None,
@@ -115,15 +115,17 @@ def evaluate_corpus(
     output = Path(output)
     cache = cache_folder(cache)
     check_count("jobs", jobs)
+    seed = whole_number("seed", seed)
+    compiler = None if compiler is None else str(compiler)
     request = TraceRequest(
         task=INLINING,
         via=INTERACTIVE,
         compiler=compiler,
         seed=seed,
         names=False,
-        choice=choice or ModuleChoice(sample, module_filter, modules_file, seed),
-        edits=edits or CommandEdits.of(add_flags, delete_flags, replace_flags, trusted=trust_corpus),
-        limits=limits or Limits(timeout, memory_limit, retries),
+        choice=given_once("choice", choice, ModuleChoice(sample, module_filter, modules_file, seed), seed=seed),
+        edits=given_once("edits", edits, CommandEdits.of(add_flags, delete_flags, replace_flags, trusted=trust_corpus)),
+        limits=given_once("limits", limits, Limits(timeout, memory_limit, retries)),
     )
     wanted = contenders(several(policies), request)
     opened = open_corpus(engine.place(corpus))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NoReturn
 
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.limits import check_count
@@ -55,6 +55,10 @@ class Reward(StrEnum):
     LOGGED = "logged"
     ZERO = "zero"
     NONE = "none"
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        raise UsageError(f"expected one of {', '.join(cls)}", option="reward", value=value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.choose import choose_optimiser, compiler_identity
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import cache_folder
-from mlgo_corpus.compilers.limits import Limits, check_count
+from mlgo_corpus.compilers.limits import Limits, check_count, given_once, whole_number
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
@@ -30,6 +31,8 @@ from mlgo_corpus.runs.sizes.run import SizesReport, SizesTable
 
 __all__ = ["SizesReport", "ir2native_table"]
 
+_TIMEOUT_S: Final = 300.0
+
 
 @to_urls
 def ir2native_table(
@@ -43,14 +46,14 @@ def ir2native_table(
     model: Path | str | None = None,
     fractions: tuple[float, float, float] | None = None,
     seed: int = 0,
-    compiler: str | None = None,
-    add_flags: Sequence[str] = (),
-    delete_flags: Sequence[str] = (),
-    replace_flags: Sequence[str] = (),
+    compiler: Path | str | None = None,
+    add_flags: Sequence[str] | str = (),
+    delete_flags: Sequence[str] | str = (),
+    replace_flags: Sequence[str] | str = (),
     trust_corpus: bool = False,
-    timeout: float = 300.0,
+    timeout: float = _TIMEOUT_S,
     memory_limit: int | None = None,
-    sample: str | None = None,
+    sample: str | float | None = None,
     module_filter: str | None = None,
     modules_file: Path | str | None = None,
     jobs: int | None = None,
@@ -106,13 +109,15 @@ def ir2native_table(
     output = Path(output)
     cache = cache_folder(cache)
     check_count("jobs", jobs)
+    seed = whole_number("seed", seed)
+    compiler = None if compiler is None else str(compiler)
     columns = Columns.of(features, vector=vector, predicted=model is not None)
     loaded = None if model is None else _model_for(columns, model)
     if snapshot not in SNAPSHOTS:
         raise UsageError(f"expected one of {', '.join(SNAPSHOTS)}", option="snapshot", value=snapshot)
-    choice = choice or ModuleChoice(sample, module_filter, modules_file, seed)
-    edits = edits or CommandEdits.of(add_flags, delete_flags, replace_flags, trusted=trust_corpus)
-    limits = limits or Limits(timeout, memory_limit)
+    choice = given_once("choice", choice, ModuleChoice(sample, module_filter, modules_file, seed), seed=seed)
+    edits = given_once("edits", edits, CommandEdits.of(add_flags, delete_flags, replace_flags, trusted=trust_corpus))
+    limits = given_once("limits", limits, Limits(timeout, memory_limit), timeout=_TIMEOUT_S)
     limits.check()
     edits.check()
     opened = open_corpus(engine.place(corpus))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mlgo_corpus.compilers.command import CommandEdits
-from mlgo_corpus.compilers.limits import Limits
+from mlgo_corpus.compilers.limits import Limits, given_once, real_number, whole_number
 from mlgo_corpus.corpus.select import ModuleChoice
 from mlgo_corpus.engine.choice import HERE, EngineChoice
 from mlgo_corpus.files.text import several
@@ -26,16 +26,16 @@ def search_corpus(
     objective: str | None = None,
     start: Path | str = "default",
     also: Sequence[Path | str] | Path | str = ALSO,
-    compiler: str | None = None,
+    compiler: Path | str | None = None,
     seed: int = 0,
-    add_flags: Sequence[str] = (),
-    delete_flags: Sequence[str] = (),
-    replace_flags: Sequence[str] = (),
+    add_flags: Sequence[str] | str = (),
+    delete_flags: Sequence[str] | str = (),
+    replace_flags: Sequence[str] | str = (),
     trust_corpus: bool = False,
     timeout: float = 60.0,
     memory_limit: int | None = None,
     retries: int = 0,
-    sample: str | None = None,
+    sample: str | float | None = None,
     module_filter: str | None = None,
     modules_file: Path | str | None = None,
     keep_objects: Path | str | None = None,
@@ -93,17 +93,18 @@ def search_corpus(
         CorpusError: there is no corpus.
         MlgoCorpusError: in not one module there was something to decide, or the dataset cannot be written.
     """
+    seed = whole_number("seed", seed)
     request = SearchRequest(
-        budget=budget,
-        time_limit=time_limit,
+        budget=whole_number("budget", budget),
+        time_limit=real_number("time_limit", time_limit),
         objective=objective,
         start=policy_text(start, "start"),
         also=[policy_text(one, "also") for one in several(also)],
-        compiler=compiler,
+        compiler=None if compiler is None else str(compiler),
         seed=seed,
-        choice=choice or ModuleChoice(sample, module_filter, modules_file, seed),
-        edits=edits or CommandEdits.of(add_flags, delete_flags, replace_flags, trusted=trust_corpus),
-        limits=limits or Limits(timeout, memory_limit, retries),
+        choice=given_once("choice", choice, ModuleChoice(sample, module_filter, modules_file, seed), seed=seed),
+        edits=given_once("edits", edits, CommandEdits.of(add_flags, delete_flags, replace_flags, trusted=trust_corpus)),
+        limits=given_once("limits", limits, Limits(timeout, memory_limit, retries)),
         keep_objects=None if keep_objects is None else Path(keep_objects),
     )
     return run_search(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus import __version__
-from mlgo_corpus.compilers.limits import check_count
+from mlgo_corpus.compilers.limits import check_count, real_number, whole_number
 from mlgo_corpus.dataset.sizes.table import GROUPS, LABEL, Columns, is_functions_table, read_functions
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.folder import check_folder
@@ -160,6 +160,8 @@ def train_size_model(
     started = time.perf_counter()
     output = Path(output)
     tables, validation = several(tables), several(validation)
+    trees, leaves, seed = whole_number("trees", trees), whole_number("leaves", leaves), whole_number("seed", seed)
+    coverage = real_number("coverage", coverage)
     check_count("trees", trees, most=10_000)
     check_count("leaves", leaves, least=2, most=1024)
     check_count("seed", seed, least=0, most=2**31 - 1)

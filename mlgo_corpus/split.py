@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus import __version__
-from mlgo_corpus.compilers.limits import check_count
+from mlgo_corpus.compilers.limits import check_count, real_number, whole_number
 from mlgo_corpus.corpus.assemble import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
 from mlgo_corpus.corpus.folder import Corpus, manifest_bytes
 from mlgo_corpus.corpus.groups import projects_of
@@ -169,6 +169,8 @@ def split_corpus(
     started = time.perf_counter()
     output = None if output is None else local_output(output)
     placing = Placing(placing)
+    seed, min_instructions = whole_number("seed", seed), whole_number("min_instructions", min_instructions)
+    max_component = real_number("max_component", max_component)
     wanted = check_fractions(fractions, ",".join(map(str, fractions)))
     if weigh not in WEIGHTS:
         raise UsageError(f"expected one of {', '.join(WEIGHTS)}", option="weigh", value=weigh)

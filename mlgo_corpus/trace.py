@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mlgo_corpus.compilers.command import CommandEdits
-from mlgo_corpus.compilers.limits import Limits
+from mlgo_corpus.compilers.limits import Limits, given_once, whole_number
 from mlgo_corpus.corpus.select import ModuleChoice
 from mlgo_corpus.engine.choice import HERE, EngineChoice
 from mlgo_corpus.formats.logs.tasks import INLINING
@@ -24,17 +24,17 @@ def trace_corpus(
     task: str = INLINING,
     via: str = "auto",
     policy: Path | str = "default",
-    compiler: str | None = None,
+    compiler: Path | str | None = None,
     seed: int = 0,
-    add_flags: Sequence[str] = (),
-    delete_flags: Sequence[str] = (),
-    replace_flags: Sequence[str] = (),
+    add_flags: Sequence[str] | str = (),
+    delete_flags: Sequence[str] | str = (),
+    replace_flags: Sequence[str] | str = (),
     trust_corpus: bool = False,
     timeout: float = 60.0,
     memory_limit: int | None = None,
     retries: int = 0,
     names: bool = True,
-    sample: str | None = None,
+    sample: str | float | None = None,
     module_filter: str | None = None,
     modules_file: Path | str | None = None,
     keep_logs: Path | str | None = None,
@@ -93,16 +93,17 @@ def trace_corpus(
         CorpusError: there is no corpus.
         MlgoCorpusError: not one module could be traced, or the dataset cannot be written.
     """
+    seed = whole_number("seed", seed)
     request = TraceRequest(
         task=task,
         via=via,
         policy=policy_text(policy),
-        compiler=compiler,
+        compiler=None if compiler is None else str(compiler),
         seed=seed,
         names=names,
-        choice=choice or ModuleChoice(sample, module_filter, modules_file, seed),
-        edits=edits or CommandEdits.of(add_flags, delete_flags, replace_flags, trusted=trust_corpus),
-        limits=limits or Limits(timeout, memory_limit, retries),
+        choice=given_once("choice", choice, ModuleChoice(sample, module_filter, modules_file, seed), seed=seed),
+        edits=given_once("edits", edits, CommandEdits.of(add_flags, delete_flags, replace_flags, trusted=trust_corpus)),
+        limits=given_once("limits", limits, Limits(timeout, memory_limit, retries)),
         keep_logs=None if keep_logs is None else Path(keep_logs),
         keep_objects=None if keep_objects is None else Path(keep_objects),
         ir2native_model=None if ir2native_model is None else str(ir2native_model),

@@ -15,7 +15,7 @@ from mlgo_corpus import __version__
 from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import cache_folder
-from mlgo_corpus.compilers.limits import Limits, check_count
+from mlgo_corpus.compilers.limits import Limits, check_count, real_number, whole_number
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.dataset.folder import DatasetPaths, read_key
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
@@ -123,7 +123,7 @@ def train_policy(
     leaves: int = 15,
     neurons: int | None = None,
     seed: int = 0,
-    compiler: str | None = None,
+    compiler: Path | str | None = None,
     trust_corpus: bool = False,
     timeout: float = 60.0,
     memory_limit: int | None = None,
@@ -185,6 +185,14 @@ def train_policy(
     output = Path(output)
     data, corpora, validation = several(data), several(corpora), several(validation)
     languages = several(languages)
+    rounds, budget, neurons = (
+        whole_number("rounds", rounds),
+        whole_number("budget", budget),
+        whole_number("neurons", neurons),
+    )
+    trees, leaves, seed = whole_number("trees", trees), whole_number("leaves", leaves), whole_number("seed", seed)
+    threshold = real_number("threshold", threshold)
+    compiler = None if compiler is None else str(compiler)
     if algorithm not in _ALGORITHMS:
         raise UsageError(f"expected one of {', '.join(_ALGORITHMS)}", option="algorithm", value=algorithm)
     if task not in (INLINING, EVICTION):

@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus import __version__
-from mlgo_corpus.compilers.limits import check_count
+from mlgo_corpus.compilers.limits import check_count, real_number, whole_number
 from mlgo_corpus.dataset.rows import DatasetRows, named_columns
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.folder import recover, replaces_own, whole_folder
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
-from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.files.text import os_reason, several
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, task_name
 from mlgo_corpus.formats.logs.tensors import shown
 from mlgo_corpus.runs.datasets.publish import chosen_rows, output_here
@@ -111,7 +111,7 @@ def write_vocabulary(
     output: Path | str,
     *,
     buckets: int = _BUCKETS,
-    features: Sequence[str] | None = None,
+    features: Sequence[str] | str | None = None,
     unique: bool = False,
     sample: float | None = None,
     seed: int = 0,
@@ -147,6 +147,8 @@ def write_vocabulary(
         MlgoCorpusError: the output cannot be written.
     """
     started = time.perf_counter()
+    buckets, seed = whole_number("buckets", buckets), whole_number("seed", seed)
+    sample = real_number("sample", sample)
     check_count("buckets", buckets, most=_MOST_BUCKETS)
     check_count("jobs", jobs)
     check_count("seed", seed, least=0)
@@ -157,7 +159,7 @@ def write_vocabulary(
         chosen = chosen_rows(dataset, module_filter=module_filter, modules_file=modules_file)
         rows = stack.enter_context(chosen)
         task = task_name(rows.header)
-        columns, skipped = _chosen(rows, task, features)
+        columns, skipped = _chosen(rows, task, None if features is None else several(features))
         options = {"buckets": buckets, "unique": unique, "sample": sample, "seed": seed}
         replace = replaces_own(place, _ABOUT_NAME, "vocab", force=recover(place) or force)
         folder = stack.enter_context(whole_folder(place, replace=replace))

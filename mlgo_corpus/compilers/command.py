@@ -18,6 +18,7 @@ from mlgo_corpus.compilers.failures import RunFailure
 from mlgo_corpus.corpus.folder import UNSPECIFIED_OVERRIDE, Module
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.files.text import several
 from mlgo_corpus.formats.commands.driver import is_driver_line
 from mlgo_corpus.formats.commands.edit import edit_command, is_deleted_first
 from mlgo_corpus.formats.commands.replay import refused_options, replay_command, required_files
@@ -40,9 +41,16 @@ class CommandEdits:
     trusted: bool = False
 
     @classmethod
-    def of(cls, add: Sequence[str], delete: Sequence[str], replace: Sequence[str], *, trusted: bool) -> CommandEdits:
-        """Make edits of any sequences of text."""
-        return cls(tuple(add), tuple(delete), tuple(replace), trusted)
+    def of(
+        cls,
+        add: Sequence[str] | str,
+        delete: Sequence[str] | str,
+        replace: Sequence[str] | str,
+        *,
+        trusted: bool,
+    ) -> CommandEdits:
+        """Make edits of any sequences of text; a single text is one edit."""
+        return cls(tuple(several(add)), tuple(several(delete)), tuple(several(replace)), trusted)
 
     def check(self) -> None:
         """Check that each edit names an option, and that what is to be replaced is not deleted before.

@@ -122,7 +122,7 @@ def find_zig() -> tuple[str, ...] | None:
     return (sys.executable, "-m", "ziglang")
 
 
-def named_compiler(named: str, origin: str) -> Candidate:
+def named_compiler(named: Path | str, origin: str) -> Candidate:
     """Make a candidate from what a user names: a program, a name on PATH, a toolchain's folder, a command.
 
     Where packages install ``clang-22``, ``clang`` means the newest of those.
@@ -131,7 +131,7 @@ def named_compiler(named: str, origin: str) -> Candidate:
         UsageError: there is no such program.
     """
     where = f" (from {COMPILER_VARIABLE})" if origin == "environment" else ""
-    words = _words_of(named, where)
+    words = _words_of(str(named), where)
     first = words[0]
     folder = Path(first)
     found = _which(first) or (_newest_clang() if first == "clang" else None)

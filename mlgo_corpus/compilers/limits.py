@@ -1,9 +1,13 @@
-"""The limits of a run: how long a compiler may take, how much memory it may have, how often it is tried again."""
+"""The limits of a run: how long a compiler may take, how much memory it may have, how often it is tried again.
+
+The numbers of a request are checked here, too.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+import operator
+from dataclasses import dataclass, fields
+from typing import Any, Final, SupportsFloat, SupportsIndex, TypeVar, overload
 
 from mlgo_corpus.errors import UsageError
 
@@ -13,6 +17,15 @@ _LONGEST_TIMEOUT_S: Final = 1e6
 _MOST_MEMORY: Final = 1 << 62
 
 _MOST_RETRIES = 100
+
+_Value = TypeVar("_Value", bound=Any)
+# The parameters that fields of value objects stand for, where they have another name.
+_PARAMETERS: Final = {
+    "add": "add_flags",
+    "delete": "delete_flags",
+    "replace": "replace_flags",
+    "trusted": "trust_corpus",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +66,65 @@ def check_count(option: str, number: int | None, *, least: int = 1, most: int | 
         raise UsageError(f"expected at least {least}", option=option, value=number)
     if number is not None and most is not None and number > most:
         raise UsageError(f"expected at most {most}", option=option, value=number)
+
+
+@overload
+def whole_number(option: str, number: SupportsIndex) -> int: ...
+
+
+@overload
+def whole_number(option: str, number: SupportsIndex | None) -> int | None: ...
+
+
+def whole_number(option: str, number: SupportsIndex | None) -> int | None:
+    """Return a parameter as an int of Python's, which numpy's integers are not; None stays None.
+
+    Raises:
+        UsageError: it is not a whole number.
+    """
+    try:
+        return None if number is None else operator.index(number)
+    except TypeError:
+        raise UsageError("expected a whole number", option=option, value=number) from None
+
+
+@overload
+def real_number(option: str, number: SupportsFloat) -> float: ...
+
+
+@overload
+def real_number(option: str, number: SupportsFloat | None) -> float | None: ...
+
+
+def real_number(option: str, number: SupportsFloat | None) -> float | None:
+    """Return a parameter as a float of Python's, which numpy's numbers are not; None stays None.
+
+    Raises:
+        UsageError: it is not a number.
+    """
+    try:
+        return None if number is None else float(number)
+    except (TypeError, ValueError):
+        raise UsageError("expected a number", option=option, value=number) from None
+
+
+def given_once(option: str, given: _Value | None, keywords: _Value, **usual: Any) -> _Value:
+    """Return a request's value object: the one given, or else the one of its keywords.
+
+    Args:
+        option: the parameter that takes the object.
+        given: the object, if there is one.
+        keywords: the same, of the parameters that it stands for.
+        usual: the defaults of parameters that are not the object's own.
+
+    Raises:
+        UsageError: there are both an object and such parameters.
+    """
+    if given is None:
+        return keywords
+    default = type(keywords)(**usual)
+    for one in fields(keywords):
+        if getattr(keywords, one.name) != getattr(default, one.name):
+            name = _PARAMETERS.get(one.name, one.name)
+            raise UsageError(f"expected this or `{name}`, found both", option=option)
+    return given

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from mlgo_corpus import __version__
 from mlgo_corpus.corpus.folder import REFERENCE_MARK, Corpus, Module, write_manifest
@@ -58,6 +58,10 @@ class Placing(StrEnum):
     LINK = "link"
     COPY = "copy"
     REFERENCE = "reference"
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        raise UsageError(f"expected one of {', '.join(cls)}", option="placing", value=value)
 
 
 class NewCorpus:

@@ -8,7 +8,7 @@ from mlgo_corpus.corpus.folder import Corpus, read_manifest
 from mlgo_corpus.corpus.links import check_inside
 from mlgo_corpus.corpus.packed.corpus import PackedCorpus, is_packed
 from mlgo_corpus.corpus.packed.rows import PACKED_NAME
-from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.folder import finish_moves
 from mlgo_corpus.files.names import MANIFEST_NAME, MANIFEST_STEM, MODULES_NAME, TABLE_NAMES
 from mlgo_corpus.files.remote import RemotePath, parse_place
@@ -24,8 +24,11 @@ def open_corpus(path: Path | str) -> Corpus:
 
     Raises:
         CorpusError: the manifest is missing or not valid, or the packed corpus is damaged.
-        UsageError: the URL is of an unknown kind.
+        UsageError: the URL is of an unknown kind, or ``path`` is neither a path nor a URL.
     """
+    if not isinstance(path, str | Path):
+        found = "a Corpus, of which `path` is the folder" if isinstance(path, Corpus) else repr(path)[:80]
+        raise UsageError(f"expected the folder of a corpus, or a URL, found {found}", option="corpus")
     place = parse_place(path)
     manifest = place / MANIFEST_NAME
     named = place.name.startswith(MANIFEST_STEM) and place.name.endswith(".json")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import operator
 import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from hashlib import sha256
 from itertools import repeat
 from pathlib import Path
@@ -28,16 +30,26 @@ class ModuleChoice:
 
     Attributes:
         sample: how many of those that the others leave: a number, or a fraction such as ``0.1`` or ``10%``, of all
-            sizes.
+            sizes; numbers become text.
         module_filter: a regular expression that is found in the name.
         modules_file: a text file with a name on each line, or a manifest, see `read_names`.
         seed: of the sample.
     """
 
-    sample: str | None = None
+    sample: str | float | None = None
     module_filter: str | None = None
     modules_file: Path | str | None = None
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.sample is not None and not isinstance(self.sample, str):
+            try:
+                text = f"{Decimal(str(self.sample)):f}"
+            except InvalidOperation:  # no number: an error when it is used
+                text = str(self.sample)
+            object.__setattr__(self, "sample", text)
+        if not isinstance(self.seed, int):
+            object.__setattr__(self, "seed", operator.index(self.seed))
 
     @property
     def is_all(self) -> bool:
@@ -67,7 +79,7 @@ class ModuleChoice:
                 raise UsageError(detail, option="module_filter", value=self.module_filter) from error
             names = [name for name in names if pattern.search(name)]
         if self.sample is not None:
-            names = draw_sample(corpus.sizes(names), _count(self.sample, len(names)), self.seed)
+            names = draw_sample(corpus.sizes(names), _count(str(self.sample), len(names)), self.seed)
         if not names:
             raise UsageError(f"{corpus.location}: {'no module is left' if len(corpus) else 'has no modules'}")
         return tuple(names)

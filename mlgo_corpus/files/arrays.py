@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlgo_corpus.errors import UsageError
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -121,6 +123,30 @@ def lengths_of(values: pa.Array) -> NDArray[np.int64]:
     wide = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
     starts = np.frombuffer(values.buffers()[1], np.int64 if wide else np.int32, values.offset + len(values) + 1)
     return np.diff(starts[values.offset :]).astype(np.int64)
+
+
+def as_table(frame: Any, wanted: Sequence[str]) -> pa.Table | pa.RecordBatch:
+    """Return an Arrow table or record batch as it is, and one of what else ``pyarrow.table`` takes.
+
+    Args:
+        frame: a table, a record batch, or a data frame of pandas or polars.
+        wanted: the columns that are needed; of a data frame, others are left out.
+
+    Raises:
+        UsageError: it is no table.
+    """
+    import pyarrow as pa
+
+    if isinstance(frame, pa.Table | pa.RecordBatch):
+        return frame
+    try:
+        if hasattr(frame, "columns"):
+            there = list(frame.columns)
+            frame = frame[[name for name in dict.fromkeys(wanted) if name in there]]
+        return pa.table(frame)
+    except (TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+        message = f"expected a table of Arrow, pandas or polars, found a {type(frame).__name__}"
+        raise UsageError(f"{message}: {error}".splitlines()[0]) from None
 
 
 def _bits(valid: NDArray[np.bool_] | None) -> pa.Buffer | None:

@@ -184,8 +184,11 @@ def parse_place(text: Path | str) -> Place:
     """Return the place that a path or a URL names.
 
     Raises:
-        UsageError: it is a URL of an unknown kind, or without a bucket, or with an unknown option in its query.
+        UsageError: it is a URL of an unknown kind, or without a bucket, or with an unknown option in its query; or it
+            is neither a path nor text.
     """
+    if not isinstance(text, str | Path):
+        raise UsageError(f"expected a path or a URL, found {text if text is None else f'a {type(text).__name__}'}")
     if isinstance(text, Path) or (match := _URL.match(text)) is None:
         return Path(text)
     scheme = match[1].lower()

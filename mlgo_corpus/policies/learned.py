@@ -50,12 +50,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus.errors import FormatError, UsageError
+from mlgo_corpus.files.arrays import as_table
+from mlgo_corpus.files.text import counted
 from mlgo_corpus.formats.commands.languages import LANGUAGES
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, TASKS
 from mlgo_corpus.formats.logs.tensors import TensorSpec, shown
@@ -73,6 +75,9 @@ from mlgo_corpus.policies.artefact import (
     save_artefact,
 )
 from mlgo_corpus.policies.models import Doubles, Model, Network, Rule, Trees, model_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _MAX_CANDIDATES: Final = 1024
 
@@ -130,6 +135,11 @@ class LearnedPolicy:
         self._check_counts()
         self.model.check(len(self.features))
 
+    def __repr__(self) -> str:
+        limit = f", threshold {self.threshold:g}" if self.task == INLINING else ""
+        inputs = counted(len(self.features), "feature")
+        return f"<LearnedPolicy {self.name}: {self.task}, {self.kind}: {self.model.described()}, {inputs}{limit}>"
+
     def _check_counts(self) -> None:
         """Check how many numbers each feature has."""
         if self.task == EVICTION:
@@ -166,24 +176,29 @@ class LearnedPolicy:
             return self._decisions(self.model.scores(inputs), ())[0]
         return self.decide(np.asarray(observation).reshape(1))[0]
 
-    def decide(self, observations: NDArray[Any] | Mapping[str, Any]) -> NDArray[Any]:
+    def decide(self, observations: Any) -> NDArray[Any]:
         """Return the decisions of many observations.
 
         Args:
-            observations: by the features' names, an array with an entry per observation: a dictionary of arrays, or a
-                structured array. Features that are not the policy's are ignored.
+            observations: by the features' names, an array with an entry per observation: a dictionary of arrays, a
+                structured array, an Arrow table or record batch, or a data frame of pandas or polars. Features that
+                are not the policy's are ignored. A missing number of a feature of type ``float`` is NaN.
 
         Returns:
             An array of int64 (inlining: 0 or 1; eviction: the candidate's index), or of float32 (priority).
 
         Raises:
-            UsageError: a feature is missing, or has too few numbers.
+            UsageError: a feature is missing, has too few numbers, or something else than numbers.
         """
+        if not isinstance(observations, np.ndarray | Mapping):
+            table = as_table(observations, [spec.name for spec in self.features])
+            there = [spec for spec in self.features if spec.name in table.schema.names]
+            observations = {spec.name: _numbers_in(table, spec) for spec in there}
         names = observations.dtype.names or () if isinstance(observations, np.ndarray) else tuple(observations)
         missing = [spec.name for spec in self.features if spec.name not in names]
         if missing:
             raise UsageError(f"the policy {self.name} needs the feature {missing[0]!r}, which is not there")
-        columns = {spec.name: np.asarray(observations[spec.name]) for spec in self.features}
+        columns = {spec.name: _numbers_of(observations[spec.name], spec) for spec in self.features}
         count = len(columns[self.features[0].name])
         for spec in self.features:
             if columns[spec.name].size != count * spec.element_count:
@@ -274,6 +289,51 @@ def load_policy(folder: Path | str) -> LearnedPolicy:
             fields["model"] = model_of(kind, notes.arrays(), inputs)
     with notes.at(POLICY_NAME):
         return LearnedPolicy(**fields, metrics=notes.metrics, card=notes.card)
+
+
+def _numbers_in(table: pa.Table | pa.RecordBatch, spec: TensorSpec) -> NDArray[Any]:
+    """Return a feature's column of a table, which has a number or a list of numbers in each row.
+
+    Raises:
+        UsageError: it has not.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = table.column(table.schema.names.index(spec.name))
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    shape: tuple[int, ...] = (len(column),)
+    if pa.types.is_fixed_size_list(column.type) or pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        lengths = pc.list_value_length(column)
+        if column.null_count or pc.any(pc.not_equal(lengths, spec.element_count)).as_py():
+            raise UsageError(f"{spec.name}: expected {spec.element_count} numbers in each row, found others")
+        column, shape = column.flatten(), (len(column), spec.element_count)
+    if pa.types.is_boolean(column.type):
+        column = pc.cast(column, pa.int8())
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        raise UsageError(f"{spec.name}: expected numbers, found {column.type}")
+    if column.null_count and spec.type != "float":
+        raise UsageError(f"{spec.name}: expected a whole number in each row, found null")
+    found: NDArray[Any] = column.to_numpy(zero_copy_only=False)  # of float, with NaN for null, if there is any
+    return found.reshape(shape)
+
+
+def _numbers_of(values: Any, spec: TensorSpec) -> NDArray[Any]:
+    """Return a feature's numbers as an array.
+
+    Raises:
+        UsageError: one is none, or is missing.
+    """
+    found: NDArray[Any] = np.asarray(values)
+    if found.dtype.kind == "f" and spec.type != "float" and not np.isfinite(found).all():
+        raise UsageError(f"{spec.name}: expected whole numbers, found NaN or infinity")
+    if found.dtype.kind in "biuf":
+        return found
+    try:
+        return found.astype(spec.dtype)
+    except (TypeError, ValueError):
+        expected = "numbers" if spec.type == "float" else "whole numbers"
+        raise UsageError(f"{spec.name}: expected {expected}, found something else, or none") from None
 
 
 def _check_task(task: Any) -> None:

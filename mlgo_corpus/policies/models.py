@@ -84,6 +84,9 @@ class Rule:
         _check_finite("bias", self.bias)
         _check_finite("weights", self.weights)
 
+    def __repr__(self) -> str:
+        return f"<Rule: {self.described()}>"
+
     def check(self, inputs: int) -> None:
         """Check that there is a weight for each input."""
         if len(self.weights) != inputs:
@@ -196,6 +199,9 @@ class Trees:
             np.concatenate([np.zeros(nodes), self.leaves]),
         )
 
+    def __repr__(self) -> str:
+        return f"<Trees: {self.described()}>"
+
     def check(self, inputs: int) -> None:
         """Check that each node compares one of the inputs."""
         for name, numbers in (("feature", self.feature), ("nan_as_zero", _integers(*self.nan_as_zero))):
@@ -250,7 +256,7 @@ class Quantiles:
         FormatError: there is no edge, an edge is not finite, or they are not sorted.
     """
 
-    edges: Doubles
+    edges: Doubles = field(repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "edges", _array("edges", self.edges, np.float64, (-1,)))
@@ -328,6 +334,9 @@ class Network:
             widths.append(columns)
         if widths[-1] != 1:
             raise FormatError(f"weights_{len(layers) - 1}: expected one output of the last layer, found {widths[-1]}")
+
+    def __repr__(self) -> str:
+        return f"<Network: {self.described()}>"
 
     def check(self, inputs: int) -> None:
         """Check the number of inputs."""

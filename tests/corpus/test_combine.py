@@ -393,6 +393,11 @@ def test_keys_of_others_have_to_agree_in_place(tmp_path: Path) -> None:
 def test_no_corpora_at_all(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^expected the folders of corpora, found none$"):
         combine_corpora([], tmp_path / "made")
+    with pytest.raises(UsageError, match=r"^placing foo: expected one of link, copy, reference$"):
+        combine_corpora(["one"], tmp_path / "made", placing="foo")
+    for wrong in (None, Corpus.open(corpus(tmp_path / "some", ["a"]))):
+        with pytest.raises(UsageError, match=r"^corpus: expected the folder of a corpus, or a URL, found "):
+            combine_corpora([wrong], tmp_path / "made")  # type: ignore[list-item]
     with pytest.raises(CorpusError, match=r"/x=y: not a corpus: there is no such folder$"):
         combine_corpora([f"{tmp_path}/x=y"], tmp_path / "made")
     with pytest.raises(CorpusError, match=r"^y: not a corpus: there is no such folder$"):

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,6 +46,15 @@ def test_by_pattern(corpus: Corpus) -> None:
         ModuleChoice(module_filter="(").select(corpus)
     with pytest.raises(UsageError, match=r"/corpus: no module is left$"):
         ModuleChoice(module_filter="x").select(corpus)
+
+
+def test_a_sample_may_be_a_number(corpus: Corpus) -> None:
+    for number, text in ((0.5, "0.5"), (3, "3"), (np.float32(0.4), "0.4"), (np.int64(2), "2"), (1e-05, "0.00001")):
+        assert ModuleChoice(sample=number).sample == text
+        assert ModuleChoice(sample=number, seed=np.int64(1)).select(corpus) == ModuleChoice(text, seed=1).select(corpus)
+    for wrong in (2.5, True, float("nan"), object()):
+        with pytest.raises(UsageError, match=r"^sample .*: expected a number of modules, or a fraction"):
+            ModuleChoice(sample=wrong).select(corpus)  # type: ignore[arg-type]
 
 
 def test_by_a_file_of_names(corpus: Corpus, tmp_path: Path) -> None:

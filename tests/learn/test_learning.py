@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
@@ -172,6 +173,8 @@ def test_a_tree_that_is_mended_is_linked_again(chain: Chain, llvm22: Llvm, tmp_p
 def test_one_policy_and_one_dataset_need_no_list(chain: Chain) -> None:
     report = train_policy(str(chain.found), chain.folder / "alone", cache=chain.cache, languages="C++")
     assert load_policy(report.output).digest == chain.trained.digest
+    numbers: Any = {"trees": np.int64(5), "seed": np.int32(0), "threshold": np.float32(0.5), "leaves": np.int8(7)}
+    train_policy(chain.found, chain.folder / "few", cache=chain.cache, **numbers)
     how: dict[str, Any] = {"compiler": chain.compiler, "cache": chain.cache, "link": False}
     (found,) = evaluate_corpus(chain.others, chain.folder / "alone-sizes", policies=report.output, **how).policies
     assert (found.policy, found.objects.modules) == ("alone", 2)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -90,6 +91,9 @@ def test_errors_are_those_of_the_predictions(trained: Trained) -> None:
     (_, measured) = trained.report.measured
     rows = trained.other.to_pylist()
     low, high = (trained.model.predict(trained.other)[place].tolist() for place in (1, 2))
+    assert len(repr(trained.model)) < 150
+    for frame in (trained.other.to_pandas(), pl.from_arrow(trained.other)):
+        assert trained.model.predict(frame).low.tolist() == low
     predicted = trained.model.predict(trained.paths[1]).size.tolist()
     learned = {
         row["body_digest"] for row in trained.known.to_pylist() if row["split"] == "train" and row["native_size"]
@@ -119,7 +123,7 @@ def test_errors_are_those_of_the_predictions(trained: Trained) -> None:
 
 
 def test_equal_tables_give_equal_bytes(trained: Trained) -> None:
-    trained.train("again")
+    trained.train("again", trees=np.int64(120), seed=np.int32(0), coverage=np.float64(0.9))
     for path in (trained.folder / "model").iterdir():
         assert (trained.folder / "again" / path.name).read_bytes() == path.read_bytes()
     assert trained.train("other-seed", seed=1).digest != trained.report.digest

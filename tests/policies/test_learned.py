@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -173,6 +176,58 @@ def test_a_feature_that_is_missing_is_named() -> None:
         policy.decide({"cost_estimate": np.zeros(3)})
     with pytest.raises(UsageError, match="callee_users: expected 1 for each of 3 observations, found 6 numbers"):
         policy.decide({"cost_estimate": np.zeros(3), "callee_users": np.zeros(6)})
+
+
+def test_tables_and_data_frames_are_decided_as_arrays() -> None:
+    features, records = real_observations(INLINING)
+    policy = policy_of(INLINING, features, random_model("trees", len(features), 5))
+    expected = policy.decide(records).tolist()
+    columns = {spec.name: records[spec.name] for spec in features}
+    table = pa.table({**columns, "module": pa.array(["m"] * len(records)).dictionary_encode()})
+    pandas = pd.DataFrame({**columns, "of anything": [object()] * len(records)})
+    frames = [table, table.to_batches()[0], pl.from_arrow(table), pandas, pandas.convert_dtypes(), columns]
+    assert all(policy.decide(frame).tolist() == expected for frame in frames)
+
+    features = (TensorSpec("mask", "int64_t", (1, 4)), TensorSpec("weight", "float", (1, 4)), TensorSpec("progress"))
+    evict = policy_of(EVICTION, features, Rule(0.0, (0.0, 1.0, 0.0)))
+    lists: dict[str, Any] = {"mask": [[1, 1, 1, 1], [1, 0, 1, 1]], "weight": [[1.0, 3, 3, 2], [1.0, 9, 3, 2]]}
+    lists["progress"] = [0, 1]
+    fixed = pa.table({**lists, "mask": pa.array(lists["mask"], pa.list_(pa.int64(), 4))})
+    for frame in (pa.table(lists), fixed, pl.DataFrame(lists), pd.DataFrame(lists)):
+        assert evict.decide(frame).tolist() == [1, 2]
+    with pytest.raises(UsageError, match=r"^mask: expected 4 numbers in each row, found others$"):
+        evict.decide(pa.table({**lists, "mask": [[1, 1, 1], [1, 0, 1, 1, 1]]}))
+
+
+def test_a_number_that_is_missing_is_named() -> None:
+    policy = small_policy()
+    cost = {"cost_estimate": [1, 2, 3]}
+    for users in ([1, None, 2], [1.0, math.nan, 2.0], [1.0, math.inf, 2.0], ["a", "b", "c"]):
+        for make in (pd.DataFrame, pl.DataFrame, pa.table, dict):
+            with pytest.raises(UsageError, match=r"^callee_users: expected (a )?(whole )?numbers?"):
+                policy.decide(make({**cost, "callee_users": users}))
+    with pytest.raises(UsageError, match=r"^callee_users: expected a whole number in each row, found null$"):
+        policy.decide(pd.DataFrame({**cost, "callee_users": pd.array([1, pd.NA, 2], "Int64")}))
+    with pytest.raises(UsageError, match=r"^callee_users: expected whole numbers, found "):
+        policy.decide({**cost, "callee_users": pd.array([1, pd.NA, 2], "Int64")})
+    with pytest.raises(UsageError, match="needs the feature 'callee_users', which is not there"):
+        policy.decide(pl.DataFrame(cost))
+    with pytest.raises(UsageError, match=r"^expected a table of Arrow, pandas or polars, found a int"):
+        policy.decide(5)
+    weighs = policy_of(PRIORITY, (TensorSpec("weight", "float"),), Rule(0.0, (1.0,)))
+    found = [weighs.decide(make({"weight": [1.5, None]})).tolist() for make in (pa.table, pl.DataFrame, pd.DataFrame)]
+    assert all(one[0] == 1.5 and math.isnan(one[1]) for one in found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_policy_is_shown_in_a_line(kind: str) -> None:
+    features = tuple(TensorSpec(f"f{number}") for number in range(9))
+    shown = repr(policy_of(INLINING, features, random_model(kind, 9, 5), threshold=0.25))
+    assert len(shown) < 200
+    assert f": inlining, {kind}: " in shown
+    assert shown.endswith(", 9 features, threshold 0.25>")
+    assert all(len(repr(load_policy(folder))) < 200 for folder in known_policies().values())
+    assert len(repr(load_policy("inlining-1.0").model)) < 100
 
 
 # Names

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from mlgo_corpus import CommandEdits, Limits, ModuleChoice, Tracer, ir2native_table, trace_corpus, verify_corpus
+from mlgo_corpus import (
+    CommandEdits,
+    Corpus,
+    Limits,
+    ModuleChoice,
+    Tracer,
+    evaluate_corpus,
+    ir2native_table,
+    search_corpus,
+    split_corpus,
+    trace_corpus,
+    verify_corpus,
+)
 from mlgo_corpus.dataset.reasons import REASONS, RunReason
 from mlgo_corpus.errors import UsageError
 from tests import handmade
@@ -80,6 +94,45 @@ def test_objects_say_what_keywords_say(editing: Run) -> None:
     assert refused(editing, limits=Limits(timeout=0.0)) == refused(editing, timeout=0.0)
     assert refused(editing, choice=ModuleChoice(sample="0")) == refused(editing, sample="0")
     assert refused(editing, edits=CommandEdits(add=("x",))) == refused(editing, add_flags=("x",))
+
+
+@pytest.mark.parametrize(
+    ("option", "objects", "keywords", "named"),
+    [
+        ("choice", {"choice": ModuleChoice(sample="2")}, {"module_filter": "a"}, "module_filter"),
+        ("choice", {"choice": ModuleChoice()}, {"sample": 2}, "sample"),
+        ("edits", {"edits": CommandEdits()}, {"add_flags": "-O1"}, "add_flags"),
+        ("edits", {"edits": CommandEdits()}, {"trust_corpus": True}, "trust_corpus"),
+        ("limits", {"limits": Limits()}, {"timeout": 77}, "timeout"),
+    ],
+)
+def test_an_object_and_its_keywords_are_too_much(
+    corpus: Path, tmp_path: Path, option: str, objects: Any, keywords: Any, named: str
+) -> None:
+    stages = [trace_corpus, ir2native_table, search_corpus, partial(evaluate_corpus, policies="never")]
+    for run in stages:
+        found = refused(partial(run, corpus, tmp_path / "out"), **objects, **keywords)
+        assert found == (option, None, f"expected this or `{named}`, found both")
+    # A seed is not the choice's alone.
+    wrong = ModuleChoice(sample="0")
+    assert refused(partial(trace_corpus, corpus, tmp_path / "out"), choice=wrong, seed=3)[0] == "sample"
+
+
+def test_numbers_and_texts_of_other_types(editing: Run, corpus: Path, tmp_path: Path) -> None:
+    for number in (np.float64(0.0), 0, np.int64(0)):
+        assert refused(editing, sample=number)[0] == "sample"
+    assert refused(editing, seed=1.5) == ("seed", "1.5", "expected a whole number")
+    assert refused(editing, seed=np.int64(3), sample=np.int32(2), compiler=Path("no-such-clang"))[2].startswith(
+        "no-such"
+    )
+    assert refused(editing, add_flags="x=y")[:2] == ("add_flags", "x=y")
+    assert CommandEdits.of("-O1", "-g", "-x=y", trusted=False) == CommandEdits(("-O1",), ("-g",), ("-x=y",))
+    for wrong, said in ((None, "None"), (Corpus.open(corpus), "a Corpus, of which `path` is the folder"), (5, "5")):
+        for run in (trace_corpus, ir2native_table, search_corpus, verify_corpus, split_corpus):
+            output = {} if run in (verify_corpus, split_corpus) else {"output": tmp_path / "out"}
+            found = refused(partial(run, wrong, **output))
+            assert found == ("corpus", None, f"expected the folder of a corpus, or a URL, found {said}")
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
 
 
 def test_a_task_that_there_is_not_is_told_alike(corpus: Path, tmp_path: Path) -> None:

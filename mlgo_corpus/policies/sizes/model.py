@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from mlgo_corpus.dataset.sizes.table import IR2NATIVE_COLUMNS, VECTOR, read_functions
 from mlgo_corpus.errors import FormatError, UsageError
+from mlgo_corpus.files.arrays import as_table
 from mlgo_corpus.formats.logs.tensors import TensorSpec, shown
 from mlgo_corpus.policies.artefact import (
     MODEL_NAME,
@@ -45,7 +46,7 @@ from mlgo_corpus.policies.artefact import (
     save_artefact,
 )
 from mlgo_corpus.policies.models import Doubles, Rule, Trees, model_of
-from mlgo_corpus.policies.sizes.inputs import inputs_of, names_of
+from mlgo_corpus.policies.sizes.inputs import columns_of, inputs_of, names_of
 
 _NATIVE_SIZE: Final = "native-size"
 
@@ -141,6 +142,9 @@ class SizeModel:
         for model in (self.base, self.model, self.low, self.high):
             model.check(self.inputs)
 
+    def __repr__(self) -> str:
+        return f"<SizeModel {self.name}: {self.described()} of {self.inputs} inputs, coverage {self.coverage:g}>"
+
     @property
     def inputs(self) -> int:
         """The number of inputs."""
@@ -178,19 +182,17 @@ class SizeModel:
         """Predict the size of each function of a table.
 
         Args:
-            table: the path of a table of ``mlgo-corpus ir2native``, an Arrow table or record batch, or what
-                ``pyarrow.table`` makes one of, such as a data frame of pandas.
+            table: the path of a table of ``mlgo-corpus ir2native``, an Arrow table or record batch, or a data frame of
+                pandas or polars.
 
         Raises:
-            UsageError: a column is missing, or is not of numbers.
+            UsageError: it is no table, or a column is missing, or is not of numbers.
             CorpusError: the table cannot be read.
         """
-        import pyarrow as pa
-
         if isinstance(table, str | Path):
             table = read_functions(Path(table))
-        elif not isinstance(table, pa.Table | pa.RecordBatch):
-            table = pa.table(table)
+        else:
+            table = as_table(table, (*columns_of(self.features), VECTOR))
         return self.sizes(inputs_of(table, self.features))
 
     def sizes(self, inputs: Doubles) -> PredictedSizes:

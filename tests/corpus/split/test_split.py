@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -186,7 +187,7 @@ def test_a_side_with_next_to_nothing_is_told(compile_c: Callable[..., Path], llv
 
 def test_a_shared_function_ties_its_modules_whatever_it_is_called(small: Path) -> None:
     for seed in range(6):
-        report = split_corpus(small, fractions=(0.5, 0.25, 0.25), seed=seed, force=True)
+        report = split_corpus(small, fractions=(0.5, 0.25, 0.25), seed=np.int64(seed), force=True)  # type: ignore[arg-type]
         sides = {name.rpartition("/")[2]: side for name, side in sides_of(small).items()}
         assert sides["first.o"] == sides["second.o"] == "train"
         assert {sides["third.o"], sides["fourth.o"]} == {"validation", "test"}
@@ -195,7 +196,7 @@ def test_a_shared_function_ties_its_modules_whatever_it_is_called(small: Path) -
 
 def test_small_bodies_and_common_ones_need_not_count(small: Path) -> None:
     assert split_corpus(small, min_instructions=1000).groups == 4
-    report = split_corpus(small, max_component=0.25, force=True)
+    report = split_corpus(small, max_component=np.float32(0.25), force=True)  # type: ignore[arg-type]
     assert (report.groups, report.limit, report.ignored_bodies) == (4, 1, 1)
     assert split_corpus(small, max_component=0.5, force=True).limit is None
 

@@ -434,6 +434,7 @@ def test_some_modules(datasets: dict[str, Path], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"reward": "text"}, "^reward text: expected one of auto, size, logged, zero, none$"),
         ({"min_steps": 0}, "min_steps 0: expected at least 1"),
         ({"jobs": 0}, "jobs 0: expected at least 1"),
         ({"shards": 0}, "shards 0: expected at least 1"),
@@ -447,7 +448,7 @@ def test_options_that_cannot_be(
     datasets: dict[str, Path], tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        export_tfrecord(datasets["inlining"], tmp_path / "t", reward="zero", **options)
+        export_tfrecord(datasets["inlining"], tmp_path / "t", **{"reward": "zero", **options})
     assert list(tmp_path.iterdir()) == []
 
 

@@ -169,6 +169,9 @@ def test_a_sample(datasets: dict[str, Path], tmp_path: Path) -> None:
     assert 0.2 * len(values) < counts["weight"] < 0.4 * len(values)
     drawn = values[np.random.default_rng(3).random(len(values)) < 0.3]
     assert (tmp_path / "v/weight.buckets").read_text() == lines_of(drawn, 11)
+    numbers: Any = {"buckets": np.int64(10), "sample": np.float32(0.5), "seed": np.int32(1)}
+    plain = write_vocabulary(datasets["inlining"], tmp_path / "plain", buckets=10, sample=0.5, seed=1)
+    assert write_vocabulary(datasets["inlining"], tmp_path / "numpy", **numbers).features == plain.features
 
 
 def test_some_modules(datasets: dict[str, Path], tmp_path: Path) -> None:
@@ -208,6 +211,9 @@ def test_names_that_are_no_file_s(tmp_path: Path, name: str) -> None:
         ({"sample": 1.5}, "sample 1.5: expected more than 0, and at most 1"),
         ({"sample": float("nan")}, "sample nan: expected more than 0"),
         ({"features": ["nothing"]}, "features nothing: expected one of sroa_savings, "),
+        ({"features": "nothing"}, "features nothing: expected one of sroa_savings, "),
+        ({"buckets": 1.5}, "buckets 1.5: expected a whole number"),
+        ({"sample": "some"}, "sample some: expected a number"),
         ({"module_filter": "nowhere"}, "has no decisions of a module with such a name"),
     ],
 )
