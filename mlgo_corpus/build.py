@@ -29,7 +29,7 @@ from mlgo_corpus.corpus.products import record_links
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.files.names import LINKS_NAME
-from mlgo_corpus.files.text import counted, option_key, os_reason
+from mlgo_corpus.files.text import counted, option_key, os_reason, several
 from mlgo_corpus.formats.commands.buildfiles import CompileCommand
 from mlgo_corpus.runs.builds.database import compile_entries, read_database
 from mlgo_corpus.runs.builds.shims import (
@@ -119,7 +119,7 @@ class BuildReport(Report):
 
 
 def build_corpus(
-    command: Sequence[str],
+    command: Sequence[str] | str,
     output: Path | str,
     *,
     database: Path | str | None = None,
@@ -162,6 +162,7 @@ def build_corpus(
         KeyboardInterrupt: interrupted; the build has ended, and the next call uses what was compiled (not of a
             database).
     """
+    command = several(command)
     if bool(command) == (database is not None):
         what = "a build's command behind --, such as -- make -j8, or a compilation database with `database`"
         raise UsageError(f"expected {what}, got {'both' if command else 'neither'}")

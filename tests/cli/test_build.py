@@ -18,8 +18,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from mlgo_corpus import Corpus
+from mlgo_corpus import Corpus, build_corpus
 from mlgo_corpus.compilers.find import find_zig
+from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.commands.buildfiles import parse_compile_commands
 from mlgo_corpus.runs.builds.shims import USUAL_COMPILERS
 from tests.conftest import DATA, EMBED, PACKAGE_ROOT, Llvm, ignoring, run_checked
@@ -713,6 +714,11 @@ def test_what_cannot_be_used_is_said_before_anything_runs(work: Path, words: tup
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (work.parent / "corpus").exists()
+
+
+def test_a_single_word_is_no_list_of_letters(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^make -s: no such program; "):
+        build_corpus("make -s", tmp_path / "corpus")
 
 
 def test_a_corpus_of_another_kind_is_refused_before_the_build(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
