@@ -79,6 +79,8 @@ def test_every_byte_of_an_archive_and_a_linked_file(llvm22: Llvm, compile_c: Com
         data = (tmp_path / name).read_bytes()
         assert [reason for reason, _ in contents(data)[0]] == ["ok"] * 3
         for size in range(0, len(data), 3):
+            if data[size + 58 : size + 60] == b"`\n":  # where a member begins, what is before it is a whole archive
+                continue
             found, _ = contents(data[:size])
             assert any(Reason(reason) in (Reason.TRUNCATED, Reason.UNSUPPORTED_FORMAT, Reason.NO_BITCODE)
                        for reason, _ in found)  # fmt: skip
