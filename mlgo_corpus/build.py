@@ -328,9 +328,7 @@ def _hints(report: BuildReport) -> Iterator[str]:
         yield f"the build failed (exit code {report.build_exit_code}){kept}"
     elif not report.command:
         yield from _database_hints(report)
-    elif counts.compiles == 0 and extract is None and counts.gone:
-        pass  # such as make clean
-    elif counts.compiles == 0:
+    elif counts.compiles == 0 and not (counts.gone and extract is None):  # else it was make clean, or the like
         was = "the build compiled nothing that could be seen" if not counts.checks else "only checks were compiled"
         if report.advice is not None:
             yield f"{was}: {report.advice.why}; this compiles it: {report.advice.command}"

@@ -31,6 +31,8 @@ from mlgo_corpus.runs.report import Report
 if TYPE_CHECKING:  # trying compilers needs numpy, which may itself be broken
     from mlgo_corpus.compilers.probe import Toolchain
 
+_EXTEND: Final = "toolchain extend, inlining-2.0"
+_LOGS: Final = "trace (LLVM's register allocation)"
 _NO_COMPILER: Final = f"install clang, or pip install 'mlgo-corpus[zig]', or name one with {option_key('compiler')}"
 
 # Required packages: the module, the package.
@@ -286,6 +288,14 @@ def _compiler_verbs(working: Sequence[Toolchain]) -> tuple[Finding, ...]:
     extensible = [one for one in sessions if one.origin != "ziglang" and (one.major or 0) >= OLDEST_EXTENDED]
     headed = [one for one in extensible if find_headers(one.binary or Path(), one.version or "", one.llvm_config)]
     logging = [one for one in working if {EVICTION, PRIORITY} <= set(one.training_logs)]
+    newest = max((one.major or 0 for one in working), default=0)  # the one that a build takes
+    # What compilers of a verb cannot do with what the newest one builds, and what helps.
+    limits: dict[str, tuple[str, str]] = {}
+    headers = f"apt-get install {headers_package(max((one.major or 0 for one in extensible), default=USUAL_MAJOR))}"
+    if newest in {one.major for one in extensible} - {one.major for one in headed}:
+        limits[_EXTEND] = f", not for LLVM {newest}", headers
+    if logging and not any(reads_corpora_of(one, newest) for one in logging):
+        limits[_LOGS] = f", which reads no corpus of LLVM {newest}", build_with(max(one.major or 0 for one in logging))
     wants: tuple[tuple[str, str, list[Toolchain], str], ...] = (
         ("build", "embeds bitcode", [one for one in working if one.embeds_bitcode], _NO_COMPILER),
         (f"verify {option_key('rebuild')}", "works", list(working), _NO_COMPILER),
@@ -302,13 +312,13 @@ def _compiler_verbs(working: Sequence[Toolchain]) -> tuple[Finding, ...]:
             "install clang 17 or newer",
         ),
         (
-            "toolchain extend, inlining-2.0",
+            _EXTEND,
             "has LLVM's headers of its version",
             headed,
-            f"apt-get install {headers_package(max((one.major or 0 for one in extensible), default=USUAL_MAJOR))}",
+            headers,
         ),
         (
-            "trace (LLVM's register allocation)",
+            _LOGS,
             "writes training logs",
             logging,
             f"mlgo-corpus toolchain build (about a minute, once), and {build_with(DEVMODE_MAJOR)}",
@@ -324,17 +334,9 @@ def _compiler_verbs(working: Sequence[Toolchain]) -> tuple[Finding, ...]:
     for verb, ability, able, remedy in wants:
         if able:
             shown = ", ".join(dict.fromkeys(map(_shown, able)))
-            newest = max(one.major or 0 for one in working)  # the one that a build takes
-            if (
-                able is headed
-                and newest not in {one.major for one in able}
-                and newest in {one.major for one in extensible}
-            ):
-                found.append(Finding(Group.VERB, verb, State.LIMITED, f"{shown}, not for LLVM {newest}", remedy))
-            elif able is logging and not any(reads_corpora_of(one, newest) for one in able):
-                remedy = build_with(max(one.major or 0 for one in able))
-                shown = f"{shown}, which reads no corpus of LLVM {newest}"
-                found.append(Finding(Group.VERB, verb, State.LIMITED, shown, remedy))
+            if verb in limits:
+                but, remedy = limits[verb]
+                found.append(Finding(Group.VERB, verb, State.LIMITED, f"{shown}{but}", remedy))
             else:
                 found.append(Finding(Group.VERB, verb, State.READY, shown))
         else:

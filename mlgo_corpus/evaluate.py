@@ -7,7 +7,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -152,7 +152,8 @@ def evaluate_corpus(
     }
     note = output / NOTE_NAME
     finish_moves(note)
-    there = _note_of(output)
+    said = _note_of(output)
+    there = said.get("key")
     if there is not None and there != key and not force:
         raise UsageError(f"{output}: made in another way: {differences(there, key)}; `force` replaces it")
     hints: tuple[str, ...] = ()
@@ -160,7 +161,8 @@ def evaluate_corpus(
     if unchanged:
         rows = list(iter_evaluation_rows(output / EVALUATION_NAME))
         linked = list(iter_linked_rows(output / LINKED_NAME))
-        hints = _hints_of(output)
+        told = said.get("hints")
+        hints = tuple(map(str, told)) if isinstance(told, list) else ()
         unchanged = not any(is_of_the_tree(row.reason, row.detail) for row in linked)
     if not unchanged:
         work = output / STATE_FOLDER
@@ -213,8 +215,8 @@ def evaluate_corpus(
     )
 
 
-def _note_of(output: Path) -> Any:
-    """Return the key of the evaluation in a folder; None if there is none.
+def _note_of(output: Path) -> Mapping[str, Any]:
+    """Return what the evaluation in a folder says of itself; nothing if there is none.
 
     Raises:
         UsageError: something else is there.
@@ -223,22 +225,16 @@ def _note_of(output: Path) -> Any:
         raise UsageError(f"{output}: expected a folder, found a file; name another `output`")
     note = read_note(output / NOTE_NAME)
     if isinstance(note, dict) and note.get("kind") == EVALUATION_KIND:
-        return note.get("key")
+        return note
     try:
         strangers = sorted(name for name in os.listdir(output) if name != STATE_FOLDER)
     except FileNotFoundError:
-        return None
+        return {}
     except OSError as error:
         raise UsageError(f"{output}: {os_reason(error)}") from error
     if strangers:
         raise UsageError(f"{output}: is not empty, and not an evaluation: it holds {strangers[0]}; name another folder")
-    return None
-
-
-def _hints_of(output: Path) -> tuple[str, ...]:
-    """Return the advice that the evaluation in a folder came with."""
-    said = read_note(output / NOTE_NAME).get("hints")
-    return tuple(map(str, said)) if isinstance(said, list) else ()
+    return {}
 
 
 def _write(output: Path, rows: Sequence[Any], linked: Sequence[Any], key: Any, hints: Sequence[str]) -> None:

@@ -127,7 +127,7 @@ class CompileStore:
     def __init__(self, corpus: Path, *, force: bool = False) -> None:
         self._corpus = corpus
         self.folder = corpus.absolute() / STATE_FOLDER / "build"
-        # What is below is written and deleted, and the corpus may be a stranger's.
+        # The store writes and deletes files in these folders, and an untrusted corpus may have links in their place.
         own = (self.folder.parent, self.folder, *(self.folder / name for name in (_OBJECTS, _RUN, _COMPILED, _SHIMS)))
         for path in (*own, *self.folder.glob(f"{_LEFT}*"), *self.folder.glob(f"{_OBJECTS}/*")):
             if path.is_symlink():

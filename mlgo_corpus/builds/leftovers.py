@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 
+from mlgo_corpus.builds.objects import SectionNames
 from mlgo_corpus.errors import FormatError
 from mlgo_corpus.files.regular import read_file
 from mlgo_corpus.formats.commands.buildfiles import HEAD_BYTES, find_archive, is_object, link_inputs
@@ -25,7 +26,7 @@ from mlgo_corpus.formats.objects import archive
 
 _ASSEMBLER = (".s", ".S")
 # The section that every compile that is seen has, unless it failed to embed, and what compilers write of themselves.
-_BITCODE = b".llvmbc"
+_BITCODE = SectionNames().bitcode[0].encode()
 _COMPILERS = (b"GCC: (", b"clang version ")
 
 
@@ -55,8 +56,8 @@ class _Uncompiled:
         unseen: newer objects of a C or C++ compiler.
     """
 
-    left_over: tuple[str, ...] = ()
-    unseen: tuple[str, ...] = ()
+    left_over: tuple[str, ...]
+    unseen: tuple[str, ...]
 
 
 def find_uncompiled(

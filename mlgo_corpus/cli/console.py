@@ -44,7 +44,7 @@ _LINES_OF_A_RATE = 3
 
 # The width without a terminal and without COLUMNS.
 _PIPED_WIDTH = 1000
-# What a table has between columns, and the least width of a column of text.
+# In characters: the space between two columns of a table, and the least width of a text column.
 _GAP = 3
 _LEAST_TEXT = 6
 

@@ -165,7 +165,6 @@ def _hints(report: LogsReport, *, allow_truncated: bool, context_regex: str | No
 
 
 def _show(report: LogsReport, hints: Iterable[str]) -> None:
-
     from mlgo_corpus.dataset.folder import rows_place
     from mlgo_corpus.files.text import printable
 

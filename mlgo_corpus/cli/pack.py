@@ -68,7 +68,6 @@ def unpack(
 
 
 def _show(output: object, modules: int, rest: str, seconds: float) -> None:
-
     from mlgo_corpus.files.text import printable
 
     name = plain(printable(str(output)))

@@ -304,7 +304,6 @@ def _extend_command(
 
 
 def _show_extend(report: ExtendReport, output: Path) -> None:
-
     extended = report.extended
     console = out()
     console.print(
@@ -315,7 +314,6 @@ def _show_extend(report: ExtendReport, output: Path) -> None:
 
 
 def _show_wrap(report: WrapReport, output: Path) -> None:
-
     wrapped = report.wrapped
     # Once for this shell, and once for that which make runs.
     program, double = (plain(shlex.quote(shlex.quote(f"{wrapped.clang}{end}"))) for end in ("", "++"))
@@ -355,7 +353,6 @@ def _phases() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _show_build(report: BuildReport, policy: str | None) -> None:
-
     console = out()
     rows = table("phase", "seconds", "")
     rows.columns[2].justify = "left"

@@ -67,8 +67,7 @@ def whole_folder(output: Path, *, replace: Callable[[], bool] = lambda: False) -
         MlgoCorpusError: the folder cannot be renamed to ``output``.
         OSError: raised by the block.
     """
-    _check_not_here(output)
-    real = _real(output)
+    real = _real_elsewhere(output)
     making, old = _making(real), _old(real)
     missing = [folder for folder in real.parents if not folder.exists()]
     try:
@@ -103,10 +102,12 @@ def whole_folder(output: Path, *, replace: Callable[[], bool] = lambda: False) -
         _remove_empty(missing)
 
 
-def _check_not_here(output: Path) -> None:
+def _real_elsewhere(output: Path) -> Path:
+    """Return what `_real` does, unless that is the current folder, which cannot be renamed or replaced."""
     real = _real(output)
     if real.exists() and real.samefile("."):
         raise UsageError(f"{output}: is the current folder; name another")
+    return real
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
@@ -161,8 +162,7 @@ def check_folder(folder: Path, *, known_by: str, force: bool) -> None:
     """
     recover(folder)
     with _beginning(folder):
-        _check_not_here(folder)
-        _check_folder(_real(folder).parent)
+        _check_folder(_real_elsewhere(folder).parent)
         _replaces_known(folder, known_by, force=force)()
 
 
@@ -454,7 +454,7 @@ def _beginning(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # What is made beside the path for a while is nothing that the user has named.
+        # The user did not name the temporary files beside the path: show the path itself.
         beside = path.name and error.filename in map(str, (_lock(path), _making(path), _old(path)))
         place = path if beside else error.filename or path
         raise UsageError(f"{place}: cannot write there: {os_reason(error)}") from error

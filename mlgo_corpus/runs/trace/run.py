@@ -46,7 +46,7 @@ from mlgo_corpus.runs.trace.module import (
 )
 
 _SLOWEST = 5
-# Of the objects that are the same as others; more would be more than a note holds.
+# The most duplicates in dataset.json: it must stay smaller than the largest note that is read.
 _MOST_DUPLICATES = 100_000
 # A policy that has failed in so many modules, and decided in none, would fail in all of them.
 _POLICY_FAILURES = 5
