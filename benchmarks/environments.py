@@ -44,7 +44,7 @@ from benchmarks import interactive  # noqa: E402
 from mlgo_corpus import InliningEnv, InteractiveSession, Tracer, environments, extract_corpus  # noqa: E402
 from mlgo_corpus.compilers.compile import Compiled, ModuleCompiles, run_folder  # noqa: E402
 from mlgo_corpus.formats.logs.flat import FlatFeatures  # noqa: E402
-from mlgo_corpus.formats.logs.remarks import DECISION_OPTIONS  # noqa: E402
+from mlgo_corpus.formats.logs.remarks import decision_options  # noqa: E402
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang  # noqa: E402
 from mlgo_corpus.runs.trace.episode import Episode, EpisodeOutcome  # noqa: E402
 from mlgo_corpus.runs.trace.tracer import settings_of  # noqa: E402
@@ -61,7 +61,7 @@ def bare(tracer: Tracer, modules: list[str], *, names: bool) -> int:
             compiles.place()
             options = compiles.options(settings.cc1)
             extra = for_clang(find_task(INLINING).channel_options("channel"))
-            remarks = (*DECISION_OPTIONS, "remarks.yaml") if names else ()
+            remarks = (*decision_options(settings.major), "remarks") if names else ()
             argv = (*settings.cc1, *compiles.command(options, *extra, *remarks))
             with InteractiveSession(argv, folder / "channel", **compiles.keywords()) as session:
                 for _ in session:

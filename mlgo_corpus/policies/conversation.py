@@ -33,11 +33,11 @@ _FAILED: Final = "the policy failed: "
 _DECISIONS: Final = {task.name: task.decision for task in TASKS}
 
 
-def converse(session: InteractiveSession, policy: Policy, module: str, log: Any) -> int:
+def converse(session: InteractiveSession, policy: Policy, module: str, log: Any) -> bytes:
     """Have the policy make every decision, and write the log that a development-mode compiler would.
 
     Returns:
-        The number of decisions.
+        The advice of each decision, one after another, as the compiler gets it: of the header's type of advice.
 
     Raises:
         UsageError: the policy needs a feature that the compiler does not send, failed, or made an invalid decision.
@@ -45,7 +45,7 @@ def converse(session: InteractiveSession, policy: Policy, module: str, log: Any)
     """
     writer: LogWriter | None = None
     asked: LogHeader | None = None
-    count = 0
+    advised = bytearray()
     context: str | None = None
     numbers: dict[str | None, int] = {}
     for observation in session:
@@ -71,12 +71,12 @@ def converse(session: InteractiveSession, policy: Policy, module: str, log: Any)
         numbers[context] = number + 1
         # Written without LogWriter, which would check it: this comes from a reader of the same header.
         log.write(b'{"observation":%d}\n%b%b\n' % (number, observation.tensors, advice))
-        count += 1
+        advised += advice
     if session.header is not None and writer is None:  # a header, and nothing to decide
         _new_header(session, None, None, policy, module, log)
     for name in session.take_contexts():
         log.write(encode_context(name))
-    return count
+    return bytes(advised)
 
 
 def _new_header(

@@ -48,8 +48,8 @@ def talk(folder: Path, mode: str, argument: object = "", policy: Any = None) -> 
     argv = (sys.executable, "-I", "-S", str(FAKE), str(folder / "ch"), str(folder / "pid"), mode, str(argument))
     log = io.BytesIO()
     with InteractiveSession(argv, folder / "ch", timeout=300) as session:
-        count = converse(session, policy or Counting(), "m.o", log)
-    return count, log.getvalue()
+        advised = converse(session, policy or Counting(), "m.o", log)
+    return len(advised) // 8, log.getvalue()
 
 
 def told(number: int, decision: int, numbered: int | None = None) -> bytes:

@@ -87,8 +87,8 @@ _DROPPED = _words(
 _DROPPED_LLVM = _words(
     """
     stats stats-json info-output-file track-memory sort-timers time-passes time-passes-per-run pass-remarks
-    pass-remarks-analysis pass-remarks-missed lto-stats-file lto-pass-remarks-output crash-diagnostics-dir
-    ir-dump-directory debug debug-only debug-pass dataflow-log
+    pass-remarks-analysis pass-remarks-missed remarks-section lto-stats-file lto-pass-remarks-output
+    crash-diagnostics-dir ir-dump-directory debug debug-only debug-pass dataflow-log
     constraint-elimination-dump-reproducers hvc-dump-module icp-dumpafter memprof-dump-ccg attributor-dump-dep-graph
     lowertypetests-write-summary wholeprogramdevirt-write-summary orderfile-write-mapping as-secure-log-file
     lto-embed-bitcode mbb-profile-dump training-log regalloc-training-log regalloc-priority-training-log

@@ -13,7 +13,8 @@ The kind is ``Passed`` if the call was inlined. The heuristic's pass is ``inline
 asked about have ``inline-ml``: exactly one for each decision, in the order of the decisions (clang 17 to 22). Its
 arguments end with the advice, ``ShouldInline: 'true'``, and where there is debug information a line
 ``DebugLoc: { File: ..., Line: 7, Column: 3 }``, which may be folded, comes before the caller. LLVM quotes names as YAML
-does (llvm/lib/Support/YAMLTraits.cpp); none of them holds a newline.
+does (llvm/lib/Support/YAMLTraits.cpp); none of them holds a newline. LLVM 22 is told to write
+decisions as a bitstream (`mlgo_corpus.formats.logs.remarkstream`).
 
 Measured on LLVM 19 and 22 (llvm/lib/Analysis/MLInlineAdvisor.cpp): ``MLInlineAdvisor`` never asks about a function's
 call of itself, nor about a call in code that cannot be reached, and inlines neither. The heuristic considers both.
@@ -27,12 +28,10 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from mlgo_corpus.errors import FormatError
+from mlgo_corpus.formats.logs.remarkstream import STREAM_MAGIC, STREAM_MAJORS, STREAM_OPTIONS, iter_streamed_calls
 
 REMARK_OPTIONS: Final = ("-opt-record-passes", "inline", "-opt-record-file")
 """The cc1 options that record the remarks of both inliners; the file follows."""
-
-DECISION_OPTIONS: Final = ("-opt-record-passes", "inline-ml", "-opt-record-file")
-"""The cc1 options that record the decisions of LLVM's ML advisor alone; the file follows."""
 
 _DECISION = re.compile(
     rb"--- !.*\nPass: +inline-ml\nName: .*\n(?:DebugLoc: (.*(?:\n .*)*)\n)?Function: (.*)\n(?:Hotness: .*\n)?"
@@ -80,12 +79,21 @@ class DecidedCall(NamedTuple):
     inlined: bool
 
 
+def decision_options(major: int) -> tuple[str, ...]:
+    """Return the cc1 options that record the decisions of LLVM's ML advisor alone; the file follows."""
+    stream = STREAM_OPTIONS if major in STREAM_MAJORS else ()
+    return (*stream, "-opt-record-passes", "inline-ml", "-opt-record-file")
+
+
 def iter_decided_calls(data: bytes) -> Iterator[DecidedCall]:
-    """Yield the call of each decision in a file of remarks that was recorded with `DECISION_OPTIONS`.
+    """Yield the call of each decision in a file of remarks that was recorded with `decision_options`.
 
     Raises:
         FormatError: it is not such a file, or is cut off.
     """
+    if data.startswith(STREAM_MAGIC):
+        yield from map(DecidedCall._make, iter_streamed_calls(data))
+        return
     begin, names, at, size = _DECISION.match, _Scalars(), 0, len(data)
     while at < size:
         end = data.find(_END, at)

@@ -30,7 +30,7 @@ from mlgo_corpus.files.tables import write_batch
 from mlgo_corpus.formats.commands.languages import language_of_command
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 from mlgo_corpus.formats.logs.keys import Key, key_maker
-from mlgo_corpus.formats.logs.remarks import DECISION_OPTIONS, iter_decided_calls
+from mlgo_corpus.formats.logs.remarks import decision_options, iter_decided_calls
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang
 from mlgo_corpus.formats.objects.footprints import function_footprints
 from mlgo_corpus.policies.conversation import decides_in, misplaced, repair_of
@@ -73,7 +73,7 @@ from mlgo_corpus.runs.trace.baseline import PlainCompile
 from mlgo_corpus.runs.trace.module import TracedModule, TraceItem, TraceJob, TraceSettings
 
 _CHANNEL: Final = "channel"
-_REMARKS: Final = "remarks.yaml"
+_REMARKS: Final = "remarks"
 _DEFAULT: Final = "inlining_default"
 # The policy that decides as LLVM does.
 _LLVM: Final = "default"
@@ -195,7 +195,8 @@ class _ModuleSearch:
         self.learned = tuple(filter(is_learned, (start, *self.policies)))
         self._policies: dict[str | Moved, Policy] = {}
         extra = for_clang((*task.channel_options(_CHANNEL), *growth_options(options)))
-        self._argv = (*trace.cc1, *self._compiles.command(options, *extra, *DECISION_OPTIONS, _REMARKS))
+        extra = (*extra, *decision_options(trace.major), _REMARKS)
+        self._argv = (*trace.cc1, *self._compiles.command(options, *extra))
         self.header: LogHeader | None = None
         native_library()  # it may have to be compiled, which is not to count as a compiler's time
 

@@ -32,7 +32,7 @@ from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.errors import FormatError, ProtocolError, ToolError, UsageError
 from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.logs.events import LogHeader
-from mlgo_corpus.formats.logs.remarks import DECISION_OPTIONS, DecidedCall
+from mlgo_corpus.formats.logs.remarks import DecidedCall, decision_options
 from mlgo_corpus.formats.logs.tasks import SIZE_MODEL, for_clang
 from mlgo_corpus.policies.conversation import repair_of
 from mlgo_corpus.policies.embedded import place_replay, place_size_model
@@ -44,7 +44,7 @@ DELTA_SIZE: Final = "delta_size"
 """LLVM's name of its score of a decision of inlining, by a model of native size."""
 
 _CHANNEL: Final = "channel"
-_REMARKS: Final = "remarks.yaml"
+_REMARKS: Final = "remarks"
 _LOG: Final = "training.log"
 _REPLAY: Final = "replay"
 _SIZE_MODEL: Final = "size-model"
@@ -202,7 +202,7 @@ class Episode:
         task = settings.the_task
         extra = for_clang((*task.channel_options(_CHANNEL, default=self._default), *growth_options(options)))
         if settings.with_calls:
-            extra = (*extra, *DECISION_OPTIONS, _REMARKS)
+            extra = (*extra, *decision_options(settings.major), _REMARKS)
         argv = (*settings.cc1, *compiles.command(options, *extra))
         compiles.empty()
         return InteractiveSession(

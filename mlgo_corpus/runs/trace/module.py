@@ -46,10 +46,10 @@ from mlgo_corpus.formats.ir.pipeline import optimisation_level
 from mlgo_corpus.formats.logs.blocks import BlockReader, Rows
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 from mlgo_corpus.formats.logs.remarks import (
-    DECISION_OPTIONS,
     REMARK_OPTIONS,
     DecidedCall,
     UnfaithfulBecause,
+    decision_options,
     iter_calls,
     iter_decided_calls,
     why_unfaithful,
@@ -68,8 +68,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LOG_NAME: Final = "training.log"
+_NONE: Final = np.empty(0, np.int64)
 _CHANNEL_NAME: Final = "channel"
-_REMARKS_NAME: Final = "remarks.yaml"
+_REMARKS_NAME: Final = "remarks"
 _CALLS_NAME: Final = "calls.arrow"
 _MODEL_NAME: Final = "model"
 _SIZE_MODEL_NAME: Final = "size-model"
@@ -166,9 +167,9 @@ class TracedModule(NamedTuple):
 
 
 class _Decided(NamedTuple):
-    """The outcome of a compile whose decisions are seen: their number, its cost, and whether it left a log."""
+    """The outcome of a compile whose decisions are seen: each, its cost, and whether it left a log."""
 
-    observations: int
+    decisions: NDArray[Any]
     usage: Usage
     has_log: bool
 
@@ -357,11 +358,10 @@ def _keep_log(log: Path, place: Path) -> tuple[str, int]:
     return place.name, size
 
 
-def _decisions(header: LogHeader, rows: Rows) -> NDArray[np.bool_]:
-    """Return the decisions of some observations of inlining: the last feature, which is one number."""
+def _decisions(header: LogHeader, rows: Rows) -> NDArray[Any]:
+    """Return the decisions of some observations: the last feature, which is one number."""
     decision = header.features[-1]
-    values = rows.tensors.getfield(decision.dtype, header.tensor_bytes - decision.nbytes)
-    return np.asarray(values != 0, np.bool_)
+    return rows.tensors.getfield(decision.dtype, header.tensor_bytes - decision.nbytes).copy()
 
 
 def read_calls(remarks: Path) -> list[DecidedCall]:
@@ -449,36 +449,32 @@ class _Run:
         baseline = self.compiles.tried(partial(self._baseline, command, digest))
         self._know("baseline_", *baseline)
         decided = self.compiles.tried(partial(self._decide, options))
-        self.decisions = decided.observations
+        self.decisions = len(decided.decisions)
         compiled = self.compiles.measure(self.compiles.read_object())
         self._know("", compiled, decided.usage)
         self._known |= {
-            "observations": decided.observations,
+            "observations": self.decisions,
             "reward": reward(compiled.text_size, baseline[0].text_size),
             "faithful": compiled.sha256 == baseline[0].sha256,
         }
         self._known["unmet"] = None if self._unmet is None else len(self._unmet)
         self.has_log = decided.has_log
         if self.has_log and self.settings.with_calls:
-            self.calls = self._decided_calls()
+            self.calls = self._decided_calls(decided.decisions != 0)
         if not self._known["faithful"] and self.settings.policy == "default":
             self._known["unfaithful_because"] = self._why_unfaithful(options).value
 
-    def _decided_calls(self) -> pa.RecordBatch:
-        """Return the calls that the decisions were about.
+    def _decided_calls(self, decisions: NDArray[np.bool_]) -> pa.RecordBatch:
+        """Return the calls that the decisions of the log were about.
 
         Raises:
             RunFailure: there is not one for each, or another decision than the log's.
         """
-        with open_log(self.folder / _LOG_NAME) as source:
-            reader = BlockReader(source)
-            decided = [_decisions(reader.header, block) for block in reader if isinstance(block, Rows)]
-        decisions = np.concatenate([np.empty(0, np.bool_), *decided])
         calls = read_calls(self.folder / _REMARKS_NAME)
         if len(calls) != len(decisions):
             detail = f"the compiler named the calls of {len(calls)} decisions, the log has {len(decisions)}"
             raise RunFailure(RunReason.NO_NAMES, detail)
-        others = np.flatnonzero(decisions != np.array([call.inlined for call in calls], np.bool_))
+        others = np.flatnonzero(decisions != np.fromiter((call.inlined for call in calls), np.bool_, len(calls)))
         if len(others):
             detail = f"the compiler named another decision than the log has, at observation {others[0]}"
             raise RunFailure(RunReason.NO_NAMES, detail)
@@ -517,13 +513,13 @@ class _Run:
         return growth_options(options, find_dataset(self.settings.policy) if self.settings.make is None else None)
 
     def _remark_options(self) -> tuple[str, ...]:
-        return (*DECISION_OPTIONS, _REMARKS_NAME) if self.settings.with_calls else ()
+        return (*decision_options(self.settings.major), _REMARKS_NAME) if self.settings.with_calls else ()
 
     def _decide_nothing(self, options: tuple[str, ...]) -> _Decided:
         """Compile plainly a module of a language in which the policy does not decide."""
         self._known["argv"] = argv = (*self.settings.cc1, *self.compiles.command(options))
         self.compiles.empty()
-        return _Decided(0, self.compiles.run(argv, words=len(self.settings.cc1)).usage, has_log=False)
+        return _Decided(_NONE, self.compiles.run(argv, words=len(self.settings.cc1)).usage, has_log=False)
 
     def _decide_by_log(self, options: tuple[str, ...]) -> _Decided:
         task = self.settings.the_task
@@ -537,17 +533,16 @@ class _Run:
         if not log.is_file():
             raise RunFailure(RunReason.NO_LOG, "the compiler wrote no training log")
         try:
-            rows = 0
+            decided = [_NONE]
             with open_log(log) as source:
                 reader = BlockReader(source)
                 if (other := task_name(reader.header)) not in (None, self.settings.task):
                     raise RunFailure(RunReason.OTHER_HEADER, f"expected a log of {self.settings.task}, found {other}")
-                for block in reader:
-                    rows += len(block.tensors) if isinstance(block, Rows) else 0
+                decided += [_decisions(reader.header, block) for block in reader if isinstance(block, Rows)]
         except FormatError as error:
             self._known["log_bytes"] = log.stat().st_size
             raise RunFailure(RunReason.UNREADABLE_LOG, str(error.at(None))) from None
-        return _Decided(rows, usage, has_log=True)
+        return _Decided(np.concatenate(decided), usage, has_log=True)
 
     def _model_options(self) -> tuple[str, ...]:
         """Return the option by which the compiler loads a learned policy; none for LLVM's own heuristic."""
@@ -585,12 +580,15 @@ class _Run:
         with (self.folder / _LOG_NAME).open("wb", buffering=1 << 18) as log:
             try:
                 with session:
-                    count = self._converse(session, log)
+                    advised = self._converse(session, log)
             except (ToolError, ProtocolError) as error:
                 self.compiles.fail(error, words=words)
         done = session.result
         self.compiles.succeed(done, argv, words=words)
-        return _Decided(count, done.usage, has_log=session.header is not None)
+        header = session.header
+        advice = None if header is None else header.advice
+        decisions = _NONE if advice is None else np.frombuffer(advised, advice.dtype)
+        return _Decided(decisions, done.usage, has_log=header is not None)
 
     def _why_unfaithful(self, options: tuple[str, ...]) -> UnfaithfulBecause:
         """Compile twice more, with remarks about what was inlined; what the run left, and its numbers, stay."""
@@ -639,7 +637,7 @@ class _Run:
             return make_policy(settings.policy, settings.the_task, seed=settings.seed)
         return checked_policy(settings.make, settings.policy)
 
-    def _converse(self, session: InteractiveSession, log: IO[bytes]) -> int:
+    def _converse(self, session: InteractiveSession, log: IO[bytes]) -> bytes:
         timeout = self.settings.limits.timeout
         try:
             return end_after(
@@ -651,7 +649,7 @@ class _Run:
         except Overtime:
             raise RunFailure(RunReason.TIMEOUT, f"the policy did not decide within {timeout:g} seconds") from None
 
-    def _talk(self, session: InteractiveSession, policy: Policy, log: IO[bytes]) -> int:
-        count = converse(session, policy, self.name, log)
+    def _talk(self, session: InteractiveSession, policy: Policy, log: IO[bytes]) -> bytes:
+        advised = converse(session, policy, self.name, log)
         self._unmet = policy.unmet if isinstance(policy, KeyedPolicy) else None
-        return count
+        return advised
