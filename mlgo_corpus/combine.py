@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from mlgo_corpus.corpus.assemble import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
 from mlgo_corpus.corpus.folder import Corpus, read_manifest
@@ -52,6 +52,13 @@ class CombineReport(Report):
     copied: int
     unchanged: bool
     seconds: float
+
+    _properties: ClassVar = ("exit_code",)
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a module's files cannot be read, else 0."""
+        return 1 if self.failed else 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain values; ``corpora`` is a dictionary."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -62,6 +62,13 @@ class DedupReport(Report):
     unchanged: bool
     seconds: float
     libtool: int = 0
+
+    _properties: ClassVar = ("exit_code",)
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a module cannot be read, else 0."""
+        return 1 if self.problems else 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain values; each dropped module is a dictionary."""

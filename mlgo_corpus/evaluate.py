@@ -21,7 +21,7 @@ from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
 from mlgo_corpus.dataset.folder import differences
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
-from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.folder import WORK_LOCK, finish_moves, keep_work_of, read_note, whole_files
 from mlgo_corpus.files.lock import open_locked
 from mlgo_corpus.files.names import STATE_FOLDER
@@ -159,11 +159,14 @@ def evaluate_corpus(
     hints: tuple[str, ...] = ()
     unchanged = there == key and not force and (output / EVALUATION_NAME).is_file() and (output / LINKED_NAME).is_file()
     if unchanged:
-        rows = list(iter_evaluation_rows(output / EVALUATION_NAME))
-        linked = list(iter_linked_rows(output / LINKED_NAME))
+        try:
+            rows = list(iter_evaluation_rows(output / EVALUATION_NAME))
+            linked = list(iter_linked_rows(output / LINKED_NAME))
+            unchanged = not any(is_of_the_tree(row.reason, row.detail) for row in linked)
+        except CorpusError:  # damaged: it is made again
+            unchanged = False
         told = said.get("hints")
         hints = tuple(map(str, told)) if isinstance(told, list) else ()
-        unchanged = not any(is_of_the_tree(row.reason, row.detail) for row in linked)
     if not unchanged:
         work = output / STATE_FOLDER
         try:

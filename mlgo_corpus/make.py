@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from typing import ClassVar
 
 from mlgo_corpus import __version__
 from mlgo_corpus.builds.objects import Reason
@@ -60,6 +61,13 @@ class MakeReport(Report):
     failed: tuple[tuple[str, str, str], ...]
     unchanged: bool
     seconds: float
+
+    _properties: ClassVar = ("exit_code",)
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a file is no module, else 0."""
+        return 1 if self.failed else 0
 
 
 def make_corpus(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +98,13 @@ class SplitReport(Report):
     problems: tuple[tuple[str, str], ...]
     unchanged: bool
     seconds: float
+
+    _properties: ClassVar = ("exit_code",)
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a module cannot be read, else 0."""
+        return 1 if self.problems else 0
 
     @property
     def amounts(self) -> dict[str, dict[str, int]]:

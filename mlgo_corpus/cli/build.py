@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, in_options, out, print_json, progress_bar, verb
+from mlgo_corpus.cli.console import finish, out, progress_bar, show_hints, verb
 from mlgo_corpus.cli.options import compiler_option, jobs_option
 from mlgo_corpus.files.text import counted, human_bytes
 
@@ -94,11 +94,7 @@ def build(
             progress=partial(show, "extracting"),
             compiling=partial(show, "compiling"),
         )
-    if json_output:
-        print_json({**report.as_json(), "hints": list(map(in_options, report.hints))})
-    else:
-        show_report(report)
-    raise typer.Exit(report.exit_code)
+    finish(report, show_report, as_json=json_output)
 
 
 def show_report(report: BuildReport) -> None:
@@ -121,5 +117,4 @@ def show_report(report: BuildReport) -> None:
         console.print(f"commands: {report.compile_commands}", markup=False)
     if report.extract is not None:
         show_extraction(report.extract)
-    for hint in report.hints:
-        err().print("hint:", in_options(hint), markup=False)
+    show_hints(report.hints)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import EXIT_FAILED, begins_again, err, out, plain, print_json, progress_bar, verb
+from mlgo_corpus.cli.console import begins_again, err, finish, out, plain, progress_bar, show_hints, verb
 from mlgo_corpus.cli.options import JsonOutput
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import counted
+
+if TYPE_CHECKING:
+    from mlgo_corpus.combine import CombineReport
+    from mlgo_corpus.make import MakeReport
 
 Link = Annotated[
     bool,
@@ -75,27 +79,27 @@ def combine(
         how = placing(link, copy, reference)
         with progress_bar("combining") as progress:
             report = combine_corpora(corpora, output, placing=how, force=force, progress=progress)
-    if json_output:
-        print_json(report.as_json())
-    else:
-        console = out()
-        there = ", as before" if report.unchanged else ""
-        corpora_of = "1 corpus" if len(report.corpora) == 1 else f"{len(report.corpora)} corpora"
-        console.print(
-            f"[bold]{plain(str(report.output))}[/bold]: {counted(report.modules, 'module')} of {corpora_of} "
-            f"in {report.seconds:.2f} s{there}"
-        )
-        for name, count in report.corpora:
-            console.print(f"  {plain(name)}/ {counted(count, 'module')}")
-        if report.left_out:
-            console.print(f"{counted(report.left_out, 'row')} of what the corpora had left out came along")
-        for name, why in report.failed[:5]:
-            err().print(f"[red]failed:[/red] {plain(name)}: {plain(why)}")
-        if len(report.failed) > 5:
-            err().print(f"... and {len(report.failed) - 5} more")
-        if report.copied:
-            err().print(f"[yellow]hint:[/yellow] {counted(report.copied, 'file')} could not be linked and were copied")
-    raise typer.Exit(EXIT_FAILED if report.failed else 0)
+    finish(report, _show_combined, as_json=json_output)
+
+
+def _show_combined(report: CombineReport) -> None:
+    console = out()
+    there = ", as before" if report.unchanged else ""
+    corpora_of = "1 corpus" if len(report.corpora) == 1 else f"{len(report.corpora)} corpora"
+    console.print(
+        f"[bold]{plain(str(report.output))}[/bold]: {counted(report.modules, 'module')} of {corpora_of} "
+        f"in {report.seconds:.2f} s{there}"
+    )
+    for name, count in report.corpora:
+        console.print(f"  {plain(name)}/ {counted(count, 'module')}")
+    if report.left_out:
+        console.print(f"{counted(report.left_out, 'row')} of what the corpora had left out came along")
+    for name, why in report.failed[:5]:
+        err().print(f"[red]failed:[/red] {plain(name)}: {plain(why)}")
+    if len(report.failed) > 5:
+        err().print(f"... and {len(report.failed) - 5} more")
+    if report.copied:
+        show_hints((f"{counted(report.copied, 'file')} could not be linked and were copied",))
 
 
 @verb
@@ -136,22 +140,20 @@ def make(
         raise UsageError(f"--{how}: requires --output")
     with progress_bar("reading") as progress:
         report = make_corpus(folder, output, default_args=arguments, placing=how, force=force, progress=progress)
-    if json_output:
-        print_json(report.as_json())
-    else:
-        there = ", as before" if report.unchanged else ""
-        with_index = " with ThinLTO indexes" if report.has_thinlto else ""
-        out().print(
-            f"[bold]{plain(str(report.output))}[/bold]: {counted(report.modules, 'module')}{with_index} "
-            f"in {report.seconds:.2f} s{there}"
-        )
-        for name, reason, detail in report.failed[:5]:
-            err().print(f"[red]{reason}:[/red] {plain(name)}: {plain(detail)}")
-        if len(report.failed) > 5:
-            err().print(f"... and {len(report.failed) - 5} more")
-        if report.without_command:
-            err().print(
-                f"[yellow]hint:[/yellow] {counted(report.without_command, 'module')} without a command, and trainers "
-                "refuse a corpus with such modules: --default-args gives one for all"
-            )
-    raise typer.Exit(EXIT_FAILED if report.failed else 0)
+    finish(report, _show_made, as_json=json_output)
+
+
+def _show_made(report: MakeReport) -> None:
+    there = ", as before" if report.unchanged else ""
+    with_index = " with ThinLTO indexes" if report.has_thinlto else ""
+    out().print(
+        f"[bold]{plain(str(report.output))}[/bold]: {counted(report.modules, 'module')}{with_index} "
+        f"in {report.seconds:.2f} s{there}"
+    )
+    for name, reason, detail in report.failed[:5]:
+        err().print(f"[red]{reason}:[/red] {plain(name)}: {plain(detail)}")
+    if len(report.failed) > 5:
+        err().print(f"... and {len(report.failed) - 5} more")
+    if report.without_command:
+        without = f"{counted(report.without_command, 'module')} without a command"
+        show_hints((f"{without}, and trainers refuse a corpus with such modules: --default-args gives one for all",))

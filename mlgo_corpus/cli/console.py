@@ -15,12 +15,13 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, get_type_hints
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
+from mlgo_corpus.engine.choice import RAY
 from mlgo_corpus.engine.signals import signal_of, signals_as_interrupts
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.text import human_bytes, human_seconds, os_reason, visible
@@ -28,6 +29,10 @@ from mlgo_corpus.files.text import human_bytes, human_seconds, os_reason, visibl
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Column, Table
+
+    from mlgo_corpus.engine.choice import EngineChoice
+    from mlgo_corpus.runs.report import Report
+
 
 EXIT_FAILED = 1
 _EXIT_USAGE = 2
@@ -104,6 +109,48 @@ def print_json(result: Any) -> None:
     """Print one JSON object as the result, if there is a stdout."""
     if sys.stdout is not None:
         sys.stdout.write(json.dumps(result, indent=2, default=str) + "\n")
+
+
+def finish(
+    report: Report,
+    show: Callable[[Any], object],
+    *,
+    as_json: bool,
+    engine: EngineChoice | None = None,
+    exit_code: int | None = None,
+) -> None:
+    """Print a verb's report, as JSON or by ``show``, and end with the report's exit code, or another.
+
+    The JSON object has the hints in terms of options, the exit code, and the figures of a cluster's workers.
+    """
+    code = report.exit_code if exit_code is None else exit_code
+    if as_json:
+        told = report.as_json()
+        if "hints" in told:
+            told["hints"] = list(map(in_options, told["hints"]))
+        print_json({**told, **({} if engine is None else _worker_figures(engine)), "exit_code": code})
+    else:
+        show(report)
+    if code:
+        raise typer.Exit(code)
+
+
+def _worker_figures(engine: EngineChoice) -> dict[str, Any]:
+    """Return the figures of a cluster's workers for the JSON result; empty for this machine."""
+    if engine.kind != RAY:
+        return {}
+    figures = engine.status.figures
+    return {
+        "workers": [
+            {"host": one.host, "pid": one.pid, "items": one.items, "seconds": round(one.seconds, 3)} for one in figures
+        ]
+    }
+
+
+def show_hints(hints: Iterable[str]) -> None:
+    """Print hints, in terms of options."""
+    for hint in hints:
+        err().print(f"[yellow]hint:[/yellow] {plain(in_options(hint))}")
 
 
 @contextlib.contextmanager

@@ -5,10 +5,8 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from mlgo_corpus import __version__
-from mlgo_corpus.cli.console import out, plain, print_json, table, verb
+from mlgo_corpus.cli.console import finish, out, plain, table, verb
 from mlgo_corpus.cli.options import JsonOutput, compiler_option
 from mlgo_corpus.cli.toolchain import command_of, show_toolchains
 from mlgo_corpus.errors import UsageError
@@ -38,11 +36,7 @@ def doctor(
     from mlgo_corpus.doctor import diagnose
 
     found = diagnose(compiler)
-    if json_output:
-        print_json(found.as_json())
-    else:
-        _show(found)
-    raise typer.Exit(found.exit_code)
+    finish(found, _show, as_json=json_output)
 
 
 @verb

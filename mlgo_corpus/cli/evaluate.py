@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlgo_corpus.cli.console import (
-    err,
-    in_options,
+    finish,
     out,
     percent_change,
     plain,
-    print_json,
     progress_bar,
     show_failures,
+    show_hints,
     show_how_to_read,
     stdout_is_ours,
     table,
@@ -40,7 +39,6 @@ from mlgo_corpus.cli.options import (
     parse_size,
     sample_option,
     with_workers,
-    worker_figures,
 )
 from mlgo_corpus.files.text import counted
 
@@ -125,12 +123,7 @@ def evaluate(
                 done, total, name + (f", {failed} failed" if failed else "")
             ),
         )
-    if json_output:
-        hints = list(map(in_options, report.hints))
-        print_json({**report.as_json(), "hints": hints, **worker_figures(chosen)})
-    else:
-        _show_report(report)
-    raise typer.Exit(report.exit_code)
+    finish(report, _show_report, as_json=json_output, engine=chosen)
 
 
 def _show_report(report: EvaluationReport) -> None:
@@ -157,8 +150,7 @@ def _show_report(report: EvaluationReport) -> None:
     for one in report.policies:
         _show_policy(one)
     show_failures(report.problems, report.failed, "evaluation.parquet and products.parquet have them all")
-    for hint in report.hints:
-        err().print(f"hint: {plain(in_options(hint))}")
+    show_hints(report.hints)
     place = f"{report.output}/evaluation.parquet"
     quoted = place.replace("'", "''")
     known = [one for one in report.policies if one.trained is not None]

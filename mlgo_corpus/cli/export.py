@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import begins_again, err, out, plain, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import begins_again, err, finish, out, plain, progress_bar, table, verb
 from mlgo_corpus.cli.options import JsonOutput, jobs_option, module_filter_option
 from mlgo_corpus.files.text import counted, human_bytes
+
+if TYPE_CHECKING:
+    from mlgo_corpus.export import ExportReport
 
 
 class _ExportFormat(StrEnum):
@@ -82,9 +85,10 @@ def export(
             force=force,
             progress=progress,
         )
-    if json_output:
-        print_json(report.as_json())
-        raise typer.Exit(report.exit_code)
+    finish(report, _show_report, as_json=json_output)
+
+
+def _show_report(report: ExportReport) -> None:
     console = out()
     rows = table("output", "sequences", "steps", "bytes", "files", "too short")
     numbers = (report.sequences, report.steps, human_bytes(report.output_bytes), report.files, report.too_short)
@@ -101,4 +105,3 @@ def export(
         )
     if report.too_large:
         err().print(f"{counted(report.too_large, 'sequence')} not written: a protobuf message must be below 2 GiB")
-    raise typer.Exit(report.exit_code)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, in_options, out, plain, print_json, progress_bar, stdout_is_ours, table, verb
+from mlgo_corpus.cli.console import finish, out, plain, progress_bar, show_hints, stdout_is_ours, table, verb
 from mlgo_corpus.cli.options import (
     Engine,
     EngineKind,
@@ -20,7 +20,6 @@ from mlgo_corpus.cli.options import (
     jobs_option,
     module_filter_option,
     with_workers,
-    worker_figures,
 )
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import counted, human_bytes, os_reason
@@ -137,12 +136,7 @@ def extract(
             engine=chosen,
             progress=with_workers(progress, chosen),
         )
-    if json_output:
-        hints = list(map(in_options, report.hints))
-        print_json({**report.as_json(), "hints": hints, **worker_figures(chosen)})
-    else:
-        show_report(report)
-    raise typer.Exit(report.exit_code)
+    finish(report, show_report, as_json=json_output, engine=chosen)
 
 
 def show_report(report: ExtractReport) -> None:
@@ -175,8 +169,7 @@ def show_report(report: ExtractReport) -> None:
             console.print(f"{reason}: {plain(', '.join(sources))}{more}")
     if report.removed:
         console.print(f"{counted(report.removed, 'module')} of the run before left the corpus")
-    for hint in report.hints:
-        err().print(f"[yellow]hint:[/yellow] {plain(in_options(hint))}")
+    show_hints(report.hints)
 
 
 def _accounted(found: int, explained: int) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlgo_corpus.cli.console import (
-    EXIT_FAILED,
+    finish,
     out,
     plain,
     print_json,
@@ -40,7 +40,6 @@ from mlgo_corpus.cli.options import (
     parse_size,
     sample_option,
     with_workers,
-    worker_figures,
 )
 from mlgo_corpus.errors import UsageError
 
@@ -169,12 +168,7 @@ def ir2native(
                 done, total, f"{functions} functions" + (f", {failed} failed" if failed else "")
             ),
         )
-    if json_output:
-        print_json({**report.as_json(), **worker_figures(chosen), "exit_code": EXIT_FAILED if report.failed else 0})
-    else:
-        show_report(report)
-    if report.failed:
-        raise typer.Exit(EXIT_FAILED)
+    finish(report, show_report, as_json=json_output, engine=chosen)
 
 
 def show_report(report: SizesReport) -> None:

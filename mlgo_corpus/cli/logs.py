@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,10 +12,12 @@ import typer
 
 from mlgo_corpus.cli.console import (
     err,
+    finish,
     out,
     plain,
     print_json,
     progress_bar,
+    show_hints,
     show_how_to_read,
     stdout_is_ours,
     table,
@@ -29,7 +32,6 @@ from mlgo_corpus.cli.options import (
     engine_choice,
     jobs_option,
     with_workers,
-    worker_figures,
 )
 from mlgo_corpus.files.text import counted, human_bytes, visible
 
@@ -104,11 +106,8 @@ def logs_to_parquet(
             engine=chosen,
             progress=with_workers(progress, chosen),
         )
-    if json_output:
-        print_json({**report.as_json(), **worker_figures(chosen)})
-    else:
-        _show(report, hints=_hints(report, allow_truncated=allow_truncated, context_regex=context_regex))
-    raise typer.Exit(report.exit_code)
+    hints = _hints(report, allow_truncated=allow_truncated, context_regex=context_regex)
+    finish(report, partial(_show, hints=hints), as_json=json_output, engine=chosen)
 
 
 @verb
@@ -192,8 +191,7 @@ def _show(report: LogsReport, hints: Iterable[str]) -> None:
             "dropped",
             markup=False,
         )
-    for hint in hints:
-        err().print(f"hint: {printable(hint)}", markup=False)
+    show_hints(hints)
     for group in report.groups or (report,):
         show_how_to_read(example_query(group), rows_place(group.output))
 

@@ -168,18 +168,6 @@ def with_workers(progress: Update, engine: EngineChoice) -> Update:
     return update
 
 
-def worker_figures(engine: EngineChoice) -> dict[str, Any]:
-    """Return the figures of a cluster's workers for the JSON result; empty for this machine."""
-    if engine.kind == EngineKind.LOCAL:
-        return {}
-    figures = engine.status.figures
-    return {
-        "workers": [
-            {"host": one.host, "pid": one.pid, "items": one.items, "seconds": round(one.seconds, 3)} for one in figures
-        ]
-    }
-
-
 _Filled = TypeVar("_Filled")
 
 

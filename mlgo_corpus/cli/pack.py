@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import begins_again, err, out, plain, print_json, progress_bar, verb
+from mlgo_corpus.cli.console import begins_again, err, finish, out, plain, progress_bar, verb
 from mlgo_corpus.cli.options import JsonOutput, jobs_option
 from mlgo_corpus.files.text import human_bytes, visible
+
+if TYPE_CHECKING:
+    from mlgo_corpus.pack import PackReport
 
 # Text, not a path: Path turns s3:// into s3:/.
 _Output = Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="The folder to write, or an s3:// URL.")]
@@ -33,15 +36,7 @@ def pack(
 
     with progress_bar("packing") as progress:
         report = pack_corpus(corpus, output, jobs=jobs, force=force, progress=progress)
-    if json_output:
-        print_json(report.as_json())
-    else:
-        again = ", packed before" if report.unchanged else ""
-        files = f"{report.files} file{'' if report.files == 1 else 's'}"
-        _show(report.output, report.modules, f"{again}, {human_bytes(report.bitcode_bytes)} of bitcode", report.seconds)
-        out().print(f"{human_bytes(report.parquet_bytes)} of Parquet in {files}")
-        _show_problems(report.problems, report.lacking)
-    raise typer.Exit(report.exit_code)
+    finish(report, _show_packed, as_json=json_output)
 
 
 @verb
@@ -58,13 +53,21 @@ def unpack(
 
     with progress_bar("unpacking") as progress:
         report = unpack_corpus(packed, output, jobs=jobs, force=force, progress=progress)
-    if json_output:
-        print_json(report.as_json())
-    else:
-        again = ", unpacked before" if report.unchanged else ""
-        _show(report.output, report.modules, f"{again}, {human_bytes(report.bitcode_bytes)} of bitcode", report.seconds)
-        _show_problems(report.problems, report.lacking)
-    raise typer.Exit(report.exit_code)
+    finish(report, _show_unpacked, as_json=json_output)
+
+
+def _show_packed(report: PackReport) -> None:
+    again = ", packed before" if report.unchanged else ""
+    files = f"{report.files} file{'' if report.files == 1 else 's'}"
+    _show(report.output, report.modules, f"{again}, {human_bytes(report.bitcode_bytes)} of bitcode", report.seconds)
+    out().print(f"{human_bytes(report.parquet_bytes)} of Parquet in {files}")
+    _show_problems(report.problems, report.lacking)
+
+
+def _show_unpacked(report: PackReport) -> None:
+    again = ", unpacked before" if report.unchanged else ""
+    _show(report.output, report.modules, f"{again}, {human_bytes(report.bitcode_bytes)} of bitcode", report.seconds)
+    _show_problems(report.problems, report.lacking)
 
 
 def _show(output: object, modules: int, rest: str, seconds: float) -> None:

@@ -10,12 +10,13 @@ import typer
 from mlgo_corpus.cli.console import (
     begins_again,
     err,
+    finish,
     in_options,
     out,
     percent_change,
     plain,
-    print_json,
     progress_bar,
+    show_hints,
     stdout_is_ours,
     table,
     verb,
@@ -85,11 +86,7 @@ def relink(
             force=force,
             progress=lambda done, failed, total: progress(done, total, f"{failed} failed" if failed else ""),
         )
-    if json_output:
-        print_json({**report.as_json(), "hints": list(map(in_options, report.hints))})
-    else:
-        _show_report(report)
-    raise typer.Exit(report.exit_code)
+    finish(report, _show_report, as_json=json_output)
 
 
 def _show_report(report: RelinkReport) -> None:
@@ -125,8 +122,7 @@ def _show_report(report: RelinkReport) -> None:
     if report.missing:
         names = ", ".join(map(plain, report.missing_modules))
         err().print(f"no object of {counted(report.missing, 'module')}, linked as built: {names}")
-    for hint in report.hints:
-        err().print(f"hint: {plain(in_options(hint))}")
+    show_hints(report.hints)
 
 
 def _change(size: object, original: object) -> str:

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlgo_corpus.cli.console import (
-    EXIT_FAILED,
-    err,
-    in_options,
+    finish,
     out,
     percent_change,
     plain,
-    print_json,
     progress_bar,
     show_failures,
+    show_hints,
     show_how_to_read,
     stdout_is_ours,
     table,
@@ -43,7 +41,6 @@ from mlgo_corpus.cli.options import (
     parse_size,
     sample_option,
     with_workers,
-    worker_figures,
 )
 from mlgo_corpus.files.text import counted, human_bytes
 
@@ -161,19 +158,7 @@ def search(
                 done, total, f"{human_bytes(max(0, saved))} saved" + (f", {failed} failed" if failed else "")
             ),
         )
-    if json_output:
-        print_json(
-            {
-                **report.as_json(),
-                "hints": list(map(in_options, report.hints)),
-                **worker_figures(chosen),
-                "exit_code": EXIT_FAILED if report.failed else 0,
-            }
-        )
-    else:
-        show_report(report)
-    if report.failed:
-        raise typer.Exit(EXIT_FAILED)
+    finish(report, show_report, as_json=json_output, engine=chosen)
 
 
 def show_report(report: SearchReport) -> None:
@@ -215,8 +200,7 @@ def show_report(report: SearchReport) -> None:
     whose = "LLVM's own" if report.start == "default" else f"those of {start}"
     console.print(plain(printable(f"{report.kept} of {counted(report.decisions, 'decision')} are other than {whose}")))
     show_failures(report.problems, report.failed)
-    for hint in report.hints:
-        err().print(f"hint: {printable(in_options(hint))}", markup=False)
+    show_hints(report.hints)
     folder = f"{report.output}/flips.parquet".replace("'", "''")
     query = f"SELECT callee, sum(effect) FROM '{folder}' WHERE kept GROUP BY callee ORDER BY 2"  # noqa: S608 - shown
     show_how_to_read(query, rows_place(report.output))

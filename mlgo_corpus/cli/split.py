@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mlgo_corpus.cli.combine import Copy, Link, Reference, placing
-from mlgo_corpus.cli.console import EXIT_FAILED, begins_again, err, out, plain, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import begins_again, err, finish, out, plain, progress_bar, table, verb
 from mlgo_corpus.cli.options import JsonOutput, jobs_option
 from mlgo_corpus.files.text import counted, human_bytes
 
@@ -88,11 +89,7 @@ def split(
             force=force,
             progress=progress,
         )
-    if json_output:
-        print_json(report.as_json())
-    else:
-        _show_split(report)
-    raise typer.Exit(EXIT_FAILED if report.problems else 0)
+    finish(report, _show_split, as_json=json_output)
 
 
 def _show_split(report: SplitReport) -> None:
@@ -197,11 +194,7 @@ def dedup(
             force=force,
             progress=progress,
         )
-    if json_output:
-        print_json(report.as_json())
-    else:
-        _show_dedup(report, near=near is not None)
-    raise typer.Exit(EXIT_FAILED if report.problems else 0)
+    finish(report, partial(_show_dedup, near=near is not None), as_json=json_output)
 
 
 def _show_dedup(report: DedupReport, *, near: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import bar, begins_again, draws_blocks, err, out, plain, print_json, table, verb
+from mlgo_corpus.cli.console import bar, begins_again, draws_blocks, out, plain, print_json, show_hints, table, verb
 from mlgo_corpus.cli.options import JsonOutput
 from mlgo_corpus.files.text import counted, human_bytes
 
@@ -102,8 +102,7 @@ def show_stats(found: CorpusStats) -> None:
             console.print(f"... and {len(found.groups) - _GROUPS_SHOWN} more; --json has all")
     if not found.from_table:
         console.print("(there is no modules.parquet: every module was read; mlgo-corpus make writes one)")
-    for hint in found.hints:
-        err().print(f"hint: {hint}", markup=False)
+    show_hints(found.hints)
 
 
 def _functions(found: CorpusStats) -> str:

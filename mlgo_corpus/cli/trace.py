@@ -12,13 +12,13 @@ import typer
 from mlgo_corpus.cli.console import (
     EXIT_FAILED,
     err,
-    in_options,
+    finish,
     out,
     percent_change,
     plain,
-    print_json,
     progress_bar,
     show_failures,
+    show_hints,
     show_how_to_read,
     show_lines,
     stdout_is_ours,
@@ -44,7 +44,6 @@ from mlgo_corpus.cli.options import (
     parse_size,
     sample_option,
     with_workers,
-    worker_figures,
 )
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import counted
@@ -199,21 +198,14 @@ def trace(
             ),
         )
     unfaithful = report.traced - report.faithful if verify_default else 0
-    if json_output:
-        print_json(
-            {
-                **report.as_json(),
-                "hints": list(map(in_options, report.hints)),
-                **worker_figures(chosen),
-                "exit_code": EXIT_FAILED if report.failed or unfaithful else 0,
-            }
-        )
-    else:
+
+    def show(report: TraceReport) -> None:
         show_report(report)
-    if unfaithful:
-        err().print(_unfaithful(report), markup=False)
-    if report.failed or unfaithful:
-        raise typer.Exit(EXIT_FAILED)
+        if unfaithful:
+            err().print(_unfaithful(report), markup=False)
+
+    exit_code = EXIT_FAILED if unfaithful else report.exit_code
+    finish(report, show, as_json=json_output, engine=chosen, exit_code=exit_code)
 
 
 def show_report(report: TraceReport) -> None:
@@ -246,8 +238,7 @@ def show_report(report: TraceReport) -> None:
     show_failures(report.problems, report.failed)
     for caveat in report.caveats:
         err().print(f"note: {caveat}", markup=False)
-    for hint in report.hints:
-        err().print(f"hint: {printable(in_options(hint))}", markup=False)
+    show_hints(report.hints)
     show_how_to_read(example_query(report), rows_place(report.output))
 
 

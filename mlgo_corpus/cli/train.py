@@ -12,11 +12,11 @@ import typer
 from mlgo_corpus.cli.console import (
     begins_again,
     err,
-    in_options,
+    finish,
     out,
     plain,
-    print_json,
     progress_bar,
+    show_hints,
     stdout_is_ours,
     table,
     verb,
@@ -33,7 +33,6 @@ from mlgo_corpus.cli.options import (
     memory_limit_option,
     parse_size,
     with_workers,
-    worker_figures,
 )
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import counted, human_bytes
@@ -224,11 +223,7 @@ def train(
             progress=lambda what, done, total, note: progress(done, total, f"{what}{': ' if note else ''}{note}"),
             announce=lambda line: err().print(plain(line)),
         )
-    if json_output:
-        hints = list(map(in_options, report.hints))
-        print_json({**report.as_json(), "hints": hints, **worker_figures(chosen), "exit_code": 0})
-    else:
-        _show_report(report)
+    finish(report, _show_report, as_json=json_output, engine=chosen)
 
 
 def _show_report(report: TrainReport) -> None:
@@ -256,7 +251,7 @@ def _show_report(report: TrainReport) -> None:
         console.print(tried)
     where = f", in {' and '.join(report.languages)}" if report.languages else ""
     console.print(f"inlines what is better inlined with a probability of more than {report.probability:g}{where}")
-    _show_hints(report)
+    show_hints(report.hints)
 
 
 def _show_curve(report: TrainReport) -> None:
@@ -266,12 +261,7 @@ def _show_curve(report: TrainReport) -> None:
         changes = ", ".join(f"{100 * change:+.2f} %" for change in point.changes)
         rows.add_row(str(point.compiles), changes, f"{100 * point.score:+.2f} %", "kept" if point is best else "")
     out().print(rows)
-    _show_hints(report)
-
-
-def _show_hints(report: TrainReport) -> None:
-    for hint in report.hints:
-        err().print(f"hint: {plain(in_options(hint))}")
+    show_hints(report.hints)
 
 
 def _train_sizes(data: list[Path], output: Path, *, json_output: bool, **options: Any) -> None:
@@ -281,10 +271,7 @@ def _train_sizes(data: list[Path], output: Path, *, json_output: bool, **options
         report = train_size_model(
             data, output, progress=lambda what, done, total, note: bar(done, total, f"{what}: {note}"), **options
         )
-    if json_output:
-        print_json({**report.as_json(), "hints": list(map(in_options, report.hints)), "exit_code": 0})
-    else:
-        _show_sizes(report)
+    finish(report, _show_sizes, as_json=json_output)
 
 
 def _show_sizes(report: SizeModelReport) -> None:
@@ -305,5 +292,4 @@ def _show_sizes(report: SizeModelReport) -> None:
                 figures = f"{100 * errors.median:.1f} %", "" if errors.r2 is None else f"{errors.r2:.3f}", covered
                 rows.add_row(plain(one.name), str(errors.functions), name, *figures)
         console.print(rows)
-    for hint in report.hints:
-        err().print(f"hint: {plain(in_options(hint))}")
+    show_hints(report.hints)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, in_options, out, plain, print_json, progress_bar, stdout_is_ours, table, verb
+from mlgo_corpus.cli.console import err, finish, in_options, out, plain, progress_bar, stdout_is_ours, table, verb
 from mlgo_corpus.cli.options import (
     Engine,
     EngineKind,
@@ -24,7 +24,6 @@ from mlgo_corpus.cli.options import (
     parse_size,
     sample_option,
     with_workers,
-    worker_figures,
 )
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import counted, human_bytes
@@ -130,11 +129,7 @@ def verify(
                 done, total, "rebuilt" + (f", {bad} bad" if bad else "")
             ),
         )
-    if json_output:
-        print_json({**report.as_json(), **worker_figures(chosen)})
-    else:
-        show_report(report)
-    raise typer.Exit(report.exit_code)
+    finish(report, show_report, as_json=json_output, engine=chosen)
 
 
 def show_report(report: VerifyReport) -> None:

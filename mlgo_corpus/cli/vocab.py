@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import begins_again, err, out, plain, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import begins_again, err, finish, out, plain, progress_bar, table, verb
 from mlgo_corpus.cli.options import JsonOutput, jobs_option, module_filter_option
 from mlgo_corpus.files.text import counted, visible
+
+if TYPE_CHECKING:
+    from mlgo_corpus.vocab import VocabularyReport
 
 
 @verb
@@ -66,9 +70,10 @@ def vocab(
             force=force,
             progress=progress,
         )
-    if json_output:
-        print_json(report.as_json())
-        raise typer.Exit(report.exit_code)
+    finish(report, partial(_show_report, buckets=buckets), as_json=json_output)
+
+
+def _show_report(report: VocabularyReport, *, buckets: int) -> None:
     rows = table("feature", "values", "distinct", "least", "greatest", "duplicates")
     for each in report.features:
         distinct = "many" if each.distinct is None else str(each.distinct)
@@ -86,4 +91,3 @@ def vocab(
             err().print(visible(text), markup=False)
     for name in report.empty:
         err().print(f"{visible(name)}: no finite value, so there is no file", markup=False)
-    raise typer.Exit(report.exit_code)

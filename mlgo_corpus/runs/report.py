@@ -18,6 +18,11 @@ class Report:
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     _properties: ClassVar[tuple[str, ...]] = ()
 
+    @property
+    def exit_code(self) -> int:
+        """What a verb ends with that returns this: 1 if something could not be done, else 0."""
+        return 0
+
     def as_json(self) -> dict[str, Any]:
         """Return the fields, in their order, and the listed properties as plain values."""
         names = (*(item.name for item in fields(self)), *self._properties)

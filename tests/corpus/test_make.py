@@ -308,6 +308,7 @@ def test_the_json_is_the_report(tmp_path: Path) -> None:
         "without_command": 0,
         "failed": [["b", "malformed", "expected bitcode, found other data"]],
         "unchanged": False,
+        "exit_code": 1,
     }
 
 

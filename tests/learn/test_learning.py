@@ -193,10 +193,24 @@ def test_hints_name_the_policy_that_they_are_of(chain: Chain) -> None:
         assert report.hints == (hint,)
 
 
+def test_a_damaged_evaluation_is_made_again(chain: Chain) -> None:
+    (first,) = chain.evaluate(chain.others, "damaged", "never").policies
+    for name in ("evaluation.parquet", "products.parquet"):
+        table = chain.folder / "damaged" / name
+        whole = table.read_bytes()
+        table.write_bytes(whole[: len(whole) // 2])
+        again = chain.evaluate(chain.others, "damaged", "never")
+        (sizes,) = again.policies
+        assert (again.unchanged, sizes.objects, sizes.products) == (False, first.objects, first.products)
+        assert chain.evaluate(chain.others, "damaged", "never").unchanged
+
+
 def test_products_with_the_build_s_own_objects_are_told(chain: Chain) -> None:
     some = chain.evaluate(chain.others, "some", "never", choice=ModuleChoice(module_filter="p11"))
     said = "objects in the products that are the build's own, as their modules were not chosen, or not compiled: 1"
     assert any(hint.endswith(f", linked: {said}") for hint in some.hints)
+    products = pq.read_table(chain.folder / "some" / "products.parquet", filters=[("link", "=", "linked")])
+    assert sum(products["missing"].to_pylist()) == 1
 
 
 def test_a_policy_is_evaluated_once_however_it_is_named(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -277,6 +277,7 @@ class Evaluation:
                 trained=seen > 0 and seen >= _TRAINED_SHARE * len(modules),
                 text_size=row.text_size,
                 baseline_text_size=row.original_text_size,
+                missing=row.missing,
             )
 
 

@@ -86,6 +86,7 @@ class LinkedRow(NamedTuple):
     trained: bool
     text_size: int | None
     baseline_text_size: int | None
+    missing: int | None = None
 
 
 LINKED_COLUMNS: Final = """
@@ -101,10 +102,11 @@ LINKED_COLUMNS: Final = """
 ``trained``             whether these are at least half, so that the product is left out of the headline
 ``text_size``           bytes of its text
 ``baseline_text_size``  as ``text_size``, of the product linked, in the same way, of the build's own objects
+``missing``             of ``modules``, those whose object in it is the build's own, as they were not chosen or compiled
 """
 
 _LINKED_KINDS: Final[Mapping[str, Kind]] = {
-    **dict.fromkeys(("modules", "trained_modules", "text_size", "baseline_text_size"), Kind.INTEGER),
+    **dict.fromkeys(("modules", "trained_modules", "text_size", "baseline_text_size", "missing"), Kind.INTEGER),
     **dict.fromkeys(("policy", "product"), Kind.LABEL),
     "trained": Kind.BOOLEAN,
 }
@@ -141,5 +143,9 @@ def iter_linked_rows(path: Path) -> Iterator[LinkedRow]:
     Raises:
         CorpusError: it is no such table.
     """
-    required = frozenset(LinkedRow._fields) - {"text_size", "baseline_text_size"}
-    return map(LinkedRow._make, iter_rows(path, LinkedRow._fields, _LINKED_KINDS, what="products", required=required))
+    optional = frozenset({"missing"})  # in what was made before there was this column
+    required = frozenset(LinkedRow._fields) - {"text_size", "baseline_text_size"} - optional
+    return map(
+        LinkedRow._make,
+        iter_rows(path, LinkedRow._fields, _LINKED_KINDS, what="products", required=required, optional=optional),
+    )

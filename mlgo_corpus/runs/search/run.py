@@ -93,12 +93,17 @@ class SearchReport(Report):
     problems: tuple[tuple[str, str, str], ...]
     hints: tuple[str, ...]
     seconds: float
-    _properties: ClassVar = ("failed",)
+    _properties: ClassVar = ("failed", "exit_code")
 
     @property
     def failed(self) -> int:
         """How many modules are not in the dataset."""
         return self.modules - self.searched
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a module failed, else 0."""
+        return 1 if self.failed else 0
 
 
 class _Sums:

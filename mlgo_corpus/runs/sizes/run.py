@@ -92,12 +92,17 @@ class SizesReport(Report):
     unchanged: bool
     problems: tuple[tuple[str, str, str], ...]
     seconds: float
-    _properties: ClassVar = ("failed",)
+    _properties: ClassVar = ("failed", "exit_code")
 
     @property
     def failed(self) -> int:
         """How many modules are not in the table."""
         return self.modules - self.sized
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a module failed, else 0."""
+        return 1 if self.failed else 0
 
 
 class _Totals:

@@ -143,12 +143,17 @@ class TraceReport(Report):
     hints: tuple[str, ...]
     seconds: float
     policy_traceback: str = ""
-    _properties: ClassVar = ("failed",)
+    _properties: ClassVar = ("failed", "exit_code")
 
     @property
     def failed(self) -> int:
         """How many modules are not in the dataset."""
         return self.modules - self.traced
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a module failed, else 0."""
+        return 1 if self.failed else 0
 
 
 class NothingTracedError(MlgoCorpusError):
