@@ -129,6 +129,35 @@ def read_functions(data: Buffer) -> tuple[DefinedFunction, ...]:
     return tuple(functions)
 
 
+def function_names(data: Buffer) -> tuple[str, ...]:
+    """Read the names of the functions with bodies, as `read_functions` does, but not the bodies.
+
+    Raises:
+        FormatError: the bytes are not bitcode, or end too early; has the offset.
+        UnsupportedError: the bitcode has no string table, as LLVM wrote it before version 5.
+    """
+    extent = _first(data)
+    content = bytes(data[: extent.payload_stop])
+    origin = extent.payload_start
+    places: list[list[int]] = []
+    found: list[str] = []
+    for block in iter_top_level(content, origin, extent.payload_stop):
+        if block.block_id == _MODULE_BLOCK_ID:
+            for code, record in iter_records(content, block, [], origin):
+                if code == _FUNCTION and len(record) >= 6 and not record[4]:
+                    places.append(record[:2])
+                elif code == _VERSION and record[:1] < [2]:
+                    raise UnsupportedError("a module whose names are not in a string table", offset=block.start)
+        elif block.block_id == _STRTAB_BLOCK_ID:
+            start, stop = _find_blob(content, block, origin)
+            names = _Names(content[start:stop])
+            found += (names.read(*place).decode("utf-8", "surrogateescape") for place in places)
+            places = []
+    if places:
+        raise UnsupportedError("a module without a string table", offset=origin)
+    return tuple(found)
+
+
 def count_functions(data: Buffer) -> int | None:
     """Count the functions with bodies, in all modules of a file, by its symbol table alone.
 

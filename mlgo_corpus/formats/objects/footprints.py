@@ -4,22 +4,28 @@ Of ELF these are the function's symbols, its entry for unwinding (an FDE of ``.e
 its table of landing pads (``.gcc_except_table``, which the FDE's augmentation points to). All of them are text as
 ``llvm-size`` counts it. What several functions share, such as constants and jump tables, is nobody's. Of Mach-O and
 COFF, code alone is counted.
+
+A compiler knows functions by their names in the IR. Where an object has several names for one place, only one of them
+is a function's: an out-of-line constructor ``_ZN1AC2Ev`` has the alias ``_ZN1AC1Ev``. And Mach-O and 32-bit Windows put
+``_`` before each name.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.objects.littleelf import SHN_LORESERVE, LittleElf
+from mlgo_corpus.formats.objects.objfile import Container, identify_container
 from mlgo_corpus.formats.objects.symbols import Symbol, parse_symbols
 
 _FRAMES: Final = b".eh_frame"
 _LANDING_PADS: Final = b".gcc_except_table"
+_I386: Final = b"\x4c\x01"
 
 
 class _Unwinding(NamedTuple):
@@ -36,24 +42,44 @@ class _Unwinding(NamedTuple):
     has_pads: bool
 
 
-def function_footprints(data: Buffer) -> dict[str, int]:
-    """Return the bytes of text of each function of an object, by its symbol.
+def names_by_symbol(data: Buffer, functions: Iterable[str]) -> dict[str, str]:
+    """Return the functions' names by their symbols in an object; a name does not have the byte 1 that it begins with.
 
-    Functions at one place count once, under the name that sorts first. Of ELF other than 64-bit little-endian, code
-    alone is counted.
+    Args:
+        data: the object.
+        functions: the functions' names in the IR.
+    """
+    container = identify_container(data)
+    windows32 = container is Container.COFF and bytes(data[:2]) == _I386
+    before = "_" if container is Container.MACHO or windows32 else ""
+    return {name[1:] if name[:1] == "\1" else before + name: name.removeprefix("\1") for name in functions}
+
+
+def function_footprints(data: Buffer, names: Mapping[str, str] | None = None) -> dict[str, int]:
+    """Return the bytes of text of each function of an object, by its name, else by its symbol.
+
+    Functions at one place count once, under the name that sorts first of those that are in ``names``, or else of all.
+    Of ELF other than 64-bit little-endian, code alone is counted.
+
+    Args:
+        data: the object.
+        names: the functions' names by their symbols, as `names_by_symbol` returns them.
 
     Raises:
         FormatError: the data is no object, or damaged.
     """
+    names = names or {}
     found: dict[str, int] = {}
     places: dict[tuple[int, int], str] = {}
-    for symbol in sorted(filter(_is_function, parse_symbols(data))):
-        if places.setdefault((symbol.section, symbol.value), symbol.name) == symbol.name:
-            found[symbol.name] = found.get(symbol.name, 0) + symbol.size
+    symbols = filter(_is_function, parse_symbols(data))
+    for symbol in sorted(symbols, key=lambda symbol: (symbol.name not in names, symbol)):
+        name = names.get(symbol.name, symbol.name)
+        if places.setdefault((symbol.section, symbol.value), name) == name:
+            found[name] = found.get(name, 0) + symbol.size
     if (elf := LittleElf.of(data)) is not None:
         for place, size, _ in iter_unwinding(elf):
-            if (name := places.get(place)) is not None:
-                found[name] += size
+            if (owner := places.get(place)) is not None:
+                found[owner] += size
     return found
 
 

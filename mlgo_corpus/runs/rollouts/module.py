@@ -18,12 +18,12 @@ from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.errors import FormatError
 from mlgo_corpus.files.regular import MAX_MODULE_BYTES, read_regular
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
-from mlgo_corpus.formats.objects.footprints import function_footprints
+from mlgo_corpus.formats.objects.footprints import function_footprints, names_by_symbol
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.policy import Policy, make_policy
 from mlgo_corpus.runs.over import lost_reason
 from mlgo_corpus.runs.rollouts.decide import Candidate
-from mlgo_corpus.runs.search.rounds import Weights, weighted_size
+from mlgo_corpus.runs.search.rounds import Weights, functions_in, weighted_size
 from mlgo_corpus.runs.trace.module import TraceItem, TraceJob, TraceSettings
 
 # Not `default`, whose objects a trace explains where they differ from the plain compile's.
@@ -157,7 +157,8 @@ class RolloutJob:
             own = np.load(item.held)
         weight = Weights(self.counts, own, item.linked_with, kept=False)
         try:
-            sizes = function_footprints(read_regular(place, MAX_MODULE_BYTES))
+            data = read_regular(place, MAX_MODULE_BYTES)
+            sizes = function_footprints(data, names_by_symbol(data, functions_in(item.module)))
         except FormatError:
             return float(text_size)
         return weighted_size(text_size, sizes, weight)

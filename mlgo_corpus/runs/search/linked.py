@@ -22,14 +22,14 @@ from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.engine.threads import LinkedEvent, results_in_threads
 from mlgo_corpus.files.lock import locked
 from mlgo_corpus.formats.buffer import Buffer
-from mlgo_corpus.formats.objects.footprints import function_footprints
+from mlgo_corpus.formats.objects.footprints import function_footprints, names_by_symbol
 from mlgo_corpus.runs.search.module import SearchItem, SearchSettings, SurveyJob
-from mlgo_corpus.runs.search.rounds import linked_groups, weighted_size, write_counts
+from mlgo_corpus.runs.search.rounds import functions_in, linked_groups, weighted_size, write_counts
 from mlgo_corpus.runs.trace.module import TraceSettings
 
 _FOLDER: Final = "linked"
 # The version of the remembered files; it changes with their layout.
-_VERSION: Final = 3
+_VERSION: Final = 4
 
 
 class LinkedSizes:
@@ -65,8 +65,9 @@ class LinkedSizes:
         Raises:
             FormatError: the object is damaged.
         """
-        weight = self._settings.weights(self._items[module], 0)
-        return weighted_size(text_size, function_footprints(data), weight)
+        item = self._items[module]
+        names = names_by_symbol(data, functions_in(item.module))
+        return weighted_size(text_size, function_footprints(data, names), self._settings.weights(item, 0))
 
     def _survey(self, counts: Path) -> None:
         """Find out which functions the plain objects hold, and count."""

@@ -32,7 +32,7 @@ from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 from mlgo_corpus.formats.logs.keys import Key, key_maker
 from mlgo_corpus.formats.logs.remarks import decision_options, iter_decided_calls
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang
-from mlgo_corpus.formats.objects.footprints import function_footprints
+from mlgo_corpus.formats.objects.footprints import function_footprints, names_by_symbol
 from mlgo_corpus.policies.conversation import decides_in, misplaced, repair_of
 from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
 from mlgo_corpus.policies.policy import DefaultPolicy, Policy, begin_session, check_features, is_learned, make_policy
@@ -65,6 +65,7 @@ from mlgo_corpus.runs.search.rounds import (
     Unweighed,
     Weights,
     digests_of,
+    functions_in,
     mergeable_functions,
     weighted_size,
     write_held,
@@ -182,6 +183,7 @@ class _ModuleSearch:
         trace = settings.trace
         self._settings = settings
         self._name = item.module.name
+        self._functions = functions_in(item.module)
         self._weight, self._measure = weight, measure or weight
         self._compiles = ModuleCompiles(item.module, folder, trace.edits, trace.limits, stop=trace.stop)
         self._compiles.place()
@@ -254,9 +256,10 @@ class _ModuleSearch:
             raise FormatError("the compiler's remarks do not name one call for each decision")
         data = compiles.read_object()
         text_size = compiles.measure(data).text_size
-        sizes = function_footprints(data)
+        names = names_by_symbol(data, self._functions)
+        sizes = function_footprints(data, names)
         settings = self._settings
-        mergeable = mergeable_functions(data, sizes, folded=settings.folded) if settings.linked else {}
+        mergeable = mergeable_functions(data, sizes, names, folded=settings.folded) if settings.linked else {}
         named = ((call.caller, call.callee, *one[:2]) for one, call in zip(decided, calls, strict=True))
         return Unweighed(tuple(named), tuple(tensors for *_, tensors in decided), sizes, text_size, mergeable)
 
@@ -387,7 +390,9 @@ class SurveyJob(_CountedJob):
                 ids = digest.hexdigest(), trace.compiler_id, trace.baselines
                 PlainCompile(compiles, trace.cc1, command, *ids).run()
                 data = compiles.read_object()
-                held = mergeable_functions(data, function_footprints(data), folded=self.settings.folded)
+                names = names_by_symbol(data, functions_in(item.module))
+                sizes = function_footprints(data, names)
+                held = mergeable_functions(data, sizes, names, folded=self.settings.folded)
             except (RunFailure, FormatError):
                 return _RoundOutcome()
         return self._held(item, held)

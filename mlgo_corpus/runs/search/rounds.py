@@ -30,11 +30,13 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.folder import Corpus, Module
 from mlgo_corpus.corpus.groups import ModuleLabels
 from mlgo_corpus.corpus.products import linked_together
 from mlgo_corpus.dataset.flips import FlipRow
+from mlgo_corpus.errors import CorpusError, FormatError
 from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.formats.bitcode.functions import function_names
 from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.logs.keys import Key
 from mlgo_corpus.formats.objects.folding import folding_classes
@@ -78,14 +80,31 @@ def _digest(linked_with: str, name: str) -> int:
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
 
 
-def mergeable_functions(data: Buffer, functions: Collection[str], *, folded: bool) -> dict[str, int | None]:
+def mergeable_functions(
+    data: Buffer, functions: Collection[str], names: Mapping[str, str], *, folded: bool
+) -> dict[str, int | None]:
     """Return those of an object's functions that others may hold, too, and a linker keeps once, each with its class.
 
     The class is the number of those that are alike; None if the function is not folded, or the linker does not fold.
+
+    Args:
+        data: the object.
+        functions: those that count, by their names.
+        names: the functions' names by their symbols.
+        folded: whether the linker folds.
     """
     classes = folding_classes(data) if folded else {}
     weak = (symbol.name for symbol in parse_symbols(data) if symbol.is_code and symbol.binding == WEAK)
-    return {name: classes.get(name) for name in weak if name in functions}
+    named = ((names.get(symbol, symbol), symbol) for symbol in weak)
+    return {name: classes.get(symbol) for name, symbol in named if name in functions}
+
+
+def functions_in(module: Module) -> tuple[str, ...]:
+    """Return the names of a module's functions; none if its bitcode cannot be read."""
+    try:
+        return function_names(module.bitcode())
+    except (CorpusError, FormatError):
+        return ()
 
 
 def digests_of(functions: Mapping[str, int | None], linked_with: str) -> Digests:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from mlgo_corpus.errors import FormatError
-from mlgo_corpus.formats.objects.footprints import function_footprints
+from mlgo_corpus.formats.bitcode.functions import function_names, read_functions
+from mlgo_corpus.formats.objects.footprints import function_footprints, names_by_symbol
 from tests.conftest import Llvm, run_checked
 
 CODE = """
@@ -58,6 +59,44 @@ def test_code_and_what_goes_with_it(llvm22: Llvm, compiled: Path) -> None:
     all_frames = sum(int(length, 16) + 4 for length, _, _ in entries)
     # Tables that share a section may have up to three bytes between them.
     assert 0 <= sum(code.values()) + all_frames + sum(pads.values()) - sum(found.values()) <= 3
+
+
+ALIASED = """
+int touch(int);
+template <class T> struct Both { int a; __attribute__((noinline)) Both(int x) : a(touch(x)) {} ~Both() { touch(a); } };
+struct One { int a; One(int); ~One(); };
+One::One(int x) { a = touch(x) * 3; }
+One::~One() { touch(a - 1); }
+template struct Both<int>;
+extern "C" int plainly(int a) { return touch(a) + 1; }
+#ifndef __APPLE__
+extern "C" int also(int) __attribute__((alias("plainly")));
+#endif
+int raw(int a) __asm__("raw name");
+int raw(int a) { return a * 7; }
+"""
+
+
+@pytest.mark.parametrize("target", ["x86_64-linux-gnu", "arm64-apple-macosx12", "i686-windows-gnu"])
+def test_functions_have_the_names_that_the_compiler_has_for_them(llvm22: Llvm, target: str, tmp_path: Path) -> None:
+    """A constructor that is not inline has two symbols at one place, and Mach-O puts a ``_`` before each."""
+    (tmp_path / "a.cpp").write_text(ALIASED)
+    options = (llvm22.clangxx, f"--target={target}", "-Oz", "-c", "a.cpp")
+    run_checked(*options, "-o", "a.o", cwd=tmp_path)
+    run_checked(*options, "-emit-llvm", "-Xclang", "-disable-llvm-passes", "-o", "a.bc", cwd=tmp_path)
+    bitcode, data = (tmp_path / "a.bc").read_bytes(), (tmp_path / "a.o").read_bytes()
+    functions = function_names(bitcode)
+    assert functions == tuple(one.name for one in read_functions(bitcode))
+
+    named = function_footprints(data, names_by_symbol(data, functions))
+    symbols = function_footprints(data)
+    assert sum(named.values()) == sum(symbols.values()) > 0
+    assert {"_ZN3OneC2Ei", "_ZN3OneD2Ev", "_ZN4BothIiEC2Ei", "plainly", "raw name"} <= named.keys()
+    outlined = {name for name in named if name.startswith("_OUTLINED_FUNCTION_")}  # by the backend of AArch64
+    assert named.keys() - outlined <= {name.removeprefix("\1") for name in functions}
+    if target == "x86_64-linux-gnu":
+        assert "_ZN3OneC2Ei" not in symbols
+        assert named["_ZN3OneC2Ei"] == symbols["_ZN3OneC1Ei"]
 
 
 def test_damage_is_an_error_or_another_answer(compiled: Path) -> None:

@@ -235,6 +235,34 @@ def test_the_effects_are_those_of_each_flip_alone(
     assert right[True] >= 3 * right[False]
 
 
+CLASS = """
+int touch(int);
+static int more(int a) { int s = 0; for (int i = 0; i < a; ++i) s += touch(i) * touch(a + i); return s + touch(a - 9); }
+struct One { int a; One(int); ~One(); };
+One::One(int x) { a = more(x) + more(x - 1) * 3; }
+One::~One() { touch(more(a)); }
+"""
+
+
+@pytest.mark.parametrize("target", ["x86_64-linux-gnu", "arm64-apple-macosx12"])
+def test_effects_on_functions_whose_symbols_have_other_names(
+    llvm22: Llvm, cache: Path, target: str, tmp_path: Path
+) -> None:
+    """Constructors have two symbols at one place, and Mach-O puts a ``_`` before each: their bytes count, too."""
+    (tmp_path / "objects").mkdir()
+    (tmp_path / "a.cpp").write_text(CLASS)
+    options = (f"--target={target}", "-Oz", *EMBED, "-c", "a.cpp", "-o", "objects/a.o")
+    run_checked(llvm22.clangxx, *options, cwd=tmp_path)
+    extract_corpus([tmp_path / "objects"], tmp_path / "corpus", jobs=1)
+    usual = {"compiler": llvm22.clang, "cache": cache, "objective": "text", "also": ()}
+    search_corpus(tmp_path / "corpus", tmp_path / "found", budget=12, start="never", **usual)
+    effects: dict[str, list[float]] = {}
+    for flip in pq.read_table(tmp_path / "found/flips.parquet").to_pylist():
+        effects.setdefault(flip["caller"], []).append(flip["text_effect"])
+    assert effects.keys() >= {"_ZN3OneC2Ei", "_ZN3OneD2Ev"}
+    assert all(one != 0 for some in effects.values() for one in some)
+
+
 def test_linked_weighs_what_several_objects_hold(
     found: Found, search: Callable[..., SearchReport], tmp_path: Path
 ) -> None:
