@@ -90,6 +90,11 @@ class _Flip(NamedTuple):
     affected: frozenset[str]
 
     @property
+    def callees(self) -> frozenset[str]:
+        """The functions that are called."""
+        return frozenset(call.callee for call in self.calls)
+
+    @property
     def changes(self) -> dict[Place, int]:
         """What is tried, by place."""
         return {(caller, callee, number): value for caller, callee, number, value in self.decided}
@@ -414,12 +419,15 @@ class _Climb:
                 self._failed += [flips[half:], flips[:half]]
             return
         new = _View(outcome)
+        in_one = new.sizes.keys() ^ self._view.sizes.keys()
         kept: set[str] = set()
         for flip in flips:
             if not any(new.decided(place) == value for place, value in flip.changes.items()):  # the calls were not met
                 continue
+            # A function that is new or gone, and is none of the flip's callees, is so by another flip of this compile.
+            names = flip.affected if len(flips) == 1 else flip.affected - in_one | flip.affected & flip.callees
             differences = [
-                (new.sizes.get(name, 0) - self._view.sizes.get(name, 0), self._weight(name)) for name in flip.affected
+                (new.sizes.get(name, 0) - self._view.sizes.get(name, 0), self._weight(name)) for name in names
             ]
             text_effect = sum(difference for difference, _ in differences)
             effect = math.fsum(difference * weight for difference, weight in differences)  # in any order

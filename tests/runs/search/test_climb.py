@@ -108,6 +108,25 @@ def test_many_flips_share_a_compile() -> None:
     assert found.best.objective <= 1.01 * alone
 
 
+def test_a_function_that_another_flip_brings_is_no_effect() -> None:
+    """To inline what is in another object brings the function that it calls, in which a flip is tried, too."""
+
+    def compile_with(plan: Plan, _: object) -> Outcome:
+        wanted = {key: value or 0 for key, value in plan}
+        outer, inner = (wanted.get((key, 0), 0) for key in (b"outer", b"inner"))
+        sizes = {"main": 10 + outer} | ({"brought": 50 - inner} if outer else {})
+        decisions = (
+            Decision((b"inner", 0), "brought", "leaf", 0, inner, b"", 1.0),
+            Decision((b"outer", 0), "main", "elsewhere", 0, outer, b"", 1.0),
+        )
+        total = sum(sizes.values())
+        return Outcome(decisions, sizes, float(total), total, float(total), {})
+
+    found = climb(compile_with, 2, random.Random(0))
+    effects = {tried.flip.calls[0].caller: (tried.others, tried.text_effect) for tried in found.tried}
+    assert effects == {"brought": (1, 0), "main": (1, 1)}
+
+
 def test_compiles_that_fail_are_flips_that_do_not_help() -> None:
     program = random_program(4, functions=20, calls=40)
     hated = program.compile({}).decisions[7]
