@@ -69,6 +69,7 @@ _DROPPED = _words(
     -stack-usage-file -stats-file= -stats-file-append -as-secure-log-file
     -ftime-trace -ftime-trace= -ftime-trace-granularity= -ftime-trace-verbose -ftime-report -ftime-report=
     -opt-record-file -opt-record-format -opt-record-passes -R -mdebug-pass
+    -fdiagnostics-show-hotness -fdiagnostics-hotness-threshold=
     -ast-dump-filter -ast-dump-filter= -dump-coverage-mapping -dump-deserialized-decls
     -fdump-record-layouts -fdump-record-layouts-simple -fdump-record-layouts-complete -fdump-record-layouts-canonical
     -fdump-vtable-layouts

@@ -158,6 +158,7 @@ def test_a_module_of_a_thinlto_link_replays_with_its_index(
         ["-opt-record-file", "a", "-opt-record-passes", "b"], ["-Rpass=x"], ["-working-directory", "/x"],
         ["-ivfsoverlay", "a"], ["-emit-llvm-bc"], ["-S"], ["-header-include-file", "a"], ["-print-stats"],
         ["-objcmt-migrate-all"], ["--vfsoverlay", "-load"], ["--save-temps=cwd"],
+        ["-fdiagnostics-show-hotness", "-fdiagnostics-hotness-threshold=auto"],
         ["-mllvm", "-info-output-file", "-mllvm", "-exec-on-ir-change=x"],
         ["-mllvm", "-stats"], ["-mllvm", "-info-output-file", "-mllvm", "/x"], ["-mllvm", "--view-edge-bundles"],
         ["-mllvm", "-print-pipeline-passes"], ["-mllvm", "-print-changed=dot-cfg"], ["-mllvm", "-training-log=/x"],
