@@ -493,7 +493,7 @@ def test_any_history_ends_like_a_fresh_extraction(small: list[bytes], tmp_path: 
     corpora = {dedup: tmp_path / f"corpus-{dedup}" for dedup in (False, True)}
     points = [(ExtractionRun, "finish", 1), (Journal, "commit", 1), (Journal, "sync", 1), (Journal, "add", 4)]
     reached: set[str] = set()
-    for _ in range(30):
+    for _ in range(20):
         history.step()
         for dedup, corpus in corpora.items():
             if kills and rng.random() < 0.6:
