@@ -97,6 +97,7 @@ def cluster() -> Iterator[Cluster]:
             "object_store_memory": STORE,
             "node_ip_address": "127.0.0.1",
             "include_dashboard": False,
+            "no_monitor": True,  # it would scale the cluster
             **NODE,
         },
     )

@@ -45,7 +45,7 @@ ROUNDS = 3 * int(os.environ.get("MLGO_CORPUS_RAY_ROUNDS", "1"))
 @contextmanager
 def cluster() -> Iterator[Cluster]:
     """Give a cluster of three machines; its processes are ended by their numbers."""
-    made = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    made = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False, "no_monitor": True})
     try:
         for _ in range(2):
             made.add_node(**NODE)
