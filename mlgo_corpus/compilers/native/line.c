@@ -76,7 +76,7 @@ static const char *const APART[] = {
 };
 static const char *const CODE_ENDINGS[] = {
     "c", "i", "m", "C", "M", "cc", "cp", "cxx", "cpp", "c++", "CC", "CPP", "CXX", "C++", "ii", "mi", "mm", "mii",
-    "ll", "bc", "cppm", "ccm", "cxxm", "c++m", "pcm", "ixx", NULL,
+    "ll", "bc", "cppm", "ccm", "cxxm", "c++m", "iim", "pcm", "ixx", NULL,
 };
 static const char *const DEVICE_ENDINGS[] = {"cu", "cui", "hip", "hipi", "cl", "clcpp", "rs", "hlsl", NULL};
 static const char *const CODE_LANGUAGES[] = {

@@ -32,20 +32,22 @@ TAKES_NEXT = _words(
     -Xassembler -Xpreprocessor -Xanalyzer -mllvm -mmlir -target -arch -framework -aux-info -dumpbase -dumpdir -rpath
     -install_name -current_version -compatibility_version -undefined -bundle_loader -working-directory -resource-dir
     --param --sysroot --include --define-macro --undefine-macro --include-directory --library-directory
-    --serialize-diagnostics -serialize-diagnostics --config -o --output -x --language -Xclang
+    --serialize-diagnostics -serialize-diagnostics --config -o --output -x --language -Xclang --imacros -iwithsysroot
+    -iframeworkwithsysroot -imultilib -stdlib++-isystem -vfsoverlay --vfsoverlay -dependency-file -ftrapv-handler
+    -fdebug-compilation-dir -filelist -mthread-model
     """
 )
 _TAKES_NEXT_BEGINNINGS = ("-Xopenmp-target", "-Xarch_")
 
 # Words that write something other than the object, say how it is embedded, or end the command before it is written.
 _WRITES = re.compile(
-    r"-c|--compile|-M[DMPGV]?|-MMD|-M[FTQJ].*|-o.*|--output(?:=.*)?|-Wp,-M.*|-save-temps(?:=.*)?|--save-temps(?:=.*)?"
+    r"-c|--compile|-M[DMPGV]?|-MMD|-M[FTQJ].*|-dependency-file|-o.*|--output(?:=.*)?|-Wp,-M.*|-save-temps(?:=.*)?|--save-temps(?:=.*)?"
     r"|--?serialize-diagnostics|-ftime-trace(?:=.*)?|-fembed-bitcode.*|-emit-llvm|-pipe|-###|-v|-fdump-.*|-aux-info"
 )
 _NOT_OUTPUTS = re.compile(r"-(?:object|objcmt).*")
 _LTO = re.compile(r"-flto(?:[=-].*)?|-ffat-lto-objects|-fuse-linker-plugin|-fwhole-program-vtables")
 
-_CODE = re.compile(r"\.(?:[cCiMm]|cc|cp|cxx|cpp|c\+\+|C\+\+|CPP|CXX|ii|mm|mi|mii)\Z")
+_CODE = re.compile(r"\.(?:[cCiMm]|cc|cp|cxx|cpp|c\+\+|C\+\+|CC|CPP|CXX|ii|mm|mi|mii|cppm|ccm|cxxm|c\+\+m|iim)\Z")
 _ASSEMBLY = re.compile(r"\.(?:[sS]|sx|asm)\Z")
 _CODE_LANGUAGES = re.compile(r"(?:objective-)?c(?:\+\+)?(?:-cpp-output)?|cpp-output")
 

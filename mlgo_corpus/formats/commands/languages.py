@@ -22,7 +22,7 @@ ENDINGS: Final = {
     "c++": CXX,
     "C": CXX,
     "ii": CXX,
-    **dict.fromkeys(("CC", "CPP", "CXX", "C++", "cppm", "ccm", "cxxm", "c++m"), CXX),
+    **dict.fromkeys(("CC", "CPP", "CXX", "C++", "cppm", "ccm", "cxxm", "c++m", "iim"), CXX),
     "m": "Objective-C",
     "mi": "Objective-C",
     "mm": "Objective-C++",

@@ -108,7 +108,9 @@ def read_archive(arguments: Sequence[str]) -> tuple[LinkWord, ...]:
 # `r` replaces or adds, `q` adds; the rest of ar's letters modify these.
 _ADDING = re.compile(r"-?(?=[a-zA-Z]*[qr])(?![a-zA-Z]*[dmptx])[a-zA-Z]+")
 
-_SOURCE = re.compile(r"\.(?:[cCiMmsS]|cc|cp|cxx|cpp|c\+\+|C\+\+|CPP|CXX|ii|mm|mi|mii|cl|cppm|pcm|ixx|ll|bc|sx|asm)\Z")
+_SOURCE = re.compile(
+    r"\.(?:[cCiMmsS]|cc|cp|cxx|cpp|c\+\+|C\+\+|CC|CPP|CXX|ii|mm|mi|mii|cl|cppm|ccm|cxxm|c\+\+m|iim|pcm|ixx|ll|bc|sx|asm)\Z"
+)
 
 # A driver's options.
 _DRIVER_FLAG = re.compile(

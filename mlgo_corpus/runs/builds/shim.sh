@@ -36,7 +36,9 @@ _mlgo_word() {
             | -dumpbase | -dumpdir | -rpath | -install_name | -current_version | -compatibility_version | -undefined \
             | -bundle_loader | -working-directory | -resource-dir | --param | --sysroot | --include | --define-macro \
             | --undefine-macro | --include-directory | --library-directory | --serialize-diagnostics \
-            | -serialize-diagnostics | --config) _mlgo_skip=- ;;
+            | -serialize-diagnostics | --config | --imacros | -iwithsysroot | -iframeworkwithsysroot | -imultilib \
+            | -stdlib++-isystem | -vfsoverlay | --vfsoverlay | -dependency-file | -fdebug-compilation-dir \
+            | -ftrapv-handler | -filelist | -mthread-model) _mlgo_skip=- ;;
         -c | --compile) _mlgo_only=1 ;;
         --output=*) _mlgo_output=${1#*=} ;;
         --language=*) _mlgo_set_language "${1#*=}" ;;
@@ -68,8 +70,9 @@ _mlgo_input() {
     case ${_mlgo_language:-.}$1 in
         other*) _mlgo_plain=1 ;;
         assembly* | .*.[sS] | .*.sx | .*.asm) _mlgo_source "$1" ;;
-        code* | .*.[cCiMm] | .*.cc | .*.cp | .*.cxx | .*.cpp | .*.c++ | .*.C++ | .*.CPP | .*.CXX | .*.ii | .*.mm \
-            | .*.mi | .*.mii | .*.cl | .*.cppm | .*.pcm | .*.ixx | .*.ll | .*.bc)
+        code* | .*.[cCiMm] | .*.cc | .*.cp | .*.cxx | .*.cpp | .*.c++ | .*.C++ | .*.CC | .*.CPP | .*.CXX | .*.ii \
+            | .*.mm | .*.mi | .*.mii | .*.cl | .*.cppm | .*.ccm | .*.cxxm | .*.c++m | .*.iim | .*.pcm | .*.ixx \
+            | .*.ll | .*.bc)
             _mlgo_bitcode=1
             _mlgo_source "$1"
             ;;

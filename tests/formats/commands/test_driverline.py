@@ -39,6 +39,8 @@ from mlgo_corpus.runs.builds import shims
         ("clang -fembed-bitcode=all -Xclang -fembed-bitcode=all -Xclang -disable-O0-optnone -emit-llvm -c a.c",
          "-Xclang -disable-O0-optnone a.c"),
         ("cc -flto=auto -ffat-lto-objects -fno-lto -c a.c", "-fno-lto a.c"),
+        ("clang -fdebug-compilation-dir . -iwithsysroot /inc -stdlib++-isystem b.c -dependency-file a.d -c a.c",
+         "-fdebug-compilation-dir . -iwithsysroot /inc -stdlib++-isystem b.c a.c"),
         ("cc -march=native -mllvm -o -mllvm x -c a.c", "-march=native -mllvm -o -mllvm x a.c"),
     ],
 )  # fmt: skip
@@ -70,6 +72,8 @@ def test_the_program(program: str, is_cxx: bool, triple: str | None) -> None:
         ("cc -c a.c", "a.c", Language.CODE),
         ("cc -c a.C", "a.C", Language.CODE),
         ("cc -c a.mm", "a.mm", Language.CODE),
+        ("cc -c a.CC", "a.CC", Language.CODE),
+        ("cc -c a.cxxm", "a.cxxm", Language.CODE),
         ("cc -c a.S", "a.S", Language.ASSEMBLY),
         ("nasm -f elf64 a.asm -o a.o", "a.asm", Language.ASSEMBLY),
         ("gfortran -c a.f90", "a.f90", Language.OTHER),

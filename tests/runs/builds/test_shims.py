@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from mlgo_corpus.compilers.choose import choose_for_build
 from mlgo_corpus.compilers.driver import Drivers, drivers_of
 from mlgo_corpus.errors import UsageError
+from mlgo_corpus.formats.commands.driverline import Language, read_compile
+from mlgo_corpus.formats.commands.languages import CLANG_NAMES, ENDINGS
 from mlgo_corpus.formats.commands.shimrecord import CompileRecord, parse_compile_record
 from mlgo_corpus.runs.builds.shims import build_environment, compiler_in, make_shims, run_build
 from tests.conftest import EMBED, Llvm, ignoring, run_checked
@@ -96,6 +98,7 @@ COMPILES: list[tuple[str, bool, list[str], list[str]]] = [
     ("-c a.c --output=x.o", True, ["a.c"], ["x.o"]),
     ("-c a.c --output x.o", True, ["a.c"], ["x.o"]),
     ("-c a.c b.c", True, ["a.c", "b.c"], ["a.o", "b.o"]),
+    ("-fdebug-compilation-dir b.c -iwithsysroot b.c -c a.c", True, ["a.c"], ["a.o"]),
     ("-o x.o -MD -MF a.d -MT b.c -c -- a.c", True, ["a.c"], ["x.o"]),
     ("-include b.c -D NAME=b.c -isystem b.c -Xclang -disable-O0-optnone -c a.c", True, ["a.c"], ["a.o"]),
     ("a.c b.c -o prog", True, ["a.c", "b.c"], ["prog"]),
@@ -144,6 +147,16 @@ def test_compiles_are_recorded(bench: Bench, line: str, embeds: bool, sources: l
     assert (list(record.sources), [name for name, _ in record.objects]) == (sources, objects)
     assert record.links == ("-c" not in words)
     assert (record.directory, record.arguments, record.status) == (str(bench.folder), tuple(words), 0)
+
+
+@pytest.mark.parametrize("ending", [ending for ending, name in ENDINGS.items() if name in CLANG_NAMES.values()])
+def test_a_source_is_known_by_its_ending(bench: Bench, ending: str) -> None:
+    assert bench.start("-c", f"a.{ending}").returncode == 0
+    assert bench.given() == [*ADDED, b"-c", f"a.{ending}".encode()]
+    record = bench.record()
+    assert record is not None
+    assert (list(record.sources), [name for name, _ in record.objects]) == ([f"a.{ending}"], ["a.o"])
+    assert read_compile(("cc", "-c", f"a.{ending}"), f"a.{ending}", "/").language is Language.CODE
 
 
 @pytest.mark.parametrize("line", OTHERS)
