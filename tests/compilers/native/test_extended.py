@@ -156,8 +156,19 @@ def code(llvm: Llvm, path: Path) -> bytes:
 
 
 def test_a_policy_of_its_features_goes_into_stock_clangs_and_extended_ones(
-    llvm19: Llvm, told: Path, corpus: Path, probed: Path, tmp_path: Path
+    llvm19: Llvm, told: Path, corpus: Path, probed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    compiled: list[tuple[str, ...]] = []
+    run_tool = extended.run_tool
+
+    def run_or_copy(argv: tuple[str, ...], **how: Any) -> Any:
+        """Take the plugin of the module's extended clang rather than compile the same for ten seconds."""
+        if str(extended._SOURCE) not in argv:
+            return run_tool(argv, **how)
+        compiled.append(argv)
+        return shutil.copyfile(told / extended.PLUGIN_NAME, argv[-1])
+
+    monkeypatch.setattr(extended, "run_tool", run_or_copy)
     cache = shutil.copytree(probed, tmp_path / "cache")
     # Inline what has a name of the library, and nothing else.
     feature = TensorSpec("callee_library", "int64_t", port=0, shape=(1,))
@@ -189,6 +200,7 @@ def test_a_policy_of_its_features_goes_into_stock_clangs_and_extended_ones(
     made_at = made_here.stat().st_mtime_ns
     assert traced(corpus, tmp_path / "replayed", llvm19.clang, str(tmp_path / "found" / "traced"), cache) == found
     assert made_here.stat().st_mtime_ns == made_at
+    assert len(compiled) == 1
     evaluated = evaluate_corpus(
         corpus, tmp_path / "evaluated", policies=["never", policy], compiler=llvm19.clang, jobs=1, cache=cache
     )
