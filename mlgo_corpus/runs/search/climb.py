@@ -420,12 +420,15 @@ class _Climb:
             return
         new = _View(outcome)
         in_one = new.sizes.keys() ^ self._view.sizes.keys()
+        moved = new.decided_otherwise(self._view)
         kept: set[str] = set()
         for flip in flips:
             if not any(new.decided(place) == value for place, value in flip.changes.items()):  # the calls were not met
                 continue
-            # A function that is new or gone, and is none of the flip's callees, is so by another flip of this compile.
-            names = flip.affected if len(flips) == 1 else flip.affected - in_one | flip.affected & flip.callees
+            names = flip.affected
+            if len(flips) > 1:  # one that is new or gone, though nothing here calls it otherwise, is so by another flip
+                called = flip.callees.union(*(moved.get(name, ()) for name in flip.affected))
+                names = frozenset(name for name in names if name not in in_one or name in called)
             differences = [
                 (new.sizes.get(name, 0) - self._view.sizes.get(name, 0), self._weight(name)) for name in names
             ]
@@ -548,6 +551,14 @@ class _View:
         together = [self.above(name) | other.above(name) for name in sorted(changed)]
         together += (frozenset((call.caller, call.callee)) for call in chain(self, other) if call.callee in in_one)
         return _joined(together)
+
+    def decided_otherwise(self, other: _View) -> dict[str, set[str]]:
+        """Return, by callers, the callees of the calls that another view has, too, and decides otherwise."""
+        found: dict[str, set[str]] = {}
+        for place, decided in self._decided.items():
+            if other._decided.get(place, decided) != decided:
+                found.setdefault(place[0], set()).add(place[1])
+        return found
 
     def calls_left(self) -> Counter[str]:
         """Return how many calls of each function are not inlined."""

@@ -127,6 +127,26 @@ def test_a_function_that_another_flip_brings_is_no_effect() -> None:
     assert effects == {"brought": (1, 0), "main": (1, 1)}
 
 
+def test_a_function_that_is_called_otherwise_since_a_flip_is_its_effect() -> None:
+    """What calls a flip's function finds it larger, and does not inline it any more."""
+
+    def compile_with(plan: Plan, _: object) -> Outcome:
+        wanted = {key: value for key, value in plan if value is not None}
+        inner, alone = wanted.get((b"inner", 0), 0), wanted.get((b"alone", 0), 0)
+        sizes = {"leaf": 9, "main": 40 - 3 * inner, "other": 20 + alone} | ({"part": 30} if inner else {})
+        decisions = (
+            Decision((b"inner", 0), "part", "leaf", 0, inner, b"", 1.0),
+            Decision((b"outer", 0), "main", "part", 1 - inner, 1 - inner, b"", 1e-9),
+            Decision((b"alone", 0), "other", "elsewhere", 0, alone, b"", 1.0),
+        )
+        total = sum(sizes.values())
+        return Outcome(decisions, sizes, float(total), total, float(total), {})
+
+    found = climb(compile_with, 2, random.Random(0))
+    effects = {tried.flip.calls[0].caller: (tried.others, tried.text_effect) for tried in found.tried}
+    assert effects == {"part": (1, 27), "other": (1, 1)}
+
+
 def test_compiles_that_fail_are_flips_that_do_not_help() -> None:
     program = random_program(4, functions=20, calls=40)
     hated = program.compile({}).decisions[7]
