@@ -29,6 +29,8 @@ struct scan {
     int assembly_only;   /* -S */
     int apart;           /* something is made that belongs to the object */
     int lto;
+    int is_msvc;         /* the target's debug information holds the command */
+    int debug;           /* there is debug information */
     int only_inputs;     /* behind -- */
     enum { BY_NAME, CODE, NOT_CODE } language;
     int is_decided;      /* the policy decides in the language given */
@@ -64,10 +66,10 @@ static const char *const PLAIN[] = {
     "-verify-pch", "-extract-api", "--preprocess", "--dependencies", "--user-dependencies", "-cc1", "-cc1as",
     "-cc1gen-reproducer", "--version", "--help", "-help", "-dumpversion", "-dumpmachine", "-ffat-lto-objects",
     "-grecord-command-line", "-grecord-gcc-switches", "-frecord-command-line", "-frecord-gcc-switches",
-    "-gcodeview-command-line", "-gen-cdb-fragment-path", NULL,
+    "-gen-cdb-fragment-path", NULL,
 };
 static const char *const PLAIN_BEGINNINGS[] = {
-    "-print-", "--print-", "--help-", "--offload", "-fopenmp-targets", "--cuda", "--hip", "-fembed-bitcode", "-MJ",
+    "-print-", "--print-", "--help-", "--offload", "-fopenmp-targets", "--cuda", "--hip", "-fembed-bitcode", "-MJ", "-gcodeview",
     "--driver-mode=cl", "--driver-mode=cpp", "--driver-mode=flang", "--driver-mode=dxc", "--autocomplete", NULL,
 };
 static const char *const APART[] = {
@@ -99,6 +101,11 @@ static void set_level(struct scan *scan, const char *level)
     int is_small = strcmp(level, "s") == 0 || strcmp(level, "z") == 0;
     scan->optimised = strcmp(level, "0") != 0;
     scan->sized = is_small || (ASK_ALWAYS && scan->optimised);
+}
+
+static int is_msvc(const char *target)
+{
+    return strstr(target, "windows") != NULL && strstr(target, "-gnu") == NULL && strstr(target, "-itanium") == NULL;
 }
 
 /* Tell whether what is there can be read twice, as a pipe cannot. */
@@ -175,6 +182,10 @@ static void read_option(struct scan *scan, char *word)
         set_language(scan, word + 2);
     else if (is_read_once(joined_value(word)))
         scan->plain = 1;
+    if (starts(word, "--target="))
+        scan->is_msvc = is_msvc(word + 9);
+    else if (starts(word, "-g") && strcmp(word, "-g0") != 0)
+        scan->debug = 1;
     if (is_one_of(word, TAKES_NEXT) || starts_with_one_of(word, beginnings))
         scan->skip = word;
 }
@@ -187,6 +198,8 @@ static void read_value(struct scan *scan, const char *option, char *word)
         set_language(scan, word);
     else if (strcmp(option, "-arch") == 0)
         scan->architectures++;
+    else if (strcmp(option, "-target") == 0)
+        scan->is_msvc = is_msvc(word);
     else if (strcmp(option, "-Xclang") == 0 && starts(word, "-fembed-bitcode"))
         scan->plain = 1;
     else if (strcmp(option, "-mllvm") == 0 && starts_with_one_of(word, OWN_OPTIONS))
@@ -279,7 +292,7 @@ void read_line(struct line *line, int is_cxx, int count, char **words)
     scan.is_cxx = is_cxx;
     for (int i = 0; i < count && !scan.plain; i++)
         read_word(&scan, words[i]);
-    int may_ask = !scan.plain && scan.optimised && scan.code > 0 && !scan.lto;
+    int may_ask = !scan.plain && !(scan.is_msvc && scan.debug) && scan.optimised && scan.code > 0 && !scan.lto;
     int is_policys = scan.sized && scan.others == 0;
     line->writes_stdout = scan.output != NULL && strcmp(scan.output, "-") == 0;
     int is_object = scan.objects_only && !scan.assembly_only && scan.inputs == 1 && scan.architectures < 2

@@ -203,6 +203,13 @@ LINES = [
     ("", "-Oz -c a.c -MJ a.json"),  # a channel of a finished compile should not be written down
     ("", "-Oz -c a.c -frecord-command-line"),
     ("", "-Oz -c a.c -g -grecord-gcc-switches"),
+    # (the option leaves the time out of the object)
+    ("", "-Oz -c a.c -g --target=x86_64-pc-windows-msvc -mno-incremental-linker-compatible"),
+    ("", "-Oz -c a.c -g -target x86_64-pc-windows-msvc -mno-incremental-linker-compatible"),
+    ("", "-Oz -c a.c -g -gcodeview --target=x86_64-pc-windows-gnu -mno-incremental-linker-compatible"),
+    ("C", "-Oz -c a.c --target=x86_64-pc-windows-msvc -mno-incremental-linker-compatible"),
+    ("C", "-Oz -c a.c -g --target=x86_64-pc-windows-gnu -mno-incremental-linker-compatible"),
+    ("C", "-Oz -c a.c -fdebug-compilation-dir . -g"),  # a folder is no source that can be read once
 ]
 
 
