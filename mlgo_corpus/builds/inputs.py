@@ -81,7 +81,7 @@ _NOT_ENTERED = frozenset((".git", ".hg", ".jj", ".svn", STATE_FOLDER))
 _MAX_NESTING = 16  # deeper than any build nests its parameter files
 # Files that CMake compiles to test the compiler: not part of the project, but built with its flags.
 _PROBE = re.compile(
-    r"(?:^|/)CMakeFiles/(?:CMakeScratch|CMakeTmp|[^/]+/(?:CompilerId\w+|CMakeDetermineCompilerABI_.*))\Z"
+    r"(?:^|/)CMakeFiles/(?:CMakeScratch|CMakeTmp|_CMakeLTOTest-\w+|[^/]+/(?:CompilerId\w+|CMakeDetermineCompilerABI_.*))\Z"
 )
 _NO_OBJECT = re.compile(
     r"\.(?:bc|ll|c|cc|cpp|cxx|c\+\+|m|mm|h|hh|hpp|hxx|inc|inl|def|td|s|asm|i|ii|d|la|pc|in|am|ac|m4|mk|ninja"

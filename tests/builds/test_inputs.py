@@ -518,6 +518,7 @@ def test_cmakes_probes_are_no_part_of_the_project() -> None:
         "build/CMakeFiles/3.25.1/CompilerIdCXX/CMakeCXXCompilerId.o",
         "build/CMakeFiles/3.25.1/CMakeDetermineCompilerABI_C.bin",
         "build/CMakeFiles/CMakeScratch/TryCompile-x/a.o",
+        "build/CMakeFiles/_CMakeLTOTest-CXX/bin/CMakeFiles/foo.dir/foo.cpp.o",
         "build/CMakeFiles/app.dir/main.c.o",
         "build/sub/CMakeFiles/lib.dir/CompilerIdle.c.o",
     ):

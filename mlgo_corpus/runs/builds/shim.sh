@@ -93,8 +93,8 @@ _mlgo_source() {
     fi
     [ -z "$_mlgo_keep_checks" ] || return 0
     case $PWD/:$1 in
-        *:conftest* | *:*/conftest* | */CMakeFiles/CMakeScratch/* | */CMakeFiles/CMakeTmp/* | */CompilerId*/:CMake* \
-            | */meson-private/* | */.sconf_temp/* | */.conf_check_*/* | */ffconf.*/* | */config-temp/* \
+        *:conftest* | *:*/conftest* | */CMakeFiles/CMakeScratch/* | */CMakeFiles/CMakeTmp/* \
+            | */CMakeFiles/_CMakeLTOTest-*/* | */CompilerId*/:CMake* | */meson-private/* | */.sconf_temp/* | */.conf_check_*/* | */ffconf.*/* | */config-temp/* \
             | */config.tests/*) _mlgo_check=1 ;;
     esac
 }
@@ -168,6 +168,10 @@ fi
 [ -d "$_mlgo_run" ] || _mlgo_become "$@"
 [ "$_mlgo_driver" = ar ] && _mlgo_links=1 || _mlgo_words "$@"
 if [ -n "$_mlgo_plain" ] || [ "$_mlgo_sources" = 0 ]; then
+    case $_mlgo_keep_checks$PWD in
+        /*/CMakeFiles/CMakeScratch/* | /*/CMakeFiles/CMakeTmp | /*/CMakeFiles/CMakeTmp/* \
+            | /*/CMakeFiles/_CMakeLTOTest-*) _mlgo_links= ;; # a check's programs and archives are none of the project
+    esac
     if [ -z "$_mlgo_plain" ] && [ -n "$_mlgo_links" ]; then
         (
             exec </dev/null >/dev/null 2>&1

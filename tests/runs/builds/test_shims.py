@@ -257,6 +257,7 @@ def test_a_parameter_file_of_a_link_is_no_compile(bench: Bench) -> None:
         ("-c a.c -o /dev/null", ""),
         ("-c src.c -o CMakeFiles/x.dir/src.c.o", "CMakeFiles/CMakeScratch/TryCompile-x1"),
         ("-c src.c -o CMakeFiles/x.dir/src.c.o", "CMakeFiles/CMakeTmp"),
+        ("-c ../foo.c -o CMakeFiles/foo.dir/foo.c.o", "CMakeFiles/_CMakeLTOTest-C/bin"),
         ("CMakeCCompilerId.c", "CMakeFiles/3.25.1/CompilerIdC"),
         ("/b/meson-private/tmpx1/testfile.c -o /b/meson-private/tmpx1/output.exe", ""),
     ],
@@ -270,6 +271,19 @@ def test_checks_of_the_compiler_are_left_alone(tmp_path: Path, line: str, folder
         bench.start(*line.split())
         assert bench.given() == (ADDED if keep else []) + [word.encode() for word in line.split()]
         assert (bench.record() is None, bench.checks()) == (not keep, 0 if keep else 1)
+
+
+@pytest.mark.parametrize("folder", ["CMakeScratch/TryCompile-x1", "CMakeTmp", "_CMakeLTOTest-CXX/bin"])
+@pytest.mark.parametrize("words", [("cc", "obj.o", "-o", "boo"), ("ar", "cr", "libfoo.a", "obj.o")])
+def test_links_of_checks_are_left_alone(tmp_path: Path, words: tuple[str, ...], folder: str) -> None:
+    for keep in (False, True):
+        (tmp_path / str(keep)).mkdir()
+        bench = Bench(tmp_path / str(keep), keep_checks=keep)
+        bench.folder = bench.folder / "CMakeFiles" / folder
+        bench.folder.mkdir(parents=True)
+        bench.start(*words[1:], name="gcc-ar" if words[0] == "ar" else "cc")
+        assert bench.given()[-2:] == [word.encode() for word in words[-2:]]
+        assert (bench.record() is None, bench.checks()) == (not keep, 0)
 
 
 def test_the_compilers_own_exit_code_streams_and_stdin(bench: Bench) -> None:
