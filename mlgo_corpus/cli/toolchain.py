@@ -125,7 +125,8 @@ def _show_with_policy(wrapped: Sequence[Wrapped], released: Sequence[Released]) 
         if one.has_found:
             asks = f"what was found at -O1 and above, else {asks}"
         keeps = ", keeps the smaller object" if one.keep_smaller else ""
-        rows.add_row(plain(str(one.clang)), one.policy, visible(one.version), asks + keeps)
+        there = "" if Path(one.compiler[0]).exists() else "its clang is gone; "
+        rows.add_row(plain(str(one.clang)), one.policy, visible(one.version), there + asks + keeps)
     for made in released:
         asks = "at -Os and -Oz" if made.default_on else f"with -mllvm {find_task(made.task).advisor}=release"
         rows.add_row(plain(str(made.clang)), made.policy, visible(made.version), f"linked in, {asks}")

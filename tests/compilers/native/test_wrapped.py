@@ -583,6 +583,10 @@ def test_a_wrapped_clang_is_listed_until_it_is_gone(
     inside = wrap(*words[:2], "--output", tmp_path / "twice", "--compiler", found.clang, cache=cache)
     assert inside.exit_code == 2
     assert "has a policy inside already" in inside.stderr
+    note = tmp_path / "made" / "wrapped.json"
+    note.write_text(json.dumps({**json.loads(note.read_text()), "compiler": [str(tmp_path / "removed")]}))
+    listed = CliRunner().invoke(app, ["toolchain", "list"], env=env).stdout
+    assert f"{found.version}   its clang is gone; at -O1 and above" in listed
     shutil.rmtree(tmp_path / "made")
     assert list_wrapped(cache=cache) == ()
 
