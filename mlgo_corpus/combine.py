@@ -55,11 +55,6 @@ class CombineReport(Report):
 
     _properties: ClassVar = ("exit_code",)
 
-    @property
-    def exit_code(self) -> int:
-        """1 if a module's files cannot be read, else 0."""
-        return 1 if self.failed else 0
-
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain values; ``corpora`` is a dictionary."""
         return {**Report.as_json(self), "corpora": dict(self.corpora)}

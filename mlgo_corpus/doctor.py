@@ -289,7 +289,7 @@ def _compiler_verbs(working: Sequence[Toolchain]) -> tuple[Finding, ...]:
     headed = [one for one in extensible if find_headers(one.binary or Path(), one.version or "", one.llvm_config)]
     logging = [one for one in working if {EVICTION, PRIORITY} <= set(one.training_logs)]
     newest = max((one.major or 0 for one in working), default=0)  # the one that a build takes
-    # What compilers of a verb cannot do with what the newest one builds, and what helps.
+    # By verb: what it cannot do for the newest clang, whose corpora a build makes; and the remedy.
     limits: dict[str, tuple[str, str]] = {}
     headers = f"apt-get install {headers_package(max((one.major or 0 for one in extensible), default=USUAL_MAJOR))}"
     if newest in {one.major for one in extensible} - {one.major for one in headed}:

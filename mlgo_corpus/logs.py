@@ -112,11 +112,6 @@ class LogsReport(Report):
         """The number of logs that could not be converted."""
         return self.logs - self.converted
 
-    @property
-    def exit_code(self) -> int:
-        """1 if a log could not be converted, else 0."""
-        return 1 if self.failed else 0
-
 
 @to_urls
 def convert_logs(

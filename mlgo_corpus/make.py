@@ -64,11 +64,6 @@ class MakeReport(Report):
 
     _properties: ClassVar = ("exit_code",)
 
-    @property
-    def exit_code(self) -> int:
-        """1 if a file is no module, else 0."""
-        return 1 if self.failed else 0
-
 
 def make_corpus(
     folder: Path | str,

@@ -20,8 +20,8 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """What a verb ends with that returns this: 1 if something could not be done, else 0."""
-        return 0
+        """What a verb ends with that returns this: 1 if its field or property ``failed`` tells of something, else 0."""
+        return 1 if getattr(self, "failed", None) else 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields, in their order, and the listed properties as plain values."""

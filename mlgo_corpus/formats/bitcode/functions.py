@@ -30,6 +30,7 @@ a value: then equal bodies may have different hashes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -109,24 +110,11 @@ def read_functions(data: Buffer) -> tuple[DefinedFunction, ...]:
         FormatError: the bytes are not bitcode, or end too early; has the offset.
         UnsupportedError: the bitcode has no string table, as LLVM wrote it before version 5.
     """
-    extent = _first(data)
-    content = bytes(data[: extent.payload_stop])
-    origin = extent.payload_start
-    modules: list[Block] = []
-    functions: list[DefinedFunction] = []
-    for block in iter_top_level(content, origin, extent.payload_stop):
-        if block.block_id == _MODULE_BLOCK_ID:
-            modules.append(block)
-        elif block.block_id == _STRTAB_BLOCK_ID:
-            # A string table belongs to the modules before it that have none yet.
-            start, stop = _find_blob(content, block, origin)
-            names = _Names(content[start:stop])
-            for module in modules:
-                functions += _read_module(content, module, origin, names)
-            modules = []
-    if modules:
-        raise UnsupportedError("a module without a string table", offset=modules[0].start)
-    return tuple(functions)
+    return tuple(
+        function
+        for content, module, origin, names in _named_modules(data)
+        for function in _read_module(content, module, origin, names)
+    )
 
 
 def function_names(data: Buffer) -> tuple[str, ...]:
@@ -136,26 +124,34 @@ def function_names(data: Buffer) -> tuple[str, ...]:
         FormatError: the bytes are not bitcode, or end too early; has the offset.
         UnsupportedError: the bitcode has no string table, as LLVM wrote it before version 5.
     """
+    found: list[str] = []
+    for content, module, origin, names in _named_modules(data):
+        for code, record in iter_records(content, module, [], origin):
+            if code == _FUNCTION and len(record) >= 6 and not record[4]:
+                found.append(names.read(*record[:2]).decode("utf-8", "surrogateescape"))
+            elif code == _VERSION and record[:1] < [2]:
+                raise UnsupportedError("a module whose names are not in a string table", offset=module.start)
+    return tuple(found)
+
+
+def _named_modules(data: Buffer) -> Iterator[tuple[bytes, Block, int, _Names]]:
+    """Yield the modules of a file: its content, the module's block, the file's beginning, and the names."""
     extent = _first(data)
     content = bytes(data[: extent.payload_stop])
     origin = extent.payload_start
-    places: list[list[int]] = []
-    found: list[str] = []
+    modules: list[Block] = []
     for block in iter_top_level(content, origin, extent.payload_stop):
         if block.block_id == _MODULE_BLOCK_ID:
-            for code, record in iter_records(content, block, [], origin):
-                if code == _FUNCTION and len(record) >= 6 and not record[4]:
-                    places.append(record[:2])
-                elif code == _VERSION and record[:1] < [2]:
-                    raise UnsupportedError("a module whose names are not in a string table", offset=block.start)
+            modules.append(block)
         elif block.block_id == _STRTAB_BLOCK_ID:
+            # A string table belongs to the modules before it that have none yet.
             start, stop = _find_blob(content, block, origin)
             names = _Names(content[start:stop])
-            found += (names.read(*place).decode("utf-8", "surrogateescape") for place in places)
-            places = []
-    if places:
-        raise UnsupportedError("a module without a string table", offset=origin)
-    return tuple(found)
+            for module in modules:
+                yield content, module, origin, names
+            modules = []
+    if modules:
+        raise UnsupportedError("a module without a string table", offset=modules[0].start)
 
 
 def count_functions(data: Buffer) -> int | None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mlgo_corpus.formats.commands.buildfiles import program_index
+from mlgo_corpus.formats.commands.languages import C_FAMILY_ENDINGS
 
 
 def _words(text: str) -> frozenset[str]:
@@ -47,7 +48,7 @@ _WRITES = re.compile(
 _NOT_OUTPUTS = re.compile(r"-(?:object|objcmt).*")
 _LTO = re.compile(r"-flto(?:[=-].*)?|-ffat-lto-objects|-fuse-linker-plugin|-fwhole-program-vtables")
 
-_CODE = re.compile(r"\.(?:[cCiMm]|cc|cp|cxx|cpp|c\+\+|C\+\+|CC|CPP|CXX|ii|mm|mi|mii|cppm|ccm|cxxm|c\+\+m|iim)\Z")
+_CODE = re.compile(rf"\.(?:{'|'.join(map(re.escape, C_FAMILY_ENDINGS))})\Z")
 _ASSEMBLY = re.compile(r"\.(?:[sS]|sx|asm)\Z")
 _CODE_LANGUAGES = re.compile(r"(?:objective-)?c(?:\+\+)?(?:-cpp-output)?|cpp-output")
 

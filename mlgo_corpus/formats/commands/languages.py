@@ -42,6 +42,11 @@ ENDINGS: Final = {
 }
 """The language of a source by the ending of its name; other capitals mean the same where they are not listed."""
 
+C_FAMILY_ENDINGS: Final = tuple(
+    ending for ending, language in ENDINGS.items() if language in (C, CXX, "Objective-C", "Objective-C++")
+)
+"""The endings of sources in C, C++, Objective-C and Objective-C++, also after the preprocessor."""
+
 CLANG_NAMES: Final = {
     "c": C,
     "cpp-output": C,

@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import Final
 
 from mlgo_corpus.formats.commands.driver import COMPILING_ONLY, FLAG, WITH_WORD
+from mlgo_corpus.formats.commands.languages import C_FAMILY_ENDINGS
 from mlgo_corpus.formats.commands.replay import refused_options
 
 
@@ -108,9 +109,8 @@ def read_archive(arguments: Sequence[str]) -> tuple[LinkWord, ...]:
 # `r` replaces or adds, `q` adds; the rest of ar's letters modify these.
 _ADDING = re.compile(r"-?(?=[a-zA-Z]*[qr])(?![a-zA-Z]*[dmptx])[a-zA-Z]+")
 
-_SOURCE = re.compile(
-    r"\.(?:[cCiMmsS]|cc|cp|cxx|cpp|c\+\+|C\+\+|CC|CPP|CXX|ii|mm|mi|mii|cl|cppm|ccm|cxxm|c\+\+m|iim|pcm|ixx|ll|bc|sx|asm)\Z"
-)
+_SOURCES: Final = (*C_FAMILY_ENDINGS, "s", "S", "sx", "asm", "cl", "pcm", "ixx", "ll", "bc")
+_SOURCE = re.compile(rf"\.(?:{'|'.join(map(re.escape, _SOURCES))})\Z")
 
 # A driver's options.
 _DRIVER_FLAG = re.compile(

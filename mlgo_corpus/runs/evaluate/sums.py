@@ -132,11 +132,6 @@ class EvaluationReport(Report):
         """How many modules and products could not be measured, of all policies."""
         return sum(one.failed + sum(link.failed for link in one.products) for one in self.policies)
 
-    @property
-    def exit_code(self) -> int:
-        """0 if everything was measured, else 1."""
-        return 1 if self.failed else 0
-
 
 def sum_up(rows: Sequence[EvaluationRow], linked: Sequence[LinkedRow], seed: int) -> tuple[PolicySizes, ...]:
     """Add up what was measured, policy by policy.

@@ -53,6 +53,7 @@ class LinkedSizes:
             replace(settings, work=place), start="default", budgets=(1,), time_limit=None, seed=0, linked=True
         )
         self._items = {item.module.name: item for item in _iter_items(corpus, names)}
+        self._functions: dict[str, tuple[str, ...]] = {}
         counts = self._settings.counts(0)
         if not counts.exists():
             with locked(home / f"{place.name}.lock", str(place), waiting=lambda: None):
@@ -66,7 +67,9 @@ class LinkedSizes:
             FormatError: the object is damaged.
         """
         item = self._items[module]
-        names = names_by_symbol(data, functions_in(item.module))
+        if (functions := self._functions.get(module)) is None:  # the same for all objects of a module
+            functions = self._functions[module] = functions_in(item.module)
+        names = names_by_symbol(data, functions)
         return weighted_size(text_size, function_footprints(data, names), self._settings.weights(item, 0))
 
     def _survey(self, counts: Path) -> None:

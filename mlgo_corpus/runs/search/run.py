@@ -100,11 +100,6 @@ class SearchReport(Report):
         """How many modules are not in the dataset."""
         return self.modules - self.searched
 
-    @property
-    def exit_code(self) -> int:
-        """1 if a module failed, else 0."""
-        return 1 if self.failed else 0
-
 
 class _Sums:
     """The sums over the modules' searches, counted as they come."""

@@ -99,11 +99,6 @@ class SizesReport(Report):
         """How many modules are not in the table."""
         return self.modules - self.sized
 
-    @property
-    def exit_code(self) -> int:
-        """1 if a module failed, else 0."""
-        return 1 if self.failed else 0
-
 
 class _Totals:
     """The sums over the modules' rows, counted as they come."""

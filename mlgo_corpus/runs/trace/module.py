@@ -587,7 +587,7 @@ class _Run:
         self.compiles.succeed(done, argv, words=words)
         header = session.header
         advice = None if header is None else header.advice
-        decisions = _NONE if advice is None else np.frombuffer(advised, advice.dtype)
+        decisions = _NONE if advice is None else np.frombuffer(advised, advice.dtype)[:: advice.element_count]
         return _Decided(decisions, done.usage, has_log=header is not None)
 
     def _why_unfaithful(self, options: tuple[str, ...]) -> UnfaithfulBecause:

@@ -150,11 +150,6 @@ class TraceReport(Report):
         """How many modules are not in the dataset."""
         return self.modules - self.traced
 
-    @property
-    def exit_code(self) -> int:
-        """1 if a module failed, else 0."""
-        return 1 if self.failed else 0
-
 
 class NothingTracedError(MlgoCorpusError):
     """No module is left to make a dataset of; nothing of the trace is kept, so that the next one begins anew."""
