@@ -153,6 +153,17 @@ static void add_input(struct scan *scan, char *name)
     }
 }
 
+/* Read an option of LLVM's, which may begin with two dashes. The user's own of the advisor stay alone: LLVM does not take
+   them twice. */
+static void read_llvm_option(struct scan *scan, const char *word)
+{
+    word += starts(word, "--");
+    if (starts_with_one_of(word, OWN_OPTIONS))
+        scan->plain = 1;
+    else if (starts(word, GROWTH_OPTION))
+        scan->line->has_growth = 1;
+}
+
 static void read_option(struct scan *scan, char *word)
 {
     static const char *const beginnings[] = {"-Xopenmp-target", "-Xarch_", NULL};
@@ -176,6 +187,8 @@ static void read_option(struct scan *scan, char *word)
         scan->output = word + 9;
     else if (starts(word, "-o") && word[2] != '\0' && !starts(word, "-object") && !starts(word, "-objcmt"))
         scan->output = word + 2;
+    else if (starts(word, "-mllvm="))
+        read_llvm_option(scan, word + 7);
     else if (starts(word, "--language="))
         set_language(scan, word + 11);
     else if (starts(word, "-x") && word[2] != '\0')
@@ -200,14 +213,12 @@ static void read_value(struct scan *scan, const char *option, char *word)
         scan->architectures++;
     else if (strcmp(option, "-target") == 0)
         scan->is_msvc = is_msvc(word);
-    else if (strcmp(option, "-Xclang") == 0 && starts(word, "-fembed-bitcode"))
+    else if (strcmp(option, "-mllvm") == 0)
+        read_llvm_option(scan, word);
+    else if (is_read_once(word) || (strcmp(option, "-Xclang") == 0 && starts(word, "-fembed-bitcode")))
         scan->plain = 1;
-    else if (strcmp(option, "-mllvm") == 0 && starts_with_one_of(word, OWN_OPTIONS))
-        scan->plain = 1; /* the user's own: LLVM does not take them twice */
-    else if (strcmp(option, "-mllvm") == 0 && starts(word, GROWTH_OPTION))
-        scan->line->has_growth = 1;
-    else if (is_read_once(word))
-        scan->plain = 1;
+    else if (strcmp(option, "-Xclang") == 0)
+        read_llvm_option(scan, word); /* behind an -mllvm of its own */
 }
 
 static void read_response_file(struct scan *scan, const char *path);

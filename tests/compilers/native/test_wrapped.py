@@ -185,6 +185,8 @@ LINES = [
     ("", "-Oz -flto -c a.c"),
     ("", "-Oz -c a.c -Xclang -fembed-bitcode=all"),
     ("", "-Oz -c a.c -mllvm -enable-ml-inliner=default"),
+    ("", "-Oz -c a.c -mllvm=--enable-ml-inliner=default"),
+    ("", "-Oz -c a.c -Xclang -mllvm -Xclang -inliner-interactive-channel-base=here"),
     ("", "-Oz -x c-header a.c -o a.pch"),
     ("", "--version"),
     ("", "-Oz -c missing.c"),
