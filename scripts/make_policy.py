@@ -32,7 +32,7 @@ from mlgo_corpus.compilers.devmode.apt import fetch_tarballs
 from mlgo_corpus.files.markdown import markdown_table
 from mlgo_corpus.runs.evaluate.sums import SizeChange
 
-BUDGETS: Final = (16, 16, 25)
+BUDGETS: Final = (16, 16)
 """The most compiles of each module, in each round of searches.
 
 After the first one searches begin with the decisions of what the one before taught, and teach what is kept.

@@ -390,7 +390,7 @@ class InteractiveSession:
             self._broken("expected a header without a score, found one with a score")
         self._check_advice_was_read()
         try:
-            self._dtype = _record_dtype(header)
+            self._dtype = record_dtype(header)
         except ValueError as error:  # two features of one name
             self._broken(f"invalid features in the header: {error}")
         self._tensor_bytes = header.tensor_bytes
@@ -547,7 +547,7 @@ def _fifo(path: Path) -> Iterator[int]:
             path.unlink()
 
 
-def _record_dtype(header: LogHeader) -> np.dtype[np.void]:
+def record_dtype(header: LogHeader) -> np.dtype[np.void]:
     """Return the type of an observation's tensors as one packed record, a field per feature.
 
     Raises:

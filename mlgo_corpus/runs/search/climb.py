@@ -202,11 +202,7 @@ _EPSILON: Final = 1e-6
 
 
 def draw_guides(
-    budget: int,
-    generator: random.Random,
-    policies: Sequence[str] = (),
-    learned: Sequence[str] = (),
-    until: int | None = None,
+    budget: int, generator: random.Random, policies: Sequence[str] = (), learned: Sequence[str] = ()
 ) -> list[Guide]:
     """Return what to try within a budget of compiles: policies, rules that are good everywhere, and some at random.
 
@@ -215,7 +211,6 @@ def draw_guides(
         generator: draws the rules at random.
         policies: what to try as it is.
         learned: the learned policies that are tried with other thresholds, too.
-        until: the compiles up to the end of this round, half of which are guides; by default all.
     """
     drawn = (
         Rule(
@@ -226,8 +221,7 @@ def draw_guides(
         for _ in range(budget // 10)
     )
     moved = (Moved(policy, by) for by in _MOVES for policy in learned)
-    guides: list[Guide] = [*policies, *moved, *_FIRST_RULES, *drawn]
-    return guides[: (budget if until is None else until) // 2]
+    return [*policies, *moved, *_FIRST_RULES, *drawn]
 
 
 def climb(
@@ -239,6 +233,8 @@ def climb(
     guides: Sequence[Guide] = (),
     begin: Plan = (),
     tried: Iterable[Sequence[DecidedPlace]] = (),
+    most_guides: int | None = None,
+    repeats: Callable[[Guide, Outcome], bool] = lambda *_: False,
 ) -> Found:
     """Search.
 
@@ -248,10 +244,12 @@ def climb(
         generator: makes the choices.
         weight: what a byte of a function counts in the objective.
         over: whether the time is up.
-        guides: the first compiles follow one each, for all decisions.
+        guides: the first compiles follow one each, for all decisions, but for those that would repeat another one.
         begin: the decisions to begin with, which are kept but for those that something better is found for.
         tried: what an earlier search tried in vain. It is tried again only where bytes do not count in full, since they
             may have counted otherwise.
+        most_guides: how many are followed at most, by default half of the budget.
+        repeats: whether a guide is known to decide all that an outcome has as that did, and so would repeat it.
 
     Raises:
         Whatever ``compile_with`` raises in its first call; later failures are flips that did not help.
@@ -261,7 +259,9 @@ def climb(
     found = Found(first, first, compiles, curve=[(compiles, first.measured)])
     climbing = _Climb(compile_with, budget, generator, weight, over, found)
     climbing.skip(tried)
-    climbing.run(guides)
+    if first.decisions:
+        climbing.follow(guides, budget // 2 if most_guides is None else most_guides, repeats)
+        climbing.run()
     return found
 
 
@@ -282,10 +282,8 @@ class _Climb:
         self._over = over
         self._found = found
         self._view = _View(found.first)
-        self._kept = {self._view.place(one): one.decided for one in self._view if one.decided != one.base}
-        self._best_kept = dict(self._kept)
-        # The last compile that had what was kept and nothing else, what that was, and what was kept since.
-        self._base, self._base_kept = found.first, dict(self._kept)
+        # The last compile that had what was kept and nothing else, and what was kept since.
+        self._base = found.first
         self._since: list[_Flip] = []
         self._seen: dict[tuple[tuple[DecidedPlace, ...], bytes], frozenset[str]] = {}
         self._touched: set[str] = set()
@@ -304,14 +302,23 @@ class _Climb:
                 if all(self._weight(name) == 1.0 for name in affected):
                     self._seen[self._signature(calls), calls[0].key[0]] = frozenset(affected)
 
-    def run(self, guides: Sequence[Guide]) -> None:
-        """Try guides, single calls and groups until none is left that was not tried, then pairs, within the budget."""
+    def follow(self, guides: Iterable[Guide], most: int, repeats: Callable[[Guide, Outcome], bool]) -> None:
+        """Try guides, within the budget, and confirm what is kept of them."""
         found = self._found
+        followed = [found.first]
+        left = most
         for guide in guides:
-            if found.compiles < self._budget - 1 and not self._over():
-                self._try_guide(guide)
+            if left == 0 or found.compiles >= self._budget - 1 or self._over():
+                break
+            if not any(repeats(guide, outcome) for outcome in followed):
+                left -= 1
+                followed += self._try_guide(guide)
         if self._unconfirmed:
             self._confirm()
+
+    def run(self) -> None:
+        """Try single calls and groups until none is left that was not tried, then pairs, within the budget."""
+        found = self._found
         while found.compiles < self._budget - bool(self._unconfirmed) and not self._over():
             if self._failed:
                 self._try(self._failed.pop())
@@ -347,7 +354,7 @@ class _Climb:
             return None
         found.compiles += not outcome.known
         if outcome.objective < found.best.objective - _EPSILON:
-            found.best, self._best_kept = outcome, wanted
+            found.best = outcome
             found.curve.append((found.compiles, outcome.measured))
         return outcome
 
@@ -359,7 +366,8 @@ class _Climb:
         ranked.sort(key=lambda move: move[:2])
         changed: set[str] = set()
         called: set[str] = set()
-        left = self._view.calls_left()
+        before = self._view.calls_left()
+        left = before.copy()
         chosen = []
         for _, signature, calls in ranked:
             callees = {call.callee for call in calls}
@@ -367,6 +375,9 @@ class _Climb:
             if not changed.isdisjoint(callees):
                 continue
             affected = self._view.affected(calls, left)
+            # The last call of a function takes that away: no effect of this flip, if another takes another call.
+            if affected != self._view.affected(calls, before):
+                continue
             if changed.isdisjoint(affected) and called.isdisjoint(affected - callees):
                 changed |= affected
                 called |= callees
@@ -385,28 +396,30 @@ class _Climb:
         worth = sum(call.worth for call in calls) / len(calls) * _GROUPS_WORTH.get(len(calls), _LARGE_GROUPS_WORTH)
         return -math.log(1.0 - self._generator.random()) / worth
 
-    def _try_guide(self, guide: Guide) -> None:
-        """Compile with all decisions by a guide, and keep them in those parts of the module that get smaller."""
+    def _try_guide(self, guide: Guide) -> list[Outcome]:
+        """Compile with all decisions by a guide, and keep them in those parts of the module that get smaller.
+
+        Returns:
+            The outcome, if it did not fail.
+        """
         outcome = self._compile({}, guide)
         if outcome is None:
-            return
+            return []
         new, mine = _View(outcome), self._view
-        if self._found.best is outcome:
-            self._best_kept = new.all_decided()
         kept: set[str] = set()
         for part in new.parts_apart_from(mine):
             effect = math.fsum((new.sizes.get(one, 0) - mine.sizes.get(one, 0)) * self._weight(one) for one in part)
             if effect < -_EPSILON:
                 calls = tuple(new.decisions_in(part))
-                flip = _Flip(calls, tuple((*new.place(call), call.decided) for call in calls), frozenset(part))
-                self._kept |= flip.changes
-                self._since.append(flip)
+                decided = tuple((*new.place(call), call.decided) for call in calls)
+                self._since.append(_Flip(calls, decided, frozenset(part)))
                 self._unconfirmed = 1
                 kept |= part
         mine.take(new, kept)
+        return [outcome]
 
     def _try(self, flips: list[_Flip]) -> None:
-        wanted = dict(self._kept)
+        wanted = self._view.kept()
         for flip in flips:
             wanted |= flip.changes
         outcome = self._compile(wanted)
@@ -421,8 +434,9 @@ class _Climb:
         new = _View(outcome)
         in_one = new.sizes.keys() ^ self._view.sizes.keys()
         moved = new.decided_otherwise(self._view)
+        brought = _brought(new, self._view, flips)
         kept: set[str] = set()
-        for flip in flips:
+        for flip, others in zip(flips, brought, strict=True):
             if not any(new.decided(place) == value for place, value in flip.changes.items()):  # the calls were not met
                 continue
             names = flip.affected
@@ -430,15 +444,14 @@ class _Climb:
                 called = flip.callees.union(*(moved.get(name, ()) for name in flip.affected))
                 names = frozenset(name for name in names if name not in in_one or name in called)
             differences = [
-                (new.sizes.get(name, 0) - self._view.sizes.get(name, 0), self._weight(name)) for name in names
+                (new.sizes.get(name, 0) - self._view.sizes.get(name, 0), self._weight(name)) for name in names | others
             ]
             text_effect = sum(difference for difference, _ in differences)
             effect = math.fsum(difference * weight for difference, weight in differences)  # in any order
             found.tried.append(_Tried(flip, found.compiles, len(flips) - 1, text_effect, effect))
             if effect < -_EPSILON:
-                self._kept |= flip.changes
                 self._since.append(flip)
-                kept |= flip.affected
+                kept |= flip.affected | others
         self._view.take(new, kept)
         self._touched |= kept
         self._unconfirmed += bool(kept)
@@ -446,26 +459,17 @@ class _Climb:
     def _confirm(self) -> None:
         """Compile with all that is kept, and give up what did not help after all; what is left is confirmed later."""
         found = self._found
-        outcome = self._compile(dict(self._kept))
+        outcome = self._compile(self._view.kept())
         self._unconfirmed = 0
         harmful = set[str]() if outcome is None else self._harmful(outcome)
         if outcome is not None and outcome.objective < self._base.objective - _EPSILON and not harmful:
-            self._base, self._base_kept, self._view = outcome, dict(self._kept), _View(outcome)
-        elif (
-            outcome is not None and harmful and len(harmful) < len(set().union(*(one.affected for one in self._since)))
-        ):
-            for flip in self._since:
-                if not harmful.isdisjoint(flip.affected):
-                    for place in flip.changes:
-                        self._kept.pop(place, None)
-                        if (before := self._base_kept.get(place)) is not None:
-                            self._kept[place] = before
+            self._base, self._view = outcome, _View(outcome)
+        elif outcome is not None and harmful and any(harmful.isdisjoint(one.affected) for one in self._since):
             self._view = _View(outcome)
             self._view.take(_View(self._base), harmful)
             self._unconfirmed = 1
         else:  # begin again with the best, which may have been a try
-            self._kept = dict(self._best_kept)
-            self._base, self._base_kept, self._view = found.best, dict(self._kept), _View(found.best)
+            self._base, self._view = found.best, _View(found.best)
         self._since = [flip for flip in self._since if self._unconfirmed and harmful.isdisjoint(flip.affected)]
 
     def _harmful(self, outcome: Outcome) -> set[str]:
@@ -535,9 +539,9 @@ class _View:
             if other is not decision:
                 yield (decision, other)
 
-    def all_decided(self) -> dict[Place, int]:
-        """Return each decision by its place."""
-        return dict(self._decided)
+    def kept(self) -> dict[Place, int]:
+        """Return the decisions that are not those of the policy that the search began with, by place."""
+        return {self.place(one): one.decided for one in self if one.decided != one.base}
 
     def decisions_in(self, names: Iterable[str]) -> Iterator[Decision]:
         """Yield the decisions in some functions."""
@@ -612,6 +616,30 @@ class _View:
                 if decision.decided:
                     self._into[decision.callee].add(decision.caller)
         return self._into
+
+
+def _brought(new: _View, old: _View, flips: Sequence[_Flip]) -> list[set[str]]:
+    """Return for each flip the functions that come or go with it, though it does not call them otherwise.
+
+    To inline what another object holds brings what that calls. What goes may have needed all flips that have to do with
+    it, and is none's if there are several.
+    """
+    others = (new.sizes.keys() ^ old.sizes.keys()).difference(*(flip.affected for flip in flips))
+    called: defaultdict[str, set[str]] = defaultdict(set)
+    for call in chain(new, old):
+        if call.callee in others:
+            called[call.caller].add(call.callee)
+    found = []
+    for flip in flips:
+        names: set[str] = set()
+        rest = [name for name in flip.affected if name in called]
+        while rest:
+            more = called.get(rest.pop(), set()) - names
+            names |= more
+            rest += more
+        found.append(names)
+    owners = Counter(chain.from_iterable(found))
+    return [{name for name in names if name in new.sizes or owners[name] == 1} for names in found]
 
 
 def _joined(sets: Iterable[frozenset[str]]) -> list[set[str]]:

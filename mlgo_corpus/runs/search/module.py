@@ -20,7 +20,7 @@ import numpy as np
 
 from mlgo_corpus.compilers.compile import ModuleCompiles, run_folder
 from mlgo_corpus.compilers.failures import RunFailure
-from mlgo_corpus.compilers.session import InteractiveSession
+from mlgo_corpus.compilers.session import InteractiveSession, LiveObservation, record_dtype
 from mlgo_corpus.corpus.folder import Module
 from mlgo_corpus.dataset.flips import FlipRow, SearchRow, flip_batch
 from mlgo_corpus.engine.choice import Lost
@@ -220,6 +220,21 @@ class _ModuleSearch:
             return self._compile(plan, guide)
         except (RunFailure, ToolError, ProtocolError, FormatError, UsageError, OSError) as error:
             raise CompileFailedError(str(error)) from error
+
+    def repeats(self, guide: Guide, outcome: Outcome) -> bool:
+        """Return True if a guide, at each state of an outcome, decides as that did: its compile would be the same."""
+        header = self.header
+        if header is None or not (isinstance(guide, Rule | Moved) or guide == _LLVM or is_learned(guide)):
+            return False  # another policy may go by what came before, or by chance
+        dtype = record_dtype(header)
+        try:
+            decider = self._decider(guide, header)
+        except UsageError:  # its compile fails
+            return False
+        return all(
+            decider.decide(LiveObservation(None, 0, decision.tensors, dtype)) == decision.decided
+            for decision in outcome.decisions
+        )
 
     def weigh(self, one: Unweighed) -> Outcome:
         """Return an outcome with the objectives of this round, which may be of a compile of an earlier one."""
@@ -445,9 +460,11 @@ class RoundJob(_CountedJob):
                     generator,
                     weight,
                     lambda: limit is not None and time.monotonic() - started > limit,
-                    draw_guides(in_all, drawing, search.policies, search.learned, until),
+                    draw_guides(in_all, drawing, search.policies, search.learned),
                     before.plan,
                     (places for _, places in before.flips),
+                    until // 2,
+                    search.repeats,
                 )
             except (RunFailure, CompileFailedError):
                 return None

@@ -30,7 +30,7 @@ from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.models import Rule
 from mlgo_corpus.policies.policy import is_learned, make_policy
 from mlgo_corpus.runs.search import follow
-from mlgo_corpus.runs.search.climb import Moved, draw_guides
+from mlgo_corpus.runs.search.climb import Guide, Moved, Outcome, draw_guides
 from mlgo_corpus.runs.search.module import RoundJob, SearchSettings, _ModuleSearch
 from mlgo_corpus.runs.search.run import SearchReport
 from tests.conftest import EMBED, Llvm, run_checked
@@ -372,10 +372,29 @@ def test_text_is_searched_in_rounds(search: Callable[..., SearchReport], tmp_pat
     assert report.objective_size == report.text_size < report.baseline_text_size
     assert set(pq.read_table(tmp_path / "out" / "search.parquet")["compiles"].to_pylist()) == {48}
     tried = set(pq.read_table(tmp_path / "out" / "flips.parquet", columns=["compile"])["compile"].to_pylist())
-    # Rounds of 12, 12 and 24 compiles; of the guides, which come first, the first two have six each.
+    # Rounds of 12, 12 and 24 compiles; the first one begins with six guides, and the others have what is left of them.
     assert {12, 48} <= tried
     assert tried.intersection(range(19, 25))
-    assert tried.isdisjoint({*range(1, 8), *range(13, 19), *range(25, 29)})
+    assert tried.isdisjoint(range(1, 8))
+
+
+def test_a_guide_that_is_left_out_would_repeat_a_compile(
+    search: Callable[..., SearchReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repeats, told = _ModuleSearch.repeats, tmp_path / "told"
+    compiled: dict[Guide, Outcome] = {}
+
+    def check(self: _ModuleSearch, guide: Guide, outcome: Outcome) -> bool:
+        if guide not in compiled:
+            compiled[guide] = self.compile((), guide)
+        repeated = repeats(self, guide, outcome)
+        with told.open("a") as file:
+            print(repeated, compiled[guide] == outcome._replace(known=False), file=file)
+        return repeated
+
+    monkeypatch.setattr(_ModuleSearch, "repeats", check)
+    search(tmp_path / "out", budget=25, jobs=1, module_filter=r"^b\.o$")
+    assert set(told.read_text().splitlines()) == {"True True", "False False"}
 
 
 def test_a_round_reads_what_one_before_compiled(
