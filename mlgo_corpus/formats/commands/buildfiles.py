@@ -18,6 +18,9 @@ command has ``-c``, the name that clang would choose: the source's base name wit
 (``-E``, ``-S``, ``-M``, a precompiled header, ...) makes none; one that compiles and links in one step makes
 the linked file. ``@file`` arguments are not read: build systems put include paths there, not ``-o``.
 
+A command may be a script of several, joined by ``&&``, ``||``, ``;`` or ``|``. The one with ``-c`` is the compile (of
+several, the last that names the source), and is all that is kept of the script; each ``cd`` before it counts.
+
 **Linker parameter file** (libiberty's ``@file``): words separated by white space; single quotes, double
 quotes and backslashes quote, a backslash also inside both kinds of quotes. A file with one plain word per
 line, as Bazel writes it, is the common case. Inputs are the words ending in ``.o .obj .lo .a .rlib .bc``
@@ -33,6 +36,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,7 +63,8 @@ class InputType(StrEnum):
 class CompileCommand:
     """One entry of a compilation database; `problem`: None, ``no_output`` or ``malformed``; `detail`: why.
 
-    ``arguments`` is its command; empty if there is a problem, or the entry has none.
+    ``arguments`` is its command; empty if there is a problem, or the entry has none. It runs in ``folder``, which is
+    relative to ``directory`` as ``file`` and ``output`` are, and is not empty only if the entry's script has a ``cd``.
     """
 
     index: int
@@ -69,6 +74,7 @@ class CompileCommand:
     problem: str | None = None
     detail: str = ""
     arguments: tuple[str, ...] = ()
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +221,9 @@ def _parse_entry(entry: object, index: int) -> CompileCommand:
         value if isinstance(value := entry.get(key), str) else None for key in ("directory", "file", "output")
     )
     try:
-        arguments = _read_arguments(entry)
-        return CompileCommand(index, directory, file, _read_output(entry, arguments), arguments=arguments)
+        arguments, folder = _cut_script(_read_arguments(entry), file)
+        made = _read_output(entry, arguments, folder)
+        return CompileCommand(index, directory, file, made, arguments=arguments, folder=folder)
     except _NoObjectError as error:
         return CompileCommand(index, directory, file, output, error.problem, str(error))
 
@@ -238,10 +245,10 @@ def _read_arguments(entry: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(arguments)
 
 
-def _read_output(entry: Mapping[str, Any], arguments: Sequence[str]) -> str:
+def _read_output(entry: Mapping[str, Any], arguments: Sequence[str], folder: str) -> str:
     output: str | None = entry.get("output")
     if arguments:
-        return _find_output(arguments, entry.get("file"), output)
+        return _find_output(arguments, entry.get("file"), output, folder)
     if entry.get("command") is not None:
         raise _NoObjectError("the command is empty: a target that stands for others")  # as ninja's phony ones
     if output is None:
@@ -250,6 +257,7 @@ def _read_output(entry: Mapping[str, Any], arguments: Sequence[str]) -> str:
 
 
 _SHELL_JOINTS = frozenset(("&&", "||", ";", "|"))
+_PLAIN_FOLDER = re.compile(r"(?![~-])[^$`*?;]+")  # one that needs no shell to be known
 
 
 class _NoObjectError(Exception):
@@ -258,6 +266,33 @@ class _NoObjectError(Exception):
     def __init__(self, detail: str, problem: str = "no_output") -> None:
         super().__init__(detail)
         self.problem = problem
+
+
+def _cut_script(arguments: tuple[str, ...], file: str | None) -> tuple[tuple[str, ...], str]:
+    """Return the compile among the commands of a script, and the folder that the script has gone to before it."""
+    commands: list[list[str]] = [[]]
+    for word in arguments:
+        if word in _SHELL_JOINTS:
+            commands.append([])
+        else:
+            commands[-1].append(word)
+    compiles = [index for index, command in enumerate(commands) if "-c" in command]
+    if len(commands) > 1 and not compiles:
+        raise _NoObjectError("the command is a script of several, such as a link step")  # as ninja -t compdb lists
+    base = posixpath.basename(file or "")
+    naming = [index for index in compiles if base in map(posixpath.basename, commands[index])]
+    chosen = (naming or compiles or [0])[-1]
+    folder = ""
+    for command in commands[: chosen + 1]:
+        match command:
+            case ["cd", there] if _PLAIN_FOLDER.fullmatch(there):
+                folder = posixpath.join(folder, there)
+            case [program, *_] if program.lstrip("(") in ("cd", "pushd", "popd"):
+                found = " ".join(command[:3])
+                raise _NoObjectError(
+                    f"expected a plain 'cd FOLDER &&' before the compile, found {found!r}", "malformed"
+                )
+    return tuple(commands[chosen]), folder
 
 
 def is_cl(arguments: Sequence[str]) -> bool:
@@ -279,23 +314,22 @@ def _program_name(word: str) -> str:
     return re.split(r"[/\\]", word)[-1].lower().removesuffix(".exe")
 
 
-def _find_output(arguments: Sequence[str], file: str | None, recorded: str | None) -> str:
+def _find_output(arguments: Sequence[str], file: str | None, recorded: str | None, ran_in: str) -> str:
     """Return the object that a command makes, by the rules of this module's docstring."""
-    if "-c" not in arguments and not _SHELL_JOINTS.isdisjoint(arguments):
-        raise _NoObjectError("the command is a script of several, such as a link step")  # as ninja -t compdb lists
     cl_style = is_cl(arguments)
     output, compiles, suffix = (_read_cl_options if cl_style else _read_gnu_options)(arguments)
-    name = recorded if output is None else output
-    if name in ("-", "/dev/null"):
-        raise _NoObjectError(f"the command writes to {name}")
-    if not compiles and output is None and not has_object_suffix(name or ""):
+    named = recorded if output is None else output
+    if named in ("-", "/dev/null"):
+        raise _NoObjectError(f"the command writes to {named}")
+    name = recorded if output is None and recorded else posixpath.join(ran_in, output or "")
+    if not compiles and output is None and not has_object_suffix(name):
         raise _NoObjectError("the command has neither -c nor -o")
     if not compiles and file is not None and _LINKABLE.search(file):
         raise _NoObjectError(f"the command links {file}")
 
-    folder, _, base = (name or "").rpartition("/")
+    folder, _, base = name.rpartition("/")
     if base:
-        return f"{name}{suffix}" if cl_style and "." not in base else f"{name}"
+        return f"{name}{suffix}" if cl_style and "." not in base else name
     if file is None:
         raise _NoObjectError("has no 'file', and its command no -o", "malformed")
     if _HEADER.search(file):

@@ -86,7 +86,7 @@ def read_compile(arguments: Sequence[str], source: str, directory: str) -> Sourc
     """Take apart the command that compiles ``source``.
 
     Args:
-        arguments: the command; a launcher (ccache) may come before the compiler, and more commands may follow it.
+        arguments: the command; a launcher (ccache) may come before the compiler.
         source: the source to compile, if the command has several.
         directory: the folder that the command runs in.
     """
@@ -130,11 +130,9 @@ def is_cxx_compiler(name: str) -> bool:
 
 
 def _whole_options(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """Yield each option with its value if that is the next word, and each other word; end where a command ends."""
+    """Yield each option with its value if that is the next word, and each other word."""
     words = iter(arguments)
     for word in words:
-        if word in ("&&", "||", ";", "|"):
-            return
         if word == "--":
             yield from ((rest, None) for rest in words)
         else:

@@ -118,9 +118,13 @@ class _Entry:
 
     def __init__(self, command: CompileCommand, build_dir: str) -> None:
         self.command = command
-        self.directory = command.directory or "/"
+        base = command.directory or "/"
         named = command.output or command.file or f"entry {command.index}"
-        self.path = os.path.normpath(os.path.join(self.directory, named))
+        self.directory = os.path.normpath(os.path.join(base, command.folder))
+        self.path = os.path.normpath(os.path.join(base, named))
+        # An entry's names are relative to its folder, but its command may run in another.
+        inside = base if command.folder else ""
+        self.file, self.output = (os.path.join(inside, name or "") for name in (command.file, command.output))
         self.name = self.path.removeprefix(build_dir.rstrip("/") + "/")
 
     def compiled(self, output: str, drivers: Drivers, stop: threading.Event) -> Compiled:
@@ -132,7 +136,7 @@ class _Entry:
             return self._without_object(Reason.NO_OUTPUT, "the entry has no command, or no file")
         if is_cl(command.arguments):
             return self._without_object(Reason.COMPILE_FAILED, "a command with the options of cl.exe")
-        wanted = read_compile(tuple(self._expanded()), command.file, self.directory)
+        wanted = read_compile(tuple(self._expanded()), self.file, self.directory)
         if wanted.language is not Language.CODE:
             return self._without_object(Reason.NO_BITCODE, f"{wanted.language}: not compiled")
         driver = drivers.cxx if wanted.is_cxx else drivers.c
@@ -141,9 +145,9 @@ class _Entry:
         except ToolError as error:
             return self._without_object(Reason.COMPILE_FAILED, _first_error(error))
         note = f"compiled without {' '.join(left_out)}" if left_out else ""
-        arguments = (*words, "-c", "-o", command.output)
+        arguments = (*words, "-c", "-o", self.output)
         digest = sha256(read_file(output)).hexdigest()
-        made = Compile(self.directory, arguments, (command.file,), command.output, links=False, order=0, digest=digest)
+        made = Compile(self.directory, arguments, (self.file,), self.output, links=False, order=0, digest=digest)
         return Compiled(BuildObject(output, self.name, self.directory, note=note), made, left_out)
 
     def _expanded(self) -> Iterator[str]:

@@ -63,6 +63,22 @@ def test_an_entry_has_its_command() -> None:
 
 
 @pytest.mark.parametrize(
+    ("script", "kept", "folder", "output"),
+    [
+        (": && cc -O2 -c a.c -o x.o && :", "cc -O2 -c a.c -o x.o", "", "x.o"),
+        ("cd /w/sub && cc -Oz -c ../a.c -o x.o", "cc -Oz -c ../a.c -o x.o", "/w/sub", "/w/sub/x.o"),
+        ("mkdir -p one && cd one && cd ../two ; cc -c ../a.c", "cc -c ../a.c", "one/../two", "one/../two/a.o"),
+        ("cd sub && cc -c a.c -o /x.o || exit 1", "cc -c a.c -o /x.o", "sub", "/x.o"),
+        ("cc -c a.c -fPIC -o .libs/a.o && cc -c a.c -o a.o && cd x", "cc -c a.c -o a.o", "", "a.o"),
+        ("sh -c true && cc -c a.c && objcopy -c", "cc -c a.c", "", "a.o"),
+    ],
+)
+def test_of_a_script_the_compile_is_kept(script: str, kept: str, folder: str, output: str) -> None:
+    (found,) = parse_compile_commands(database({"directory": "/b", "file": "/src/a.c", "command": script}))
+    assert found == CompileCommand(0, "/b", "/src/a.c", output, arguments=tuple(kept.split()), folder=folder)
+
+
+@pytest.mark.parametrize(
     ("arguments", "output"),
     [
         ("cc -c a.c -o x.o", "x.o"),
@@ -171,6 +187,15 @@ def test_output_comes_from_the_command_then_from_the_entry_then_from_clang() -> 
         ({"directory": "/b", "arguments": ["cc", None]}, "expected a list of strings as 'arguments'"),
         (entry("cc", "-c", "a.c", "-o"), "the command ends after -o"),
         (entry("cl", "/c", "a.c", "/Fo:"), "the command ends after /Fo:"),
+        *(
+            (entry(*text.split()), f"expected a plain 'cd FOLDER &&' before the compile, found {found!r}")
+            for text, found in {
+                "cd $HERE && cc -c a.c": "cd $HERE",
+                "cd - && cc -c a.c": "cd -",
+                "cd /w; cc -c a.c": "cd /w; cc",
+                "(cd /w && cc -c a.c)": "(cd /w",
+            }.items()
+        ),
         ({"directory": "/b", "command": "cc 'a"}, "'command' cannot be split: a ' is not closed"),
         ({"directory": "/b", "command": "cc a\\"}, "'command' cannot be split: it ends in a backslash"),
     ],

@@ -33,7 +33,6 @@ from mlgo_corpus.runs.builds import shims
         ("cc -O2 -c -- a.c", "-O2 a.c"),
         ("cc -x c -c a.c", "-xc a.c"),
         ("cc b.s -x c a.c -x none b.o", "-xc a.c"),
-        ("cc -c a.c && echo done", "a.c"),
         ("cc -c -object-file-name=x a.c", "-object-file-name=x a.c"),
         ("cc -c - -o x.o", "a.c"),
         ("clang -fembed-bitcode=all -Xclang -fembed-bitcode=all -Xclang -disable-O0-optnone -emit-llvm -c a.c",
