@@ -5,7 +5,7 @@ A compilation database has the command that made an object. `read_compile` takes
 given to a compiler with another ``-o``. Options of LTO are left out, too: with them the object is bitcode, and nothing
 is embedded in it.
 
-Compilers of one family differ in their options. `refused_words` reads from clang's messages which words of a command
+Compilers of one family differ in their options. `without_refused` reads from clang's messages which words of a command
 made it fail; without these it compiles.
 """
 
@@ -162,10 +162,19 @@ _WARNING = re.compile(r"(?:error|fatal error): .*\[(?:-Werror,)?-W([\w+=-]+)\]$"
 _IGNORED = re.compile(r"(?:warning|error): optimization flag '([^']+)' is not supported")
 
 
-def refused_words(stderr: str, words: Sequence[str]) -> tuple[str, ...]:
-    """Return those of a command's words without which clang would not have failed with these messages."""
+def without_refused(stderr: str, words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return a command's words without those because of which clang failed with these messages, and the latter.
+
+    An option and its value go together: an ``-Xclang`` that is left alone would take the next option as its value.
+    """
     tests = [*_refusals(stderr)]
-    return tuple(word for word in words if any(test.fullmatch(word) for test in tests))
+    accepted: list[str] = []
+    refused: list[str] = []
+    for option in _whole_options(words):
+        whole = [word for word in option if word is not None]
+        is_refused = any(test.fullmatch(word) for test in tests for word in whole)
+        (refused if is_refused else accepted).extend(whole)
+    return tuple(accepted), tuple(refused)
 
 
 def _refusals(stderr: str) -> Iterator[re.Pattern[str]]:

@@ -38,7 +38,7 @@ from mlgo_corpus.formats.commands.driverline import (
     ignored_words,
     read_compile,
     refused_warnings,
-    refused_words,
+    without_refused,
 )
 
 # Only a hanging compiler, or a dead network file system, reaches it.
@@ -173,12 +173,12 @@ class _Entry:
                 argv = (*driver, *_EMBED, *words, "-c", "-o", output)
                 done = run_tool(argv, cwd=Path(self.directory), timeout=_COMPILE_TIMEOUT_S, stop=stop)
             except ToolError as error:
-                refused = refused_words(error.stderr, words)
+                kept, refused = without_refused(error.stderr, words)
                 warnings = [f"-Wno-error={name}" for name in refused_warnings(error.stderr)]
                 accepted = [word for word in warnings if word not in words]
                 if stop.is_set() or not (refused or accepted):
                     raise
-                words = (*(word for word in words if word not in refused), *accepted)
+                words = (*kept, *accepted)
                 left_out = (*left_out, *refused)
             else:
                 return (*driver, *words), tuple(dict.fromkeys((*left_out, *ignored_words(done.stderr))))

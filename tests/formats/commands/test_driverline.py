@@ -13,7 +13,7 @@ from mlgo_corpus.formats.commands.driverline import (
     ignored_words,
     read_compile,
     refused_warnings,
-    refused_words,
+    without_refused,
 )
 from mlgo_corpus.runs.builds import shims
 
@@ -116,11 +116,14 @@ def test_the_shims_know_the_same_options_with_a_value() -> None:
         ("error: unable to load plugin './x.so': 'no such file'", "-fplugin=./x.so -fplugin-arg-x-a",
          "-fplugin=./x.so -fplugin-arg-x-a"),
         ("a.c:1:1: error: unknown type name 'foo'", "-Dfoo foo", ""),
+        ("error: unknown argument: '-fnew'", "-Xclang -fnew -fno-common -Xclang -fold -DA", "-Xclang -fnew"),
         ("a: error: unknown argument: '-a'\na: error: unknown argument: '-b'\n", "-a -b -c -d", "-a -b"),
     ],
 )  # fmt: skip
 def test_refused_words(said: str, words: str, refused: str) -> None:
-    assert " ".join(refused_words(said, words.split())) == refused
+    kept, left_out = without_refused(said, words.split())
+    assert " ".join(left_out) == refused
+    assert " ".join(kept) == " ".join(words.replace(refused, "").split())
 
 
 def test_warnings_that_are_errors() -> None:
