@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import tempfile
 from collections.abc import Mapping
@@ -77,6 +78,13 @@ def drivers_of(compiler: Compiler) -> Drivers:
         if (archiver := next((path for path in places if is_program(path)), None)) is not None:
             archivers[name] = (str(archiver),)
     return Drivers(*((other, words) if is_cxx else (words, other)), archivers)
+
+
+def is_native(triple: str) -> bool:
+    """Return True if a target such as ``x86_64-pc-linux-gnu`` is this machine: its processor, system and C library."""
+    libc = "gnu" if platform.libc_ver()[0] == "glibc" else "musl"
+    system = rf"{re.escape(platform.machine())}-(?:\w+-)?{platform.system().lower()}[\d.]*(?:-{libc})?"
+    return re.fullmatch(system, triple) is not None
 
 
 @lru_cache(maxsize=64)

@@ -9,7 +9,6 @@ here, not even those that are errors to clang by default.
 from __future__ import annotations
 
 import os
-import platform
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from pathlib import Path
 from mlgo_corpus.builds.compiles import Compile
 from mlgo_corpus.builds.inputs import BuildObject
 from mlgo_corpus.builds.objects import Reason
-from mlgo_corpus.compilers.driver import Drivers
+from mlgo_corpus.compilers.driver import Drivers, is_native
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.engine.threads import in_threads
 from mlgo_corpus.errors import FormatError, ToolError, UsageError
@@ -195,6 +194,6 @@ def _first_error(error: ToolError) -> str:
 def _target(wanted: SourceCompile) -> tuple[str, ...]:
     """Return the option for the target that the compiler's name has, if that is not this machine."""
     named = any(word.startswith(("--target", "-target")) for word in wanted.words)
-    if wanted.triple is None or named or wanted.triple.startswith(f"{platform.machine()}-"):
+    if wanted.triple is None or named or is_native(wanted.triple):
         return ()
     return (f"--target={wanted.triple}",)

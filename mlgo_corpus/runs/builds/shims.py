@@ -12,7 +12,6 @@ object with embedded bitcode for one of an LTO build and find no symbols in it, 
 from __future__ import annotations
 
 import os
-import platform
 import re
 import shlex
 import shutil
@@ -25,7 +24,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from mlgo_corpus.compilers.driver import ARCHIVERS, Drivers
+from mlgo_corpus.compilers.driver import ARCHIVERS, Drivers, is_native
 from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.engine.signals import signal_of, signals_as_interrupts
@@ -45,7 +44,7 @@ _INTERRUPT_GRACE_S = 10.0
 
 _SCRIPT = Path(__file__).with_name("shim.sh")
 _COMPILER = re.compile(
-    r"(?P<triple>[\w.]+-[\w.-]+-)?(?P<name>cc|c\+\+|gcc|g\+\+|clang|clang\+\+|c89|c99|c11|c17|CC)(?P<version>-[\d.]+)?"
+    r"(?:(?P<triple>[\w.]+-[\w.-]+)-)?(?P<name>cc|c\+\+|gcc|g\+\+|clang|clang\+\+|c89|c99|c11|c17|CC)(?P<version>-[\d.]+)?"
 )
 USUAL_COMPILERS: Final = ("cc", "c++", "gcc", "g++", "clang", "clang++", "c89", "c99")
 """Names of compilers that each build has, whether this machine has them or not."""
@@ -123,8 +122,8 @@ def make_shims(folder: Path, run_folder: Path, drivers: Drivers, *, keep_checks:
 def build_environment(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment in which a build finds the shims.
 
-    Options and launchers in CC and CXX are kept. If the folder's path cannot be a single word in a makefile, they
-    name the shim without a path, so that it is found on PATH.
+    Options and launchers in CC and CXX are kept, and a compiler for another machine becomes clang's target. If the
+    folder's path cannot be a single word in a makefile, they name the shim without a path, so that it is found on PATH.
     """
     made = {**environment, **_NO_LAUNCHERS, _SHIMS_VARIABLE: str(folder)}
     made["PATH"] = os.pathsep.join((str(folder), environment.get("PATH") or os.defpath))
@@ -135,7 +134,7 @@ def build_environment(folder: Path, environment: Mapping[str, str]) -> dict[str,
             made[variable] = shim
         else:
             words, index = found
-            made[variable] = " ".join((*words[:index], shim, *words[index + 1 :]))
+            made[variable] = " ".join((*words[:index], shim, *_target(words[index]), *words[index + 1 :]))
     return made
 
 
@@ -205,15 +204,21 @@ def _has_terminal() -> bool:
 
 def _compiler_names() -> tuple[str, ...]:
     """List the names by which a build may call a compiler for this machine: the usual ones and those on PATH."""
-    machine = platform.machine()
     names = dict.fromkeys(USUAL_COMPILERS)
     for folder in os.get_exec_path():
         with suppress(OSError):
             for name in os.listdir(folder or "."):
                 found = _COMPILER.fullmatch(name)
-                if found and (found["triple"] is None or found["triple"].startswith(f"{machine}-")):
+                if found and (found["triple"] is None or is_native(found["triple"])):
                     names[name] = None
     return tuple(names)
+
+
+def _target(compiler: str) -> tuple[str, ...]:
+    """Return the option for the target that a compiler's name has, if that is not this machine."""
+    found = _COMPILER.fullmatch(os.path.basename(compiler))
+    triple = None if found is None else found["triple"]
+    return () if triple is None or is_native(triple) else (f"--target={triple}",)
 
 
 def _copy_command() -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -422,6 +423,32 @@ def test_cc_keeps_launchers_and_options() -> None:
     assert (made["CC"], made["CXX"], made["PATH"]) == ("ccache /s/clang -m32", "/s/clang++", "/s:/usr/bin")
     made = build_environment(Path("/a b"), {"PATH": "/usr/bin"})
     assert (made["CC"], made["CXX"], made["PATH"]) == ("clang", "clang++", "/a b:/usr/bin")
+
+
+@pytest.mark.parametrize(
+    ("triple", "native"),
+    [
+        ("x86_64-linux-gnu", True),
+        ("x86_64-redhat-linux", True),
+        ("x86_64-conda-linux-gnu", True),
+        ("x86_64-linux-musl", False),
+        ("x86_64-linux-gnux32", False),
+        ("x86_64-linux-android21", False),
+        ("x86_64-w64-mingw32", False),
+        ("aarch64-linux-gnu", False),
+    ],
+)
+def test_a_compiler_for_another_machine(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, triple: str, native: bool
+) -> None:
+    monkeypatch.setattr("platform.uname", lambda: SimpleNamespace(machine="x86_64", system="Linux"))
+    monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "2.36"))
+    made = build_environment(Path("/s"), {"CC": f"ccache {triple}-gcc-12 -g"})
+    assert made["CC"] == ("ccache /s/clang -g" if native else f"ccache /s/clang --target={triple} -g")
+    (tmp_path / f"{triple}-gcc").touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    make_shims(bench.shims, bench.run, Drivers(("c",), ("c++",), {}), keep_checks=False)
+    assert (bench.shims / f"{triple}-gcc").exists() == native
 
 
 def test_a_build_that_cannot_be_run() -> None:
