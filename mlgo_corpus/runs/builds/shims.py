@@ -48,6 +48,8 @@ _COMPILER = re.compile(
 )
 USUAL_COMPILERS: Final = ("cc", "c++", "gcc", "g++", "clang", "clang++", "c89", "c99")
 """Names of compilers that each build has, whether this machine has them or not."""
+# A word of a shell's line, with its quotes.
+_WORD = re.compile(r"""(?:[^ \t\r\n'"\\]|'[^']*'|"(?:[^"\\]|\\.)*"|\\.)+""", re.DOTALL)
 # Paths that make and configure read as one word.
 _PLAIN_PATH = re.compile(r"[\w./+,:@%=-]+", re.ASCII)
 # Settings that stop launchers from taking an object from a cache or compiling it elsewhere.
@@ -129,12 +131,15 @@ def build_environment(folder: Path, environment: Mapping[str, str]) -> dict[str,
     made["PATH"] = os.pathsep.join((str(folder), environment.get("PATH") or os.defpath))
     for variable, name in (("CC", "clang"), ("CXX", "clang++")):
         shim = str(folder / name) if _PLAIN_PATH.fullmatch(str(folder)) else name
-        found = compiler_in(environment.get(variable, ""))
+        command = environment.get(variable, "")
+        found = compiler_in(command)
         if found is None:
             made[variable] = shim
         else:
             words, index = found
-            made[variable] = " ".join((*words[:index], shim, *_target(words[index]), *words[index + 1 :]))
+            begin, end = [word.span() for word in _WORD.finditer(command)][index]
+            # The rest stays as it is written: with quotes, and with what make or a shell will expand.
+            made[variable] = command[:begin] + " ".join((shim, *_target(words[index]))) + command[end:]
     return made
 
 

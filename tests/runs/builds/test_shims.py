@@ -421,6 +421,12 @@ def test_a_compiler_is_found_in_cc(text: str, found: tuple[list[str], int] | Non
 def test_cc_keeps_launchers_and_options() -> None:
     made = build_environment(Path("/s"), {"CC": "ccache gcc -m32", "CXX": "icpc", "PATH": "/usr/bin"})
     assert (made["CC"], made["CXX"], made["PATH"]) == ("ccache /s/clang -m32", "/s/clang++", "/s:/usr/bin")
+    quoted = {"CC": "'a b/ccache'  '/t h/gcc' -I$(TOP)", "CXX": r"""g++ -DNAME=\"x\" -DV="a b" """}
+    made = build_environment(Path("/s"), quoted)
+    assert (made["CC"], made["CXX"]) == (
+        "'a b/ccache'  /s/clang -I$(TOP)",
+        r"""/s/clang++ -DNAME=\"x\" -DV="a b" """,
+    )
     made = build_environment(Path("/a b"), {"PATH": "/usr/bin"})
     assert (made["CC"], made["CXX"], made["PATH"]) == ("clang", "clang++", "/a b:/usr/bin")
 
