@@ -27,6 +27,7 @@ _MAGIC = "mlgo-compile-1"
 _ARCHIVER = "ar"
 _DRIVERS = ("c", "c++", _ARCHIVER)
 _KINDS = ("object", "program")
+_MOST_FILES = 20  # as in runs/builds/shim.sh: a parameter file may name itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,18 @@ class CompileRecord:
         return bool(self.sources) and self.driver != _ARCHIVER
 
     def expanded(self, words: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-        """Return the arguments with known parameter files replaced by their words."""
-        return tuple(inner for word in self.arguments for inner in words.get(word, (word,)))
+        """Return the arguments with known parameter files, and those that they name, replaced by their words."""
+        found: list[str] = []
+        rest = [*reversed(self.arguments)]
+        files = 0
+        while rest:
+            word = rest.pop()
+            if word in words and files < _MOST_FILES:
+                files += 1
+                rest.extend(reversed(words[word]))
+            else:
+                found.append(word)
+        return tuple(found)
 
 
 def parse_compile_record(data: bytes) -> CompileRecord:

@@ -11,6 +11,7 @@
 
 _mlgo_skip= _mlgo_language= _mlgo_output= _mlgo_only= _mlgo_sources=0 _mlgo_bitcode=0 _mlgo_lto= _mlgo_embeds=
 _mlgo_plain= _mlgo_check= _mlgo_end= _mlgo_record= _mlgo_copies=0 _mlgo_signal= _mlgo_links=
+_mlgo_files=0
 
 # Look at one word of the command line.
 _mlgo_word() {
@@ -110,30 +111,34 @@ _mlgo_keep() {
     fi
 }
 
-# Look at all words, also of parameter files. Those are split by xargs, which is exact but fails at a backslash in quotes;
-# then at spaces, which is enough to see what is compiled: the whole command is read from the file itself.
+# Look at all words, also of parameter files.
 _mlgo_words() {
     for _mlgo_each; do
         case $_mlgo_skip$_mlgo_each in
-            @?*)
-                if [ -f "${_mlgo_each#@}" ]; then
-                    if [ -n "$_mlgo_record" ]; then
-                        _mlgo_copies=$((_mlgo_copies + 1))
-                        $_mlgo_copy -- "${_mlgo_each#@}" "$_mlgo_record.$_mlgo_copies"
-                        printf 'words\0%s\0%s\0' "$_mlgo_each" "$_mlgo_copies"
-                    fi
-                    _mlgo_split=$(xargs printf '%s\n' <"${_mlgo_each#@}" 2>/dev/null) ||
-                        _mlgo_split=$(tr -s ' \t' '\n\n' <"${_mlgo_each#@}" | sed "s/^[\"']//; s/[\"']\$//")
-                    while IFS= read -r _mlgo_inner; do
-                        _mlgo_word "$_mlgo_inner"
-                    done <<_mlgo_end_of_file
-$_mlgo_split
-_mlgo_end_of_file
-                fi
-                ;;
+            @?*) _mlgo_file "$_mlgo_each" ;;
             *) _mlgo_word "$_mlgo_each" ;;
         esac
     done
+}
+
+# Look at the words of a parameter file, which may name others, even itself. They are split by xargs, which is exact but
+# fails at a backslash in quotes; then at spaces, which is enough to see what is compiled: the whole command is read from
+# the file itself. A line may end in CR LF.
+_mlgo_file() {
+    [ -f "${1#@}" ] && [ "$_mlgo_files" -lt 20 ] || return 0
+    if [ -n "$_mlgo_record" ]; then
+        _mlgo_copies=$((_mlgo_copies + 1))
+        $_mlgo_copy -- "${1#@}" "$_mlgo_record.$_mlgo_copies"
+        printf 'words\0%s\0%s\0' "$1" "$_mlgo_copies"
+    fi
+    _mlgo_split=$(tr '\r' ' ' <"${1#@}" | xargs printf '%s\n' 2>/dev/null) ||
+        _mlgo_split=$(tr -s ' \t\r' '\n\n\n' <"${1#@}" | sed "s/^[\"']//; s/[\"']\$//")
+    _mlgo_files=$((_mlgo_files + 1))
+    while IFS= read -r _mlgo_inner; do
+        _mlgo_words "$_mlgo_inner"
+    done <<_mlgo_end_of_file
+$_mlgo_split
+_mlgo_end_of_file
 }
 
 # Open a record of its own for this command; fail if the build is over.
@@ -152,7 +157,7 @@ _mlgo_tell() {
     _mlgo_what=$1 _mlgo_status=$2
     shift 2
     printf '%s\0' mlgo-compile-1 "$_mlgo_driver" "$_mlgo_what" "$_mlgo_status" "$PWD" "$#" "$@"
-    _mlgo_skip= _mlgo_language= _mlgo_end=
+    _mlgo_skip= _mlgo_language= _mlgo_end= _mlgo_files=0
     _mlgo_words "$@"
 }
 

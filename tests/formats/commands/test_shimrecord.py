@@ -82,3 +82,5 @@ def test_what_is_wrong_is_said(old: bytes, new: bytes, message: str) -> None:
 def test_words_of_parameter_files_take_their_place() -> None:
     record = CompileRecord("c", False, 0, "/", ("-c", "@r", "@none"), (), (), ())
     assert record.expanded({"@r": ("a.c", "-o", "a.o")}) == ("-c", "a.c", "-o", "a.o", "@none")
+    assert record.expanded({"@r": ("@s", "-g"), "@s": ("a.c",)}) == ("-c", "a.c", "-g", "@none")
+    assert record.expanded({"@r": ("-g", "@r")}) == ("-c", *("-g",) * 20, "@r", "@none")

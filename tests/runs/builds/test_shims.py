@@ -236,6 +236,19 @@ def test_a_parameter_file_is_looked_into_and_kept(bench: Bench) -> None:
     assert (word, Path(f"{name}.{number}").read_text()) == ("@a.rsp", (bench.folder / "a.rsp").read_text())
 
 
+def test_parameter_files_in_parameter_files_and_of_windows(bench: Bench) -> None:
+    (bench.folder / "out.rsp").write_text("@in.rsp -O2\r\n")
+    (bench.folder / "in.rsp").write_text('-c\r\na.c\r\n"-DX=\\"q\\""\r\n-o x.o\r\n')
+    assert bench.start("@out.rsp", "-g").returncode == 0
+    assert bench.given() == [*ADDED, b"@out.rsp", b"-g"]
+    record = bench.record()
+    assert record is not None
+    assert (record.sources, record.objects) == (("a.c",), (("x.o", ""),))
+    assert record.responses == (("@out.rsp", "1"), ("@in.rsp", "2"))
+    (bench.folder / "in.rsp").write_text("@in.rsp")
+    bench.start("@out.rsp")  # ends
+
+
 def test_a_parameter_file_of_a_link_is_no_compile(bench: Bench) -> None:
     (bench.folder / "a.rsp").write_text("a.o b.o -o prog")
     bench.start("@a.rsp", "@missing.rsp")
