@@ -77,7 +77,8 @@ _mlgo_input() {
             _mlgo_bitcode=1
             _mlgo_source "$1"
             ;;
-        .*.o | .*.obj | .*.a | .*.so | .*.so.*) _mlgo_links=1 ;;
+        .*.[hH] | .*.hh | .*.hpp | .*.hxx | .*.h++ | .*.inc | .*.[fF] | .*.[fF][0-9][0-9] | .*.cu | .*.hip) ;;
+        .?*) _mlgo_links=1 ;; # objects have any ending: .o, .lo, .os (SCons), .pico (BSD)
     esac
 }
 
@@ -177,7 +178,7 @@ if [ -n "$_mlgo_plain" ] || [ "$_mlgo_sources" = 0 ]; then
         /*/CMakeFiles/CMakeScratch/* | /*/CMakeFiles/CMakeTmp | /*/CMakeFiles/CMakeTmp/* \
             | /*/CMakeFiles/_CMakeLTOTest-*) _mlgo_links= ;; # a check's programs and archives are none of the project
     esac
-    if [ -z "$_mlgo_plain" ] && [ -n "$_mlgo_links" ]; then
+    if [ -z "$_mlgo_plain$_mlgo_only" ] && [ -n "$_mlgo_links" ]; then
         (
             exec </dev/null >/dev/null 2>&1
             _mlgo_open_record && { _mlgo_tell program 0 "$@" && printf 'end\0'; } >"$_mlgo_record"

@@ -134,8 +134,11 @@ OTHERS = [
     "-v obj.o -###",
     "-print-prog-name=ld",
     "-dumpmachine",
+    "a.h -o a.h.gch",
+    "-c a.f90",
+    "-c obj.o",
 ]
-LINKS = ["obj.o -o prog", "obj.o -L. -o prog -lm", "-shared obj.o -o lib.so", "libx.a", "dir/libx.so.1.2"]
+LINKS = ["obj.o -o prog", "obj.o -L. -o prog -lm", "-shared obj.o -o lib.so", "libx.a", "dir/libx.so.1.2", "-shared a.os -o lib.so", "b.pico"]
 
 
 @pytest.mark.parametrize(("line", "embeds", "sources", "objects"), COMPILES, ids=[item[0] for item in COMPILES])
