@@ -10,7 +10,7 @@
 # compiler has run no line may start a program (parameter files need one): it would cost more than all the rest.
 
 _mlgo_skip= _mlgo_language= _mlgo_output= _mlgo_only= _mlgo_sources=0 _mlgo_bitcode=0 _mlgo_lto= _mlgo_embeds=
-_mlgo_plain= _mlgo_check= _mlgo_end= _mlgo_record= _mlgo_copies=0 _mlgo_signal= _mlgo_links=
+_mlgo_plain= _mlgo_check= _mlgo_end= _mlgo_record= _mlgo_copies=0 _mlgo_signal= _mlgo_links= _mlgo_temps=
 _mlgo_files=0
 
 # Look at one word of the command line.
@@ -52,6 +52,7 @@ _mlgo_word() {
         -flto | -flto=*) _mlgo_lto=1 ;;
         -fembed-bitcode=off) _mlgo_embeds= ;;
         -fembed-bitcode*) _mlgo_embeds=1 ;;
+        -save-temps* | --save-temps*) _mlgo_temps=1 ;;
         --) _mlgo_end=+ ;;
         -?*) ;;
         *) _mlgo_input "$1" ;;
@@ -142,6 +143,21 @@ $_mlgo_split
 _mlgo_end_of_file
 }
 
+# Compile with bitcode what was compiled with -save-temps. That makes two compilers of one, and both would embed: the
+# bitcode would have bitcode in it. Where a parameter file has the option, or stdin was the source, the object stays
+# without.
+_mlgo_compile_again() {
+    for _mlgo_each; do
+        shift
+        case $_mlgo_each in
+            -) return 0 ;;
+            -save-temps* | --save-temps*) _mlgo_temps= ;;
+            *) set -- "$@" "$_mlgo_each" ;;
+        esac
+    done
+    [ -n "$_mlgo_temps" ] || _mlgo_compile -Xclang -fembed-bitcode=all "$@" </dev/null >/dev/null 2>&1
+}
+
 # Open a record of its own for this command; fail if the build is over.
 _mlgo_open_record() {
     _mlgo_record=$_mlgo_run/$$
@@ -199,10 +215,12 @@ trap '_mlgo_signal=HUP' HUP
 trap '_mlgo_signal=INT' INT
 trap '_mlgo_signal=TERM' TERM
 # Bitcode of an LTO build is in the object as it is, and a compiler told to embed it twice crashes.
-if [ "$_mlgo_bitcode" = 1 ] && [ -z "$_mlgo_lto$_mlgo_embeds" ]; then
-    _mlgo_compile -Xclang -fembed-bitcode=all "$@"
-else
+if [ "$_mlgo_bitcode" = 0 ] || [ -n "$_mlgo_lto$_mlgo_embeds" ]; then
     _mlgo_compile "$@"
+elif [ -n "$_mlgo_temps" ]; then
+    _mlgo_compile "$@" && { _mlgo_compile_again "$@" || _mlgo_compile "$@"; }
+else
+    _mlgo_compile -Xclang -fembed-bitcode=all "$@"
 fi
 _mlgo_status=$?
 

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mlgo_corpus.builds.objects import SectionNames, Tally, read_object
 from mlgo_corpus.compilers.choose import choose_for_build
 from mlgo_corpus.compilers.driver import Drivers, drivers_of
 from mlgo_corpus.errors import UsageError
@@ -138,7 +139,15 @@ OTHERS = [
     "-c a.f90",
     "-c obj.o",
 ]
-LINKS = ["obj.o -o prog", "obj.o -L. -o prog -lm", "-shared obj.o -o lib.so", "libx.a", "dir/libx.so.1.2", "-shared a.os -o lib.so", "b.pico"]
+LINKS = [
+    "obj.o -o prog",
+    "obj.o -L. -o prog -lm",
+    "-shared obj.o -o lib.so",
+    "libx.a",
+    "dir/libx.so.1.2",
+    "-shared a.os -o lib.so",
+    "b.pico",
+]
 
 
 @pytest.mark.parametrize(("line", "embeds", "sources", "objects"), COMPILES, ids=[item[0] for item in COMPILES])
@@ -237,6 +246,27 @@ def test_a_parameter_file_is_looked_into_and_kept(bench: Bench) -> None:
     ((word, number),) = record.responses
     (name,) = [path for path in bench.run.iterdir() if path.name.isdigit()]
     assert (word, Path(f"{name}.{number}").read_text()) == ("@a.rsp", (bench.folder / "a.rsp").read_text())
+
+
+def test_with_temporaries_bitcode_is_embedded_once(llvm22: Llvm, bench: Bench) -> None:
+    drivers = Drivers((llvm22.clang,), (llvm22.clangxx,), {})
+    make_shims(bench.shims, bench.run, drivers, keep_checks=False)
+    (bench.folder / "a.c").write_text("int a(void) { return 1; }\n")
+    (bench.folder / "a.rsp").write_text("-save-temps")
+    sizes = []
+    for words in (["-c", "a.c"], ["-save-temps=obj", "-c", "a.c"], ["@a.rsp", "-c", "a.c"]):
+        (bench.folder / "a.o").unlink(missing_ok=True)
+        assert bench.start(*words).stderr == b""
+        record = bench.record()
+        assert record is not None
+        assert record.arguments == tuple(words)
+        (copy,) = bench.run.glob(f"*.{record.objects[0][1]}")
+        found = read_object(copy.read_bytes(), Tally(), names=SectionNames(), open_member=lambda name: name.encode())
+        sizes.append([len(one.bitcode or b"") for one in found])
+    plain, saved, hidden = sizes
+    assert (saved, hidden) == (plain, [0])
+    assert plain[0] > 0
+    assert {"a.i", "a.s", "a.bc"} <= {path.name for path in bench.folder.iterdir()}
 
 
 def test_parameter_files_in_parameter_files_and_of_windows(bench: Bench) -> None:
