@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from mlgo_corpus.formats.buffer import Buffer
 
 _CC1 = b"-cc1"
-_PREPROCESSED = (".i", ".ii", ".mi", ".mii")
+_MADE_OF_ANOTHER = (".i", ".ii", ".mi", ".mii", ".ll", ".bc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,8 @@ def _text(value: bytes | None) -> str | None:
 def same_main_file(main_file_name: str | None, source_filename: str | None) -> bool:
     """Return True if a command's ``-main-file-name`` fits a module's ``source_filename``; unknown fits anything.
 
-    For a preprocessed source, the command names the preprocessed file, and the module, by line markers, the original.
+    Of a preprocessed source, or of LLVM's IR, the command names that file, and the module the source it was made of.
     """
-    if main_file_name is None or source_filename is None or main_file_name.endswith(_PREPROCESSED):
+    if main_file_name is None or source_filename is None or main_file_name.endswith(_MADE_OF_ANOTHER):
         return True
     return os.path.basename(source_filename) == main_file_name

@@ -101,3 +101,8 @@ def test_main_files_are_compared_by_base_name() -> None:
     assert same_main_file("a.c", None)
     assert same_main_file(None, "a.c")
     assert not same_main_file("a.c", "/src/b.c")
+
+
+@pytest.mark.parametrize("made", ["p.i", "p.ii", "p.ll", "p.bc"])
+def test_a_source_made_of_another_fits_what_it_was_made_of(made: str) -> None:
+    assert same_main_file(made, "a.c")
