@@ -379,12 +379,15 @@ def _expanded(record: CompileRecord, path: str) -> tuple[str, ...]:
 
 
 def _looks_like_check(one: Compile) -> bool:
-    """Return True for a test of the compiler: source and object are deleted, from a folder that still exists."""
+    """Return True for a test of the compiler: source and object are deleted, from a folder that still exists.
+
+    A source that is not a file, such as the ``/dev/null`` of kbuild's tests, is as good as deleted.
+    """
     if os.path.lexists(one.path) or not one.sources:
         return False
     for source in one.sources:
         path = os.path.join(one.directory, source)
-        if os.path.lexists(path) or not os.path.isdir(os.path.dirname(path)):
+        if os.path.isfile(path) or not os.path.isdir(os.path.dirname(path)):
             return False
     return True
 

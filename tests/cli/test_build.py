@@ -382,17 +382,19 @@ def test_a_command_that_only_configures(llvm22: Llvm, work: Path) -> None:
 
 
 def test_what_a_hand_made_configure_tries_is_left_out(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    kbuild = "cc -c -x c /dev/null -o zx.o; rm zx.o"
     script = (
-        "echo 'int main(void) { return 0; }' >ztest1.c; cc -c ztest1.c; cc ztest1.c -o ztest1; rm ztest1*; cc -c real.c"
+        "echo 'int main(void) { return 0; }' >ztest1.c; cc -c ztest1.c; cc ztest1.c -o ztest1; rm ztest1*; "
+        f"{kbuild}; cc -c real.c"
     )
     write(work, {"real.c": "int real(void) { return 1; }\n"})
     report = build_json(work, llvm22, "--", "sh", "-c", script)
-    assert (report["compiles"], report["checks"], report["extract"]["modules"]) == (1, 2, 1)
+    assert (report["compiles"], report["checks"], report["extract"]["modules"]) == (1, 3, 1)
     refused = build(work, llvm22, "--keep-checks", "--", "sh", "-c", script)
     assert refused.returncode == 2
     assert "was extracted without --keep-checks" in refused.stderr
     report = build_json(work, llvm22, "--force", "--keep-checks", "--", "sh", "-c", script)
-    assert (report["compiles"], report["checks"], report["extract"]["modules"]) == (3, 0, 3)
+    assert (report["compiles"], report["checks"], report["extract"]["modules"]) == (4, 0, 4)
 
 
 def unpacked_autotools(folder: Path) -> Path:
