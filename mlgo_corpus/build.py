@@ -106,6 +106,7 @@ class BuildReport(Report):
         counts = {
             "compiles": self.counts.compiles,
             "failed_compiles": self.counts.failed,
+            "lost_objects": len(self.counts.lost),
             "checks": self.counts.checks,
             "kept_objects": self.counts.kept,
             "kept_bytes": self.counts.kept_bytes,
@@ -354,6 +355,12 @@ def _hints(report: BuildReport) -> Iterator[str]:
         yield (
             f"{unseen} {were} linked or archived that no compile made that could be seen, such as "
             f"{os.path.relpath(report.unseen[0])}: the corpus lacks {them}. Is a compiler called by its path?{how}"
+        )
+    if lost := len(counts.lost):
+        which, them = os.path.relpath(counts.lost[0]), "it" if lost == 1 else "them"
+        yield (
+            f"{counted(lost, 'object')} could not be copied after the compile, such as {which}, and the build has "
+            f"deleted {them}: the corpus lacks {them}; is the disk full?"
         )
     if counts.replaced:
         were = "object of an earlier build was" if counts.replaced == 1 else "objects of earlier builds were"

@@ -39,6 +39,7 @@ from mlgo_corpus.files.atomic import FileStamp, temporary_for, write_atomically
 from mlgo_corpus.files.names import STATE_FOLDER
 from mlgo_corpus.files.regular import MAX_LIST_BYTES, MAX_NOTE_BYTES, read_file, read_regular
 from mlgo_corpus.formats.commands.buildfiles import COMPILE_COMMANDS_NAME, parse_response_file
+from mlgo_corpus.formats.commands.driverline import named_output
 from mlgo_corpus.formats.commands.shimrecord import CompileRecord, parse_compile_record
 
 _STATE = "compiles.jsonl"
@@ -96,7 +97,8 @@ class CompileCounts:
 
     Attributes:
         compiles: commands that compiled, without ``checks``.
-        failed: commands that failed.
+        failed: commands that failed, or whose object was not found after them.
+        lost: the paths of the latter objects.
         checks: commands by which configure and similar programs test the compiler.
         kept: objects that exist only in our folder.
         kept_bytes: their size.
@@ -106,6 +108,7 @@ class CompileCounts:
 
     compiles: int = 0
     failed: int = 0
+    lost: tuple[str, ...] = ()
     checks: int = 0
     kept: int = 0
     kept_bytes: int = 0
@@ -289,24 +292,27 @@ class CompileStore:
                 counts.checks += 1
                 continue
             counts.compiles += 1
-            counts.failed += record.status != 0
+            lost = () if record.status else tuple(one.path for one in made if one.digest is None)
+            counts.lost += lost
+            counts.failed += record.status != 0 or bool(lost)
             yield from made
 
     def _of_record(
         self, record: CompileRecord, arguments: tuple[str, ...], path: str, order: int, copies: dict[str, Path]
     ) -> Iterator[Compile]:
         directory = os.path.realpath(record.directory)
-        for index, (output, number) in enumerate(record.objects):
-            digest = None
+        for index, (named, number) in enumerate(record.objects):
+            output, digest = named, None
             if record.status == 0:
-                if not number:  # the compiler wrote no file of that name
-                    continue
                 copy = Path(f"{path}.{number}")
-                try:
-                    digest = sha256(read_file(str(copy))).hexdigest()
-                except OSError:
-                    continue
-                copies.setdefault(digest, copy)
+                if number and (digest := _digest_of(str(copy))) is not None:
+                    copies.setdefault(digest, copy)
+                else:  # the shim could not copy it, or did not find its name in a parameter file
+                    output = named_output(arguments) or named
+                    place = os.path.join(directory, output)
+                    digest = _digest_of(place)
+                    if digest is None and os.path.lexists(place):  # such as /dev/null
+                        continue
             several = len(record.objects) == len(record.sources)
             sources = record.sources[index : index + 1] if several else record.sources
             yield Compile(directory, arguments, sources, output, record.links, order, digest)

@@ -124,6 +124,19 @@ def read_compile(arguments: Sequence[str], source: str, directory: str) -> Sourc
     )
 
 
+def named_output(arguments: Sequence[str]) -> str | None:
+    """Return the file that a command is to write by its last ``-o``; None if it has none."""
+    output = None
+    for option, value in _whole_options(arguments):
+        if option in ("-o", "--output"):
+            output = value
+        elif option.startswith("--output="):
+            output = option.removeprefix("--output=")
+        elif option.startswith("-o") and not _NOT_OUTPUTS.fullmatch(option):
+            output = option[2:]
+    return output
+
+
 def is_cxx_compiler(name: str) -> bool:
     """Return True if this is the name of a C++ compiler, such as ``aarch64-linux-gnu-g++-12``."""
     return name.rstrip("-.0123456789").endswith("++") or name == "CC"

@@ -11,6 +11,7 @@ from mlgo_corpus.formats.commands.driverline import (
     TAKES_NEXT,
     Language,
     ignored_words,
+    named_output,
     read_compile,
     refused_warnings,
     without_refused,
@@ -85,6 +86,19 @@ def test_the_program(program: str, is_cxx: bool, triple: str | None) -> None:
 )
 def test_the_language(command: str, source: str, language: Language) -> None:
     assert read_compile(command.split(), source, "/b").language is language
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        ("cc -c a.c", None),
+        ("cc -c a.c -o 'x y.o'", "x y.o"),
+        ("cc -ox.o -c a.c --output=y.o -object-file-name=z", "y.o"),
+        ("cc -c a.c --output y.o -MF -o", "y.o"),
+    ],
+)
+def test_the_output(command: str, output: str | None) -> None:
+    assert named_output(shlex.split(command)) == output
 
 
 def test_options_of_lto_are_told() -> None:

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mlgo_corpus.build import BuildReport, _hints
+from mlgo_corpus.builds.compiles import CompileStore
 from mlgo_corpus.builds.objects import SectionNames, Tally, read_object
 from mlgo_corpus.compilers.choose import choose_for_build
 from mlgo_corpus.compilers.driver import Drivers, drivers_of
@@ -280,6 +283,32 @@ def test_parameter_files_in_parameter_files_and_of_windows(bench: Bench) -> None
     assert record.responses == (("@out.rsp", "1"), ("@in.rsp", "2"))
     (bench.folder / "in.rsp").write_text("@in.rsp")
     bench.start("@out.rsp")  # ends
+
+
+def test_an_object_whose_copy_was_not_taken(bench: Bench, tmp_path: Path) -> None:
+    store = CompileStore(tmp_path / "corpus")
+    store.open_run()
+    bench.run = store.run
+    make_shims(bench.shims, bench.run, Drivers((str(tmp_path / "stand-in"),), ("c++",), {}), keep_checks=False)
+    for name in ("a.c", "there it is.o"):
+        (bench.folder / name).write_text(name)
+    # A backslash in quotes is more than the shim can read.
+    for name in ("there it is", "it is gone"):
+        (bench.folder / "a.rsp").write_text(f'-c a.c -o "{name}.o" "-DX=\\"q\\""')
+        subprocess.run([bench.shims / "cc", "@a.rsp"], cwd=bench.folder, env=bench.env, check=True)
+    subprocess.run([bench.shims / "cc", "-c", "a.c", "-o", "/dev/zero"], cwd=bench.folder, env=bench.env, check=True)
+    store.close_run()
+    compiles, _, counts = store.update(lambda _: ("clang",))
+    assert [(one.output, one.digest, one.kept) for one in compiles] == [
+        ("it is gone.o", None, False),
+        ("there it is.o", sha256(b"there it is.o").hexdigest(), False),
+    ]
+    assert (counts.compiles, counts.failed, counts.lost) == (3, 1, (str(bench.folder / "it is gone.o"),))
+    (hint,) = _hints(BuildReport(tmp_path, ("make",), ("clang",), "", counts=counts))
+    assert hint == (
+        f"1 object could not be copied after the compile, such as {os.path.relpath(counts.lost[0])}, and the build has "
+        "deleted it: the corpus lacks it; is the disk full?"
+    )
 
 
 def test_a_parameter_file_of_a_link_is_no_compile(bench: Bench) -> None:
