@@ -130,7 +130,7 @@ class NewCorpus:
         """Take over another corpus's links, of those of its modules that are here, with ``folder`` before each name."""
         if records is not None:
             names = frozenset(map(printable, self.modules))
-            self._links = (self._links or {}) | {one.output: one for one in links_among(records, folder, names)}
+            self._links = (self._links or {}) | {one.name: one for one in links_among(records, folder, names)}
 
     def finish(self, *, has_thinlto: bool, override: Sequence[str] | None, about: Mapping[str, Any]) -> None:
         """Write the table and the manifest; ``about`` goes into the table's metadata: what it was made from."""

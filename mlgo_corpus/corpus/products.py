@@ -1,7 +1,8 @@
 r"""``links.jsonl``: how a build linked its products, and which modules of the corpus are in them.
 
 JSON lines. The first is ``{"format": "mlgo-links-1", "links": N}``. Each of the N others is a command that linked, or
-that made an archive, in the order in which they ran; of those that wrote one file, only the last is kept.
+that made an archive, in the order in which they ran; of those of a build that wrote one file, only the last is kept.
+Their names differ: those of corpora that `combine` puts into one begin with their corpus's.
 
 ===============  ======================================================================================
 key              meaning
@@ -224,9 +225,9 @@ def modules_of(record: LinkRecord, parts: Mapping[str, LinkRecord], *, taken: bo
     todo = [record]
     while todo:
         one = todo.pop()
-        if one.output in seen:
+        if one.name in seen:
             continue
-        seen.add(one.output)
+        seen.add(one.name)
         for item in (each.without_untaken() for each in one.inputs) if taken else one.inputs:
             found |= dict.fromkeys(item.all_modules())
             digests = (item.sha256, *(member.sha256 for member in item.members))

@@ -137,7 +137,7 @@ class Relink:
         self._outputs = _Outputs()
         self._stop = threading.Event()
         self._names = NameRegistry()
-        self._paths = {one.output: self._names.claim(safe_module_name(one.name)) for one in self._products}
+        self._paths = {one.name: self._names.claim(safe_module_name(one.name)) for one in self._products}
 
     def run(self) -> list[ProductRow]:
         """Link everything; return the products' rows in the order of the build.
@@ -149,13 +149,13 @@ class Relink:
         failed = 0
         for level in _levels(self._steps, self._made):
             for index, row in in_threads(self._row, level, jobs=self._jobs, stop=self._stop):
-                output = level[index].output
-                if output in self._paths:
-                    rows[output] = row
+                name = level[index].name
+                if name in self._paths:
+                    rows[name] = row
                     failed += row.reason != RunReason.OK
                     if self._progress is not None:
                         self._progress(len(rows), failed, len(self._products))
-        return [rows[one.output] for one in self._products]
+        return [rows[one.name] for one in self._products]
 
     def _row(self, record: LinkRecord) -> ProductRow:
         settings = self._settings
@@ -242,7 +242,7 @@ class Relink:
         """Move a product to its place; return that, relative to the result."""
         if record.sha256 is not None and record.kind != LinkKind.PROGRAM:
             self._outputs.other[record.sha256] = self._stored(done)
-        name = self._paths.get(record.output)
+        name = self._paths.get(record.name)
         if name is None:
             return None
         place = self._result / _PRODUCTS_FOLDER / name
@@ -259,18 +259,18 @@ def _levels(steps: Sequence[LinkRecord], made: Mapping[str, LinkRecord]) -> list
         digests = [item.sha256 for item in record.inputs]
         digests += [member.sha256 for item in record.inputs for member in item.members]
         found = [made[digest] for digest in digests if digest is not None and digest in made]
-        return [one for one in found if one.output != record.output]
+        return [one for one in found if one.name != record.name]
 
     # Usually one pass: a build links what is needed first. A record of another order, or a circle, ends, too.
     for _ in range(min(len(steps), _DEEPEST)):
         before = dict(level)
         for record in steps:
-            level[record.output] = max((level.get(one.output, 0) + 1 for one in needs(record)), default=0)
+            level[record.name] = max((level.get(one.name, 0) + 1 for one in needs(record)), default=0)
         if level == before:
             break
     groups: dict[int, list[LinkRecord]] = {}
     for record in steps:
-        groups.setdefault(level[record.output], []).append(record)
+        groups.setdefault(level[record.name], []).append(record)
     return [groups[key] for key in sorted(groups)]
 
 

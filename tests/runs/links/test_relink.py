@@ -660,19 +660,25 @@ def test_a_combined_corpus_has_the_links_of_all(built: Built, objects: Path, tmp
     both = [built.corpus, f"one={built.corpus}", tmp_path / "plain"]
     combine_corpora(both, tmp_path / "all")
     found = products_of(Corpus.open(tmp_path / "all"))
-    # Both are of one build: of the links that wrote one file, the last is kept.
-    assert found == {
-        f"one/{module}": tuple(f"one/{name.lstrip('/')}" for name in names)
+    expected = {
+        f"{folder}/{module}": tuple(f"{folder}/{name.lstrip('/')}" for name in names)
+        for folder in ("corpus", "one")
         for module, names in products_of(Corpus.open(built.corpus)).items()
     }
+    # Both builds wrote the same files. Objects of `-r` that are equal count as those of the last build, too.
+    assert found == expected | {f"one/{name}": ("corpus/parted", "one/parted") for name in ("part1.o", "part2.o")}
     (tmp_path / "objects").mkdir()
-    (tmp_path / "objects/one").symlink_to(objects)
+    for folder in ("corpus", "one"):
+        (tmp_path / "objects" / folder).symlink_to(objects)
     theirs = rows_of(relink_corpus(built.corpus, tmp_path / "theirs", objects=objects))
     mine = rows_of(relink_corpus(tmp_path / "all", tmp_path / "mine", objects=tmp_path / "objects"))
     # What the build deleted, only its own corpus has; all that is replaced is not needed.
-    assert {name.removeprefix("one/"): (row.reason, row.sha256, row.replaced) for name, row in mine.items()} == {
-        name: (row.reason, row.sha256, row.replaced) for name, row in theirs.items()
+    assert {name: (row.reason, row.sha256, row.replaced) for name, row in mine.items()} == {
+        f"{folder}/{name.lstrip('/')}": (row.reason, row.sha256, row.replaced)
+        for folder in ("corpus", "one")
+        for name, row in theirs.items()
     }
+    assert len({row.path for row in mine.values() if row.reason == "ok"}) == 2 * 8
     assert combine_corpora(both, tmp_path / "all").unchanged
     again = tmp_path / "again"
     shutil.copytree(built.corpus, again)
@@ -682,7 +688,7 @@ def test_a_combined_corpus_has_the_links_of_all(built: Built, objects: Path, tmp
     with pytest.raises(UsageError, match="`force` replaces it"):
         combine_corpora(both, tmp_path / "all")
     combine_corpora(both, tmp_path / "all", force=True)
-    assert len(read_links(Corpus.open(tmp_path / "all"))) == 13
+    assert len(read_links(Corpus.open(tmp_path / "all"))) == 13 + 12
 
 
 def test_a_part_of_a_corpus_has_the_links_of_its_modules(built: Built, objects: Path, tmp_path: Path) -> None:
