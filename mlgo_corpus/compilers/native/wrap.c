@@ -191,18 +191,27 @@ static int make_pipe(int ends[2])
     return pipe(ends) == 0 && no_inherit(ends[0]) == 0 && no_inherit(ends[1]) == 0 ? 0 : -1;
 }
 
+/* Return whether a read or a write that failed is to be tried again; of a stream that does not block, when it is ready. */
+static int try_again(int descriptor, short event)
+{
+    struct pollfd polled = {descriptor, event, 0};
+    if (errno == EAGAIN || errno == EWOULDBLOCK)
+        return poll(&polled, 1, -1) >= 0 || errno == EINTR;
+    return errno == EINTR;
+}
+
 static int copy_all(int from, int to)
 {
     char data[1 << 14];
     for (;;) {
         ssize_t got = read(from, data, sizeof data);
-        if (got < 0 && errno == EINTR)
+        if (got < 0 && try_again(from, POLLIN))
             continue;
         if (got <= 0)
             return (int)got;
         for (ssize_t done = 0; done < got;) {
             ssize_t sent = write(to, data + done, (size_t)(got - done));
-            if (sent < 0 && errno != EINTR)
+            if (sent < 0 && !try_again(to, POLLOUT))
                 return -1;
             done += sent > 0 ? sent : 0;
         }
@@ -877,13 +886,6 @@ static void open_standard(void)
             return;
 }
 
-static int copy_stdin(struct host *host)
-{
-    if ((host->stdin_copy = nameless_file()) < 0)
-        return -1;
-    return copy_all(0, host->stdin_copy);
-}
-
 /* Let the host compile. Return why it could not; if it could, this process ends as the compiler did. */
 static const char *compile_with_host(struct host *host)
 {
@@ -965,8 +967,13 @@ int main(int count, char **words)
     host.stdin_copy = host.stdout_copy = -1;
     const char *problem = NULL;
     if ((line.writes_stdout && (host.stdout_copy = nameless_file()) < 0)
-        || (line.reads_stdin && copy_stdin(&host) < 0))
+        || (line.reads_stdin && (host.stdin_copy = nameless_file()) < 0)) {
         problem = strerror(errno);
+    } else if (line.reads_stdin && copy_all(0, host.stdin_copy) < 0) {
+        /* A part of it may have been read, which no compile can read again. */
+        say("standard input cannot be copied: %s", strerror(errno));
+        return 1;
+    }
     if (problem == NULL)
         problem = compile_with_host(&host);
     say("%s; compiled without it", problem);

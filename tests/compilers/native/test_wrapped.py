@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import itertools
 import json
 import os
@@ -14,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -329,6 +331,46 @@ def test_a_full_standard_output_is_told(wrapped: Path, sources: Path) -> None:
         done = subprocess.run(argv, cwd=sources, stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.stderr == SAID + b"the output cannot be written: No space left on device\n"
     assert done.returncode == 1
+
+
+def wait_for(pipe: int, size: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until so many bytes are in a pipe, or the process has ended."""
+    while process.poll() is None and fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)) != size.to_bytes(4, sys.byteorder):
+        time.sleep(0.01)
+
+
+def test_streams_that_do_not_block_are_read_and_written_whole(llvm22: Llvm, wrapped: Path, sources: Path) -> None:
+    text = (sources / "a.c").read_bytes()
+    line = ("-Oz", "-w", "-g", "-x", "c", "-", "-S", "-o", "-")
+    plain = subprocess.run([llvm22.clang, *line], cwd=sources, input=text, capture_output=True, check=True).stdout
+    source, ours = os.pipe()
+    output, theirs = os.pipe()
+    fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, 4096)
+    assert len(plain) > 4096
+    for end in (source, theirs):
+        os.set_blocking(end, False)
+    argv = (wrapped / "clang", *line)
+    with subprocess.Popen(argv, cwd=sources, stdin=source, stdout=theirs, stderr=subprocess.PIPE) as process:
+        os.close(theirs)
+        for part in (text[:200], text[200:]):
+            os.write(ours, part)
+            wait_for(source, 0, process)
+        os.close(ours)
+        wait_for(output, 4096, process)
+        with open(output, "rb") as file:
+            assert file.read() == plain
+        assert process.communicate()[1] == b""
+        assert process.returncode == 0
+    os.close(source)
+
+
+def test_half_a_source_is_not_compiled(wrapped: Path, sources: Path) -> None:
+    argv = (wrapped / "clang", "-Oz", "-x", "c", "-", "-c", "-o", "half.o")
+    folder = os.open(sources, os.O_RDONLY)  # which cannot be read, as a source on a damaged disk
+    done = subprocess.run(argv, cwd=sources, stdin=folder, capture_output=True, check=False)
+    os.close(folder)
+    assert done.stderr == SAID + b"standard input cannot be copied: Is a directory\n"
+    assert (done.returncode, (sources / "half.o").exists()) == (1, False)
 
 
 WAYS = {
