@@ -118,7 +118,7 @@ class Store:
         self._settings = settings
         self._lock = threading.RLock()
         self._objects: dict[str, Path | None] = {}
-        self._archives: dict[tuple[str, bool], tuple[Path, tuple[str, ...], tuple[str, ...]]] = {}
+        self._archives: dict[tuple[object, ...], tuple[Path, tuple[str, ...], tuple[str, ...]]] = {}
 
     def original(self, path: str, digest: str | None, what: str) -> Path:
         """Return a file of the build, or the copy that the corpus has, if it is the one that was linked.
@@ -195,7 +195,8 @@ class Store:
             OSError: a file cannot be read or written.
         """
         original = self.original(item.path, item.sha256, item.word)
-        key = (item.sha256 or "", replace)
+        # Thin archives of equal bytes have other members in other folders.
+        key = (item.sha256, replace, *((one.sha256, one.module, one.path) for one in item.members))
         with self._lock:
             if key not in self._archives:
                 self._archives[key] = self._remade(item, original, outputs, replace=replace, stop=stop)

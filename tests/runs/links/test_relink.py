@@ -283,6 +283,9 @@ for folder in x y; do cc -o of_$folder main.o $folder/libone.a libboth.a; done
     assert (work / "x" / "libone.a").read_bytes() == (work / "y" / "libone.a").read_bytes()
     found = products_of(Corpus.open(tmp_path / "corpus"))
     assert {name: found.get(name) for name in ("aa.o", "bb.o")} == {"aa.o": ("of_x",), "bb.o": ("of_y",)}
+    rows = rows_of(relink_corpus(tmp_path / "corpus", tmp_path / "out", objects=work))
+    made = {name: (row.replaced, row.missing, row.identical) for name, row in rows.items()}
+    assert made == {"of_x": (4, 0, True), "of_y": (4, 0, True)}
 
 
 def test_the_same_objects_give_the_same_products(built: Built, llvm22: Llvm, tmp_path: Path) -> None:
