@@ -193,12 +193,17 @@ def _read_archive(
     prefix: str | None,
 ) -> Iterator[Embedded]:
     empty = True
+    files = set[str]()
     for item in archive.iter_members(data):
         empty = False
         member = _join(prefix, item.name)
         if item.offset is not None:
             content: Buffer = memoryview(data)[item.offset : item.offset + item.size]
         else:
+            path = os.path.normpath(item.name)
+            if path in files:  # a small archive could otherwise hold any number of large modules
+                continue
+            files.add(path)
             try:
                 content = open_member(item.name)
             except FileNotFoundError:
@@ -408,6 +413,7 @@ def _commands(view: memoryview, sections: Sequence[Section]) -> list[memoryview]
 MADE_BY_CLANG = "; compiled without -Xclang -fembed-bitcode=all"
 # Compilers sign their objects here; the name shows a user which part of a build to look at.
 _COMMENT = ".comment"
+_MOST_COMMENT = 1000
 
 
 def _why_no_bitcode(data: Buffer, names: SectionNames) -> str:
@@ -424,7 +430,7 @@ def _why_no_bitcode(data: Buffer, names: SectionNames) -> str:
     comment = next((item for item in sections if item.name == _COMMENT), None)
     if comment is None:
         return "no bitcode section; no compiler has signed it: assembly?"
-    text = bytes(data[comment.offset : comment.offset + comment.size]).decode("ascii", "replace")
+    text = bytes(data[comment.offset : comment.offset + min(comment.size, _MOST_COMMENT)]).decode("ascii", "replace")
     signed = ", ".join(sorted({part for part in text.split("\0") if part}))
     return f"no bitcode section; made by {signed}{MADE_BY_CLANG if 'clang' in signed else ''}"
 

@@ -225,6 +225,10 @@ _SHF_ALLOC = 0x2
 _SHF_EXECINSTR = 0x4
 _SHF_COMPRESSED = 0x800
 _SHN_XINDEX = 0xFFFF
+# Sections may share a name, as ".group", or the tail of one, as ".text.f" and ".rela.text.f". Long names that many
+# share would take any amount of memory: all are at most so many times their table, and so many bytes more a section.
+_SHARED_NAMES = 4
+_USUAL_NAME = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +300,7 @@ def _parse_elf(data: Buffer, names: Collection[str] | None) -> ObjFile:
     strings = layout.section_header.unpack_from(data, e_shoff + e_shstrndx * entry)
     _checked(Section(".shstrtab", strings[4], strings[5]), total)
     name_table = bytes(data[strings[4] : strings[4] + strings[5]])
+    left = _SHARED_NAMES * len(name_table) + _USUAL_NAME * e_shnum
 
     sections = []
     for index in _elf_candidates(headers, layout, data[5], name_table, names):
@@ -308,6 +313,10 @@ def _parse_elf(data: Buffer, names: Collection[str] | None) -> ObjFile:
                 f"the name of section {index} is at {sh_name}, outside its string table",
                 offset=e_shoff + index * entry,
             )
+        left -= end - sh_name
+        if left < 0:
+            message = f"too many sections share long names: section {index} one of {end - sh_name} bytes"
+            raise FormatError(message, offset=e_shoff + index * entry)
         name = name_table[sh_name:end].decode("utf-8", "replace")
         if names is not None and name not in names:
             continue

@@ -133,6 +133,17 @@ def test_a_section_past_the_end_matters_only_if_it_is_asked_for() -> None:
     assert parse_objfile(bytes(data), {".text"}).sections == (Section(".text", 64, 4),)
 
 
+def test_long_names_that_many_sections_share_are_refused() -> None:
+    data = bytearray(elf_file([("n" * 10_000, b""), *[("x", b"")] * 5]))
+    (e_shoff,) = struct.unpack_from("<Q", data, 40)
+    for index in range(2, 5):
+        struct.pack_into("<I", data, e_shoff + 64 * index, 1)
+    assert [len(section.name) for section in parse_objfile(bytes(data)).sections] == [0, *[10_000] * 4, 1, 1, 9]
+    struct.pack_into("<I", data, e_shoff + 64 * 5, 1)
+    with pytest.raises(FormatError, match=r"too many sections share long names: section 5 one of 10000 bytes$"):
+        parse_objfile(bytes(data))
+
+
 def test_a_compressed_section_is_not_taken_for_its_content() -> None:
     data = bytearray(elf_file([(".llvmbc", b"compressed")]))
     (e_shoff,) = struct.unpack_from("<Q", data, 40)
