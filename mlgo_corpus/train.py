@@ -30,7 +30,7 @@ from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, find_task
 from mlgo_corpus.learn.boosting import BoostingOptions, Fitted, fit_trees, need_lightgbm
 from mlgo_corpus.learn.card import practised_card
 from mlgo_corpus.learn.evolution import need_cma
-from mlgo_corpus.learn.examples import DataFacts, Examples, need_plugin, read_examples
+from mlgo_corpus.learn.examples import DataFacts, Examples, need_plugin, open_datasets, read_examples
 from mlgo_corpus.learn.portrait import differences_of, importance_of, read_states
 from mlgo_corpus.learn.practice import (
     EVOLUTION,
@@ -339,7 +339,7 @@ def train_policy(
             raise MlgoCorpusError(f"cannot write {error.filename or output}: {os_reason(error)}") from error
         probability = best_of(tried).probability
     policy = replace(policy, threshold=threshold_of(probability))
-    states = read_states(datasets, (spec.name for spec in policy.features), examples.linkages)
+    states = read_states(open_datasets(datasets, languages), (spec.name for spec in policy.features), examples.linkages)
     metrics = {
         "importance": fitted.importance,
         "differences": differences_of(policy, states),

@@ -92,7 +92,8 @@ class Examples:
         weights: of shape (n,).
         data: what each dataset gave.
         seen: what it was made of.
-        linkages: of each dataset: of each module whose bitcode is known, the linkage of each function.
+        linkages: of each dataset that `open_datasets` returns: of each module whose bitcode is known, the linkage of
+            each function.
 
     A policy that learns from them knows ``languages``, and no others; () if it is not known which these are.
     """
@@ -129,7 +130,7 @@ def read_examples(datasets: Sequence[Path], *, jobs: int, languages: Collection[
         UsageError: one is no dataset of inlining, or they have no decisions or features in common.
         CorpusError: one cannot be read.
     """
-    opened = [rows for path in datasets if (rows := _open(path, languages)).modules]
+    opened = open_datasets(datasets, languages)
     if not opened:
         raise UsageError("the datasets have no decisions in these languages", option="language")
     features = _common_features(opened)
@@ -154,6 +155,16 @@ def read_examples(datasets: Sequence[Path], *, jobs: int, languages: Collection[
         Seen.of((one for one, count in projects.items() if count == 1), modules, MIN_INSTRUCTIONS),
         tuple(linkages),
     )
+
+
+def open_datasets(datasets: Iterable[Path], languages: Collection[str] = ()) -> list[DatasetRows]:
+    """Return the rows of datasets, without modules of other languages, and without datasets that have no others.
+
+    Raises:
+        UsageError: one is no dataset of inlining.
+        CorpusError: one cannot be read.
+    """
+    return [rows for path in datasets if (rows := _open(path, languages)).modules]
 
 
 def _open(path: Path, languages: Collection[str]) -> DatasetRows:

@@ -15,14 +15,13 @@ Shares are of the decisions that are to inline, or differ. Both are of states th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlgo_corpus.dataset.rows import column_values, open_rows
+from mlgo_corpus.dataset.rows import DatasetRows, column_values
 from mlgo_corpus.learn.examples import Linkages, call_columns
 from mlgo_corpus.policies.learned import LearnedPolicy
 
@@ -46,7 +45,7 @@ _States = Mapping[str, NDArray[Any]]
 
 
 def read_states(
-    datasets: Sequence[Path], features: Iterable[str], linkages: Sequence[Linkages] = ()
+    datasets: Sequence[DatasetRows], features: Iterable[str], linkages: Sequence[Linkages] = ()
 ) -> dict[str, NDArray[Any]]:
     """Return the features of the decisions of datasets, and LLVM's own decision, as far as all datasets have them.
 
@@ -56,18 +55,16 @@ def read_states(
         CorpusError: a dataset cannot be read.
     """
     wanted = dict.fromkeys((*features, *_BY, _DEFAULT))
-    opened = [open_rows(path) for path in datasets]
     names = [
         name
         for name in wanted
-        if all(any(spec.name == name and spec.is_scalar for spec in rows.header.features) for rows in opened)
+        if all(any(spec.name == name and spec.is_scalar for spec in rows.header.features) for rows in datasets)
     ]
     found: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
     callees = []
-    for rows, known in zip(opened, linkages or [{}] * len(opened), strict=True):
-        total = sum(part.rows for part in rows.parts)
+    for rows, known in zip(datasets, linkages or [{}] * len(datasets), strict=True):
         calls = ("module", "callee") if known and "callee" in call_columns(rows) else ()
-        for _, batch in rows.iter_batches([*names, *calls], 0, min(total, _MOST)):
+        for batch in _first_batches(rows, [*names, *calls]):
             for name in names:
                 found[name].append(column_values(batch, name, 1)[:, 0])
             of = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in calls]
@@ -75,6 +72,16 @@ def read_states(
             callees += [known.get(module, {}).get(callee, "") for module, callee in pairs]
     states = {name: np.concatenate([np.zeros(0), *parts]) for name, parts in found.items()}
     return {**states, LINKAGE_TEXT: np.array(callees)} if any(callees) else states
+
+
+def _first_batches(rows: DatasetRows, names: Sequence[str]) -> Iterator[Any]:
+    """Yield these columns of the first rows of the chosen modules."""
+    left = _MOST
+    for first, after in rows.ranges():
+        after = min(after, first + left)
+        left -= after - first
+        for _, batch in rows.iter_batches(names, first, after):
+            yield batch
 
 
 def importance_of(policy: LearnedPolicy, states: _States) -> dict[str, float]:

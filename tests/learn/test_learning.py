@@ -184,6 +184,23 @@ def test_one_policy_and_one_dataset_need_no_list(chain: Chain) -> None:
         evaluate_corpus(chain.others, chain.folder / "no", policies=[lambda _: 1], **how)  # type: ignore[list-item]
 
 
+def in_c(dataset: Path, copy: Path) -> Path:
+    """Return a copy of a dataset that says that its modules are of C."""
+    shutil.copytree(dataset, copy)
+    table = pq.read_table(copy / "modules.parquet")
+    argv = [[re.sub(r"\.cpp$", ".c", word) for word in words] for words in table["argv"].to_pylist()]
+    at = table.column_names.index("argv")
+    pq.write_table(table.set_column(at, table.field(at), [argv]), copy / "modules.parquet")
+    return copy
+
+
+def test_datasets_of_other_languages_are_left_out(chain: Chain) -> None:
+    c_only = in_c(chain.found, chain.folder / "found-c")
+    report = train_policy([c_only, chain.found], chain.folder / "no-c", cache=chain.cache, languages="C++")
+    assert load_policy(report.output).digest == chain.trained.digest
+    assert files(report.output)["metrics.json"] == files(chain.folder / "policy")["metrics.json"]
+
+
 def test_hints_name_the_policy_that_they_are_of(chain: Chain) -> None:
     only_c = replace(load_policy(chain.folder / "policy"), languages=("C",))
     only_c.save(chain.folder / "only-c")
