@@ -119,7 +119,7 @@ def languages_known(data: Sequence[DataFacts]) -> tuple[str, ...]:
 
 
 def read_examples(datasets: Sequence[Path], *, jobs: int, languages: Collection[str] = ()) -> Examples:
-    """Read the examples of several datasets, each of a project of its own.
+    """Read the examples of several datasets; each corpus is a project of its own.
 
     Args:
         datasets: their folders.
@@ -135,16 +135,19 @@ def read_examples(datasets: Sequence[Path], *, jobs: int, languages: Collection[
         raise UsageError("the datasets have no decisions in these languages", option="language")
     features = _common_features(opened)
     parts = [_Part(rows, features) for rows in opened]
-    projects = Counter[int]()
+    bodies = set[tuple[str, int]]()
     modules: list[NDArray[np.uint64]] = []
     facts = []
     linkages: list[Linkages] = []
     for part in parts:
-        read = _read_functions(_bitcode(part.rows), jobs)
-        projects.update({one for functions in read.values() for one in functions.hashes})
+        items = _bitcode(part.rows)
+        read = _read_functions(items, jobs)
+        # Of each corpus, not of each dataset: those of two searches of one have the same bodies.
+        bodies |= {(item.corpus, one) for item in items if item.module in read for one in read[item.module].hashes}
         modules += [functions.all_hashes for functions in read.values() if functions.hashes]
         facts.append(part.facts(len(read)))
         linkages.append({module: functions.linkages for module, functions in read.items()})
+    projects = Counter(body for _, body in bodies)
     return Examples(
         features,
         np.concatenate([part.inputs for part in parts]),
@@ -311,6 +314,11 @@ class _Bitcode(NamedTuple):
     module: str
     path: str | None
     sha256: str
+
+    @property
+    def corpus(self) -> str:
+        """The folder of the corpus that it is of."""
+        return (self.path or "").removesuffix(f"{self.module}{BITCODE_SUFFIX}")
 
 
 class _Functions(NamedTuple):

@@ -23,6 +23,7 @@ from mlgo_corpus.cli.main import app
 from mlgo_corpus.corpus.select import ModuleChoice
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.learn.boosting import BoostingOptions
+from mlgo_corpus.learn.examples import read_examples
 from mlgo_corpus.learn.tuning import Tried, best_of
 from mlgo_corpus.runs.evaluate.sums import EvaluationReport
 from mlgo_corpus.train import TrainReport
@@ -199,6 +200,10 @@ def test_datasets_of_other_languages_are_left_out(chain: Chain) -> None:
     report = train_policy([c_only, chain.found], chain.folder / "no-c", cache=chain.cache, languages="C++")
     assert load_policy(report.output).digest == chain.trained.digest
     assert files(report.output)["metrics.json"] == files(chain.folder / "policy")["metrics.json"]
+    # With both, their functions are of one project still.
+    one, both = (read_examples(data, jobs=1).seen for data in ([chain.found], [c_only, chain.found]))
+    assert len(one.bodies) == 3 * 14
+    assert both.bodies.tolist() == one.bodies.tolist()
 
 
 def test_hints_name_the_policy_that_they_are_of(chain: Chain) -> None:
