@@ -36,7 +36,6 @@ MODEL_NAME: Final = "model.npz"
 _METRICS_NAME: Final = "metrics.json"
 _CARD_NAME: Final = "README.md"
 
-_MAX_POLICY_BYTES: Final = 64 << 10
 _MAX_MODEL_BYTES: Final = 64 << 20
 _MAX_TEXT_BYTES: Final = 1 << 20
 _MAX_FEATURES: Final = 1024
@@ -118,7 +117,7 @@ def read_policy_json(folder: Path) -> dict[str, Any]:
         UsageError: it cannot be read.
         FormatError: it is not an object of JSON.
     """
-    return _read_object(folder / POLICY_NAME, _MAX_POLICY_BYTES)
+    return _read_object(folder / POLICY_NAME, _MAX_TEXT_BYTES)
 
 
 def save_artefact(
@@ -144,7 +143,7 @@ def save_artefact(
         UsageError: something is there, or the folder cannot be written.
     """
     name = value["name"]
-    files = {POLICY_NAME: _json_note(name, POLICY_NAME, value, _MAX_POLICY_BYTES)}
+    files = {POLICY_NAME: _json_note(name, POLICY_NAME, value, _MAX_TEXT_BYTES)}
     if arrays:
         files[MODEL_NAME] = _encode_arrays(arrays)
     if metrics:

@@ -3,7 +3,7 @@
 ::
 
     inlining-1.0/
-      policy.json     what it is, UTF-8 JSON of at most 64 KiB
+      policy.json     what it is, UTF-8 JSON of at most 1 MiB
       model.npz       the model's numbers; a rule has none
       metrics.json    what was measured of it, as any JSON; may be missing
       README.md       a card for people; may be missing

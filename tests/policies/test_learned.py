@@ -10,6 +10,7 @@ import os
 import re
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, known_policies, load_policy
 from mlgo_corpus.policies.models import Network, Quantiles, Rule, Scaling, Trees
 from mlgo_corpus.policies.policy import check_features, make_policy, policy_digest
+from mlgo_corpus.policies.seen import Seen
 from tests.policies.samples import dtype_of, policy_of, random_model, real_observations, small_policy
 
 KINDS = ("rule", "trees", "mlp")
@@ -47,6 +49,14 @@ def test_what_is_saved_is_loaded(kind: str, tmp_path: Path) -> None:
     for name in names:
         assert len({(tmp_path / folder / name).read_bytes() for folder in ("first", "second", "third")}) == 1
     assert sorted(os.listdir(tmp_path)) == ["first", "second", "third"]  # nothing else was left
+
+
+def test_what_very_many_datasets_were_is_kept(tmp_path: Path) -> None:
+    seen = np.random.default_rng(0).integers(1 << 64, size=5000, dtype=np.uint64)
+    data = [{"corpus": f"corpus-{number}", "sha256": "0" * 64, "modules": 9, "decisions": 99} for number in range(1000)]
+    training = {"data": data, "seen": Seen.of(seen.tolist(), seen[:1100, None], 8).as_json()}
+    replace(small_policy(), training=training).save(tmp_path / "policy")
+    assert load_policy(tmp_path / "policy").training == training
 
 
 def test_numpy_reads_the_numbers(tmp_path: Path) -> None:
@@ -382,7 +392,7 @@ LINE = 300
         (lambda place: (place / "policy.json").write_bytes(b'{"name": "\xff"}'), "byte 10: expected UTF-8"),
         (lambda place: (place / "policy.json").write_text('{"format": NaN}'), "NaN is not a number of JSON"),
         (lambda place: (place / "policy.json").write_text('{"format": 1' + "0" * 5000 + "}"), "not JSON: Exceeds"),
-        (lambda place: (place / "policy.json").write_text(" " * 70_000), "expected at most 65536"),
+        (lambda place: (place / "policy.json").write_text(" " * 1_050_000), "expected at most 1048576"),
         (lambda place: (place / "metrics.json").write_text("{"), "metrics.json: byte 1: not JSON"),
         (lambda place: (place / "model.npz").unlink(), "model.npz: No such file"),
         (lambda place: np.savez_compressed(place / "model.npz", bias=np.zeros(9)), "an uncompressed array|more bytes"),
