@@ -19,10 +19,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from mlgo_corpus.compilers.compile import ModuleCompiles, run_folder
-from mlgo_corpus.compilers.failures import RunFailure
+from mlgo_corpus.compilers.failures import RunFailure, classify
 from mlgo_corpus.compilers.session import InteractiveSession, LiveObservation, record_dtype
 from mlgo_corpus.corpus.folder import Module
 from mlgo_corpus.dataset.flips import FlipRow, SearchRow, flip_batch
+from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.engine.choice import Lost
 from mlgo_corpus.errors import FormatError, ProtocolError, ToolError, UsageError
 from mlgo_corpus.files.regular import MAX_MODULE_BYTES, read_regular
@@ -215,10 +216,19 @@ class _ModuleSearch:
 
         Raises:
             CompileFailedError: it failed.
+            RunFailure, OSError: the disk is full, which tells nothing of the plan. As in a trace, the module fails if
+                the compiler says so, and the whole run ends if this process cannot write.
         """
         try:
             return self._compile(plan, guide)
-        except (RunFailure, ToolError, ProtocolError, FormatError, UsageError, OSError) as error:
+        except (RunFailure, ToolError, ProtocolError, OSError) as error:
+            failure = error if isinstance(error, RunFailure) else RunFailure(*classify(error))
+            if failure.reason is not RunReason.DISK_FULL:
+                raise CompileFailedError(str(error)) from error
+            if isinstance(error, OSError):
+                raise
+            raise failure from error
+        except (FormatError, UsageError) as error:
             raise CompileFailedError(str(error)) from error
 
     def repeats(self, guide: Guide, outcome: Outcome) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
 import os
 import random
@@ -20,7 +22,7 @@ import pytest
 from mlgo_corpus import Tracer, extract_corpus, report_page, search_corpus, trace_corpus
 from mlgo_corpus.dataset.flips import iter_search_rows
 from mlgo_corpus.dataset.tracetable import read_trace_rows
-from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.errors import MlgoCorpusError, ToolError, UsageError
 from mlgo_corpus.formats.logs.tasks import find_task
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.formats.objects.folding import folding_classes
@@ -485,6 +487,30 @@ def test_a_round_that_fails_keeps_what_was_found(
     assert sum(row.objective for row in rows) < sum(row.baseline_objective for row in rows)
     assert all(row.kept for row in rows)
     assert pq.read_table(tmp_path / "out" / "flips.parquet").num_rows == sum(row.flips for row in rows) > 0
+
+
+@pytest.mark.parametrize("error", [
+    OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "remarks"), ToolError(("clang",), 1, "No space left on device")
+])  # fmt: skip
+def test_a_full_disk_is_no_flip_that_did_not_help(
+    search: Callable[..., SearchReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    compile_one, compiles = _ModuleSearch._compile, itertools.count()
+
+    def full(module: _ModuleSearch, plan: Any, guide: Any) -> Any:
+        if next(compiles) == 2:
+            raise error
+        return compile_one(module, plan, guide)
+
+    monkeypatch.setattr(_ModuleSearch, "_compile", full)
+    options: dict[str, Any] = {"budget": 3, "objective": "text", "jobs": 1}
+    if isinstance(error, OSError):
+        with pytest.raises(MlgoCorpusError, match=r"^cannot write remarks: No space left on device$"):
+            search(tmp_path / "out", **options)
+        return
+    search(tmp_path / "out", **options)
+    rows = iter_search_rows(tmp_path / "out" / "search.parquet")
+    assert [(row.module, row.compiles) for row in rows] == [("b.o", 3)]
 
 
 def test_nothing_is_searched_twice(search: Callable[..., SearchReport], found: Found, tmp_path: Path) -> None:
