@@ -123,7 +123,7 @@ def searched(name: str, folder: Path, given: argparse.Namespace) -> Iterator[tup
 def climbed(search: _ModuleSearch, budget: int) -> Found:
     """Search as the product does."""
     generator = random.Random(0)
-    return climb(search.compile, budget, generator, guides=draw_guides(budget, generator))
+    return climb(search.compile, budget, generator, guides=draw_guides(budget, generator), repeats=search.repeats)
 
 
 def ways(search: _ModuleSearch, first: Outcome) -> Iterator[Outcome]:
