@@ -19,7 +19,8 @@ command has ``-c``, the name that clang would choose: the source's base name wit
 the linked file. ``@file`` arguments are not read: build systems put include paths there, not ``-o``.
 
 A command may be a script of several, joined by ``&&``, ``||``, ``;`` or ``|``. The one with ``-c`` is the compile (of
-several, the last that names the source), and is all that is kept of the script; each ``cd`` before it counts.
+several, the last that names the source), and is all that is kept of the script; each ``cd`` before it counts. A script
+may be a word behind ``sh -c``.
 
 **Linker parameter file** (libiberty's ``@file``): words separated by white space; single quotes, double
 quotes and backslashes quote, a backslash also inside both kinds of quotes. A file with one plain word per
@@ -236,13 +237,21 @@ def _read_arguments(entry: Mapping[str, Any]) -> tuple[str, ...]:
         raise _NoObjectError("has no 'directory'", "malformed")
     arguments = entry.get("arguments")
     if arguments is None:
-        try:
-            return split_command(entry.get("command") or "")
-        except ValueError as error:
-            raise _NoObjectError(f"'command' cannot be split: {error}", "malformed") from None
-    if not isinstance(arguments, list) or not all(isinstance(word, str) for word in arguments):
+        arguments = _split(entry.get("command") or "")
+    elif not isinstance(arguments, list) or not all(isinstance(word, str) for word in arguments):
         raise _NoObjectError("expected a list of strings as 'arguments'", "malformed")
-    return tuple(arguments)
+    match tuple(arguments):
+        case (shell, "-c", script) if _program_name(shell) in ("sh", "bash", "dash"):
+            return _split(script)
+        case words:
+            return words
+
+
+def _split(command: str) -> tuple[str, ...]:
+    try:
+        return split_command(command)
+    except ValueError as error:
+        raise _NoObjectError(f"'command' cannot be split: {error}", "malformed") from None
 
 
 def _read_output(entry: Mapping[str, Any], arguments: Sequence[str], folder: str) -> str:

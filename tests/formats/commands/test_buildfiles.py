@@ -71,6 +71,7 @@ def test_an_entry_has_its_command() -> None:
         ("cd sub && cc -c a.c -o /x.o || exit 1", "cc -c a.c -o /x.o", "sub", "/x.o"),
         ("cc -c a.c -fPIC -o .libs/a.o && cc -c a.c -o a.o && cd x", "cc -c a.c -o a.o", "", "a.o"),
         ("sh -c true && cc -c a.c && objcopy -c", "cc -c a.c", "", "a.o"),
+        ("/bin/sh -c 'cd sub && cc -c a.c'", "cc -c a.c", "sub", "sub/a.o"),
     ],
 )
 def test_of_a_script_the_compile_is_kept(script: str, kept: str, folder: str, output: str) -> None:
