@@ -450,8 +450,8 @@ class _Climb:
             effect = math.fsum(difference * weight for difference, weight in differences)  # in any order
             found.tried.append(_Tried(flip, found.compiles, len(flips) - 1, text_effect, effect))
             if effect < -_EPSILON:
-                self._since.append(flip)
-                kept |= flip.affected | others
+                self._since.append(flip._replace(affected=flip.affected | others))
+                kept |= self._since[-1].affected
         self._view.take(new, kept)
         self._touched |= kept
         self._unconfirmed += bool(kept)
