@@ -246,13 +246,15 @@ class _Conversion:
                 for folder, made in zip(folders, converted, strict=True)
             ]
             if not any(row.status == STATUS_OK for group_rows in rows for row in group_rows):
+                for folder in folders:
+                    folder.discard()
                 raise UsageError(_nothing_converted([row for group_rows in rows for row in group_rows]))
             for made in converted:
                 if made is not None:
                     made.finish()
-        except UsageError:
+        except UsageError:  # such as a cluster that is gone
             for folder in folders:
-                folder.discard()
+                folder.discard_unless_begun()
             raise
         finally:
             for folder in folders:

@@ -29,6 +29,7 @@ Compilers do the following:
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import select
@@ -535,6 +536,8 @@ def _fifo(path: Path) -> Iterator[int]:
     except FileExistsError:
         raise UsageError(f"{path}: exists already; a session makes its FIFOs itself") from None
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):  # the disk's fault, not the folder's
+            raise
         raise UsageError(f"{path}: cannot make a FIFO: {os_reason(error)}") from None
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)

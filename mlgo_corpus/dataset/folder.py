@@ -33,7 +33,7 @@ from typing import Any, Final
 
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.atomic import Move, checked_moves, list_moves, make_moves, write_atomically
-from mlgo_corpus.files.folder import WORK_KEY, WORK_LOCK, keep_work_of, read_note
+from mlgo_corpus.files.folder import WORK_JOURNALS, WORK_KEY, WORK_LOCK, keep_work_of, read_note
 from mlgo_corpus.files.lock import open_locked
 from mlgo_corpus.files.names import STATE_FOLDER
 from mlgo_corpus.files.remote import Place
@@ -249,6 +249,13 @@ class DatasetFolder:
                 folder.rmdir()
             except OSError:
                 return
+
+    def discard_unless_begun(self) -> None:
+        """Discard the work, unless it has results that the next run goes on from."""
+        work = self.paths.work
+        journals = (path.stat().st_size for path in work.rglob(WORK_JOURNALS))
+        if not any(journals) and all(path.name in (WORK_KEY, _MOVES_NAME) for path in work.glob("*.json")):
+            self.discard()
 
     def close(self) -> None:
         """Release the lock."""

@@ -43,6 +43,9 @@ WORK_LOCK: Final = "lock"
 WORK_KEY: Final = "key.json"
 """The name of the file with the key of such a folder; see `keep_work_of`."""
 
+WORK_JOURNALS: Final = "rows-*.jsonl"
+"""The names of the journals of outcomes in such a folder; see `mlgo_corpus.runs.over`."""
+
 # The folder itself in a list of moves.
 _WHOLE = "."
 # Larger than any list that is written: a million names of 200 bytes.

@@ -29,11 +29,11 @@ from mlgo_corpus.compilers.confinement import try_walls
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.engine.choice import HERE, EngineChoice, Lost
 from mlgo_corpus.engine.map import parallel_map
+from mlgo_corpus.files.folder import WORK_JOURNALS
 from mlgo_corpus.files.regular import open_regular
 
 # Seconds beyond the programs' own limits for reading, compressing and a busy machine.
 _SLACK_S = 120.0
-_JOURNALS = "rows-*.jsonl"
 # A line has one module's command and what its compiler said.
 _LONGEST_LINE = 64 << 20
 
@@ -206,7 +206,7 @@ class _Journal:
     """A journal that this process writes."""
 
     def __init__(self, work: Path) -> None:
-        self._path = work / _JOURNALS.replace("*", uuid4().hex)
+        self._path = work / WORK_JOURNALS.replace("*", uuid4().hex)
         self._file: IO[bytes] = open(self._path, "xb", buffering=0)  # noqa: SIM115 - closed at the end of the run, or with the process
         self._size = 0
 
@@ -266,7 +266,7 @@ class _Index:
 
     def load(self) -> bool:
         """Find the outcomes of earlier runs, the latest of each module; return True if there are any."""
-        found = [(path, os.lstat(path)) for path in self._work.glob(_JOURNALS)]
+        found = [(path, os.lstat(path)) for path in self._work.glob(WORK_JOURNALS)]
         journals = [(status.st_mtime_ns, path) for path, status in found if stat.S_ISREG(status.st_mode)]
         for _, path in sorted(journals):
             first = 0

@@ -261,8 +261,11 @@ class Trace:
             if usual is None:
                 raise self._nothing_traced(self._nothing())
             self._finish(usual)
-        except (UsageError, NothingTracedError):
+        except NothingTracedError:
             self.folder.discard()
+            raise
+        except UsageError:  # such as a cluster that is gone, also in the middle of a run
+            self.folder.discard_unless_begun()
             raise
 
     def read(self, rows: Iterable[TraceRow]) -> None:

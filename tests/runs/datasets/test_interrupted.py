@@ -85,6 +85,39 @@ def check_finals(output: Path, expected: dict[str, bytes]) -> None:
             assert only(expected, name).keys() <= there.keys()
 
 
+def test_a_cluster_that_is_gone_costs_no_work(
+    logs: list[Path], expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is converted stays; where nothing is, nothing is left."""
+
+    def gone(*_: Any, **__: Any) -> Any:
+        raise UsageError("no cluster answers")
+
+    def convert_without() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(logconversion, "parallel_map", gone)
+            with pytest.raises(UsageError, match="no cluster"):
+                convert_logs(logs, tmp_path / "out/d")
+
+    def stop(finished: int, _: int) -> None:
+        if finished > 3:
+            raise KeyboardInterrupt
+
+    def results() -> set[str]:
+        return {path.name for path in (tmp_path / "out/d/.mlgo-corpus").glob("*.json")}
+
+    convert_without()
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(KeyboardInterrupt):
+        convert_logs(logs, tmp_path / "out/d", progress=stop)
+    there = results()
+    assert len(there) > 3
+    convert_without()
+    assert results() == there
+    convert_logs(logs, tmp_path / "out/d")
+    assert tree(tmp_path / "out") == only(expected, "d")
+
+
 @pytest.mark.parametrize("name", ["d", "d.parquet"])
 def test_killed_at_any_moment(logs: list[Path], expected: dict[str, bytes], tmp_path: Path, name: str) -> None:
     output = tmp_path / "out" / name

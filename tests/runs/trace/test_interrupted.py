@@ -378,6 +378,33 @@ def test_killed_while_the_dataset_is_made(six: Path, tmp_path: Path, fake: Path,
     check_same(tmp_path / "out", six)
 
 
+def test_a_cluster_that_is_gone_costs_no_work(
+    six: Path, tmp_path: Path, fake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is done stays, whether the engine fails at once or later; where nothing is done, nothing is left."""
+
+    def gone(*_: Any, **__: Any) -> Any:
+        raise UsageError("no cluster answers")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(over, "parallel_map", gone)
+        with pytest.raises(UsageError, match="no cluster"):
+            run(tmp_path, fake)
+        assert not (tmp_path / "out").exists()
+    assert dies_at(logconversion, "publish_dataset", 1, lambda: run(tmp_path, fake)) == -signal.SIGKILL
+    for journal in (tmp_path / "out/.mlgo-corpus").glob("rows-*.jsonl"):
+        journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
+    done = finished(tmp_path / "out")
+    assert 0 < len(done) < 5
+    with monkeypatch.context() as patched:
+        patched.setattr(over, "parallel_map", gone)
+        with pytest.raises(UsageError, match="no cluster"):
+            run(tmp_path, fake)
+    assert finished(tmp_path / "out") == done
+    assert run(tmp_path, fake)[0].resumed == len(done)
+    check_same(tmp_path / "out", six)
+
+
 def test_killed_at_each_move(six: Path, tmp_path: Path, fake: Path) -> None:
     """Also those into the work folder."""
     for call in range(1, 60):
