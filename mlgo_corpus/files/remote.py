@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -236,8 +237,16 @@ def download_all(place: RemotePath, path: Path) -> None:
 
 
 def _send(filesystem: Any, source: Any, key: str) -> None:
-    with filesystem.open_output_stream(key) as target:
+    target = filesystem.open_output_stream(key)
+    try:
         shutil.copyfileobj(source, target, _BLOCK_BYTES)
+    except BaseException:
+        # A stream cannot be given up: its end makes an object of what has arrived, unless that fails, too.
+        with suppress(OSError):
+            target.close()
+            filesystem.delete_file(key)
+        raise
+    target.close()
 
 
 @lru_cache(maxsize=8)

@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow.parquet as pq
 import pytest
@@ -394,6 +394,26 @@ def test_a_trace_from_a_url_to_a_url(bucket: str, llvm22: Llvm, lua22: Path, tmp
     put(bucket, "mine/thesis.tex", b"mine", tmp_path)
     with pytest.raises(UsageError, match=r"mine: is not empty, and not a dataset: it holds thesis\.tex; name another"):
         trace_corpus(corpus, f"s3://bucket/mine{bucket}", **options, force=True, cache=tmp_path / "cache")
+
+
+def test_an_upload_that_is_interrupted_leaves_no_part(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = parse_place(f"s3://bucket/part{bucket}")
+    assert isinstance(place, RemotePath)
+    (tmp_path / "whole").write_bytes(os.urandom(1000))
+
+    def interrupted(source: BinaryIO, target: Any, *_: Any) -> None:
+        target.write(source.read(500))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mlgo_corpus.files.remote.shutil.copyfileobj", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            place.upload(tmp_path / "whole")
+    assert not place.is_file()
+    place.upload(tmp_path / "whole")
+    assert place.is_file()
 
 
 def test_an_upload_that_fails_goes_on(
