@@ -301,13 +301,15 @@ def _take(walls: Walls) -> _Launcher:
 def _give_back(one: _Launcher) -> None:
     _idle.append(one)
     if len(_idle) > _MOST_IDLE:
-        _idle.pop(0).close()
+        with suppress(IndexError):  # another thread may have taken them
+            _idle.pop(0).close()
 
 
 def close_launchers() -> None:
     """End this process's idle launchers; they also end with this process."""
-    while _idle:
-        _idle.pop().close()
+    with suppress(IndexError):  # other threads may end some, too
+        while True:
+            _idle.pop().close()
 
 
 atexit.register(close_launchers)

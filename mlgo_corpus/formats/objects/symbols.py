@@ -338,11 +338,13 @@ class Label:
         status: what became of the function.
         size: in bytes, with its fragments; None if it has no symbol.
         fragments: the number of symbols counted with its own.
+        again: whether its bytes are those of a function before it, with which it is merged.
     """
 
     status: LabelStatus
     size: int | None
     fragments: int = 0
+    again: bool = False
 
 
 # The suffixes by which later passes name a part of a function: hot-cold splitting (cold, and its number), machine
@@ -384,6 +386,7 @@ def label_functions(
         if symbol.size:
             sharing[symbol.section, symbol.value] = sharing.get((symbol.section, symbol.value), 0) + 1
     labels = []
+    seen: set[tuple[int, int]] = set()
     for number, linkage in enumerate(linkages):
         found = own.get(number)
         if found is None:
@@ -393,9 +396,11 @@ def label_functions(
             }.get(linkage, LabelStatus.ELIMINATED)
             labels.append(Label(status, None))
             continue
-        shared = sharing.get((found.section, found.value), 0) > 1
+        place = (found.section, found.value)
+        status = LabelStatus.MERGED if sharing.get(place, 0) > 1 else LabelStatus.OK
         more = fragments.get(number, [])
-        labels.append(Label(LabelStatus.MERGED if shared else LabelStatus.OK, found.size + sum(more), len(more)))
+        labels.append(Label(status, found.size + sum(more), len(more), again=found.size > 0 and place in seen))
+        seen.add(place)
     return tuple(labels)
 
 

@@ -19,7 +19,6 @@ from mlgo_corpus.files import arrays
 from mlgo_corpus.files.tables import write_batch
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.ir.operands import OPERAND_NAMES
-from mlgo_corpus.formats.objects.symbols import LabelStatus
 from mlgo_corpus.runs.over import lost_reason
 from mlgo_corpus.runs.sizes.module import SnapshotSettings, snapshot_module
 
@@ -192,4 +191,4 @@ def _context(functions: Functions) -> dict[str, Any]:
 
 def explained_size(functions: Functions) -> int:
     """Return the bytes of all functions that have a size; merged functions count once."""
-    return sum(label.size or 0 for label in functions.labels if label.status == LabelStatus.OK)
+    return sum(label.size or 0 for label in functions.labels if not label.again)

@@ -148,6 +148,7 @@ def test_functions_and_their_fragments() -> None:
         (LabelStatus.NO_SYMBOL, None, 0),
         (LabelStatus.NOT_EMITTED, None, 0),
     ]
+    assert [label.again for label in labels] == [False, False, False, True, False, False, False]
 
 
 def test_names_as_objects_write_them() -> None:
