@@ -111,7 +111,7 @@ def test_a_cluster_that_is_gone_costs_no_work(
     with pytest.raises(KeyboardInterrupt):
         convert_logs(logs, tmp_path / "out/d", progress=stop)
     there = results()
-    assert len(there) > 3
+    assert len(there) > 1  # the key, and the result of a task at least
     convert_without()
     assert results() == there
     convert_logs(logs, tmp_path / "out/d")
