@@ -87,6 +87,11 @@ def is_native(triple: str) -> bool:
     return re.fullmatch(system, triple) is not None
 
 
+def target_option(triple: str | None) -> tuple[str, ...]:
+    """Return clang's option for the target that a compiler's name has, if it has one and that is not this machine."""
+    return () if triple is None or is_native(triple) else (f"--target={triple}",)
+
+
 @lru_cache(maxsize=64)
 def cc1_line(line: tuple[str, ...], cc1: tuple[str, ...], *, trusted: bool) -> tuple[str, ...]:
     """Return the cc1 options that a clang makes of a driver's line. Nothing is compiled.

@@ -142,7 +142,7 @@ def read_examples(datasets: Sequence[Path], *, jobs: int, languages: Collection[
     for part in parts:
         items = _bitcode(part.rows)
         read = _read_functions(items, jobs)
-        # Of each corpus, not of each dataset: those of two searches of one have the same bodies.
+        # Count a body once for each corpus: two searches of one corpus have the same bodies.
         bodies |= {(item.corpus, one) for item in items if item.module in read for one in read[item.module].hashes}
         modules += [functions.all_hashes for functions in read.values() if functions.hashes]
         facts.append(part.facts(len(read)))

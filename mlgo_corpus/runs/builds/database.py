@@ -18,7 +18,7 @@ from pathlib import Path
 from mlgo_corpus.builds.compiles import Compile
 from mlgo_corpus.builds.inputs import BuildObject
 from mlgo_corpus.builds.objects import Reason
-from mlgo_corpus.compilers.driver import Drivers, is_native
+from mlgo_corpus.compilers.driver import Drivers, target_option
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.engine.threads import in_threads
 from mlgo_corpus.errors import FormatError, ToolError, UsageError
@@ -192,8 +192,6 @@ def _first_error(error: ToolError) -> str:
 
 
 def _target(wanted: SourceCompile) -> tuple[str, ...]:
-    """Return the option for the target that the compiler's name has, if that is not this machine."""
+    """Return the option for the target that the compiler's name has, unless the command names one."""
     named = any(word.startswith(("--target", "-target")) for word in wanted.words)
-    if wanted.triple is None or named or is_native(wanted.triple):
-        return ()
-    return (f"--target={wanted.triple}",)
+    return () if named else target_option(wanted.triple)

@@ -24,7 +24,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from mlgo_corpus.compilers.driver import ARCHIVERS, Drivers, is_native
+from mlgo_corpus.compilers.driver import ARCHIVERS, Drivers, is_native, target_option
 from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.engine.signals import signal_of, signals_as_interrupts
@@ -220,10 +220,8 @@ def _compiler_names() -> tuple[str, ...]:
 
 
 def _target(compiler: str) -> tuple[str, ...]:
-    """Return the option for the target that a compiler's name has, if that is not this machine."""
     found = _COMPILER.fullmatch(os.path.basename(compiler))
-    triple = None if found is None else found["triple"]
-    return () if triple is None or is_native(triple) else (f"--target={triple}",)
+    return target_option(None if found is None else found["triple"])
 
 
 def _copy_command() -> tuple[str, ...]:

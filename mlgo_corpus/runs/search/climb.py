@@ -282,9 +282,9 @@ class _Climb:
         self._over = over
         self._found = found
         self._view = _View(found.first)
-        # The last compile that had what was kept and nothing else, and what was kept since.
+        # The last compile that had what was kept and nothing else, and the functions of each change kept since.
         self._base = found.first
-        self._since: list[_Flip] = []
+        self._since: list[frozenset[str]] = []
         self._seen: dict[tuple[tuple[DecidedPlace, ...], bytes], frozenset[str]] = {}
         self._touched: set[str] = set()
         self._failed: list[list[_Flip]] = []
@@ -312,7 +312,8 @@ class _Climb:
                 break
             if not any(repeats(guide, outcome) for outcome in followed):
                 left -= 1
-                followed += self._try_guide(guide)
+                if (outcome := self._try_guide(guide)) is not None:
+                    followed.append(outcome)
         if self._unconfirmed:
             self._confirm()
 
@@ -376,7 +377,8 @@ class _Climb:
                 continue
             affected = self._view.affected(calls, left)
             # The last call of a function takes that away: no effect of this flip, if another takes another call.
-            if affected != self._view.affected(calls, before):
+            moved = any(left[callee] != before[callee] for callee in callees)
+            if moved and affected != self._view.affected(calls, before):
                 continue
             if changed.isdisjoint(affected) and called.isdisjoint(affected - callees):
                 changed |= affected
@@ -396,27 +398,25 @@ class _Climb:
         worth = sum(call.worth for call in calls) / len(calls) * _GROUPS_WORTH.get(len(calls), _LARGE_GROUPS_WORTH)
         return -math.log(1.0 - self._generator.random()) / worth
 
-    def _try_guide(self, guide: Guide) -> list[Outcome]:
+    def _try_guide(self, guide: Guide) -> Outcome | None:
         """Compile with all decisions by a guide, and keep them in those parts of the module that get smaller.
 
         Returns:
-            The outcome, if it did not fail.
+            The outcome; None if the compile failed.
         """
         outcome = self._compile({}, guide)
         if outcome is None:
-            return []
+            return None
         new, mine = _View(outcome), self._view
         kept: set[str] = set()
         for part in new.parts_apart_from(mine):
             effect = math.fsum((new.sizes.get(one, 0) - mine.sizes.get(one, 0)) * self._weight(one) for one in part)
             if effect < -_EPSILON:
-                calls = tuple(new.decisions_in(part))
-                decided = tuple((*new.place(call), call.decided) for call in calls)
-                self._since.append(_Flip(calls, decided, frozenset(part)))
+                self._since.append(frozenset(part))
                 self._unconfirmed = 1
                 kept |= part
         mine.take(new, kept)
-        return [outcome]
+        return outcome
 
     def _try(self, flips: list[_Flip]) -> None:
         wanted = self._view.kept()
@@ -450,8 +450,8 @@ class _Climb:
             effect = math.fsum(difference * weight for difference, weight in differences)  # in any order
             found.tried.append(_Tried(flip, found.compiles, len(flips) - 1, text_effect, effect))
             if effect < -_EPSILON:
-                self._since.append(flip._replace(affected=flip.affected | others))
-                kept |= self._since[-1].affected
+                self._since.append(flip.affected | others)
+                kept |= self._since[-1]
         self._view.take(new, kept)
         self._touched |= kept
         self._unconfirmed += bool(kept)
@@ -464,17 +464,17 @@ class _Climb:
         harmful = set[str]() if outcome is None else self._harmful(outcome)
         if outcome is not None and outcome.objective < self._base.objective - _EPSILON and not harmful:
             self._base, self._view = outcome, _View(outcome)
-        elif outcome is not None and harmful and any(harmful.isdisjoint(one.affected) for one in self._since):
+        elif outcome is not None and harmful and any(map(harmful.isdisjoint, self._since)):
             self._view = _View(outcome)
             self._view.take(_View(self._base), harmful)
             self._unconfirmed = 1
         else:  # begin again with the best, which may have been a try
             self._base, self._view = found.best, _View(found.best)
-        self._since = [flip for flip in self._since if self._unconfirmed and harmful.isdisjoint(flip.affected)]
+        self._since = [names for names in self._since if self._unconfirmed and harmful.isdisjoint(names)]
 
     def _harmful(self, outcome: Outcome) -> set[str]:
-        """Return the functions of those flips kept since the last confirmation that made them larger, together."""
-        parts = _joined(flip.affected for flip in self._since)
+        """Return the functions of those changes kept since the last confirmation that made them larger, together."""
+        parts = _joined(self._since)
         mine, base = outcome.sizes, self._base.sizes
         return {
             name
@@ -542,11 +542,6 @@ class _View:
     def kept(self) -> dict[Place, int]:
         """Return the decisions that are not those of the policy that the search began with, by place."""
         return {self.place(one): one.decided for one in self if one.decided != one.base}
-
-    def decisions_in(self, names: Iterable[str]) -> Iterator[Decision]:
-        """Yield the decisions in some functions."""
-        for name in names:
-            yield from self._decisions.get(name, ())
 
     def parts_apart_from(self, other: _View) -> list[set[str]]:
         """Return the functions that differ from another view's, in sets that do not disturb each other."""

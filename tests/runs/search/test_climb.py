@@ -109,45 +109,6 @@ def test_many_flips_share_a_compile() -> None:
     assert found.best.objective <= 1.01 * alone
 
 
-def test_a_function_that_another_flip_brings_is_no_effect() -> None:
-    """To inline what is in another object brings the function that it calls, in which a flip is tried, too."""
-
-    def compile_with(plan: Plan, _: object) -> Outcome:
-        wanted = {key: value or 0 for key, value in plan}
-        outer, inner = (wanted.get((key, 0), 0) for key in (b"outer", b"inner"))
-        sizes = {"main": 10 + outer} | ({"brought": 50 - inner} if outer else {})
-        decisions = (
-            Decision((b"inner", 0), "brought", "leaf", 0, inner, b"", 1.0),
-            Decision((b"outer", 0), "main", "elsewhere", 0, outer, b"", 1.0),
-        )
-        total = sum(sizes.values())
-        return Outcome(decisions, sizes, float(total), total, float(total), {})
-
-    found = climb(compile_with, 2, random.Random(0))
-    effects = {tried.flip.calls[0].caller: (tried.others, tried.text_effect) for tried in found.tried}
-    assert effects == {"brought": (1, 0), "main": (1, 1)}
-
-
-def test_a_function_that_is_called_otherwise_since_a_flip_is_its_effect() -> None:
-    """What calls a flip's function finds it larger, and does not inline it any more."""
-
-    def compile_with(plan: Plan, _: object) -> Outcome:
-        wanted = {key: value for key, value in plan if value is not None}
-        inner, alone = wanted.get((b"inner", 0), 0), wanted.get((b"alone", 0), 0)
-        sizes = {"leaf": 9, "main": 40 - 3 * inner, "other": 20 + alone} | ({"part": 30} if inner else {})
-        decisions = (
-            Decision((b"inner", 0), "part", "leaf", 0, inner, b"", 1.0),
-            Decision((b"outer", 0), "main", "part", 1 - inner, 1 - inner, b"", 1e-9),
-            Decision((b"alone", 0), "other", "elsewhere", 0, alone, b"", 1.0),
-        )
-        total = sum(sizes.values())
-        return Outcome(decisions, sizes, float(total), total, float(total), {})
-
-    found = climb(compile_with, 2, random.Random(0))
-    effects = {tried.flip.calls[0].caller: (tried.others, tried.text_effect) for tried in found.tried}
-    assert effects == {"part": (1, 27), "other": (1, 1)}
-
-
 def outcome_of(decisions: Sequence[Decision], sizes: dict[str, int]) -> Outcome:
     total = sum(sizes.values())
     return Outcome(tuple(decisions), sizes, float(total), total, float(total), {})
@@ -159,6 +120,40 @@ def wanted_of(plan: Plan) -> dict[str, int]:
 
 def asked(label: str, caller: str, callee: str, decided: int, worth: float = 1.0, base: int = 0) -> Decision:
     return Decision((label.encode(), 0), caller, callee, base, decided, label.encode(), worth)
+
+
+def test_a_function_that_another_flip_brings_is_no_effect() -> None:
+    """To inline what is in another object brings the function that it calls, in which a flip is tried, too."""
+
+    def compile_with(plan: Plan, _: object) -> Outcome:
+        wanted = wanted_of(plan)
+        outer, inner = (wanted.get(key, 0) for key in ("outer", "inner"))
+        sizes = {"main": 10 + outer} | ({"brought": 50 - inner} if outer else {})
+        decisions = [asked("inner", "brought", "leaf", inner), asked("outer", "main", "elsewhere", outer)]
+        return outcome_of(decisions, sizes)
+
+    found = climb(compile_with, 2, random.Random(0))
+    effects = {tried.flip.calls[0].caller: (tried.others, tried.text_effect) for tried in found.tried}
+    assert effects == {"brought": (1, 0), "main": (1, 1)}
+
+
+def test_a_function_that_is_called_otherwise_since_a_flip_is_its_effect() -> None:
+    """What calls a flip's function finds it larger, and does not inline it any more."""
+
+    def compile_with(plan: Plan, _: object) -> Outcome:
+        wanted = wanted_of(plan)
+        inner, alone = wanted.get("inner", 0), wanted.get("alone", 0)
+        sizes = {"leaf": 9, "main": 40 - 3 * inner, "other": 20 + alone} | ({"part": 30} if inner else {})
+        decisions = [
+            asked("inner", "part", "leaf", inner),
+            asked("outer", "main", "part", 1 - inner, 1e-9, base=1 - inner),
+            asked("alone", "other", "elsewhere", alone),
+        ]
+        return outcome_of(decisions, sizes)
+
+    found = climb(compile_with, 2, random.Random(0))
+    effects = {tried.flip.calls[0].caller: (tried.others, tried.text_effect) for tried in found.tried}
+    assert effects == {"part": (1, 27), "other": (1, 1)}
 
 
 @pytest.mark.parametrize("seed", range(4))
