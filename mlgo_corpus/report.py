@@ -154,6 +154,8 @@ def _files(paths: Sequence[Path | str]) -> Iterator[Path]:
         if isinstance(place, Path):
             files = DatasetPaths.of(place)
             yield from (place, files.modules, files.contexts)
+            if place.suffix == ".json":  # the manifest of one side of a split: its corpus is the folder
+                yield place.parent
 
 
 def _labels(paths: Sequence[str]) -> list[str]:

@@ -35,6 +35,7 @@ from mlgo_corpus.corpus.verify import (
 from mlgo_corpus.engine.choice import HERE, EngineChoice, Lost, available_cpus
 from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.folder import check_file
 from mlgo_corpus.files.names import CERTIFICATE_NAME, MODULES_NAME
 from mlgo_corpus.files.text import option_key, os_reason
 from mlgo_corpus.runs.rebuild.module import RebuildSettings
@@ -215,7 +216,7 @@ def _section_names(corpus: Corpus) -> SectionNames:
 
 
 def _check_output(path: Path, corpus: Corpus, *, force: bool) -> None:
-    """Refuse a file that cannot be made, or is there already, or would be in a packed corpus."""
+    """Refuse a file that cannot be made, or is there already, or is of the corpus, or would be in a packed one."""
     packed = corpus.place if corpus.packed else None
     if isinstance(packed, Path) and path.resolve().is_relative_to(packed.resolve()):
         detail = f"is in {packed}, which is packed and stays as it is; name another place"
@@ -224,8 +225,9 @@ def _check_output(path: Path, corpus: Corpus, *, force: bool) -> None:
         raise UsageError(f"{path}: expected a Parquet file to write, found a folder")
     if not path.parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.parent}")
-    if path.exists() and not force:
-        raise UsageError(f"{path}: is there already; `force` replaces it")
+    place = corpus.place
+    inputs = [place] if isinstance(place, Path) and path.name != CERTIFICATE_NAME else []
+    check_file(path, inputs, "name a Parquet file", force=force)
 
 
 class _Verification:

@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 import time
@@ -61,7 +62,9 @@ Arguments = ParamSpec("Arguments")
 
 def out(piped_width: int = _PIPED_WIDTH) -> Console:
     """Return the console for results; tables keep their lines whole if another program reads them."""
-    reader = None if sys.stdout is None or sys.stdout.isatty() or "COLUMNS" in os.environ else piped_width
+    reader = (
+        None if sys.stdout is None or sys.stdout.isatty() or os.environ.get("COLUMNS", "").strip("0") else piped_width
+    )
     return _console(width=reader)
 
 
@@ -75,6 +78,8 @@ def _console(**settings: Any) -> Console:
 
     if os.environ.get("NO_COLOR"):  # rich would leave bold text
         settings["color_system"] = None
+    if settings.get("width") is None and os.environ.get("COLUMNS", "80").strip("0") == "":
+        settings["width"] = shutil.get_terminal_size().columns  # rich would take a width of nothing
     return Console(highlight=False, emoji=False, soft_wrap=True, **settings)
 
 

@@ -432,7 +432,7 @@ def iter_folder_rows(corpus: Corpus, lookup: ModuleLookup, *, whole: bool) -> It
         return
     for name in lookup.others():
         detail = f"{MODULES_NAME} says that it is in the corpus, {MANIFEST_NAME} does not"
-        yield problem_row(name, VerifyReason.NOT_IN_MANIFEST, detail)
+        yield problem_row(name or "", VerifyReason.NOT_IN_MANIFEST, detail)
     known = frozenset(corpus.names)
     listed = set(known)
     for path in _side_manifests(corpus.place):

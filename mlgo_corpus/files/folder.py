@@ -50,8 +50,8 @@ WORK_JOURNALS: Final = "rows-*.jsonl"
 _WHOLE = "."
 # Larger than any list that is written: a million names of 200 bytes.
 _MOST_MOVES_BYTES = 256 << 20
-# The suffixes of the files of datasets and corpora.
-_SUFFIXES = frozenset({".parquet", ".json", ".md", ".bc", ".cmd"})
+# The suffixes of the files of datasets, corpora and policies.
+_SUFFIXES = frozenset({".parquet", ".json", ".jsonl", ".md", ".bc", ".cmd", ".npz"})
 
 
 @contextmanager

@@ -26,7 +26,7 @@ _MAX_COMPONENT_BYTES = 255 - len(THINLTO_INDEX_SUFFIX) - len("~1234567")
 # A path has at most 4096 bytes: this leaves room for the corpus, an archive's own name and a member's.
 _MAX_NAME_BYTES = 1000
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
-_RESERVED_FOLDERS = frozenset({MANIFEST_NAME, MODULES_NAME, STATE_FOLDER})
+_RESERVED_FOLDERS = frozenset({MANIFEST_NAME, *TABLE_NAMES, LINKS_NAME, STATE_FOLDER})
 
 
 def safe_module_name(text: str) -> str:

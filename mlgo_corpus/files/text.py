@@ -31,10 +31,10 @@ def counted(number: int, noun: str) -> str:
 
 def human_seconds(seconds: float) -> str:
     """Return a time that is not exact: ``45 s``, ``12 min``, ``2 h 5 min``."""
-    minutes, hours = round(seconds / 60), int(seconds // 3600)
-    if seconds < 60:
+    hours, minutes = divmod(round(seconds / 60), 60)
+    if round(seconds) < 60:
         return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{hours} h {minutes - 60 * hours} min"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 def option_key(parameter: str) -> str:

@@ -102,5 +102,13 @@ def test_lines_of_progress_tell_the_time_left(
 
 
 def test_times_for_people() -> None:
-    said = [human_seconds(seconds) for seconds in (0, 59, 60, 3540, 3600, 7380, 400_000)]
-    assert said == ["0 s", "59 s", "1 min", "59 min", "1 h 0 min", "2 h 3 min", "111 h 7 min"]
+    said = [human_seconds(seconds) for seconds in (0, 59, 59.7, 60, 3540, 3590, 7380, 400_000)]
+    assert said == ["0 s", "59 s", "1 min", "1 min", "59 min", "1 h 0 min", "2 h 3 min", "111 h 7 min"]
+
+
+def test_a_width_of_nothing_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "0")
+    done = CliRunner().invoke(app, ["dump", str(LOG), "--stats"])
+    monkeypatch.delenv("COLUMNS")
+    assert done.exit_code == 0
+    assert done.stdout.split() == CliRunner().invoke(app, ["dump", str(LOG), "--stats"]).stdout.split() != []

@@ -308,6 +308,21 @@ def test_bad_requests(corpus: Path, tmp_path: Path) -> None:
         verify_corpus(corpus, output=tmp_path / "no" / "rows.parquet")
 
 
+@pytest.mark.parametrize("name", ["modules.parquet", "corpus_description.json"])
+def test_no_part_of_the_corpus_is_written_over(corpus: Path, name: str) -> None:
+    before = (corpus / name).read_bytes()
+    with pytest.raises(UsageError, match=f"{name}: is an input, or a part of one"):
+        verify_corpus(corpus, output=corpus / name, force=True)
+    assert (corpus / name).read_bytes() == before
+
+
+def test_a_fifo_is_not_replaced(corpus: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(UsageError, match="is neither a file nor a folder"):
+        verify_corpus(corpus, output=tmp_path / "fifo", force=True)
+    assert (tmp_path / "fifo").is_fifo()
+
+
 def test_each_reason_has_its_status() -> None:
     assert [reason for reason in VerifyReason if status_of(reason) == "warning"] == [
         VerifyReason.REFUSED_OPTION,

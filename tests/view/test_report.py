@@ -472,9 +472,13 @@ def test_what_is_read_is_never_written_over(tmp_path: Path) -> None:
     assert "is a folder; name the file" in cli(single, "-o", tmp_path).stderr
 
 
-@pytest.mark.parametrize("part", ["modules.parquet", "observations/part-00000.parquet", "dataset.json"])
+@pytest.mark.parametrize(
+    "part", ["modules.parquet", "observations/part-00000.parquet", "dataset.json", "links.jsonl", "model.npz"]
+)
 def test_a_part_of_what_is_read_is_never_written_over(tmp_path: Path, part: str) -> None:
     dataset = plain_trace(tmp_path / "d", MODULES)
+    if not (dataset / part).exists():  # as corpora and policies have it
+        (dataset / part).write_bytes(b"theirs")
     before = (dataset / part).read_bytes()
     done = cli(dataset, "-o", dataset / part, "--force")
     assert done.exit_code == 2

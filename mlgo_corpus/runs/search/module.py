@@ -120,9 +120,9 @@ class SearchSettings:
         places = (self.round_folder(earlier) / name for earlier in range(number - 1, -2, -1))
         return next((place for place in places if place.is_file()), None)
 
-    def held(self, number: int, module: str) -> Path | None:
+    def held(self, number: int, module: str, linked_with: str) -> Path | None:
         """Return the file of the functions that a module's object holds before a round."""
-        return self.latest(number, _held_name(module))
+        return self.latest(number, _held_name(module, linked_with))
 
     def so_far(self, number: int, module: str) -> SoFar:
         """Return what a module's rounds before one found."""
@@ -135,7 +135,7 @@ class SearchSettings:
 
     def weights(self, item: SearchItem, number: int) -> Weights:
         """Return what a byte of each of a module's functions counts in a round; in the first, by the plain objects."""
-        held = self.held(number, item.module.name)
+        held = self.held(number, item.module.name, item.linked_with)
         own = np.empty((2, 0), np.uint64) if held is None else np.load(held)
         counts = self.counts(number) if self.linked else None
         return Weights(counts, own, item.linked_with, kept=number > 0, folded=self.folded)
@@ -381,11 +381,11 @@ class _CountedJob:
         return bool(outcome.held) and all((self.work / name).is_file() for name in self._files(item))
 
     def _files(self, item: SearchItem) -> tuple[str, ...]:
-        return (_held_name(item.module.name),)
+        return (_held_name(item.module.name, item.linked_with),)
 
     def _held(self, item: SearchItem, functions: Mapping[str, int | None], saved: int = 0) -> _RoundOutcome:
         """Keep the functions that an object holds and others may hold, too, in a file."""
-        name = _held_name(item.module.name)
+        name = _held_name(item.module.name, item.linked_with)
         write_held(self.work / name, digests_of(functions, item.linked_with))
         return _RoundOutcome(name, saved)
 
@@ -504,7 +504,7 @@ class RoundJob(_CountedJob):
         return settings.time_limit * settings.budgets[self.number] / sum(settings.budgets)
 
     def _files(self, item: SearchItem) -> tuple[str, ...]:
-        return (_held_name(item.module.name), _so_far_name(item.module.name))
+        return (_held_name(item.module.name, item.linked_with), _so_far_name(item.module.name))
 
 
 class _Searched(NamedTuple):
@@ -657,8 +657,10 @@ def _outcome_name(module: str, asked: str) -> str:
     return f"{_digest(module)}-{_digest(asked)}.outcome"
 
 
-def _held_name(module: str) -> str:
-    return f"held-{_digest(module)}.npy"
+def _held_name(module: str, linked_with: str) -> str:
+    # Rollouts survey several corpora together, whose modules may have the same name.
+    digest = _digest(f"{linked_with}\0{module}")
+    return f"held-{digest}.npy"
 
 
 def _digest(name: str) -> str:

@@ -280,7 +280,8 @@ class Search(Trace):
                 self._show(number - 1, len(saved), 0, sum(saved))
         self._saved_before = saved
         # A module may not be chosen, or have no result in this round: then an earlier round's file counts.
-        held = (self.search.held(number, name) for name in dict.fromkeys(self.corpus.names))
+        every = dict.fromkeys(self.corpus.names)
+        held = (self.search.held(number, name, self._linked_with(name)) for name in every)
         write_counts(place, (np.load(known) for known in held if known is not None))
 
     def _show(self, number: int, finished: int, failed: int, saved: int) -> None:

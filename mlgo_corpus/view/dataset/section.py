@@ -163,7 +163,7 @@ def _otherwise(facts: DatasetFacts) -> Iterator[Block]:
         totals: Counter[str] = Counter()
         for (callee, _), count in facts.otherwise.items():
             totals[callee] += count
-        ordered = sorted(totals.items(), key=lambda item: (-item[1], item[0]))[:_RELATED]
+        ordered = sorted(totals.items(), key=lambda item: (-item[1], str(item[0])))[:_RELATED]
         yield Table(
             "The functions whose calls are decided most often otherwise than by LLVM's heuristic",
             ("callee", "inlined, not by the heuristic", "not inlined, but by the heuristic"),
