@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from mlgo_corpus import TensorSpec, build_corpus, load_policy, trace_corpus, train_policy
 from mlgo_corpus.cli.main import app
+from mlgo_corpus.engine.choice import HERE
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.learn.portrait import LINKAGE_TEXT, differences_of, importance_of
 from mlgo_corpus.learn.shapes import clone, probabilities, shape_for
@@ -20,6 +21,7 @@ from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.models import Network, Quantiles, Rule, Scaling
 from mlgo_corpus.policies.seen import Seen
 from mlgo_corpus.runs.rollouts.decide import Candidate
+from mlgo_corpus.runs.rollouts.run import RolloutRequest, Rollouts
 from mlgo_corpus.train import TrainReport
 from tests.conftest import Llvm
 from tests.handmade import files
@@ -266,3 +268,27 @@ def test_what_a_policy_goes_by_and_where_it_differs_are_counted() -> None:
         {"value": "internal", "decisions": 2, "llvm": 1.0, "policy": 1.0, "differ": 0.0},
         {"value": "linkonce_odr", "decisions": 3, "llvm": 0.3333, "policy": 0.0, "differ": 0.3333},
     ]
+
+
+@pytest.mark.llvm
+def test_modules_of_one_name_in_two_corpora_are_weighed_apart(llvm22: Llvm, tmp_path: Path) -> None:
+    common = "__attribute__((noinline)) inline int common(int x) { return x * x * 7 + x / 3; }\n"
+    corpora = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        for one in "ab":
+            (folder / f"{one}.cpp").write_text(f"{common}int {one}() {{ return common({name == 'one':d}); }}")
+        script = f"cd {folder}; for p in a b; do c++ -Oz -fPIC -c $p.cpp; done; c++ -shared -o lib.so a.o b.o"
+        build_corpus(("sh", "-c", script), folder / "corpus", compiler=llvm22.clang, build_dir=folder, stdout=2)
+        corpora.append(folder / "corpus")
+    surveys = []
+    for number, chosen in enumerate((corpora[:1], corpora[1:], corpora)):
+        work = tmp_path / f"work-{number}"
+        request = RolloutRequest(compiler=llvm22.clang)
+        rollouts = Rollouts(chosen, request, work, linked=True, jobs=1, cache=tmp_path / "cache", engine=HERE)
+        outcomes = rollouts.survey()
+        surveys.append([one.objective for one in outcomes])
+        assert all(one.objective < one.text_size for one in outcomes)  # half of `common` is each one's
+    assert surveys[2] == surveys[0] + surveys[1]
+    assert surveys[0] != surveys[1]
