@@ -62,9 +62,7 @@ Arguments = ParamSpec("Arguments")
 
 def out(piped_width: int = _PIPED_WIDTH) -> Console:
     """Return the console for results; tables keep their lines whole if another program reads them."""
-    reader = (
-        None if sys.stdout is None or sys.stdout.isatty() or os.environ.get("COLUMNS", "").strip("0") else piped_width
-    )
+    reader = None if sys.stdout is None or sys.stdout.isatty() or _tells_width() else piped_width
     return _console(width=reader)
 
 
@@ -73,12 +71,17 @@ def err() -> Console:
     return _console(stderr=True)
 
 
+def _tells_width() -> bool:
+    """Return True if COLUMNS tells a width, which 0 is not."""
+    return os.environ.get("COLUMNS", "").strip("0") != ""
+
+
 def _console(**settings: Any) -> Console:
     from rich.console import Console
 
     if os.environ.get("NO_COLOR"):  # rich would leave bold text
         settings["color_system"] = None
-    if settings.get("width") is None and os.environ.get("COLUMNS", "80").strip("0") == "":
+    if settings.get("width") is None and "COLUMNS" in os.environ and not _tells_width():
         settings["width"] = shutil.get_terminal_size().columns  # rich would take a width of nothing
     return Console(highlight=False, emoji=False, soft_wrap=True, **settings)
 
