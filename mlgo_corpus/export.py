@@ -240,8 +240,7 @@ class _Export:
 
     def to_folder(self, output: Path, count: int, options: dict[str, Any], *, force: bool) -> SequenceCounts:
         names = [f"traces-{number:05d}-of-{count:05d}.tfrecord" for number in range(count)]
-
-        replace = replaces_own(output, _ABOUT_NAME, "export", force=recover(output) or force)
+        replace = replaces_own(output, (_ABOUT_NAME, "traces-*.tfrecord"), "export", force=recover(output) or force)
         with whole_folder(output, replace=replace) as folder:
             counts = self._write(folder, [folder / name for name in names])
             about = {

@@ -130,7 +130,8 @@ def compile_policy(policy: str | Path, output: Path | str, *, force: bool = Fals
     if isinstance(found, LearnedPolicy):  # LLVM embeds no model of native size, and asks for no specification of one
         files[f"{model_name(found.task)}.h"] = model_header(found).encode()
         files[OUTPUT_SPEC_NAME] = output_spec(found).encode()
-    write_folder(output, files, known_by=SOURCE_NAMES[1], force=force)
+    known = (*reversed(SOURCE_NAMES), LIBRARY_NAME, "*Model.h", OUTPUT_SPEC_NAME)
+    write_folder(output, files, known=known, force=force)
     return PolicyBuild(output, found.name, found.task, tuple(files), command, time.monotonic() - started)
 
 

@@ -22,7 +22,7 @@ from mlgo_corpus.files.parquet import texts_of
 from mlgo_corpus.files.text import counted, several
 from mlgo_corpus.learn.boosting import need_lightgbm
 from mlgo_corpus.learn.size import FittedSizes, SizeOptions, fit_sizes
-from mlgo_corpus.policies.artefact import POLICY_NAME
+from mlgo_corpus.policies.artefact import POLICY_FILES, POLICY_NAME
 from mlgo_corpus.policies.models import Doubles
 from mlgo_corpus.policies.sizes.inputs import choose_features, inputs_of, names_of
 from mlgo_corpus.policies.sizes.model import PredictedSizes, SizeModel, is_size_model
@@ -169,7 +169,7 @@ def train_size_model(
         raise UsageError("expected more than 0, and less than 1", option="coverage", value=f"{coverage:g}")
     if not tables:
         raise UsageError("expected at least one table", option="data")
-    check_folder(output, known_by=POLICY_NAME, force=force)
+    check_folder(output, known=POLICY_FILES, force=force)
     if (output / POLICY_NAME).exists() and not is_size_model(output):
         raise UsageError(f"{output}: is there already, and not a model of size")
     need_lightgbm()

@@ -42,7 +42,7 @@ from mlgo_corpus.learn.practice import (
     practise,
 )
 from mlgo_corpus.learn.tuning import CANDIDATES, Tried, best_of, threshold_of, tune
-from mlgo_corpus.policies.artefact import POLICY_NAME, check_name
+from mlgo_corpus.policies.artefact import POLICY_FILES, check_name
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.seen import SEEN_KEY
 from mlgo_corpus.runs.report import Report
@@ -231,7 +231,7 @@ def train_policy(
         raise UsageError("expected a threshold or corpora to tune it on, found both", option="threshold")
     probability = _USUAL_PROBABILITY if threshold is None else threshold
     limit = threshold_of(probability)
-    check_folder(output, known_by=POLICY_NAME, force=force)
+    check_folder(output, known=POLICY_FILES, force=force)
     limits = Limits(timeout, memory_limit)
     limits.check()
     watched, ground = ([open_corpus(engine.place(one)) for one in some] for some in (validation, corpora))

@@ -161,7 +161,7 @@ def write_vocabulary(
         task = task_name(rows.header)
         columns, skipped = _chosen(rows, task, None if features is None else several(features))
         options = {"buckets": buckets, "unique": unique, "sample": sample, "seed": seed}
-        replace = replaces_own(place, _ABOUT_NAME, "vocab", force=recover(place) or force)
+        replace = replaces_own(place, (_ABOUT_NAME, f"*{_SUFFIX}"), "vocab", force=recover(place) or force)
         folder = stack.enter_context(whole_folder(place, replace=replace))
         made, empty = [], []
         found = find_quantiles(rows, columns, buckets=buckets, sample=sample, seed=seed, jobs=jobs or available_cpus())

@@ -20,6 +20,7 @@ import os
 import stat
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
@@ -120,13 +121,17 @@ def _remove_empty(folders: Sequence[Path]) -> None:
             folder.rmdir()
 
 
-def replaces(output: Path, is_ours: Callable[[], bool], otherwise: str, *, force: bool) -> Callable[[], bool]:
+def replaces(
+    output: Path, is_ours: Callable[[], bool], otherwise: str, *, files: Sequence[str], force: bool
+) -> Callable[[], bool]:
     """Return the ``replace`` of `whole_folder` that allows it only with ``force``, and only for a folder of our own.
 
     Args:
         output: the folder.
         is_ours: tells whether the folder, which has contents, is such a one.
         otherwise: what to say of a folder that is not: ``not an earlier relink``.
+        files: the paths of all files that such a folder may have, as patterns of `fnmatch`. With any other file in it
+            the folder is not replaced: it would be lost.
         force: whether the folder may be replaced.
     """
 
@@ -140,25 +145,38 @@ def replaces(output: Path, is_ours: Callable[[], bool], otherwise: str, *, force
                 raise UsageError(f"{output}: is not empty, and {otherwise}; name another folder")
             if not force:
                 raise UsageError(f"{output}: is there already; `force` replaces it")
+            if (stranger := find_stranger(output, _Matching(files))) is not None:
+                raise UsageError(f"{output}: {stranger} is not part of it, and would be lost; name another folder")
         return True
 
     return replace
 
 
-def replaces_own(output: Path, about: str, made_by: str, *, force: bool) -> Callable[[], bool]:
+class _Matching:
+    """The paths that match one of a few patterns."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._patterns = patterns
+
+    def __contains__(self, path: object) -> bool:
+        return any(fnmatchcase(str(path), pattern) for pattern in self._patterns)
+
+
+def replaces_own(output: Path, files: Sequence[str], made_by: str, *, force: bool) -> Callable[[], bool]:
     """Return what `replaces` does, for a folder that a verb made.
 
     Args:
         output: the folder.
-        about: the name of the JSON file that the verb writes into the folder.
+        files: the files of the folder, see `replaces`; the first is the JSON file in which the verb describes it.
         made_by: the verb that must have made the folder, as that file names it under ``made_by``.
         force: whether the folder may be replaced.
     """
-    return replaces(output, lambda: _was_made_by(output / about, made_by), f"not made by {made_by}", force=force)
+    otherwise = f"not made by {made_by}"
+    return replaces(output, lambda: _was_made_by(output / files[0], made_by), otherwise, files=files, force=force)
 
 
-def check_folder(folder: Path, *, known_by: str, force: bool) -> None:
-    """Check, before the work begins, that `write_folder` may write a folder.
+def check_folder(folder: Path, *, known: Sequence[str], force: bool) -> None:
+    """Check, before the work begins, that `write_folder` may write a folder; for the arguments see there.
 
     Raises:
         UsageError: it may not.
@@ -166,16 +184,16 @@ def check_folder(folder: Path, *, known_by: str, force: bool) -> None:
     recover(folder)
     with _beginning(folder):
         _check_folder(_real_elsewhere(folder).parent)
-        _replaces_known(folder, known_by, force=force)()
+        _replaces_known(folder, known, force=force)()
 
 
-def write_folder(folder: Path, files: Mapping[str, bytes], *, known_by: str, force: bool) -> None:
+def write_folder(folder: Path, files: Mapping[str, bytes], *, known: Sequence[str], force: bool) -> None:
     """Write a folder of a few files as a whole; with ``force``, another such folder is replaced.
 
     Args:
         folder: the folder.
         files: the content of each file.
-        known_by: the file that tells such a folder from any other.
+        known: the files that such a folder may have; the first tells it from any other.
         force: whether to replace one.
 
     Raises:
@@ -183,13 +201,14 @@ def write_folder(folder: Path, files: Mapping[str, bytes], *, known_by: str, for
         MlgoCorpusError: the folder cannot get its name.
     """
     recover(folder)
-    with _beginning(folder), whole_folder(folder, replace=_replaces_known(folder, known_by, force=force)) as making:
+    with _beginning(folder), whole_folder(folder, replace=_replaces_known(folder, known, force=force)) as making:
         for name, data in files.items():
             (making / name).write_bytes(data)
 
 
-def _replaces_known(folder: Path, known_by: str, *, force: bool) -> Callable[[], bool]:
-    return replaces(folder, lambda: (folder / known_by).is_file(), f"has no {known_by}", force=force)
+def _replaces_known(folder: Path, known: Sequence[str], *, force: bool) -> Callable[[], bool]:
+    otherwise = f"has no {known[0]}"
+    return replaces(folder, lambda: (folder / known[0]).is_file(), otherwise, files=known, force=force)
 
 
 def _was_made_by(about: Path, made_by: str) -> bool:

@@ -36,6 +36,10 @@ MODEL_NAME: Final = "model.npz"
 _METRICS_NAME: Final = "metrics.json"
 _CARD_NAME: Final = "README.md"
 
+POLICY_FILES: Final = (POLICY_NAME, MODEL_NAME, _METRICS_NAME, _CARD_NAME)
+"""The files that the folder of a policy or of a model of size may have."""
+
+
 _MAX_MODEL_BYTES: Final = 64 << 20
 _MAX_TEXT_BYTES: Final = 1 << 20
 _MAX_FEATURES: Final = 1024
@@ -150,7 +154,7 @@ def save_artefact(
         files[_METRICS_NAME] = _json_note(name, _METRICS_NAME, dict(metrics), _MAX_TEXT_BYTES)
     if card:
         files[_CARD_NAME] = card.encode("utf-8", "replace")
-    write_folder(Path(folder), files, known_by=POLICY_NAME, force=force)
+    write_folder(Path(folder), files, known=POLICY_FILES, force=force)
 
 
 def common_json(made: Any, own: Mapping[str, Any]) -> dict[str, Any]:

@@ -127,25 +127,30 @@ def test_a_rename_that_fails_gives_the_old_one_back(tmp_path: Path, monkeypatch:
     with pytest.raises(MlgoCorpusError, match=message):
         make(output, b"2", replace=True)
     with pytest.raises(MlgoCorpusError, match=message):
-        write_folder(output, {"file": b"2"}, known_by="file", force=True)
+        write_folder(output, {"file": b"2"}, known=["file"], force=True)
     assert files(output) == {"file": b"1"}
     assert listing(tmp_path) == ["made"]
 
 
 def test_a_folder_of_files_is_replaced_only_by_its_like(tmp_path: Path) -> None:
     output = tmp_path / "made"
-    write_folder(output, {"known": b"1", "else": b"2"}, known_by="known", force=False)
+    write_folder(output, {"known": b"1", "else": b"2"}, known=["known", "e*"], force=False)
     for write in (check_folder, partial(write_folder, files={"known": b"3"})):
         with pytest.raises(UsageError, match=r"/made: is there already; `force` replaces it$"):
-            write(output, known_by="known", force=False)
+            write(output, known=["known", "e*"], force=False)
         with pytest.raises(UsageError, match=r"/made: is not empty, and has no other; name another folder$"):
-            write(output, known_by="other", force=True)
+            write(output, known=["other"], force=True)
     assert files(output) == {"known": b"1", "else": b"2"}
     output.rename(tmp_path / ".made.old")  # as after a kill between two renames
     with pytest.raises(UsageError, match="is there already"):
-        check_folder(output, known_by="known", force=False)
-    write_folder(output, {"known": b"3"}, known_by="known", force=True)
+        check_folder(output, known=["known", "e*"], force=False)
+    write_folder(output, {"known": b"3"}, known=["known", "e*"], force=True)
     assert files(output) == {"known": b"3"}
+    put(output / "notes/mine.txt", b"4")
+    for write in (check_folder, partial(write_folder, files={"known": b"5"})):
+        with pytest.raises(UsageError, match=r"/made: notes/mine.txt is not part of it, and would be lost; name anoth"):
+            write(output, known=["known", "e*"], force=True)
+    assert files(output) == {"known": b"3", "notes/mine.txt": b"4"}
     assert listing(tmp_path) == ["made"]
 
 

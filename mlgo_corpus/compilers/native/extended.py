@@ -36,6 +36,7 @@ from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 
 _DESCRIPTION_NAME: Final = "extended.json"
 PLUGIN_NAME: Final = "advisor.so"
+_FILES = (_DESCRIPTION_NAME, PLUGIN_NAME, "bin/clang", "bin/clang++")
 _MADE_BY: Final = "toolchain extend"
 _SOURCE: Final = Path(__file__).with_name("advisor.cpp")
 # LLVM's headers are large: 5 seconds on a quiet core.
@@ -98,7 +99,7 @@ def extend_clang(output: Path, compiler: Compiler, *, force: bool) -> Extended:
     if loads_plugin(compiler.compile_words):
         raise UsageError("has a plugin already", option="compiler", value=compiler.driver[0])
     final, drivers = Path(os.path.abspath(output)), drivers_of(compiler)
-    with whole_folder(output, replace=replaces_own(output, _DESCRIPTION_NAME, _MADE_BY, force=force)) as folder:
+    with whole_folder(output, replace=replaces_own(output, _FILES, _MADE_BY, force=force)) as folder:
         plugin = folder / PLUGIN_NAME
         extended = Extended(final, compiler.driver, compiler.version, _make_plugin(plugin, compiler))
         (folder / "bin").mkdir()

@@ -37,6 +37,7 @@ from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, find_task, lacking
 
 _DESCRIPTION_NAME: Final = "wrapped.json"
 _FOUND_NAME: Final = "decisions.bin"
+_FILES = (_DESCRIPTION_NAME, _FOUND_NAME, PLUGIN_NAME, "bin/clang", "bin/clang++")
 
 _MADE_BY: Final = "toolchain wrap"
 _SOURCES: Final = Path(__file__).parent
@@ -183,7 +184,7 @@ def wrap_clang(output: Path, policy: PolicyCode, clang: StockClang, asking: Aski
         always=asking.always,
         keep_smaller=asking.keep_smaller,
     )
-    with whole_folder(output, replace=replaces_own(output, _DESCRIPTION_NAME, _MADE_BY, force=force)) as folder:
+    with whole_folder(output, replace=replaces_own(output, _FILES, _MADE_BY, force=force)) as folder:
         (folder / "bin").mkdir()
         program = folder / "bin" / "clang"
         if clang.make_plugin is not None:

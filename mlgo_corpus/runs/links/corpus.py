@@ -24,7 +24,7 @@ from mlgo_corpus.files.tables import read_metadata
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.runs.links.module import LinkSettings
 from mlgo_corpus.runs.links.run import Relink, RelinkReport, sum_up
-from mlgo_corpus.runs.links.table import PRODUCTS_NAME, RELINK_KIND, write_product_rows
+from mlgo_corpus.runs.links.table import PRODUCTS_FOLDER, PRODUCTS_NAME, RELINK_KIND, write_product_rows
 from mlgo_corpus.runs.trace.module import clashing_copies
 
 
@@ -124,7 +124,8 @@ def _may_be_made(place: Path, corpus: Corpus, objects: Path | None, *, force: bo
         if folder is not None and (place.is_relative_to(folder) or folder.is_relative_to(place)):
             raise UsageError(f"{place}: is in the {what}, or around it; name another `output`")
     recover(place)
-    replace = replaces(place, lambda: _is_relink(place), "not an earlier relink", force=force)
+    files = (PRODUCTS_NAME, f"{PRODUCTS_FOLDER}/*")
+    replace = replaces(place, lambda: _is_relink(place), "not an earlier relink", files=files, force=force)
     try:
         replace()
     except OSError as error:

@@ -21,13 +21,12 @@ from mlgo_corpus.files.regular import read_file
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.objects.objfile import measure_object
 from mlgo_corpus.runs.links.module import NO_LONGER_THERE, Linked, LinkSettings, ProductLink, Store, why_os
-from mlgo_corpus.runs.links.table import ProductRow
+from mlgo_corpus.runs.links.table import PRODUCTS_FOLDER, ProductRow
 from mlgo_corpus.runs.report import Report
 
 _PROBLEMS = 10
 # No build links a library of a library of ... more often.
 _DEEPEST = 100
-_PRODUCTS_FOLDER = "products"
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,10 +244,10 @@ class Relink:
         name = self._paths.get(record.name)
         if name is None:
             return None
-        place = self._result / _PRODUCTS_FOLDER / name
+        place = self._result / PRODUCTS_FOLDER / name
         place.parent.mkdir(parents=True, exist_ok=True)
         done.path.replace(place)
-        return f"{_PRODUCTS_FOLDER}/{name}"
+        return f"{PRODUCTS_FOLDER}/{name}"
 
 
 def _levels(steps: Sequence[LinkRecord], made: Mapping[str, LinkRecord]) -> list[list[LinkRecord]]:

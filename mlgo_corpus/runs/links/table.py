@@ -48,6 +48,9 @@ from mlgo_corpus.files.text import storable
 PRODUCTS_NAME: Final = "products.parquet"
 """The name of the table in the folder of a relink."""
 
+PRODUCTS_FOLDER: Final = "products"
+"""The name of the folder for what was linked, in the same folder."""
+
 RELINK_KIND: Final = "relink"
 """The value of ``kind`` in the table's metadata."""
 
