@@ -35,7 +35,7 @@ from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.atomic import Move, checked_moves, list_moves, make_moves, write_atomically
 from mlgo_corpus.files.folder import WORK_JOURNALS, WORK_KEY, WORK_LOCK, keep_work_of, read_note
 from mlgo_corpus.files.lock import open_locked
-from mlgo_corpus.files.names import STATE_FOLDER
+from mlgo_corpus.files.names import MANIFEST_NAME, STATE_FOLDER, TABLE_NAMES
 from mlgo_corpus.files.remote import Place
 from mlgo_corpus.files.tables import METADATA_KEY, open_parquet
 from mlgo_corpus.files.text import os_reason
@@ -164,6 +164,12 @@ class DatasetFolder:
         self._made: tuple[Path, ...] = ()
         if not paths.single and output.exists() and not output.is_dir():
             raise UsageError(f"{output}: expected a folder, found a file")
+        if paths.single and output.exists():
+            if not output.is_file():
+                raise UsageError(f"{output}: is neither a file nor a folder; name another output")
+            wholes = (name for name in (MANIFEST_NAME, DATASET_NAME) if (output.parent / name).exists())
+            if output.name in (*TABLE_NAMES, _CONTEXTS_NAME) and (whole := next(wholes, None)) is not None:
+                raise UsageError(f"{output}: is a part of what {whole} describes; name another output")
         for folder in (paths.work, output / rows):
             if folder.is_symlink():
                 raise UsageError(f"{folder}: expected a folder of the dataset, found a symbolic link; delete it")

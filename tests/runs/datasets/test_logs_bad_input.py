@@ -494,6 +494,27 @@ def test_outputs_that_cannot_be(tmp_path: Path) -> None:
         convert_logs(GOOD, tmp_path / "d")
 
 
+def test_force_replaces_no_part_of_a_corpus_or_dataset(tmp_path: Path) -> None:
+    corpus, dataset = tmp_path / "corpus", tmp_path / "d"
+    write(corpus / "corpus_description.json", b'{"has_thinlto": false, "modules": []}')
+    for name in ("modules.parquet", "functions.parquet", "sizes.parquet"):
+        write(corpus / name, b"x")
+    convert_logs(GOOD, dataset)
+    os.mkfifo(tmp_path / "fifo.parquet")
+    before = {folder: tree(folder) for folder in (corpus, dataset)}
+    for output, message in [
+        (corpus / "modules.parquet", "is a part of what corpus_description.json describes"),
+        (corpus / "functions.parquet", "is a part of what corpus_description.json describes"),
+        (dataset / "modules.parquet", "is a part of what dataset.json describes"),
+        (dataset / "contexts.parquet", "is a part of what dataset.json describes"),
+        (tmp_path / "fifo.parquet", "is neither a file nor a folder"),
+    ]:
+        with pytest.raises(UsageError, match=message):
+            convert_logs(GOOD, output, force=True)
+    assert {folder: tree(folder) for folder in (corpus, dataset)} == before
+    convert_logs(GOOD, corpus / "sizes.parquet", force=True)  # which is no part of it
+
+
 @pytest.mark.parametrize(
     "moves",
     [b"5", b"[]", b"[[]]", b"{}", b'[["a"]]', b"[[1, 2]]", b'[["a", "../../stolen"]]', b'[["../../stolen", "b"]]',
