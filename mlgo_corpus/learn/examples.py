@@ -9,7 +9,7 @@ linked once.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b, sha256
@@ -38,7 +38,7 @@ from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.keys import stable_features
 from mlgo_corpus.formats.logs.tasks import INLINING, needs_plugin, task_name
 from mlgo_corpus.formats.logs.tensors import TensorSpec
-from mlgo_corpus.policies.seen import Seen
+from mlgo_corpus.policies.seen import Seen, own_bodies
 
 # Features of the module's size, not of the call; and LLVM's own decision, which it makes only for policies that ask.
 _NOT_LEARNED: Final = frozenset({"node_count", "edge_count", "inlining_default"})
@@ -135,27 +135,29 @@ def read_examples(datasets: Sequence[Path], *, jobs: int, languages: Collection[
         raise UsageError("the datasets have no decisions in these languages", option="language")
     features = _common_features(opened)
     parts = [_Part(rows, features) for rows in opened]
-    bodies = set[tuple[str, int]]()
+    bodies = defaultdict[str, set[int]](set)  # of each corpus: two searches of one have the same
+    unread: list[str] = []
     modules: list[NDArray[np.uint64]] = []
     facts = []
     linkages: list[Linkages] = []
     for part in parts:
         items = _bitcode(part.rows)
         read = _read_functions(items, jobs)
-        # Count a body once for each corpus: two searches of one corpus have the same bodies.
-        bodies |= {(item.corpus, one) for item in items if item.module in read for one in read[item.module].hashes}
+        for item in items:
+            if (functions := read.get(item.module)) is None:
+                unread.append(item.sha256)
+            else:
+                bodies[item.corpus].update(functions.hashes)
         modules += [functions.all_hashes for functions in read.values() if functions.hashes]
         facts.append(part.facts(len(read)))
         linkages.append({module: functions.linkages for module, functions in read.items()})
-    projects = Counter(body for _, body in bodies)
     return Examples(
         features,
         np.concatenate([part.inputs for part in parts]),
         np.concatenate([part.decisions for part in parts]),
         np.concatenate([part.weights for part in parts]),
         tuple(facts),
-        # A body that several projects have belongs to a library that any program may use: no sign of a project's code.
-        Seen.of((one for one, count in projects.items() if count == 1), modules, MIN_INSTRUCTIONS),
+        Seen.of(own_bodies(bodies.values()), modules, MIN_INSTRUCTIONS, unread),
         tuple(linkages),
     )
 

@@ -39,7 +39,7 @@ from mlgo_corpus.learn.tuning import score_of
 from mlgo_corpus.policies.keyed import dataset_digest
 from mlgo_corpus.policies.learned import MASK, LearnedPolicy
 from mlgo_corpus.policies.models import Doubles
-from mlgo_corpus.policies.seen import Seen
+from mlgo_corpus.policies.seen import TRAINED_SHARE, Seen, own_bodies
 from mlgo_corpus.runs.functions.run import read_corpus_functions
 from mlgo_corpus.runs.report import Report
 from mlgo_corpus.runs.rollouts.module import Rollout
@@ -217,6 +217,10 @@ class _Ground:
         self.places = [place for place, one in enumerate(self.plain) if one.is_ok and one.decisions and one.objective]
         self.seconds = sum(self.plain[place].wall_s for place in self.places) / max(1, len(self.places))
 
+    def of_corpus(self, number: int) -> list[int]:
+        """Return the places of the modules of a corpus."""
+        return [place for place in self.places if self.rollouts.places[place].corpus == number]
+
     def change(self, place: int, outcome: Rollout) -> float:
         """Return the change of a module's objective."""
         return outcome.objective / self.plain[place].objective - 1 if outcome.is_ok else _FAILED - 1
@@ -255,6 +259,9 @@ class _Practice:
         self._watched = self._ground if watched is training else _Ground(watched, listener.of("validation"))
         if not self._ground.places:
             raise UsageError("in not one module of the corpora there is something to decide", option="corpus")
+        for number, corpus in enumerate(self._watched.rollouts.corpora):
+            if not self._watched.of_corpus(number):
+                raise UsageError("there is nothing to decide in it", option="validation", value=corpus.shown)
         self._decision = find_task(options.task).decision
         self._compiles = options.budget * len(self._ground.places)
         self._done = 0
@@ -293,8 +300,8 @@ class _Practice:
                 break
         best = min(range(len(self._curve)), key=lambda at: self._curve[at].score)
         return Practised(
-            policy=replace(self._policy(self._best_numbers), languages=self._languages()),
-            seen=self._seen.joined(examples.seen) if self._data else self._seen,
+            policy=self._limited(self._best_numbers),
+            seen=self._all_seen,
             data=examples.data,
             decisions=sum(one.decisions for one in examples.data),
             curve=tuple(self._curve),
@@ -368,7 +375,7 @@ class _Practice:
     def _iter_facts(self) -> Iterator[DataFacts]:
         ground = self._ground
         for number, corpus in enumerate(ground.rollouts.corpora):
-            own = [place for place in ground.places if ground.rollouts.places[place].corpus == number]
+            own = ground.of_corpus(number)
             found = ground.rollouts.decisions(SURVEY, [ground.plain[place] for place in own])
             decisions = np.concatenate([np.zeros(0, np.int64), *(one[self._decision] for one in found)])
             yield DataFacts(
@@ -383,6 +390,7 @@ class _Practice:
                 languages=languages_of(corpus, [ground.rollouts.places[place].module.name for place in own]),
             )
 
+    @cached_property
     def _languages(self) -> tuple[str, ...]:
         """Return the languages in which the policy decides; () if it is not known which it has learned."""
         if self._options.task != INLINING:
@@ -392,16 +400,20 @@ class _Practice:
     @cached_property
     def _seen(self) -> Seen:
         """What the corpora are made of."""
-        ground, hashes, modules = self._ground, list[int](), list[Any]()
+        ground, bodies, modules = self._ground, list[list[int]](), list[Any]()
         for number, corpus in enumerate(ground.rollouts.corpora):
             names = [one.module.name for one in ground.rollouts.places if one.corpus == number]
             functions, _ = read_corpus_functions(corpus, names, jobs=ground.rollouts.jobs)
             count = functions.instructions >= MIN_INSTRUCTIONS
-            hashes += functions.hashes[count].tolist()
+            bodies.append(functions.hashes[count].tolist())
             edges = np.flatnonzero(np.diff(functions.modules)) + 1
             of_modules = zip(np.split(functions.hashes, edges), np.split(count, edges), strict=True)
             modules += [own for own, counted_ones in of_modules if counted_ones.any()]
-        return Seen.of(hashes, modules, MIN_INSTRUCTIONS)
+        return Seen.of(own_bodies(bodies), modules, MIN_INSTRUCTIONS)
+
+    @cached_property
+    def _all_seen(self) -> Seen:
+        return self._seen.joined(self._examples.seen) if self._data else self._seen
 
     # The steps.
 
@@ -476,7 +488,7 @@ class _Practice:
         watched = self._watched
         path = self._work / f"point-{number:05d}.json"
         if (known := read_note(path)) is None:
-            attempts = [Attempt(place, self._policy(numbers)) for place in watched.places]
+            attempts = [Attempt(place, self._limited(numbers)) for place in watched.places]
             name = f"point-{number}"
             outcomes = watched.rollouts.step(name, attempts, progress=self._listener.of("watching", self._so_far()))
             known = self._measured(outcomes)
@@ -495,8 +507,8 @@ class _Practice:
         found = dict(zip(watched.places, outcomes, strict=True))
         changes = []
         for number in range(len(rollouts.corpora)):
-            places = [place for place in watched.places if rollouts.places[place].corpus == number]
-            changes.append(watched.sum(places, [found[place] for place in places]) if places else 0.0)
+            places = watched.of_corpus(number)
+            changes.append(watched.sum(places, [found[place] for place in places]))
         sizes = [
             (rollouts.name_of(place), one.text_size, watched.plain[place].baseline_text_size)
             for place, one in found.items()
@@ -530,9 +542,33 @@ class _Practice:
             yield f"{counted(len(ground.failed), 'module')} cannot be compiled, first {what}"
         if self._watched is self._ground:
             yield "the curve is of the modules that it learns from: `validation` watches others"
+            return
+        for number, corpus in enumerate(self._watched.rollouts.corpora):
+            if not any(point.changes[number] for point in self._curve):
+                yield f"{corpus.shown}: the policy changes nothing in it: watch a project in {self._spoken()}"
+            known, count = self._known(number)
+            if known:
+                what = f"{known} of {counted(count, 'module')}" if known < count else "all that it has"
+                yield f"{corpus.shown}: {what} is what it learns from: watch a project that the policy does not know"
+
+    def _spoken(self) -> str:
+        return " or ".join(self._languages) or "another language"
+
+    def _known(self, number: int) -> tuple[int, int]:
+        """Return how many modules of a watched corpus training has seen, and how many it has."""
+        rollouts = self._watched.rollouts
+        names = [rollouts.places[place].module.name for place in self._watched.of_corpus(number)]
+        functions, _ = read_corpus_functions(rollouts.corpora[number], names, jobs=rollouts.jobs)
+        edges = np.searchsorted(functions.modules, np.arange(1, len(names)))
+        parts = zip(np.split(functions.hashes, edges), np.split(functions.instructions, edges), strict=True)
+        return sum(self._all_seen.share(*part) >= TRAINED_SHARE for part in parts), len(names)
 
     def _policy(self, numbers: Doubles) -> LearnedPolicy:
         return LearnedPolicy(self._name, self._options.task, self._features, self._shape.model(numbers))
+
+    def _limited(self, numbers: Doubles) -> LearnedPolicy:
+        """Return the policy as it will be used: it decides in modules of the languages that it has learned."""
+        return replace(self._policy(numbers), languages=self._languages)
 
 
 def _folder_of(step: int) -> str:

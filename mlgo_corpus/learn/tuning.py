@@ -107,6 +107,8 @@ def tune(
         changes = []
         for place, corpus in enumerate(corpora):
             found = _sizes_of(str(folder), corpus, request, work / f"{number}-{place}", **how)
+            if not (found.objects.modules or found.trained):
+                raise UsageError("no module of it could be measured", option="validation", value=corpus)
             changes.append(_change(found))
             if not number:  # what a policy was trained on is the same at each threshold
                 hints += _known(corpus, found)
@@ -116,6 +118,9 @@ def tune(
         best = min(range(len(tried)), key=lambda at: tried[at].score)
         if len(tried) - 1 - best >= _PATIENCE:
             break
+    for place, corpus in enumerate(corpora):
+        if not any(one.changes[place] for one in tried):
+            hints.append(f"{corpus}: the policy changes nothing in it, and it tells nothing of a threshold")
     return tuple(tried), tuple(hints)
 
 

@@ -2,22 +2,24 @@
 
 ``policy.json`` has it in ``training``, under ``seen``::
 
-    {"bodies": BASE64, "least_instructions": 8, "below": NUMBER, "modules": BASE64}
+    {"bodies": BASE64, "least_instructions": 8, "below": NUMBER, "modules": BASE64, "bitcode": BASE64}
 
 ``bodies`` are hashes of the bodies of functions that the training modules of one project have, and those of no other:
 what several have is a library's, and no sign of a project's code. A hash has six bytes (the highest of the 64 bits,
 little-endian, ascending), and only those less than ``below`` are kept: hashes are as good as random, so that of many
 bodies a known part is kept, and the size of the file is bounded. ``modules`` are the first six bytes of the SHA-256 of
 the hashes of all bodies of a module, ascending, little-endian (its bitcode has the path of its source, too); of modules
-with a body that counts, the least of them.
+with a body that counts, the least of them. ``bitcode``, which may be missing, are the same of the bitcode of modules
+whose bodies are not known.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
 
@@ -29,11 +31,16 @@ from mlgo_corpus.errors import FormatError
 SEEN_KEY: Final = "seen"
 """The key in a policy's ``training``."""
 
+TRAINED_SHARE: Final = 0.5
+"""The share of a module that training has seen from which the policy counts as trained on it."""
+
 _BYTES: Final = 6
 _BITS: Final = 8 * _BYTES
 _ALL: Final = 1 << _BITS
 _MOST_BODIES: Final = 4096
 _MOST_MODULES: Final = 1024
+# Of the bodies of the smaller of two corpora, the share in both from which they are of one project.
+_KIN: Final = 0.75
 
 _Hashes = NDArray[np.uint64]
 
@@ -47,26 +54,36 @@ class Seen:
         below: only hashes less than this are kept.
         least_instructions: bodies of fewer instructions do not count: unrelated programs have them, too.
         modules: digests of modules, shortened to 48 bits, ascending.
+        bitcode: digests of the bitcode of modules whose bodies are not known, likewise.
     """
 
     bodies: _Hashes
     below: int
     least_instructions: int
     modules: _Hashes
+    bitcode: _Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
 
     @classmethod
-    def of(cls, hashes: Iterable[int], modules: Iterable[_Hashes], least_instructions: int) -> Seen:
+    def of(
+        cls,
+        hashes: Iterable[int],
+        modules: Iterable[_Hashes],
+        least_instructions: int,
+        bitcode: Iterable[str] = (),
+    ) -> Seen:
         """Return what training has seen.
 
         Args:
             hashes: of bodies that have at least ``least_instructions`` instructions, 64 bits each.
             modules: the hashes of all bodies of each module that has such a body.
             least_instructions: what the hashes are of.
+            bitcode: the SHA-256 of the bitcode of modules whose bodies are not known, in hexadecimal digits.
         """
         bodies = np.unique(np.fromiter(hashes, np.uint64) >> np.uint64(64 - _BITS))
         below = int(bodies[_MOST_BODIES]) if len(bodies) > _MOST_BODIES else _ALL
         digests = np.unique(np.array([_digest(one) for one in modules], np.uint64))
-        return cls(bodies[:_MOST_BODIES], below, least_instructions, digests[:_MOST_MODULES])
+        exact = np.unique(np.array([_short(one) for one in bitcode], np.uint64))
+        return cls(bodies[:_MOST_BODIES], below, least_instructions, digests[:_MOST_MODULES], exact[:_MOST_MODULES])
 
     @classmethod
     def of_training(cls, training: Mapping[str, Any]) -> Seen | None:
@@ -84,7 +101,8 @@ class Seen:
         for name, number, most in (("below", below, _ALL), ("least_instructions", least, 1 << 30)):
             if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= most:
                 raise FormatError(f"training: seen: {name}: expected a number from 0 to {most}")
-        return cls(_decoded(value, "bodies"), int(below or 0), int(least or 0), _decoded(value, "modules"))
+        bodies, modules, bitcode = (_decoded(value, name) for name in ("bodies", "modules", "bitcode"))
+        return cls(bodies, int(below or 0), int(least or 0), modules, bitcode)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as ``training`` holds it."""
@@ -93,6 +111,7 @@ class Seen:
             "least_instructions": self.least_instructions,
             "below": self.below,
             "modules": _encoded(self.modules),
+            **({"bitcode": _encoded(self.bitcode)} if len(self.bitcode) else {}),
         }
 
     def joined(self, other: Seen) -> Seen:
@@ -107,16 +126,20 @@ class Seen:
         bodies = np.union1d(self.bodies, other.bodies)
         bodies = bodies[bodies < np.uint64(below)]
         below = int(bodies[_MOST_BODIES]) if len(bodies) > _MOST_BODIES else below
-        modules = np.union1d(self.modules, other.modules)
-        return Seen(bodies[:_MOST_BODIES], below, self.least_instructions, modules[:_MOST_MODULES])
+        modules, bitcode = np.union1d(self.modules, other.modules), np.union1d(self.bitcode, other.bitcode)
+        least = self.least_instructions
+        return Seen(bodies[:_MOST_BODIES], below, least, modules[:_MOST_MODULES], bitcode[:_MOST_MODULES])
 
-    def share(self, hashes: _Hashes, instructions: NDArray[np.integer[Any]]) -> float:
+    def share(self, hashes: _Hashes, instructions: NDArray[np.integer[Any]], bitcode: str | None = None) -> float:
         """Return how much of a module training has seen, from 0 to 1: by instructions of its functions' bodies.
 
         Args:
             hashes: of its functions' bodies, 64 bits each.
             instructions: how many these bodies have.
+            bitcode: the SHA-256 of its bitcode, in hexadecimal digits, if it is known.
         """
+        if bitcode and _short(bitcode) in self.bitcode:
+            return 1.0
         if (instructions >= self.least_instructions).any() and _digest(hashes) in self.modules:
             return 1.0
         short = hashes >> np.uint64(64 - _BITS)
@@ -125,6 +148,29 @@ class Seen:
         if not weights.sum():
             return 0.0
         return float(weights[np.isin(short[counts], self.bodies)].sum() / weights.sum())
+
+
+def own_bodies(corpora: Iterable[Collection[int]]) -> set[int]:
+    """Return the bodies that one project alone has; what several have belongs to a library that any program may use.
+
+    Two corpora are of one project if they share most of the bodies of the smaller one: its versions, its copies, or a
+    corpus that others were combined into. Those of different projects share up to a half: they are built with the same
+    standard library, and the smaller they are, the more of them it is.
+
+    Args:
+        corpora: the hashes of the bodies of each corpus.
+    """
+    projects: list[set[int]] = []
+    for bodies in sorted(map(set[int], corpora), key=len, reverse=True):
+        kin = [one for one in projects if len(one & bodies) >= _KIN * len(bodies)] if bodies else []
+        projects = [one for one in projects if all(one is not other for other in kin)]
+        projects.append(bodies.union(*kin))
+    counts = Counter(body for bodies in projects for body in bodies)
+    return {body for body, count in counts.items() if count == 1}
+
+
+def _short(digest: str) -> int:
+    return int(digest[: 2 * _BYTES], 16)
 
 
 def _digest(hashes: _Hashes) -> int:

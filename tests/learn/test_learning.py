@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from mlgo_corpus import build_corpus, evaluate_corpus, load_policy, search_corpus, trace_corpus, train_policy
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.corpus.select import ModuleChoice
+from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.learn.boosting import BoostingOptions
 from mlgo_corpus.learn.examples import read_examples
@@ -261,6 +262,18 @@ def test_what_was_trained_on_is_not_in_the_headline(chain: Chain) -> None:
         place = str(chain.folder / f"without-{missing}")
         (learned,) = chain.evaluate(chain.known, f"seen-without-{missing}", place, link=False).policies
         assert (learned.objects.modules, learned.trained and learned.trained.modules) == (0, 3)
+
+
+def test_bitcode_that_was_moved_is_known_by_its_digest(chain: Chain) -> None:
+    rows = [row for row in iter_trace_rows(chain.found / "modules.parquet") if row.bitcode_sha256]
+    away = chain.known.rename(chain.folder / "moved")
+    try:
+        examples = read_examples([chain.found], jobs=1)
+    finally:
+        away.rename(chain.known)
+    none = np.zeros(0, np.uint64), np.zeros(0, np.int32)
+    assert (examples.data[0].bodies_known, len(rows)) == (0, 3)
+    assert [examples.seen.share(*none, row.bitcode_sha256) for row in rows] == [1, 1, 1]
 
 
 def test_the_same_data_give_the_same_bytes(chain: Chain) -> None:

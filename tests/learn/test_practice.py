@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from mlgo_corpus import TensorSpec, build_corpus, load_policy, trace_corpus, train_policy
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.engine.choice import HERE
+from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.learn.portrait import LINKAGE_TEXT, differences_of, importance_of
 from mlgo_corpus.learn.shapes import clone, probabilities, shape_for
@@ -183,6 +184,8 @@ def test_training_goes_on_after_an_interruption_and_comes_to_the_same_bytes(grou
     usual: dict[str, object] = {"neurons": 2, "budget": 12, "data": [data], "validation": [ground.others]}
     report = ground.train("whole", "pg", jobs=2, **usual)
     assert [one.modules for one in report.data] == [1]
+    known = "all that it has is what it learns from: watch a project that the policy does not know"
+    assert report.hints == (f"{ground.others}: {known}",)
 
     def interrupt(what: str, done: int, total: int, note: str) -> None:
         if (what, done) == ("pg", 18):
@@ -230,6 +233,24 @@ def test_evolution_learns_eviction(llvm22: Llvm, tmp_path: Path) -> None:
         cache=tmp_path / "cache",
     )
     assert traced.text_size / traced.baseline_text_size - 1 == pytest.approx(best.changes[0], abs=1e-9)
+
+
+def test_what_a_validation_corpus_does_not_tell_is_told(ground: Ground) -> None:
+    """A policy that has learned C++ leaves modules of C to LLVM, in training as in use."""
+    source = ground.folder / "a.c"
+    inlined = "static int f{0}(int x) {{ return g(x, {0}) * 77 + g(x * 5, x) - {0}; }}"
+    lines = ["int g(int, int);", *map(inlined.format, range(6))]
+    source.write_text("\n".join((*lines, *(f"int h{n}(int x) {{ return f{n}(x) + f{n}(x + 3); }}" for n in range(6)))))
+    (ground.folder / "b.c").write_text("int only(int x) { return x; }\n")
+    for name in "ab":
+        script = f"cd {ground.folder} && cc -Oz -c {name}.c"
+        build_corpus(("sh", "-c", script), ground.folder / f"in-{name}", compiler=ground.compiler, stdout=2)
+    report = ground.train("watched", "es", neurons=0, budget=16, validation=[ground.folder / "in-a"])
+    assert {point.changes for point in report.curve} == {(0.0,)}
+    assert report.hints == (f"{ground.folder / 'in-a'}: the policy changes nothing in it: watch a project in C++",)
+    assert load_policy(ground.folder / "watched").languages == ("C++",)
+    with pytest.raises(UsageError, match=r"in-b: there is nothing to decide in it$"):
+        ground.train("nothing", "es", neurons=0, budget=16, validation=[ground.others, ground.folder / "in-b"])
 
 
 @pytest.mark.usefixtures("plain_terminal")

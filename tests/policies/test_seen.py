@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 
 import numpy as np
 import pytest
 
 from mlgo_corpus.errors import FormatError
-from mlgo_corpus.policies.seen import Seen
+from mlgo_corpus.policies.seen import Seen, own_bodies
 
 GENERATOR = np.random.default_rng(0)
 HASHES = GENERATOR.integers(1 << 64, size=100_000, dtype=np.uint64)
@@ -38,6 +39,29 @@ def test_a_module_is_known_by_all_its_bodies_in_any_order() -> None:
     assert seen.share(HASHES[300:302], counts[:2]) == 0
     assert seen.share(HASHES[400:401], counts[:1]) == 1
     assert seen.share(HASHES[400:401], np.array([7])) == 0  # one without a body that counts is known by nothing
+
+
+def test_bitcode_that_could_not_be_read_is_known_by_its_digest() -> None:
+    digests = [sha256(bytes([number])).hexdigest() for number in range(3)]
+    seen = through_json(Seen.of([], [], 8, digests[:1]).joined(Seen.of([], [], 8, digests[1:2])))
+    counts = np.array([10], np.int32)
+    assert [seen.share(HASHES[:1], counts, digest) for digest in (*digests, None)] == [1, 1, 0, 0]
+    assert "bitcode" not in Seen.of([], [], 8).as_json()
+
+
+def test_a_body_of_several_projects_tells_of_none() -> None:
+    library = set(range(40))
+    one, other, small = library | set(range(100, 160)), library | set(range(200, 260)), library | set(range(300, 330))
+    own = (one | other) - library
+    assert own_bodies([one, other]) == own
+    assert own_bodies([one, other, small]) == own | set(range(300, 330))
+    # The same project twice, its next version, and one corpus of all: still what the project alone has.
+    version = one - {100, 101, 102} | {170, 171}
+    assert own_bodies([one, set(one)]) == one
+    assert own_bodies([one, other, version, set(one)]) == own | {170, 171}
+    assert own_bodies([one, one | other, other]) == one | other
+    assert own_bodies([one, set()]) == one
+    assert own_bodies([]) == set()
 
 
 def test_of_very_much_a_part_is_kept_that_tells_as_much() -> None:

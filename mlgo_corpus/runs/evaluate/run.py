@@ -23,7 +23,7 @@ from mlgo_corpus.errors import CorpusError, FormatError, UsageError
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.policies.learned import find_policy, load_policy
 from mlgo_corpus.policies.policy import policy_folder, policy_name, policy_text
-from mlgo_corpus.policies.seen import Seen
+from mlgo_corpus.policies.seen import TRAINED_SHARE, Seen
 from mlgo_corpus.runs.evaluate.table import EvaluationRow, LinkedRow
 from mlgo_corpus.runs.functions.run import read_corpus_functions
 from mlgo_corpus.runs.links.corpus import run_relink
@@ -31,8 +31,6 @@ from mlgo_corpus.runs.links.table import ProductRow
 from mlgo_corpus.runs.trace.corpus import TraceRequest, run_trace
 from mlgo_corpus.runs.trace.run import NothingTracedError
 
-# A module of which a policy has seen so much is not one that it has never seen.
-_TRAINED_SHARE: Final = 0.5
 _LINKS: Final[Mapping[str, tuple[str, ...]]] = {
     "linked": (),
     "folded": ("-fuse-ld=lld", "-Wl,--gc-sections,--icf=all"),
@@ -181,7 +179,7 @@ class Evaluation:
         for row in iter_trace_rows(DatasetPaths.of(folder / "dataset").modules):
             share = shares(row)
             self.rows.append(_row_of(policy.label, row, share))
-            if share >= _TRAINED_SHARE:
+            if share >= TRAINED_SHARE:
                 trained.add(row.module)
         if not product_links(self._records) or not report.traced:
             return
@@ -253,7 +251,7 @@ class Evaluation:
         def share(row: TraceRow) -> float:
             number = place[row.module]
             own = slice(int(edges[number]), int(edges[number + 1]))
-            return seen.share(functions.hashes[own], functions.instructions[own])
+            return seen.share(functions.hashes[own], functions.instructions[own], row.bitcode_sha256)
 
         return share
 
@@ -274,7 +272,7 @@ class Evaluation:
                 detail=row.detail,
                 modules=len(modules),
                 trained_modules=seen,
-                trained=seen > 0 and seen >= _TRAINED_SHARE * len(modules),
+                trained=seen > 0 and seen >= TRAINED_SHARE * len(modules),
                 text_size=row.text_size,
                 baseline_text_size=row.original_text_size,
                 missing=row.missing,
@@ -285,6 +283,6 @@ def _row_of(policy: str, row: TraceRow, share: float) -> EvaluationRow:
     return EvaluationRow(
         policy=policy,
         trained_share=share,
-        trained=share >= _TRAINED_SHARE,
+        trained=share >= TRAINED_SHARE,
         **{name: getattr(row, name) for name in EvaluationRow._fields if name in TraceRow._fields},
     )

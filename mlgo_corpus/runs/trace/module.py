@@ -101,6 +101,7 @@ class TraceSettings:
         policy: how the policy is named; for training logs it is ``default``.
         stop: ends runs when another thread sets it.
         make: makes a policy that has no name by which it could be found; ``policy`` is what it is called, then.
+        languages: in whose modules such a policy decides; in all if empty.
         seed: of a random policy.
         edits: how each command is changed, and whether it may be any command.
         limits: what each compile may take.
@@ -130,6 +131,7 @@ class TraceSettings:
     copy_names: Mapping[str, _CopyNames] = field(default_factory=dict)
     stop: threading.Event | None = None
     make: Callable[[], Policy] | None = None
+    languages: tuple[str, ...] = ()
 
     @property
     def the_task(self) -> Task:
@@ -499,9 +501,15 @@ class _Run:
             f"{prefix}max_rss_bytes": usage.max_rss_bytes,
         }
 
+    def _decides_in(self, language: str | None) -> bool:
+        settings = self.settings
+        if settings.make is None:
+            return decides_in(settings.policy, language)
+        return not settings.languages or language in settings.languages
+
     def _decide(self, options: tuple[str, ...]) -> _Decided:
         self.compiles.ended = {}  # so far, the plain compile's or that of a try that failed
-        if self.settings.make is None and not decides_in(self.settings.policy, language_of_command(options)):
+        if not self._decides_in(language_of_command(options)):
             return self._decide_nothing(options)
         if self.settings.via == TRAINING_LOG:
             return self._decide_by_log(options)
