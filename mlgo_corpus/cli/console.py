@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import math
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, get_type_hints
 
 import typer
@@ -48,6 +49,8 @@ _SECONDS_BETWEEN_REFRESHES = 0.1
 # Over how many of these lines the time left is estimated.
 _LINES_OF_A_RATE = 3
 
+# The least width: in a narrower terminal, which folds the lines, a table would have no room for its names.
+_LEAST_WIDTH = 40
 # The width without a terminal and without COLUMNS.
 _PIPED_WIDTH = 1000
 # In characters: the space between two columns of a table, and the least width of a text column.
@@ -83,7 +86,10 @@ def _console(**settings: Any) -> Console:
         settings["color_system"] = None
     if settings.get("width") is None and "COLUMNS" in os.environ and not _tells_width():
         settings["width"] = shutil.get_terminal_size().columns  # rich would take a width of nothing
-    return Console(highlight=False, emoji=False, soft_wrap=True, **settings)
+    made = Console(highlight=False, emoji=False, soft_wrap=True, **settings)
+    if made.width < _LEAST_WIDTH:
+        made.width = _LEAST_WIDTH
+    return made
 
 
 def table(*columns: str, left: int = 1) -> Table:
@@ -99,7 +105,7 @@ def table(*columns: str, left: int = 1) -> Table:
             any_width = options.update(max_width=_PIPED_WIDTH)
 
             def width(column: Column) -> int:
-                return max((console.measure(cell, options=any_width).maximum for cell in column.cells), default=0)
+                return max(console.measure(cell, options=any_width).maximum for cell in (column.header, *column.cells))
 
             room = options.max_width - _LEAST_TEXT * left - _GAP * (len(self.columns) - 1)
             fits = sum(map(width, self.columns[left:])) <= room
@@ -116,7 +122,18 @@ def table(*columns: str, left: int = 1) -> Table:
 def print_json(result: Any) -> None:
     """Print one JSON object as the result, if there is a stdout."""
     if sys.stdout is not None:
-        sys.stdout.write(json.dumps(result, indent=2, default=str) + "\n")
+        sys.stdout.write(json.dumps(_finite(result), indent=2, default=str, allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    """Return a value in which None stands for numbers that JSON does not have: a table of others may have any."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(_finite, value))
+    return value
 
 
 def finish(

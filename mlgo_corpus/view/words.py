@@ -9,11 +9,17 @@ _SPACE: Final = "\N{NARROW NO-BREAK SPACE}"
 _MINUS: Final = "\N{MINUS SIGN}"
 # The most characters of a name in a table, where it wraps; of longer ones the middle is left out.
 _LONGEST: Final = 300
+# The most characters and lines of the end of a compiler's messages.
+_LONGEST_END: Final = 8192
+_MOST_LINES: Final = 60
 
 
 def shown(text: object, longest: int = _LONGEST) -> str:
     """Return any text as one line: unprintable characters are escaped, the middle of long text is left out."""
-    line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))
+    whole = str(text)
+    if len(whole) > 2 * longest:  # of which the middle goes in any case: a text may be very long
+        whole = whole[:longest] + whole[-longest:]
+    line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in whole)
     if len(line) <= longest:
         return line
     head = longest // 3
@@ -21,8 +27,8 @@ def shown(text: object, longest: int = _LONGEST) -> str:
 
 
 def shown_lines(text: str) -> str:
-    """Return any text with each line as `shown` returns it."""
-    return "\n".join(shown(line.expandtabs(), 400) for line in text.splitlines())
+    """Return the last lines of any text, each as `shown` returns it."""
+    return "\n".join(shown(line.expandtabs(), 400) for line in text[-_LONGEST_END:].splitlines()[-_MOST_LINES:])
 
 
 def plain(text: str) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -112,3 +115,21 @@ def test_a_width_of_nothing_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS")
     assert done.exit_code == 0
     assert done.stdout.split() == CliRunner().invoke(app, ["dump", str(LOG), "--stats"]).stdout.split() != []
+
+
+@pytest.mark.parametrize("columns", ["5", "40"])
+def test_a_narrow_terminal_shows_every_name(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    made = console.table("module", "what", "a long title", "another one", left=2)
+    made.add_row("abcdefgh", "ij", "1", "2")
+    shown = console.out()
+    with shown.capture() as capture:
+        shown.print(made)
+    lines = capture.get().splitlines()
+    assert max(map(len, lines)) <= 40
+    assert lines[-1].split() == ["abcdefgh", "ij", "1", "2"]
+
+
+def test_json_has_no_numbers_that_json_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print_json({"a": [math.nan, 1.5], "b": {"c": (-math.inf, Path("x"))}})
+    assert json.loads(capsys.readouterr().out) == {"a": [None, 1.5], "b": {"c": [None, "x"]}}

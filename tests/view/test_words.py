@@ -64,3 +64,11 @@ def test_what_turns_text_around_or_ends_lines_is_escaped() -> None:
     assert words.shown_lines("one\ttab\x07\ntwo") == "one     tab\\x07\ntwo"
     assert words.short("a/b/c.o") == "c.o"
     assert words.short("///") == "///"
+
+
+def test_of_a_very_long_text_the_ends_stay() -> None:
+    text = "\x07" + "a" * 10_000_000 + "\x08"
+    assert words.shown(text, 30) == "\\x07aaaaaa…" + "a" * 15 + "\\x08"
+    lines = "\n".join(map(str, range(100_000)))
+    assert words.shown_lines(lines).splitlines() == [str(number) for number in range(99_940, 100_000)]
+    assert len(words.shown_lines("x" * 10_000_000)) == 400

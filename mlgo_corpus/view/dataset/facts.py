@@ -24,6 +24,7 @@ from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.tables import read_metadata
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, TASKS, task_name
+from mlgo_corpus.view import words
 from mlgo_corpus.view.aggregate import Correlation, Distribution, numbers_of, scaled
 
 NUMBERS: Final = (
@@ -202,7 +203,7 @@ def _add_failure(failure: Failure, name: str, columns: dict[str, Any], row: int)
     if len(failure.examples) < _EXAMPLES:
         said = (columns[key][row].as_py() if key in columns else None for key in ("detail", "stderr_tail"))
         detail, tail = (str(text) if text else "" for text in said)
-        failure.examples.append((name, detail, tail))
+        failure.examples.append((name, words.shown(detail, 400), words.shown_lines(tail)))
 
 
 def _first_header(column: Any) -> LogHeader | None:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -26,6 +27,8 @@ _POINTS: Final = 600
 
 _STEPS = 12
 _SLOWEST = 8
+# The most reasons of failures: a table of others may have any number.
+_MOST_REASONS = 20
 _MANY_FAILED = 0.05
 _MANY_UNOPTIMISED = 0.5
 # The most optimisation levels that are told apart; clang has six.
@@ -291,8 +294,9 @@ def cost_blocks(facts: DatasetFacts, name: str) -> Iterator[Block]:
         )
         for at in slowest
     )
-    total, total_base = float(cpu[places].sum()), float(np.nansum(base[places]))
-    ratio = f" ({total / total_base:.1f} times the plain compile's)" if total_base else ""
+    both = places[base[places] > 0]  # False for NaN
+    total, total_base = float(cpu[places].sum()), float(base[both].sum())
+    ratio = f" ({float(cpu[both].sum()) / total_base:.1f} times the plain compile's)" if total_base else ""
     most = words.seconds(float(cpu[places].max()))
     alt = f"Scatter chart of time and memory of {words.counted(len(places), 'module')}; the slowest takes {most}."
     yield Figure(
@@ -330,19 +334,24 @@ def failure_blocks(facts: DatasetFacts) -> Iterator[Block]:
     if not facts.failed:
         return
     total = max(len(facts.names), 1)
-    failed = [(reason, count) for (reason, status), count in facts.reasons.most_common() if status != STATUS_OK]
+    counts = [
+        (words.shown(reason), count) for (reason, status), count in facts.reasons.most_common() if status != STATUS_OK
+    ]
+    failed, rest = counts[:_MOST_REASONS], counts[_MOST_REASONS:]
+    if rest:
+        failed.append((f"{words.counted(len(rest), 'other')}", sum(count for _, count in rest)))
     yield Table(
         "Modules that failed, by reason",
         ("reason", "modules", "share"),
-        tuple((words.shown(reason), words.count(count), words.percent(count / total)) for reason, count in failed),
+        tuple((reason, words.count(count), words.percent(count / total)) for reason, count in failed),
         shares=tuple(count / total for _, count in failed),
     )
     items = [
         (
             f"{words.shown(reason)}: {words.shown(module)}",
-            "\n".join(filter(None, (words.shown(detail, 400), words.shown_lines(tail)))),
+            "\n".join(filter(None, (detail, tail))),
         )
-        for reason, failure in facts.failures.items()
+        for reason, failure in islice(facts.failures.items(), _MOST_REASONS)
         for module, detail, tail in failure.examples
     ]
     yield Listing(

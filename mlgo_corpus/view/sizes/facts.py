@@ -231,7 +231,11 @@ def find_names(facts: SizesFacts, keys: NDArray[np.uint64]) -> dict[int, tuple[s
 
 def _fractions(about: dict[str, Any]) -> tuple[float, ...]:
     said = about.get("fractions")
-    if isinstance(said, list) and len(said) == 3 and all(isinstance(one, int | float) for one in said):
+    if (
+        isinstance(said, list)
+        and len(said) == 3
+        and all(isinstance(one, int | float) and 0 <= one <= 1 for one in said)
+    ):
         return tuple(map(float, said))
     return _DEFAULT_FRACTIONS
 
