@@ -150,6 +150,8 @@ def evaluate_corpus(
         **request.edits.key(),
         **choice_key(opened, chosen),
     }
+    if isinstance(opened.place, Path) and output.resolve().is_relative_to(opened.place.resolve()):
+        raise UsageError(f"{output}: is in the corpus's folder; name another `output`")
     note = output / NOTE_NAME
     finish_moves(note)
     said = _note_of(output)

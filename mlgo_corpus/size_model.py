@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -169,6 +170,9 @@ def train_size_model(
         raise UsageError("expected more than 0, and less than 1", option="coverage", value=f"{coverage:g}")
     if not tables:
         raise UsageError("expected at least one table", option="data")
+    for option, places in (("data", tables), ("validation", validation)):
+        if len(set(map(os.path.realpath, places))) != len(places):
+            raise UsageError("a table is named twice, and would count twice", option=option)
     check_folder(output, known=POLICY_FILES, force=force)
     if (output / POLICY_NAME).exists() and not is_size_model(output):
         raise UsageError(f"{output}: is there already, and not a model of size")
@@ -332,7 +336,9 @@ def _measure(
     name: str, model: SizeModel, functions: _Functions, trained: NDArray[Any], simple: Mapping[str, float]
 ) -> Measured:
     seen = np.isin(functions.bodies, trained)
-    rest = functions.at(~seen) if not seen.all() else functions
+    if seen.all():
+        raise UsageError(f"{name}: the body of every function of it is learned from: nothing is left to measure")
+    rest = functions.at(~seen)
     predicted = model.sizes(rest.inputs)
     baselines = {
         f"{what} × {factor:.2f}": _errors(rest.simple[what] * factor, rest.sizes)
@@ -341,7 +347,7 @@ def _measure(
     }
     return Measured(
         name,
-        int(seen.sum()) if not seen.all() else 0,
+        int(seen.sum()),
         _errors_of(predicted, rest.sizes, np.ones(len(rest.sizes), np.bool_)),
         baselines,
         tuple(_kinds(predicted, rest)),

@@ -207,6 +207,9 @@ def train_policy(
         raise UsageError(str(error).removeprefix("name: "), option="name") from None
     if len(set(map(os.path.realpath, data))) != len(data):
         raise UsageError("a dataset is named twice, and would count twice", option="data")
+    for option, places in (("corpus", corpora), ("validation", validation)):
+        if len(set(map(os.path.realpath, places))) != len(places):
+            raise UsageError("a corpus is named twice, and would count twice", option=option)
     if not data and algorithm == _IMITATION:
         raise UsageError("expected at least one dataset", option="data")
     if not corpora and algorithm != _IMITATION:
@@ -300,6 +303,7 @@ def train_policy(
         return made, examples, fitted
 
     datasets = [Path(path) for path in data]
+    idle: dict[str, None] = {}
     policy, examples, fitted = learned(datasets)
     for number in range(1, rounds + 1) if corpora else ():
         place = output.with_name(f"{output.name}.searches") / f"round-{number}"
@@ -316,7 +320,7 @@ def train_policy(
         for at, (corpus, corpus_name) in enumerate(zip(corpora, searched, strict=True), 1):
             show = told(f"round {number}, {corpus_name}")
             dataset = place / f"{at}-{corpus_name}"
-            run_search(
+            found = run_search(
                 corpus,
                 dataset,
                 request,
@@ -324,6 +328,9 @@ def train_policy(
                 progress=lambda done, _failed, saved, total, show=show: show(done, total, f"{saved} bytes saved"),  # type: ignore[misc]
                 **how,
             )
+            if not found.decisions:
+                idle[str(corpus)] = None
+                continue
             # The latest search of a corpus replaces earlier ones: it was made at the states that this policy reaches.
             datasets = [one for one in datasets if _corpus_of(one) != _corpus_of(dataset)] + [dataset]
         policy, examples, fitted = learned(datasets)
@@ -366,7 +373,7 @@ def train_policy(
         probability=probability,
         validation=tried,
         importance=fitted.importance,
-        hints=(*_hints(examples, tried), *known),
+        hints=(*_hints(examples, tried), *known, *(f"{corpus}: LLVM had nothing to decide in it" for corpus in idle)),
         seconds=time.perf_counter() - started,
     )
 

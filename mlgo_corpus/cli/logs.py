@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlgo_corpus.cli.console import (
+    begins_again,
     err,
     finish,
     out,
@@ -111,6 +112,7 @@ def logs_to_parquet(
 
 
 @verb
+@begins_again()
 def parquet_to_logs(
     dataset: Annotated[
         str, typer.Argument(metavar="DATASET", help="A dataset from logs-to-parquet, or its s3:// URL.")

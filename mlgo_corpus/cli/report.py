@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import out, plain, print_json, progress_bar, table, verb
+from mlgo_corpus.cli.console import begins_again, out, plain, print_json, progress_bar, table, verb
 from mlgo_corpus.cli.options import JsonOutput
 from mlgo_corpus.files.text import counted, human_bytes
 
@@ -18,6 +18,7 @@ _SHOWN = 12
 
 
 @verb
+@begins_again()
 def report(
     paths: Annotated[
         list[str],

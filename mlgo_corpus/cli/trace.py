@@ -217,9 +217,9 @@ def show_report(report: TraceReport) -> None:
     name = plain(printable(str(report.output)))
     again = ", made before in the same way" if report.unchanged else ""
     kept = f", {report.resumed} of them by an earlier run" if report.resumed else ""
+    asked = counted(report.observations, f"{report.task} decision")
     console.print(
-        f"[bold]{name}[/bold]: {report.observations} {report.task} decisions of {counted(report.traced, 'module')}"
-        f"{kept}{again} in {report.seconds:.2f} s"
+        f"[bold]{name}[/bold]: {asked} of {counted(report.traced, 'module')}{kept}{again} in {report.seconds:.2f} s"
     )
     console.print(
         plain(f"by {report.compiler}, policy {report.policy}, seen in {_WAYS.get(report.via, report.via)}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
@@ -172,13 +173,29 @@ def train(
     from mlgo_corpus.size_model import is_table
     from mlgo_corpus.train import train_policy
 
+    of_rounds = {"--rounds": rounds != 1}
+    of_trees = {"--trees": trees, "--leaves": leaves}
+    of_steps = {"--neurons": neurons is not None}
+    of_compiles = {
+        "--compiler": compiler,
+        "--trust-corpus": trust_corpus,
+        "--memory-limit": memory_limit,
+        "--engine": engine is not EngineKind.LOCAL,
+    }
+    of_policies = {
+        "--task": task is not _Task.INLINING,
+        "--algorithm": algorithm is not _Algorithm.IMITATION,
+        "--corpus": corpus,
+        "--budget": budget is not None,
+        "--threshold": threshold is not None,
+        "--language": language,
+        "--jobs": jobs,
+    }
     tables = list(map(is_table, data or ()))
     if any(tables):
         if not all(tables):
             raise UsageError("expected datasets of decisions or tables of functions, found both")
-        for option, given in (("--corpus", corpus), ("--threshold", threshold is not None), ("--language", language)):
-            if given:
-                raise UsageError(f"{option}: a model of native size has none")
+        _refuse({**of_policies, **of_rounds, **of_steps, **of_compiles}, "a model of native size has none")
         wanted = {"name": name, "trees": trees, "leaves": leaves}
         _train_sizes(
             data or [],
@@ -193,6 +210,14 @@ def train(
         return
     if features != "all":
         raise UsageError("--features: requires tables of functions")
+    if algorithm is not _Algorithm.IMITATION:
+        _refuse({**of_rounds, **of_trees}, f"{algorithm.value} has none")
+    else:
+        _refuse(of_steps, "imitation has none")
+        if not corpus:
+            _refuse(of_rounds, "requires --corpus")
+        if not corpus and not validation:
+            _refuse(of_compiles, "requires --corpus or --validation: nothing else is compiled")
     chosen = engine_choice(engine, ray_address, None)
     kept = nullcontext() if corpus else begins_again()
     with kept, stdout_is_ours(), progress_bar("training") as bar:
@@ -239,7 +264,9 @@ def _show_report(report: TrainReport) -> None:
         rows.add_row(plain(one.name), *counts, f"{100 * one.known:.0f} %")
     console.print(rows)
     features = [f"{name} {100 * share:.0f} %" for name, share in report.importance.items()][:_FEATURES_SHOWN]
-    console.print(f"{counted(len(report.features), 'feature')}, most of the loss saved by {', '.join(features)}")
+    most = "it goes most by" if report.curve else "most of the loss saved by"
+    told = f", {most} {', '.join(features)}" if features else ""
+    console.print(f"{counted(len(report.features), 'feature')}{told}")
     if report.curve:
         _show_curve(report)
         return
@@ -262,6 +289,13 @@ def _show_curve(report: TrainReport) -> None:
         rows.add_row(str(point.compiles), changes, f"{100 * point.score:+.2f} %", "kept" if point is best else "")
     out().print(rows)
     show_hints(report.hints)
+
+
+def _refuse(options: Mapping[str, object], because: str) -> None:
+    """Refuse the first of some options that is given: it would do nothing."""
+    for option, given in options.items():
+        if given:
+            raise UsageError(f"{option}: {because}")
 
 
 def _train_sizes(data: list[Path], output: Path, *, json_output: bool, **options: Any) -> None:

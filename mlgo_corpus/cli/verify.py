@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlgo_corpus.cli.console import err, finish, in_options, out, plain, progress_bar, stdout_is_ours, table, verb
+from mlgo_corpus.cli.console import (
+    begins_again,
+    err,
+    finish,
+    in_options,
+    out,
+    plain,
+    progress_bar,
+    stdout_is_ours,
+    table,
+    verb,
+)
 from mlgo_corpus.cli.options import (
     Engine,
     EngineKind,
@@ -46,6 +57,7 @@ _NO_OBJECT_HINTS = {
 
 
 @verb
+@begins_again()
 def verify(
     corpus: Annotated[
         str,

@@ -50,8 +50,9 @@ def os_reason(error: Exception) -> str:
 def human_bytes(size: float) -> str:
     """Return a number of bytes for a person: ``1.5 MB``, in powers of 1000."""
     for unit in ("B", "kB", "MB", "GB"):
-        if abs(size) < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        digits = 0 if unit == "B" else 1
+        if round(abs(size), digits) < 1000:
+            return f"{size:.{digits}f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
 

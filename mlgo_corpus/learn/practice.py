@@ -274,6 +274,8 @@ class _Practice:
         options, ground = self._options, self._ground
         examples = self._examples
         kept = set(informative(examples.inputs).tolist())
+        if not kept:
+            raise UsageError("all that is decided in it is alike: there is nothing to learn", option="corpus")
         places = [place for place, spec in enumerate(examples.features) if place in kept or spec.name == MASK]
         self._features = tuple(examples.features[place] for place in places)
         inputs = examples.inputs[:, places]
@@ -283,13 +285,19 @@ class _Practice:
         if options.task == INLINING:
             doubt = _DOUBT if options.neurons else _DOUBT_OF_RULE
             first = clone(self._shape, inputs, examples.decisions, examples.weights, doubt, options.seed)
-        self._announce()
+        learner: Evolution | Gradient
         if options.algorithm == EVOLUTION:
             learner = Evolution(self._shape, first, prepared, len(ground.places), self._compiles, options.seed)
             library, steps = learner.library, self._evolve(learner)
         else:
-            numpy = f"numpy {np.__version__}"
-            library, steps = numpy, self._climb(Gradient(self._shape, first, len(ground.places), options.seed))
+            learner = Gradient(self._shape, first, len(ground.places), options.seed)
+            library, steps = f"numpy {np.__version__}", self._climb(learner)
+        if (step := learner.compiles_of_step) > self._compiles:
+            least = -(-step // len(ground.places))
+            raise UsageError(
+                f"is less than one step takes: expected at least {least}", option="budget", value=options.budget
+            )
+        self._announce()
         self._point(0, first)
         for number, (numbers, taken) in enumerate(steps, 1):
             self._done += taken

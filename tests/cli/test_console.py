@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from mlgo_corpus.cli import console
 from mlgo_corpus.cli.main import app
-from mlgo_corpus.files.text import human_seconds
+from mlgo_corpus.files.text import human_bytes, human_seconds
 from tests.conftest import PACKAGE_ROOT, ROOT
 
 LOG = ROOT / "tests" / "data" / "training-logs" / "inlining.lvm.log"
@@ -107,6 +107,12 @@ def test_lines_of_progress_tell_the_time_left(
 def test_times_for_people() -> None:
     said = [human_seconds(seconds) for seconds in (0, 59, 59.7, 60, 3540, 3590, 7380, 400_000)]
     assert said == ["0 s", "59 s", "1 min", "1 min", "59 min", "1 h 0 min", "2 h 3 min", "111 h 7 min"]
+
+
+def test_bytes_for_people() -> None:
+    sizes = (0, 999, 1000, 1049, 999_949, 999_960, 1e9, 999_960e6, 2e15)
+    said = ["0 B", "999 B", "1.0 kB", "1.0 kB", "999.9 kB", "1.0 MB", "1.0 GB", "1.0 TB", "2000.0 TB"]
+    assert list(map(human_bytes, sizes)) == said
 
 
 def test_a_width_of_nothing_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

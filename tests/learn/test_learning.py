@@ -29,7 +29,7 @@ from mlgo_corpus.learn.tuning import Tried, best_of
 from mlgo_corpus.runs.evaluate.sums import EvaluationReport
 from mlgo_corpus.train import TrainReport
 from tests.conftest import Llvm
-from tests.handmade import files
+from tests.handmade import files, put
 
 pytestmark = pytest.mark.llvm
 pytest.importorskip("lightgbm", reason="training needs LightGBM")
@@ -341,8 +341,13 @@ def test_tuning_on_what_was_learned_is_told(chain: Chain, llvm22: Llvm) -> None:
 def test_a_round_searches_from_the_policy_s_own_decisions(chain: Chain) -> None:
     said: list[str] = []
     how = {"compiler": chain.compiler, "announce": said.append}
-    report = chain.train("round", corpora=[chain.known], budget=4, **how)
-    assert [line.partition(" after")[0] for line in said] == ["up to 12 compiles"]
+    idle = chain.folder / "idle/corpus"
+    put(chain.folder / "idle/a.cpp", b"int only(int x) { return x; }")
+    script = f"cd {idle.parent} && c++ -Oz -c a.cpp"
+    build_corpus(("sh", "-c", script), idle, compiler=chain.compiler, stdout=2)
+    report = chain.train("round", corpora=[chain.known, idle], budget=4, **how)
+    assert [line.partition(" after")[0] for line in said] == ["up to 16 compiles"]
+    assert f"{idle}: LLVM had nothing to decide in it" in report.hints
     place = chain.folder / "round.searches/round-1"
     assert files(place / "policy")["model.npz"] == files(chain.folder / "policy")["model.npz"]
     dataset = place / "1-corpus"
@@ -370,6 +375,14 @@ def test_a_round_searches_from_the_policy_s_own_decisions(chain: Chain) -> None:
         (["--output", "{new}", "--language", "C"], "the datasets have no decisions in these languages"),
         (["--output", "{new}", "--language", "Cobol"], "--language Cobol: expected one of C, C++, "),
         (["--output", "{new}", "--validation", "{new}"], "new"),
+        (["--output", "{new}", "--rounds", "2"], "--rounds: requires --corpus"),
+        (["--output", "{new}", "--neurons", "3"], "--neurons: imitation has none"),
+        (
+            ["--output", "{new}", "--compiler", "clang"],
+            "--compiler: requires --corpus or --validation: nothing else is",
+        ),
+        (["--output", "{new}", "--algorithm", "pg", "--trees", "9"], "--trees: pg has none"),
+        (["--output", "{new}", "--corpus", "{known}", "--corpus", "{known}/"], "--corpus: a corpus is named twice"),
     ],
 )
 def test_errors_are_one_line(chain: Chain, words: list[str], said: str) -> None:

@@ -185,7 +185,7 @@ def test_training_goes_on_after_an_interruption_and_comes_to_the_same_bytes(grou
     report = ground.train("whole", "pg", jobs=2, **usual)
     assert [one.modules for one in report.data] == [1]
     known = "all that it has is what it learns from: watch a project that the policy does not know"
-    assert report.hints == (f"{ground.others}: {known}",)
+    assert f"{ground.others}: {known}" in report.hints
 
     def interrupt(what: str, done: int, total: int, note: str) -> None:
         if (what, done) == ("pg", 18):
@@ -242,13 +242,22 @@ def test_what_a_validation_corpus_does_not_tell_is_told(ground: Ground) -> None:
     lines = ["int g(int, int);", *map(inlined.format, range(6))]
     source.write_text("\n".join((*lines, *(f"int h{n}(int x) {{ return f{n}(x) + f{n}(x + 3); }}" for n in range(6)))))
     (ground.folder / "b.c").write_text("int only(int x) { return x; }\n")
-    for name in "ab":
+    (ground.folder / "c.c").write_text(
+        "int g(int);\nstatic int f(int x) { return g(x); }\nint h(int x) { return f(x); }"
+    )
+    for name in "abc":
         script = f"cd {ground.folder} && cc -Oz -c {name}.c"
         build_corpus(("sh", "-c", script), ground.folder / f"in-{name}", compiler=ground.compiler, stdout=2)
     report = ground.train("watched", "es", neurons=0, budget=16, validation=[ground.folder / "in-a"])
     assert {point.changes for point in report.curve} == {(0.0,)}
     assert report.hints == (f"{ground.folder / 'in-a'}: the policy changes nothing in it: watch a project in C++",)
     assert load_policy(ground.folder / "watched").languages == ("C++",)
+    for budget in (1, 5):
+        said = rf"^budget {budget}: is less than one step takes: expected at least 6$"
+        with pytest.raises(UsageError, match=said):
+            ground.train("nothing", "pg", neurons=2, budget=budget)
+    with pytest.raises(UsageError, match=r"^corpus: all that is decided in it is alike: there is nothing to learn$"):
+        ground.train("nothing", "es", corpora=[ground.folder / "in-c"])
     with pytest.raises(UsageError, match=r"in-b: there is nothing to decide in it$"):
         ground.train("nothing", "es", neurons=0, budget=16, validation=[ground.others, ground.folder / "in-b"])
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
@@ -162,6 +163,8 @@ def test_the_verb_trains_models_of_tables(trained: Trained) -> None:
     shown = CliRunner().invoke(app, [*words, "--force"])
     assert shown.exit_code == 0
     assert "native-size-0.1" in shown.stdout
+    done = CliRunner().invoke(app, [*words, "--force", "--rounds", "3"])
+    assert (done.exit_code, done.stderr) == (2, "mlgo-corpus: error: --rounds: a model of native size has none\n")
 
 
 @pytest.mark.parametrize(
@@ -177,6 +180,15 @@ def test_the_verb_trains_models_of_tables(trained: Trained) -> None:
 def test_requests_that_cannot_be_met_leave_nothing(options: dict[str, Any], said: str, trained: Trained) -> None:
     with pytest.raises(UsageError, match=said):
         trained.train("nothing", **options)
+    assert not (trained.folder / "nothing").exists()
+
+
+def test_what_was_learned_from_is_no_measure(trained: Trained, tmp_path: Path) -> None:
+    seen = written(trained.known.filter(pc.equal(trained.known["split"], "train")), tmp_path / "seen")
+    with pytest.raises(UsageError, match=r"^seen: the body of every function of it is learned from: nothing is left"):
+        trained.train("nothing", validation=[seen])
+    with pytest.raises(UsageError, match=r"^validation: a table is named twice, and would count twice$"):
+        trained.train("nothing", validation=[trained.paths[1], f"{trained.paths[1]}/"])
     assert not (trained.folder / "nothing").exists()
 
 

@@ -304,10 +304,10 @@ class Trace:
     def _unasked(self) -> LogHeader | None:
         """Return the header of a dataset without decisions, where the policy decides in other languages only.
 
-        Its objects and sizes are of use all the same. None if a module failed, or the policy decides in all languages.
+        Its objects and sizes are of use all the same. None if all modules failed, or it decides in all.
         """
         policy = self._with_languages
-        if policy is None or any(run.row.status != STATUS_OK for run in self._over.again()):
+        if policy is None or not any(run.row.status == STATUS_OK for run in self._over.again()):
             return None
         decision = TensorSpec(self.settings.the_task.decision, policy.decision_type)
         return LogHeader((*policy.features, decision))

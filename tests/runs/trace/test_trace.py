@@ -34,6 +34,7 @@ from mlgo_corpus.policies.policy import import_from_here
 from mlgo_corpus.runs.trace.run import LevelSizes, TraceReport
 from mlgo_corpus.trace import trace_corpus
 from tests.conftest import DATA, EMBED, LLVM_VERSIONS, Llvm, run_checked, unpack
+from tests.handmade import put
 from tests.policies.samples import columns_of, policy_of, random_trees, real_observations
 from tests.runs.extract.test_extract import SOURCES
 
@@ -174,6 +175,23 @@ def test_a_policy_for_another_language_leaves_a_module_as_it_is(trace22: Trace, 
     (row,) = rows(tmp_path / "cxx").values()
     (copy,) = files(tmp_path / "objects-cxx").values()
     assert sha256(copy).hexdigest() == row.object_sha256 == row.baseline_object_sha256
+
+
+def test_a_damaged_module_does_not_keep_others_from_being_left_as_they_are(
+    lua22: Path, llvm22: Llvm, cache: Path, tmp_path: Path
+) -> None:
+    corpus = tmp_path / "corpus"
+    shutil.copytree(lua22, corpus)
+    names = json.loads((corpus / "corpus_description.json").read_bytes())["modules"][:2]
+    (corpus / "modules.parquet").unlink(missing_ok=True)
+    put(corpus / "corpus_description.json", json.dumps({"has_thinlto": False, "modules": names}).encode())
+    put(corpus / f"{names[0]}.bc", b"BC")
+    policy = policy_of("inlining", (TensorSpec("cost_estimate"),), Rule(0.0, (0.0,)))
+    replace(policy, languages=("C++",)).save(tmp_path / "policy")
+    options = {"policy": str(tmp_path / "policy"), "compiler": llvm22.clang, "cache": cache}
+    report = trace_corpus(corpus, tmp_path / "d", **options)  # type: ignore[arg-type]
+    assert (report.traced, report.failed, report.observations, report.exit_code) == (1, 1, 0, 1)
+    assert {name: row.status for name, row in rows(tmp_path / "d").items()} == {names[0]: "failed", names[1]: "ok"}
 
 
 def test_a_learned_policy_needs_a_compiler_that_sends_its_features(trace22: Trace, tmp_path: Path) -> None:
