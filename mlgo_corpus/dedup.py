@@ -120,6 +120,7 @@ def dedup_corpus(
     if output is not None:
         check_inputs(output, [opened], placing)
     names, sizes, contents, sources = _modules(opened, commands=not ignore_commands)
+    contents = _of_whole(opened, names, sizes, contents)
     found = find_equal(zip(names, contents, strict=True))
     problems: tuple[tuple[str, str], ...] = ()
     if near is not None:
@@ -183,6 +184,18 @@ def _modules(opened: Corpus, *, commands: bool) -> tuple[list[str], list[int], l
                 sources.append(source)
                 contents.append(bitcode if bitcode is None or not commands else _both(bitcode, command))
     return names, sizes, contents, sources
+
+
+def _of_whole(
+    opened: Corpus, names: Sequence[str], sizes: Sequence[int], contents: Sequence[str | None]
+) -> list[str | None]:
+    """Return the keys, without those of modules whose bitcode is not there or cut short: no other is dropped for it."""
+    known = {printable(name): name for name in opened.names}
+    there = opened.sizes(list(known.values()))
+    return [
+        content if not size or there.get(known.get(name, name), size) == size else None
+        for name, size, content in zip(names, sizes, contents, strict=True)
+    ]
 
 
 def _both(bitcode: str, command: str | None) -> str:

@@ -186,6 +186,8 @@ def train_size_model(
     learned, held, rest = (known.at(known.sides == side) for side in (_TRAIN, _VALIDATION, _TEST))
     if not len(learned.sizes):
         raise UsageError("no function of the tables is of the side train and has a native size")
+    if len(np.unique(learned.bodies)) < 2:
+        raise UsageError("all functions of the side train have the same body: there is nothing to learn")
     held = held.at(~np.isin(held.bodies, learned.bodies)).each_once()
     options = SizeOptions(trees, leaves, coverage=coverage, seed=seed)
     show = None if progress is None else (lambda done, total, note: progress("fitting", done, total, note))

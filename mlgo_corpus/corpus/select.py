@@ -133,6 +133,7 @@ def read_names(path: Path | str) -> list[str]:
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
         raise UsageError(os_reason(error), option="modules_file", value=path) from error
+    text = text.removeprefix("\ufeff")  # as some editors begin a file
     if path.suffix == ".json":
         try:
             modules = json.loads(text)["modules"]

@@ -62,6 +62,8 @@ def test_by_a_file_of_names(corpus: Corpus, tmp_path: Path) -> None:
     names.write_bytes(b"# some\r\nd1/m01.o\r\n\r\n  d0/m00.o \nd1/m01.o")
     assert ModuleChoice(modules_file=names).select(corpus) == ("d0/m00.o", "d1/m01.o")
     assert ModuleChoice(modules_file=names, module_filter="1").select(corpus) == ("d1/m01.o",)
+    names.write_bytes(b"\xef\xbb\xbfd0/m00.o\n")
+    assert ModuleChoice(modules_file=names).select(corpus) == ("d0/m00.o",)
     names.write_text("d0/m00.o\nmoon.o\nsun.o\n")
     with pytest.raises(UsageError, match=r"names: moon\.o is not in the corpus \(and 1 more\)$"):
         ModuleChoice(modules_file=names).select(corpus)

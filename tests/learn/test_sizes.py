@@ -204,6 +204,8 @@ def test_what_is_there_is_kept(trained: Trained, tmp_path: Path) -> None:
     empty = written(functions(50).filter(pa.array([False] * 50)), tmp_path / "empty")
     with pytest.raises(UsageError, match="no function has a native size"):
         train_size_model([empty], tmp_path / "model")
+    with pytest.raises(UsageError, match=r"^all functions of the side train have the same body: there is nothing to"):
+        train_size_model([written(functions(1), tmp_path / "one")], tmp_path / "model")
 
 
 def test_tables_are_told_from_other_things(trained: Trained, tmp_path: Path) -> None:

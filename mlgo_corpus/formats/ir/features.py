@@ -223,9 +223,10 @@ class Properties:
 NO_PROPERTIES: Final = Properties((), np.zeros((0, 0), np.int64))
 """The properties of a module without functions."""
 
-_PROPERTIES_HEAD = re.compile(r"^Printing analysis results of CFA for function '.*':\n", re.MULTILINE)
+# A name may have any character, also a newline.
+_PROPERTIES_HEAD = re.compile(r"^Printing analysis results of CFA for function '(?s:.*?)':\n", re.MULTILINE)
 _PROPERTY = re.compile(r"^(\w+): (-?\d+)$", re.MULTILINE)
-_COSTS_HEAD = re.compile(r"^Printing analysis 'Cost Model Analysis' for function '.*':\n", re.MULTILINE)
+_COSTS_HEAD = re.compile(r"^Printing analysis 'Cost Model Analysis' for function '(?s:.*?)':\n", re.MULTILINE)
 _COST = re.compile(r"^Cost Model: (?:Found an estimated cost of (-?\d+)|Invalid cost)", re.MULTILINE)
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -112,6 +113,25 @@ def test_two_llvms_of_one_source_are_near(tmp_path: Path, llvm22: Llvm) -> None:
     unpack("lua-clang22", tmp_path / "objects")
     extract_corpus([tmp_path / "objects"], tmp_path / "corpus")
     assert dedup_corpus(tmp_path / "corpus", near=0.9).dropped == ()
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_no_module_is_dropped_for_one_that_is_not_there(
+    compile_c: Callable[..., Path], llvm22: Llvm, tmp_path: Path, *, is_cut: bool
+) -> None:
+    for name in "abc":
+        shutil.copy(compile_c(llvm22, PART, "-O1", *EMBED, name="part.c"), tmp_path / f"{name}.o")
+    (tmp_path / "part.o").unlink()
+    made = tmp_path / "made"
+    extract_corpus([tmp_path], made)
+    assert [one.module for one in dedup_corpus(made).dropped] == ["b.o", "c.o"]
+    if is_cut:
+        os.truncate(made / "a.o.bc", 100)
+    else:
+        (made / "a.o.bc").unlink()
+    report = dedup_corpus(made, tmp_path / "new")
+    assert report.dropped == (Duplicate("c.o", "b.o", 1.0, exact=True),)
+    assert (tmp_path / "new/b.o.bc").read_bytes() == (made / "b.o.bc").read_bytes()
 
 
 def test_what_cannot_be_read_is_kept_and_told(corpus: Path) -> None:

@@ -210,6 +210,8 @@ def test_what_llvm_prints_of_functions() -> None:
     assert properties.names == ("basic_block_count", "top_level_loop_count")
     assert properties.values.tolist() == [[9, 1], [1, 0]]
     assert parse_costs(text) == (2, 1)
+    named = text.replace("'g'", "'it's\n\ng'")  # a name may have any character
+    assert (parse_properties(named).values.tolist(), parse_costs(named)) == ([[9, 1], [1, 0]], (2, 1))
     assert snake_case("ConstantFPOperandCount") == "constant_fp_operand_count"
     with pytest.raises(FormatError, match="different properties"):
         parse_properties(text.replace("TopLevelLoopCount: 0\n", ""))
