@@ -7,7 +7,7 @@ DEMO ?= demo
 POLICY ?= policy
 PYTEST_ARGS ?=
 # Twice as many processes as two cores have, as many tests wait.
-PYTEST_WORKERS ?= -n 4 --dist loadscope
+PYTEST_WORKERS ?= -n 4 --dist loadscope --no-loadscope-reorder
 FUZZ_ARGS ?= --seconds 20
 # Tests make and delete a hundred thousand files: in memory, where a machine has enough for them.
 TEST_FILES := $(or $(TMPDIR),$(shell df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 8000000 { print "/dev/shm" }'),/tmp)

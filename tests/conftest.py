@@ -65,6 +65,11 @@ _FIRST = (
     "tests/cli/test_build.py",
     "tests/runs/sizes/test_ir2native.py",
     "tests/runs/trace/test_trace.py",
+    "tests/runs/search/test_search.py",
+    "tests/compilers/native/test_found.py",
+    "tests/runs/test_interrupted.py",
+    "tests/learn/test_practice.py",
+    "tests/learn/test_learning.py",
 )
 
 LLVM_FIXTURES = frozenset({"llvm", "gcc", "devmode", "clang22", *(f"llvm{version}" for version in LLVM_VERSIONS)})
