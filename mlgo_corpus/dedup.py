@@ -125,7 +125,7 @@ def dedup_corpus(
     problems: tuple[tuple[str, str], ...] = ()
     if near is not None:
         equal = frozenset(one.module for one in found)
-        others = [name for name in opened.names if printable(name) not in equal]
+        others = [name for name in dict.fromkeys(opened.names) if printable(name) not in equal]
         columns, problems = read_corpus_functions(opened, others, jobs=jobs or available_cpus(), progress=progress)
         shown = [printable(name) for name in others]
         source_of = dict(zip(names, sources, strict=True))

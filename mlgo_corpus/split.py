@@ -197,11 +197,12 @@ def split_corpus(
         )
     elif Path(corpus).name.startswith(MANIFEST_STEM):
         raise UsageError(f"{corpus}: is one side of a split; name the corpus's folder, or `output` for a split of it")
-    columns, problems = read_corpus_functions(opened, opened.names, jobs=jobs or available_cpus(), progress=progress)
-    defined = np.bincount(columns.modules, minlength=len(opened))
+    listed = list(dict.fromkeys(opened.names))  # a manifest may name a module twice
+    columns, problems = read_corpus_functions(opened, listed, jobs=jobs or available_cpus(), progress=progress)
+    defined = np.bincount(columns.modules, minlength=len(listed))
     columns = columns.of_at_least(min_instructions)
     unreadable = frozenset(name for name, _ in problems)
-    readable = np.array([printable(name) not in unreadable for name in opened.names], np.bool_)
+    readable = np.array([printable(name) not in unreadable for name in listed], np.bool_)
     if not readable.any():
         raise MlgoCorpusError(f"{opened.location}: no module can be read: {problems[0][0]}: {problems[0][1]}")
     number = np.cumsum(readable) - 1  # a module's number among the readable ones
@@ -210,7 +211,7 @@ def split_corpus(
     sharing = find_sharing(functions, columns.hashes)
     limit = None if max_component is None else find_limit(count, sharing, max_component)
     labels = connected_components(count, *sharing.edges(limit))
-    names = [name for name, there in zip(opened.names, readable.tolist(), strict=True) if there]
+    names = [name for name, there in zip(listed, readable.tolist(), strict=True) if there]
     defined = defined[readable]
     weights = defined if weigh == "functions" else np.ones(count)
     if weigh == "bitcode":

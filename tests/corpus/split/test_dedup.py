@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from mlgo_corpus import Corpus, dedup_corpus, extract_corpus
+from mlgo_corpus import Corpus, dedup_corpus, extract_corpus, split_corpus
 from mlgo_corpus.corpus.duplicates import Duplicate
 from mlgo_corpus.errors import CorpusError, UsageError
 from tests.cli.test_cli import mlgo
@@ -132,6 +132,18 @@ def test_no_module_is_dropped_for_one_that_is_not_there(
     report = dedup_corpus(made, tmp_path / "new")
     assert report.dropped == (Duplicate("c.o", "b.o", 1.0, exact=True),)
     assert (tmp_path / "new/b.o.bc").read_bytes() == (made / "b.o.bc").read_bytes()
+
+
+def test_a_module_that_is_listed_twice_is_one(corpus: Path, tmp_path: Path) -> None:
+    manifest = json.loads((corpus / "corpus_description.json").read_text())
+    dropped = dedup_corpus(corpus, near=0.95).dropped
+    manifest["modules"] = [name for name in manifest["modules"] for _ in range(2)]
+    (corpus / "corpus_description.json").write_text(json.dumps(manifest))
+    assert dedup_corpus(corpus, near=0.95).dropped == dropped
+    report = split_corpus(corpus, fractions=(0.4, 0.3, 0.3))
+    sides = [json.loads(path.read_text())["modules"] for path in corpus.glob("corpus_description.*.json")]
+    assert sorted(name for side in sides for name in side) == sorted(set(manifest["modules"]))
+    assert sum(report.modules.values()) == len(set(manifest["modules"]))
 
 
 def test_what_cannot_be_read_is_kept_and_told(corpus: Path) -> None:
