@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlgo_corpus import __version__
-from mlgo_corpus.compilers.limits import check_count, real_number, whole_number
+from mlgo_corpus.compilers.limits import check_count, check_once, real_number, whole_number
 from mlgo_corpus.dataset.sizes.table import GROUPS, LABEL, Columns, is_functions_table, read_functions
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.folder import check_folder
@@ -170,9 +169,8 @@ def train_size_model(
         raise UsageError("expected more than 0, and less than 1", option="coverage", value=f"{coverage:g}")
     if not tables:
         raise UsageError("expected at least one table", option="data")
-    for option, places in (("data", tables), ("validation", validation)):
-        if len(set(map(os.path.realpath, places))) != len(places):
-            raise UsageError("a table is named twice, and would count twice", option=option)
+    check_once("data", tables, "a table")
+    check_once("validation", validation, "a table")
     check_folder(output, known=POLICY_FILES, force=force)
     if (output / POLICY_NAME).exists() and not is_size_model(output):
         raise UsageError(f"{output}: is there already, and not a model of size")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from mlgo_corpus import __version__
 from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import cache_folder
-from mlgo_corpus.compilers.limits import Limits, check_count, real_number, whole_number
+from mlgo_corpus.compilers.limits import Limits, check_count, check_once, real_number, whole_number
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.dataset.folder import DatasetPaths, read_key
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
@@ -205,11 +204,9 @@ def train_policy(
         check_name(name)
     except FormatError as error:
         raise UsageError(str(error).removeprefix("name: "), option="name") from None
-    if len(set(map(os.path.realpath, data))) != len(data):
-        raise UsageError("a dataset is named twice, and would count twice", option="data")
-    for option, places in (("corpus", corpora), ("validation", validation)):
-        if len(set(map(os.path.realpath, places))) != len(places):
-            raise UsageError("a corpus is named twice, and would count twice", option=option)
+    check_once("data", data, "a dataset")
+    check_once("corpus", corpora, "a corpus")
+    check_once("validation", validation, "a corpus")
     if not data and algorithm == _IMITATION:
         raise UsageError("expected at least one dataset", option="data")
     if not corpora and algorithm != _IMITATION:

@@ -6,7 +6,10 @@ The numbers of a request are checked here, too.
 from __future__ import annotations
 
 import operator
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Final, SupportsFloat, SupportsIndex, TypeVar, overload
 
 from mlgo_corpus.errors import UsageError
@@ -54,6 +57,16 @@ class Limits:
             raise UsageError(expected, option="timeout", value=f"{self.timeout:g}")
         check_count("memory_limit", self.memory_limit, most=_MOST_MEMORY)
         check_count("retries", self.retries, least=0, most=_MOST_RETRIES)
+
+
+def check_once(option: str, places: Sequence[Path | str], what: str) -> None:
+    """Check that no path is named twice, whatever way it is written.
+
+    Raises:
+        UsageError: one is; ``what`` says of what: ``a corpus``.
+    """
+    if len(set(map(os.path.realpath, places))) != len(places):
+        raise UsageError(f"{what} is named twice, and would count twice", option=option)
 
 
 def check_count(option: str, number: int | None, *, least: int = 1, most: int | None = None) -> None:

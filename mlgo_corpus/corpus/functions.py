@@ -82,6 +82,14 @@ class FunctionColumns:
         """Return the functions of other modules than these, which are marked by number."""
         return self._some(~modules[self.modules])
 
+    def by_module(self, count: int) -> list[FunctionColumns]:
+        """Return the functions of each of ``count`` modules, in their order."""
+        edges = np.searchsorted(self.modules, np.arange(count + 1)).tolist()
+        return [
+            FunctionColumns(self.modules[own], self.hashes[own], self.instructions[own])
+            for own in map(slice, edges[:-1], edges[1:])
+        ]
+
     def _some(self, kept: NDArray[np.bool_]) -> FunctionColumns:
         return FunctionColumns(self.modules[kept], self.hashes[kept], self.instructions[kept])
 

@@ -412,11 +412,9 @@ class _Practice:
         for number, corpus in enumerate(ground.rollouts.corpora):
             names = [one.module.name for one in ground.rollouts.places if one.corpus == number]
             functions, _ = read_corpus_functions(corpus, names, jobs=ground.rollouts.jobs)
-            count = functions.instructions >= MIN_INSTRUCTIONS
-            bodies.append(functions.hashes[count].tolist())
-            edges = np.flatnonzero(np.diff(functions.modules)) + 1
-            of_modules = zip(np.split(functions.hashes, edges), np.split(count, edges), strict=True)
-            modules += [own for own, counted_ones in of_modules if counted_ones.any()]
+            bodies.append(functions.of_at_least(MIN_INSTRUCTIONS).hashes.tolist())
+            own = functions.by_module(len(names))
+            modules += [one.hashes for one in own if (one.instructions >= MIN_INSTRUCTIONS).any()]
         return Seen.of(own_bodies(bodies), modules, MIN_INSTRUCTIONS)
 
     @cached_property
@@ -567,9 +565,8 @@ class _Practice:
         rollouts = self._watched.rollouts
         names = [rollouts.places[place].module.name for place in self._watched.of_corpus(number)]
         functions, _ = read_corpus_functions(rollouts.corpora[number], names, jobs=rollouts.jobs)
-        edges = np.searchsorted(functions.modules, np.arange(1, len(names)))
-        parts = zip(np.split(functions.hashes, edges), np.split(functions.instructions, edges), strict=True)
-        return sum(self._all_seen.share(*part) >= TRAINED_SHARE for part in parts), len(names)
+        shares = (self._all_seen.share(one.hashes, one.instructions) for one in functions.by_module(len(names)))
+        return sum(share >= TRAINED_SHARE for share in shares), len(names)
 
     def _policy(self, numbers: Doubles) -> LearnedPolicy:
         return LearnedPolicy(self._name, self._options.task, self._features, self._shape.model(numbers))

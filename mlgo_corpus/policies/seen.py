@@ -39,7 +39,7 @@ _BITS: Final = 8 * _BYTES
 _ALL: Final = 1 << _BITS
 _MOST_BODIES: Final = 4096
 _MOST_MODULES: Final = 1024
-# Of the bodies of the smaller of two corpora, the share in both from which they are of one project.
+# Two corpora are of one project if they share at least this part of the smaller one's bodies.
 _KIN: Final = 0.75
 
 _Hashes = NDArray[np.uint64]

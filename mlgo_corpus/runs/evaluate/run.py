@@ -10,8 +10,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.functions import FunctionColumns
@@ -244,14 +242,12 @@ class Evaluation:
             return lambda _: 0.0
         if self._functions is None:
             self._functions, _ = read_corpus_functions(self._corpus, self._chosen, jobs=self._jobs or available_cpus())
-        functions = self._functions
-        edges = np.searchsorted(functions.modules, np.arange(len(self._chosen) + 1))
+        functions = self._functions.by_module(len(self._chosen))
         place = {printable(name): number for number, name in enumerate(self._chosen)}
 
         def share(row: TraceRow) -> float:
-            number = place[row.module]
-            own = slice(int(edges[number]), int(edges[number + 1]))
-            return seen.share(functions.hashes[own], functions.instructions[own], row.bitcode_sha256)
+            own = functions[place[row.module]]
+            return seen.share(own.hashes, own.instructions, row.bitcode_sha256)
 
         return share
 

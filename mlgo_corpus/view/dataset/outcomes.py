@@ -339,7 +339,7 @@ def failure_blocks(facts: DatasetFacts) -> Iterator[Block]:
     ]
     failed, rest = counts[:_MOST_REASONS], counts[_MOST_REASONS:]
     if rest:
-        failed.append((f"{words.counted(len(rest), 'other')}", sum(count for _, count in rest)))
+        failed.append((words.counted(len(rest), "other"), sum(count for _, count in rest)))
     yield Table(
         "Modules that failed, by reason",
         ("reason", "modules", "share"),
