@@ -164,8 +164,8 @@ class DatasetFolder:
         self._made: tuple[Path, ...] = ()
         if not paths.single and output.exists() and not output.is_dir():
             raise UsageError(f"{output}: expected a folder, found a file")
-        if paths.single and output.exists():
-            if not output.is_file():
+        if paths.single:
+            if output.exists() and not output.is_file():
                 raise UsageError(f"{output}: is neither a file nor a folder; name another output")
             wholes = (name for name in (MANIFEST_NAME, DATASET_NAME) if (output.parent / name).exists())
             if output.name in (*TABLE_NAMES, _CONTEXTS_NAME) and (whole := next(wholes, None)) is not None:
