@@ -43,11 +43,6 @@ class _Decided(NamedTuple):
     tensors: bytes
 
 
-def number_reader(header: LogHeader, name: str) -> Callable[[bytes], int] | None:
-    """Return a function that reads a feature, a whole number, from an observation; None if the feature is not sent."""
-    return None if (place := _place(header, name)) is None else _reader_at(place)
-
-
 def _reader_at(place: int) -> Callable[[bytes], int]:
     read = struct.Struct(f"={place}xq").unpack_from
     return lambda tensors: int(read(tensors)[0])

@@ -59,7 +59,6 @@ from mlgo_corpus.runs.search.follow import (
     NativeFollower,
     make_follower,
     native_library,
-    number_reader,
 )
 from mlgo_corpus.runs.search.rounds import (
     SoFar,
@@ -71,6 +70,7 @@ from mlgo_corpus.runs.search.rounds import (
     weighted_size,
     write_held,
 )
+from mlgo_corpus.runs.search.worth import expected_savings
 from mlgo_corpus.runs.trace.baseline import PlainCompile
 from mlgo_corpus.runs.trace.module import TracedModule, TraceItem, TraceJob, TraceSettings
 
@@ -250,10 +250,11 @@ class _ModuleSearch:
         """Return an outcome with the objectives of this round, which may be of a compile of an earlier one."""
         decisions: tuple[Decision, ...] = ()
         if self.header is not None:  # it is there as soon as there is a decision
-            key_of, worth_of = key_maker(self.header), _worth(self.header)
+            key_of = key_maker(self.header)
+            worths = expected_savings(self.header, one.tensors, [call[-1] for call in one.calls])
             decisions = tuple(
-                Decision(key_of(tensors), *call, tensors, worth_of(tensors, call[-1]))
-                for call, tensors in zip(one.calls, one.tensors, strict=True)
+                Decision(key_of(tensors), *call, tensors, worth)
+                for call, tensors, worth in zip(one.calls, one.tensors, worths, strict=True)
             )
         sizes = one.sizes
         objective, measured = (weighted_size(one.text_size, sizes, by) for by in (self._weight, self._measure))
@@ -307,26 +308,6 @@ class _ModuleSearch:
         check_features(policy, header)
         begin_session(policy, header, self._name)
         return ByPolicy(policy, header)
-
-
-def _worth(header: LogHeader) -> Callable[[bytes, int], float]:
-    """Return a function of an observation and its decision: what the other one is expected to save, in bytes.
-
-    The means of 9 210 flips in 32 modules of leveldb and yaml-cpp at -Oz, tried beside the best decisions so far: of a
-    hundred, three help. Most calls are inlined at no cost and are best so; large callees are worth most.
-    """
-    names = ("cost_estimate", "callee_users", "callee_basic_block_count")
-    cost_of, users_of, blocks_of = (number_reader(header, name) for name in names)
-    if cost_of is None or users_of is None or blocks_of is None:
-        return lambda *_: 1.0
-
-    def worth(tensors: bytes, decided: int) -> float:
-        cost, users, blocks = cost_of(tensors), users_of(tensors), blocks_of(tensors)
-        if decided:
-            return 0.1 if cost < -20 else 0.6 if cost < 5 else 1.5 if blocks < 9 else 3.5
-        return (0.35 if blocks < 2 else 1.2 if blocks < 9 else 3.6) * (1.5 if users <= 2 else 0.8)
-
-    return worth
 
 
 class _RoundOutcome(NamedTuple):

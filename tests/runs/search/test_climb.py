@@ -333,3 +333,28 @@ def test_decisions_of_two_compiles_are_in_the_order_of_both(mine: str, others: s
     merged = _merged(decisions_of(mine, "mine"), decisions_of(others, "other"), set(names))
     ofs = {name: decisions_of(name.lower(), "other" if name.isupper() else "mine") for name in expected}
     assert merged == [decision for name in expected for decision in ofs[name]]
+
+
+def order_of_flips(worth: dict[str, float], weight: dict[str, float]) -> list[str]:
+    """Return the functions into which calls are flipped, in order: one in a compile, since all are inlined in one."""
+
+    def compile_with(plan: Plan, _: object) -> Outcome:
+        wanted = wanted_of(plan)
+        flips = [asked(name, name, f"of {name}", wanted.get(name, 0), worth[name]) for name in worth]
+        calls = [asked(f"main {name}", "main", name, 1, 1e-9, base=1) for name in worth]
+        return outcome_of([*flips, *calls], {"main": 100 + sum(wanted.values())} | dict.fromkeys(worth, 10))
+
+    found = climb(compile_with, 1 + len(worth), random.Random(3), lambda name: weight.get(name, 1.0))
+    assert all(tried.others == 0 for tried in found.tried)
+    return [tried.flip.calls[0].caller for tried in found.tried]
+
+
+def test_what_is_expected_to_save_most_is_tried_first() -> None:
+    worth = {"a": 0.5, "b": 3.0, "c": 0.1, "d": 2.0, "e": 1.0}
+    assert order_of_flips(worth, {}) == ["b", "d", "e", "a", "c"]
+
+
+def test_what_counts_little_is_tried_late() -> None:
+    """What is saved counts as the bytes of the function do, and of those that it is inlined into, in the mean."""
+    worth = {"a": 3.0, "b": 2.9, "c": 2.8}
+    assert order_of_flips(worth, {"a": 0.1, "c": 0.9}) == ["b", "c", "a"]
