@@ -198,6 +198,10 @@ _CONFIRM_EVERY: Final = 8
 # The expected gain of a group, as a multiple of the mean of its calls': of 2 509 groups in the searches that
 # `mlgo_corpus.runs.search.worth` learned from.
 _GROUPS_WORTH: Final = 1.5
+# The expected gain of what was tried at another state: in vain, as a multiple of a first try's; or of what helped and
+# was lost again, as a multiple of what it saved then. Of 31 589 flips in leveldb and yaml-cpp with 100 compiles.
+_WORTH_AFTER_NOTHING: Final = 0.3
+_WORTH_AFTER_GAIN: Final = 0.4
 # An effect of less is no effect; weights make fractions of bytes.
 _EPSILON: Final = 1e-6
 
@@ -287,6 +291,7 @@ class _Climb:
         self._base = found.first
         self._since: list[frozenset[str]] = []
         self._seen: dict[tuple[tuple[DecidedPlace, ...], bytes], frozenset[str]] = {}
+        self._effects: dict[tuple[DecidedPlace, ...], float] = {}  # at the last state at which each was tried
         self._touched: set[str] = set()
         self._failed: list[list[_Flip]] = []
         self._unconfirmed = 0
@@ -299,6 +304,7 @@ class _Climb:
             there = [(calls_at.get((caller, callee, number)), value) for caller, callee, number, value in places]
             calls = tuple(call for call, value in there if call is not None and call.decided != value)
             if len(calls) == len(places):
+                self._effects[self._signature(calls)] = 0.0
                 affected = view.affected(calls, left)
                 if all(self._weight(name) == 1.0 for name in affected):
                     self._seen[self._signature(calls), calls[0].key[0]] = frozenset(affected)
@@ -366,7 +372,7 @@ class _Climb:
         signed = (((self._signature(calls), calls[0].key[0]), calls) for calls in moves)
         weight = cache(self._mean_weight)  # of callers, while the view is as it is
         ranked = [
-            (self._rank(calls, weight(calls[0].caller)), signature, calls)
+            (self._rank(calls, signature[0], weight(calls[0].caller)), signature, calls)
             for signature, calls in signed
             if signature not in self._seen
         ]
@@ -399,10 +405,14 @@ class _Climb:
         """Return the other decisions at some calls."""
         return tuple(sorted((*self._view.place(call), 1 - call.decided) for call in calls))
 
-    def _rank(self, calls: Sequence[Decision], weight: float) -> tuple[float, float]:
+    def _rank(
+        self, calls: Sequence[Decision], signature: tuple[DecidedPlace, ...], weight: float
+    ) -> tuple[float, float]:
         """Return what comes first, the least: what is expected to save most; equal ones are drawn."""
-        worth = sum(call.worth for call in calls) / len(calls) * (1.0 if len(calls) == 1 else _GROUPS_WORTH)
-        return -worth * weight, self._generator.random()
+        gain = sum(call.worth for call in calls) / len(calls) * (1.0 if len(calls) == 1 else _GROUPS_WORTH) * weight
+        if (effect := self._effects.get(signature)) is not None:
+            gain = -effect * _WORTH_AFTER_GAIN if effect < -_EPSILON else gain * _WORTH_AFTER_NOTHING
+        return -gain, self._generator.random()
 
     def _mean_weight(self, name: str) -> float:
         """Return what a byte of a function counts, in the mean of its copies: where it is, and where it is inlined."""
@@ -460,6 +470,7 @@ class _Climb:
             text_effect = sum(difference for difference, _ in differences)
             effect = math.fsum(difference * weight for difference, weight in differences)  # in any order
             found.tried.append(_Tried(flip, found.compiles, len(flips) - 1, text_effect, effect))
+            self._effects[flip.decided] = effect
             if effect < -_EPSILON:
                 self._since.append(flip.affected | others)
                 kept |= self._since[-1]

@@ -15,6 +15,7 @@ from mlgo_corpus.runs.search.climb import (
     Outcome,
     Plan,
     Rule,
+    _Climb,
     _joined,
     _merged,
     climb,
@@ -358,3 +359,22 @@ def test_what_counts_little_is_tried_late() -> None:
     """What is saved counts as the bytes of the function do, and of those that it is inlined into, in the mean."""
     worth = {"a": 3.0, "b": 2.9, "c": 2.8}
     assert order_of_flips(worth, {"a": 0.1, "c": 0.9}) == ["b", "c", "a"]
+
+
+def test_what_was_tried_in_vain_comes_late_and_what_helped_comes_first() -> None:
+    """Of calls that are expected to save alike, the order is that of what they did at an earlier state."""
+    view = [asked(name, name, f"of {name}", 0) for name in ("new", "vain", "lost")]
+    first = outcome_of(view, {"new": 10, "vain": 10, "lost": 10})
+    climbing = _Climb(lambda *_: first, 9, random.Random(0), lambda _: 1.0, lambda: False, Found(first, first, 1))
+    effects = {"vain": 0.0, "lost": -9.0}
+    climbing._effects = {((name, f"of {name}", 0, 1),): effect for name, effect in effects.items()}
+    assert [flip.calls[0].caller for flip in climbing._choose((one,) for one in view)] == ["lost", "new", "vain"]
+
+
+def test_what_an_earlier_search_tried_in_vain_comes_late() -> None:
+    """Bytes that count in part may have counted otherwise then, so that it is tried again; but after what is new."""
+    calls = [asked(name, name, f"of {name}", 0) for name in ("a", "b", "c")]
+    first = outcome_of(calls, {"a": 10, "b": 10, "c": 10})
+    climbing = _Climb(lambda *_: first, 9, random.Random(0), lambda _: 0.5, lambda: False, Found(first, first, 1))
+    climbing.skip([[("a", "of a", 0, 1)], [("c", "of c", 0, 1)], [("gone", "of c", 0, 1)]])
+    assert next(iter(climbing._choose((one,) for one in calls))).calls[0].caller == "b"
