@@ -123,7 +123,7 @@ def main() -> int:
     rows = [(name, *(f"{share:.0%}" for share in found_by(order, flips))) for name, order in orders.items()]
     print(markdown_table(("order", *(f"{part:.0%} of the flips" for part in PARTS)), rows))
     trees = fit(flips)
-    np.savez(MODEL, allow_pickle=False, **trees.arrays())
+    np.savez(MODEL, **trees.arrays())
     print(f"{MODEL.name}: {trees.described()}, {MODEL.stat().st_size} bytes")
     return 0
 

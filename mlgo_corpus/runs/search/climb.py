@@ -304,10 +304,11 @@ class _Climb:
             there = [(calls_at.get((caller, callee, number)), value) for caller, callee, number, value in places]
             calls = tuple(call for call, value in there if call is not None and call.decided != value)
             if len(calls) == len(places):
-                self._effects[self._signature(calls)] = 0.0
+                signature = self._signature(calls)
+                self._effects[signature] = 0.0
                 affected = view.affected(calls, left)
                 if all(self._weight(name) == 1.0 for name in affected):
-                    self._seen[self._signature(calls), calls[0].key[0]] = frozenset(affected)
+                    self._seen[signature, calls[0].key[0]] = frozenset(affected)
 
     def follow(self, guides: Iterable[Guide], most: int, repeats: Callable[[Guide, Outcome], bool]) -> None:
         """Try guides, within the budget, and confirm what is kept of them."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from mlgo_corpus.compilers.session import record_dtype
 from mlgo_corpus.formats.logs.events import LogHeader
-from mlgo_corpus.policies.models import Doubles, Model, Trees, model_of
+from mlgo_corpus.policies.models import Model, Trees, model_of
 
 MODEL: Final = Path(__file__).with_name("worth.npz")
 """The trees, as ``numpy.savez`` writes their arrays."""
@@ -52,17 +52,7 @@ def expected_savings(header: LogHeader, tensors: Sequence[bytes], decided: Seque
         return [1.0] * len(decided)
     records = np.frombuffer(b"".join(tensors), record_dtype(header))
     inputs = np.stack([*(records[name] for name in FEATURES), np.asarray(decided)], axis=1, dtype=np.float64)
-    return [float(saved) for saved in savings_of(inputs)]
-
-
-def savings_of(inputs: Doubles) -> Doubles:
-    """Return what flips are expected to save, in bytes of text.
-
-    Args:
-        inputs: of shape (n, 10): `FEATURES`, and the decision that is flipped.
-    """
-    savings: Doubles = np.exp(_trees().scores(inputs))
-    return savings
+    return [float(saved) for saved in np.exp(_trees().scores(inputs))]
 
 
 @cache
