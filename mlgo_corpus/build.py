@@ -175,7 +175,8 @@ def build_corpus(
     output = Path(output)
     folder = os.path.realpath("." if build_dir is None else build_dir)
     if not os.path.isdir(folder):
-        raise UsageError(f"{build_dir}: expected the folder that modules' names are relative to, found none")
+        made = "" if database is not None else f"; if the build makes it, make it first: mkdir -p {build_dir}"
+        raise UsageError(f"{build_dir}: expected the folder that modules' names are relative to, found none{made}")
     entries = None if database is None else read_database(database)
     chosen = choose_for_build(compiler, _named_by_environment())
     if loads_plugin(chosen.compile_words):
@@ -189,6 +190,7 @@ def build_corpus(
     }
     journal = open_journal(output, header, force=force)  # also locks the corpus while the build runs
     report = BuildReport(output, tuple(command), chosen.driver, chosen.vendor)
+    ours = _command_for(output, compiler, build_dir)
     store = None
     compiles: tuple[Compile, ...] = ()
     try:
@@ -197,7 +199,7 @@ def build_corpus(
             (output / LINKS_NAME).unlink(missing_ok=True)
         drivers, workers = drivers_of(chosen), jobs or available_cpus()
         if entries is None:
-            objects, compiles = _run_build(report, store, drivers, folder, keep_checks=keep_checks, stdout=stdout)
+            objects, compiles = _run_build(report, store, drivers, folder, ours, keep_checks=keep_checks, stdout=stdout)
         else:
             objects = _compile(report, store, drivers, folder, entries, workers, compiling)
         if objects:
@@ -220,12 +222,26 @@ def build_corpus(
         if store is not None:
             shutil.rmtree(store.compiled, ignore_errors=True)
         journal.close()
-    report.hints = tuple(_hints(report))
+    report.hints = tuple(_hints(report, ours))
     return report
 
 
+def _command_for(output: Path, compiler: str | None, build_dir: Path | str | None) -> str:
+    """Return the command that makes such a corpus, but for what it compiles."""
+    given = {"output": output, "compiler": compiler, "build_dir": build_dir}
+    options = (word for name, value in given.items() if value is not None for word in (option_key(name), str(value)))
+    return shlex.join(("mlgo-corpus", "build", *options))
+
+
 def _run_build(
-    report: BuildReport, store: CompileStore, drivers: Drivers, folder: str, *, keep_checks: bool, stdout: int | None
+    report: BuildReport,
+    store: CompileStore,
+    drivers: Drivers,
+    folder: str,
+    ours: str,
+    *,
+    keep_checks: bool,
+    stdout: int | None,
 ) -> tuple[list[BuildObject], tuple[Compile, ...]]:
     """Run the build; return all objects that it and earlier ones compiled, and all compiles."""
     shims = shims_folder(report.output)
@@ -251,7 +267,7 @@ def _run_build(
     uncompiled = find_uncompiled(links, known, folder, store.began_ns)
     report.leftovers, report.unseen = uncompiled.left_over, uncompiled.unseen
     if not report.build_exit_code and (report.unseen or not report.counts.compiles):
-        report.advice = advise(report.command, os.fspath(report.output), str(shims))
+        report.advice = advise(report.command, ours, str(shims))
     return list(store.iter_objects(compiles, folder)), compiles
 
 
@@ -321,7 +337,7 @@ def _database_hints(report: BuildReport) -> Iterator[str]:
         yield f"left out of the commands, because clang lacks them or they are for LTO: {shown}{more}"
 
 
-def _hints(report: BuildReport) -> Iterator[str]:
+def _hints(report: BuildReport, ours: str) -> Iterator[str]:
     counts = report.counts
     extract = report.extract
     if report.build_exit_code:
@@ -339,8 +355,7 @@ def _hints(report: BuildReport) -> Iterator[str]:
         else:
             yield (
                 f"{was}: was it up to date (clean it first), or does it call a compiler by its path? With a "
-                f"compile_commands.json of it, this needs no build: mlgo-corpus build {option_key('from')} "
-                f"compile_commands.json {option_key('output')} {report.output}"
+                f"compile_commands.json of it, this needs no build: {ours} {option_key('from')} compile_commands.json"
             )
     if left := len(report.leftovers):
         were = "object was" if left == 1 else "objects were"

@@ -46,6 +46,9 @@ from mlgo_corpus.runs.trace.corpus import TraceRequest
 
 _PROBLEMS: Final = 5
 _ALL_KNOWN: Final = "a policy was trained on all of these modules: evaluate a project that it has not seen"
+_INLINED_IN_EACH: Final = (
+    "what many objects hold is inlined in each of them; a search of this project weighs that (mlgo-corpus search)"
+)
 
 
 def evaluate_corpus(
@@ -207,6 +210,10 @@ def evaluate_corpus(
         hints += (TREE_HINT,)
     if any(one.trained is not None and not one.objects.modules for one in sums):
         hints += (_ALL_KNOWN,)
+    for one in sums:
+        if (larger := one.larger_product) is not None:
+            by = f"{100 * larger.sizes.change:+.2f} %"
+            hints += (f"{one.policy}: its objects are smaller, but {by} when {larger.link}: {_INLINED_IN_EACH}",)
     return EvaluationReport(
         corpus=opened.shown,
         output=output,

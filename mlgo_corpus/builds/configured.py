@@ -34,15 +34,14 @@ class Advice:
     command: str
 
 
-def advise(build: Sequence[str], output: str, shims: str) -> Advice | None:
+def advise(build: Sequence[str], ours: str, shims: str) -> Advice | None:
     """Look at the tree that a build without compiles was for; return None if nothing is known about it.
 
     Args:
         build: the build's command, which ran in the current folder.
-        output: the corpus, as the user names it.
+        ours: the command that makes the corpus, with its options, but for what it compiles.
         shims: the folder of the shims: a tree that names it was configured under them.
     """
-    ours = f"mlgo-corpus build {option_key('output')} {shlex.quote(output)}"
     again = f"{ours} --"
     from_database = f"{ours} {option_key('from')}"
     for folder in _folders(build):

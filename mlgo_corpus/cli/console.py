@@ -358,13 +358,18 @@ def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(EXIT_READER_LEFT) from None
         except OSError as error:  # such as a full disk behind stdout
-            where = f"{error.filename}: " if error.filename else ""
-            complain(f"{where}{os_reason(error)}")
-            if sys.stdout is not None:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            complain_of_system(error)
             raise typer.Exit(EXIT_FAILED) from None
 
     return wrapped
+
+
+def complain_of_system(error: OSError) -> None:
+    """Say what the system refused, and print no more: what Python holds back for stdout fails again at the exit."""
+    where = f"{error.filename}: " if error.filename else ""
+    complain(f"{where}{os_reason(error)}")
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from typer.main import get_command_name
 
 from mlgo_corpus.cli.build import build
 from mlgo_corpus.cli.combine import combine, make
-from mlgo_corpus.cli.console import EXIT_READER_LEFT, complain, reader_left
+from mlgo_corpus.cli.console import EXIT_FAILED, EXIT_READER_LEFT, complain, complain_of_system, reader_left
 from mlgo_corpus.cli.demo import demo
 from mlgo_corpus.cli.doctor import doctor, show_version
 from mlgo_corpus.cli.dump import dump
@@ -63,6 +63,9 @@ class _GroupedVerbs(TyperGroup):
             if reader_left(error):
                 sys.exit(EXIT_READER_LEFT)
             raise
+        except OSError as error:  # the help's; verbs catch their own
+            complain_of_system(error)
+            sys.exit(EXIT_FAILED)
         except Exception as error:
             if not hasattr(error, "format_message"):  # as click's errors have, of which typer may have its own copy
                 raise

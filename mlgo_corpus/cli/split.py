@@ -97,9 +97,10 @@ def _show_split(report: SplitReport) -> None:
     console = out()
     total = sum(report.modules.values())
     there = ", as before" if report.unchanged else ""
+    but = f" but {report.ignored_bodies} that were ignored" if report.ignored_bodies else ""
     console.print(
         f"[bold]{plain(str(report.corpus))}[/bold]: {counted(total, 'module')} in {counted(report.groups, 'group')} "
-        f"that have no function in common, in {report.seconds:.2f} s{there}"
+        f"that have no function in common{but}, in {report.seconds:.2f} s{there}"
     )
     rows = table("side", "modules", "bitcode", "functions", f"of all {report.weigh}", "wanted")
     weighed = report.amounts[report.weigh]
@@ -135,6 +136,11 @@ def _show_split(report: SplitReport) -> None:
         if report.largest_group == 1:
             remedy = "no module shares a body with another, so only a larger corpus can be divided better"
         err().print(f"[yellow]hint:[/yellow] the shares are not as requested; {why}{remedy}")
+    if report.ignored_bodies and report.leakage.functions > report.random_leakage.functions / 2:
+        err().print(
+            "[yellow]hint:[/yellow] what was ignored leaks: functions that train has are nearly as many as in a random "
+            "split; a larger --max-component ignores fewer"
+        )
     for name, sides in report.hardly.items() if not report.off else ():
         found = ", ".join(f"{one.side} has {one.share:.1%} of the {name}, not {one.wanted:.1%}" for one in sides)
         err().print(f"[yellow]hint:[/yellow] {found}: --weigh {name} divides by {name} instead of {report.weigh}")

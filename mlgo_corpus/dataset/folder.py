@@ -37,7 +37,7 @@ from mlgo_corpus.files.folder import WORK_JOURNALS, WORK_KEY, WORK_LOCK, keep_wo
 from mlgo_corpus.files.lock import open_locked
 from mlgo_corpus.files.names import MANIFEST_NAME, STATE_FOLDER, TABLE_NAMES
 from mlgo_corpus.files.remote import Place
-from mlgo_corpus.files.tables import METADATA_KEY, open_parquet
+from mlgo_corpus.files.tables import METADATA_KEY, has_footer, open_parquet
 from mlgo_corpus.files.text import os_reason
 
 _OBSERVATIONS_FOLDER: Final = "observations"
@@ -190,7 +190,10 @@ class DatasetFolder:
         elif not there:
             self._check_place()
         elif not same and not force:
-            raise UsageError(f"{output}: made from other inputs or with other options; `force` replaces it")
+            what = (
+                "its description is damaged" if self._seen is None else "made from other inputs or with other options"
+            )
+            raise UsageError(f"{output}: {what}; `force` replaces it")
 
     @property
     def token(self) -> str:
@@ -339,7 +342,7 @@ def _is_description(value: Any) -> bool:
 
 
 def _has_all(paths: DatasetPaths) -> bool:
-    """Return True if all files of a dataset that is marked complete exist."""
+    """Return True if all files of a dataset that is marked complete are there, and none of its tables was cut off."""
     files = [paths.contexts, paths.modules] if paths.has_contexts else [paths.modules]
     if not paths.single:
         files.append(paths.card)
@@ -347,7 +350,8 @@ def _has_all(paths: DatasetPaths) -> bool:
             files += [paths.root / item["name"] for item in read_note(paths.whole)["files"]]
         except (TypeError, KeyError):
             return False
-    return all(path.is_file() for path in files)
+        files += paths.root.glob(f"*{PARQUET_SUFFIX}")  # a search has more tables
+    return all(has_footer(path) if path.suffix == PARQUET_SUFFIX else path.is_file() for path in files)
 
 
 def keep_result(work: Path, task: str, result: Any) -> None:

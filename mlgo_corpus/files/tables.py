@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import stat
+import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -37,6 +38,8 @@ _ARROW_SCHEMA_KEY = "ARROW:schema"
 _ROWS_PER_GROUP = 2048
 # The values that the encoder takes at a time; its default of 1024 costs a few percent.
 _VALUES_AT_A_TIME = 1 << 16
+# What a Parquet file ends with: the length of its metadata in bytes, and the magic number that it also begins with.
+_FOOTER_TAIL = struct.Struct("<I4s")
 # An encoder in its own thread that writes to a Python file waits for the interpreter at each write.
 _BUFFER_BYTES = 4 << 20
 
@@ -103,6 +106,18 @@ def read_parquet(path: Path) -> Iterator[ParquetFile]:
             yield file
     except (pa.ArrowException, OSError, ValueError) as error:  # a ValueError: text that is not UTF-8
         raise unreadable(path, error) from error
+
+
+def has_footer(path: Path) -> bool:
+    """Return True if a file ends with a Parquet footer that fits into it, as one that was cut off does not."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _FOOTER_TAIL.size))
+            length, magic = _FOOTER_TAIL.unpack(file.read())
+    except (OSError, struct.error):
+        return False
+    return bool(magic == b"PAR1" and len(magic) + length + _FOOTER_TAIL.size <= size)
 
 
 def read_metadata(path: Place) -> dict[str, Any]:

@@ -102,6 +102,13 @@ def _call_outs(policies: Sequence[PolicySizes]) -> Iterator[CallOut]:
                 "Do not use it for code like this.",
                 grave=True,
             )
+        if (larger := one.larger_product) is not None:
+            yield CallOut(
+                f"{policy} makes the objects smaller, but what is {larger.link} of them larger, by "
+                f"{words.percent(larger.sizes.change)}.",
+                "What many objects hold is inlined in each of them. A search of this project weighs that.",
+                grave=True,
+            )
         if one.trained is not None:
             yield CallOut(
                 f"{policy} was trained on {words.counted(one.trained.modules, 'module')} of these.",

@@ -10,6 +10,7 @@ import pytest
 from mlgo_corpus.builds.configured import Advice, advise
 
 SHIMS = "/cache/shims/abc"
+OURS = "mlgo-corpus build --output '../the corpus'"
 CACHE = "# comment\nCMAKE_CXX_COMPILER:FILEPATH=/usr/bin/c++\nCMAKE_C_COMPILER:FILEPATH=/usr/bin/cc\n"
 STATUS = 'S["CXX"]="/opt/gcc/bin/g++ -m64"\nS["CC"]="gcc -std=gnu11"\nS["CPP"]="gcc -E"\n'
 
@@ -22,7 +23,7 @@ def _tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def advice(*build: str) -> Advice:
-    found = advise(build, "../the corpus", SHIMS)
+    found = advise(build, OURS, SHIMS)
     assert found is not None
     return found
 
@@ -81,5 +82,5 @@ def test_another_makefile_and_another_build() -> None:
         "mlgo-corpus build --output '../the corpus' -- "
         "sh -c 'make --file x.mk clean && make --file x.mk all CC=cc CXX=c++'"
     )
-    assert advise(("./build.sh",), "corpus", SHIMS) is None
-    assert advise(("sh", "-c", "echo 'it"), "corpus", SHIMS) is None
+    assert advise(("./build.sh",), OURS, SHIMS) is None
+    assert advise(("sh", "-c", "echo 'it"), OURS, SHIMS) is None

@@ -653,11 +653,19 @@ def test_a_cache_that_cannot_be_written(llvm22: Llvm, work: Path, tmp_path: Path
 
 def test_a_compiler_called_by_its_path_is_hinted_at(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
     write(work, {"a.c": "int a;\n"})
-    done = build(work, llvm22, "--", llvm22.clang, "-c", "a.c")
+    done = build(work, llvm22, "--build-dir", ".", "--", llvm22.clang, "-c", "a.c")
     assert done.returncode == 1
+    ours = f"mlgo-corpus build --output ../corpus --compiler {llvm22.clang} --build-dir ."
     assert (
-        "does it call a compiler by its path? With a compile_commands.json of it, this needs no build:" in done.stderr
-    )
+        "does it call a compiler by its path? With a compile_commands.json of it, this needs no build: "
+        f"{ours} --from compile_commands.json\n"
+    ) in done.stderr
+    write(work, {"Makefile": "all: ;\n"})
+    done = build(work, llvm22, "--build-dir", ".", "--", "make", "-n")
+    assert f"this compiles it: {ours} -- sh -c 'make clean && make -n CC=cc CXX=c++'" in done.stderr
+    done = build(work, llvm22, "--build-dir", "none", "--", "make", "-n")
+    assert done.returncode == 2
+    assert "found none; if the build makes it, make it first: mkdir -p none" in done.stderr
     assert not (tmp_path / "corpus" / "corpus_description.json").exists()
 
 

@@ -139,3 +139,16 @@ def test_a_narrow_terminal_shows_every_name(monkeypatch: pytest.MonkeyPatch, col
 def test_json_has_no_numbers_that_json_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
     console.print_json({"a": [math.nan, 1.5], "b": {"c": (-math.inf, Path("x"))}})
     assert json.loads(capsys.readouterr().out) == {"a": [None, 1.5], "b": {"c": [None, "x"]}}
+
+
+@pytest.mark.parametrize("words", [["--help"], ["toolchain", "wrap", "--help"]])
+def test_a_full_disk_behind_the_help_is_one_line(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "mlgo_corpus.cli.main", *words],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, b"mlgo-corpus: error: No space left on device\n")

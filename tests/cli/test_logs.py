@@ -39,6 +39,12 @@ def test_there_and_back(tmp_path: Path) -> None:
     done = mlgo("logs-to-parquet", LOGS, "--output", "d", "--group-by-header", cwd=tmp_path)
     assert done.stdout.splitlines()[5] == "the dataset exists already, made from the same logs; --force makes it again"
 
+    damaged = tmp_path / "d" / "inlining" / "observations" / "part-00000.parquet"
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-1])
+    done = mlgo("logs-to-parquet", LOGS, "--output", "d", "--group-by-header", cwd=tmp_path)
+    assert (done.returncode, damaged.read_bytes()) == (0, whole)
+
     done = mlgo("parquet-to-logs", "d/inlining", "--output", "back", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(r"back: 6 logs, 239 observations, 97\.8 kB in \d+\.\d\d s\n", done.stdout)

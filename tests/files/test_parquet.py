@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.errors import CorpusError, FormatError
 from mlgo_corpus.files.parquet import texts_of
-from mlgo_corpus.files.tables import open_parquet
+from mlgo_corpus.files.tables import has_footer, open_parquet
 from mlgo_corpus.formats.records.parquetpages import read_chunks, read_cost
 from tests.conftest import PACKAGE_ROOT
 from tests.handmade import bitcode, corpus, row, table
@@ -144,6 +144,19 @@ def refusal(path: Path, **options: Any) -> str:
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
     return str(caught.value).removeprefix(f"{path}: ")
+
+
+def test_a_file_that_was_cut_off_has_no_footer(tmp_path: Path) -> None:
+    file = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"a": [1, 2, 3]}), file)
+    data = file.read_bytes()
+    assert has_footer(file)
+    for length in range(len(data)):
+        file.write_bytes(data[:length])
+        assert not has_footer(file)
+    file.write_bytes(data[-8:])  # a footer of which only the end is there
+    assert not has_footer(file)
+    assert not has_footer(tmp_path / "missing")
 
 
 def test_what_expands_beyond_reason_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

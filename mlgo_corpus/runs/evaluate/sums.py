@@ -98,6 +98,12 @@ class PolicySizes(Report):
     baseline_cpu_s: float
     products: tuple[_LinkedSizes, ...]
 
+    @property
+    def larger_product(self) -> _LinkedSizes | None:
+        """What grew most of what was linked; None if nothing grew, or the objects did, too."""
+        grew = [link for link in self.products if link.sizes.change > 0]
+        return max(grew, key=lambda link: link.sizes.change, default=None) if self.objects.change <= 0 else None
+
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport(Report):

@@ -133,15 +133,15 @@ def _blocks(facts: CorpusFacts, name: str) -> Iterator[Block]:
         yield Heading(f"{name}-modules", "Modules")
         yield _treemap(facts)
         found = facts.distribution
+        median, high = (int(one) for one in np.quantile(facts.sizes, (0.5, 0.95), method="inverted_cdf"))
         alt = (
             f"Histogram of {words.counted(found.count, 'module')} by size: from {words.size(found.min)} to "
-            f"{words.size(found.max)}, median {words.size(found.quantile(0.5))}."
+            f"{words.size(found.max)}, median {words.size(median)}."
         )
         yield Figure(
             f"{name}-sizes",
             "Sizes of modules",
-            f"Bytes of bitcode. Half of the modules have less than {words.size(found.quantile(0.5))}, 5 % more than "
-            f"{words.size(found.quantile(0.95))}.",
+            f"Bytes of bitcode. Half of the modules have {words.size(median)} or less, 5 % {words.size(high)} or more.",
             alt,
             figures.of_histogram(found.histogram(), alt, x="bitcode of a module", y="modules", write=words.size),
             _largest(facts),

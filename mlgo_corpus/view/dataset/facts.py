@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mlgo_corpus.corpus.groups import UNOPTIMISED
 from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.dataset.calls import CALL_COLUMNS
+from mlgo_corpus.dataset.flips import FLIPS_NAME, SEARCH_NAME
 from mlgo_corpus.dataset.folder import DatasetPaths, read_key
 from mlgo_corpus.dataset.observations import KEY_COLUMNS, column_names
 from mlgo_corpus.errors import FormatError
@@ -159,6 +160,9 @@ def read_dataset_facts(path: Path, progress: Progress | None = None) -> DatasetF
     files = paths.parts()
     for number, file in enumerate(files):
         _read_observations(file, facts, progress, number, len(files))
+    for table in () if paths.single else (paths.root / FLIPS_NAME, paths.root / SEARCH_NAME):
+        if table.is_file():
+            read_metadata(table)  # nothing of it is shown, but a damaged one is told
     return facts
 
 

@@ -98,6 +98,11 @@ def test_products_are_added_up_by_link() -> None:
     assert as_built.trained is not None
     assert as_built.trained.size == 1
     assert (folded.link, folded.sizes.size, folded.sizes.baseline) == ("folded", 70, 90)
+    assert found.larger_product is None
+
+    rows = [linked("linked", "one", 101, 100), linked("folded", "one", 95, 90)]
+    larger = [sum_up([row("p", "a", size, 5)], rows, 0)[0].larger_product for size in (4, 5, 6)]
+    assert [one and one.link for one in larger] == ["folded", "folded", None]
 
 
 def test_the_order_in_which_products_were_linked_does_not_matter() -> None:
