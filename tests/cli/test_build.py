@@ -353,7 +353,8 @@ def test_objects_of_a_compiler_that_is_called_by_its_path(llvm22: Llvm, work: Pa
     assert done.returncode == 0
     assert (
         "hint: 1 object was linked or archived that no compile made that could be seen, such as two.o: the corpus "
-        "lacks it. Is a compiler called by its path? This compiles all: mlgo-corpus build --output ../corpus -- sh -c "
+        "lacks it. Is a compiler called by its path? This compiles all: "
+        f"mlgo-corpus build --output ../corpus --compiler {llvm22.clang} -- sh -c "
         "'make clean && make CC=cc CXX=c++'\n" in done.stderr
     )
     (work / "a.s").write_text('.ident "clang version 22"\n')
@@ -508,7 +509,7 @@ def test_cmake(llvm22: Llvm, work: Path, tmp_path: Path, generator: str) -> None
 
     idle = build(work, llvm22, "--", cmake, "--build", "b")
     assert idle.returncode == 0
-    again = "mlgo-corpus build --output ../corpus -- cmake --build b --clean-first"
+    again = f"mlgo-corpus build --output ../corpus --compiler {llvm22.clang} -- cmake --build b --clean-first"
     nothing = "hint: the build compiled nothing that could be seen"
     assert idle.stderr == f"{nothing}: it was up to date; this compiles it: {again}\n"
     assert contents(tmp_path / "corpus") == found
@@ -537,7 +538,7 @@ def test_a_cmake_tree_that_was_configured_before(llvm22: Llvm, work: Path, tmp_p
     )
     assert said is not None
     configure, ours = said[1].split(" && ")
-    assert ours == "mlgo-corpus build --output ../corpus --from b/compile_commands.json"
+    assert ours == f"mlgo-corpus build --output ../corpus --compiler {llvm22.clang} --from b/compile_commands.json"
     run_checked(*shlex.split(configure), cwd=work)
     before = {path: path.read_bytes() for path in work.rglob("*") if path.is_file()}
     report = build_json(work, llvm22, "--from", "b/compile_commands.json")

@@ -304,7 +304,7 @@ def test_an_object_whose_copy_was_not_taken(bench: Bench, tmp_path: Path) -> Non
         ("there it is.o", sha256(b"there it is.o").hexdigest(), False),
     ]
     assert (counts.compiles, counts.failed, counts.lost) == (3, 1, (str(bench.folder / "it is gone.o"),))
-    (hint,) = _hints(BuildReport(tmp_path, ("make",), ("clang",), "", counts=counts))
+    (hint,) = _hints(BuildReport(tmp_path, ("make",), ("clang",), "", counts=counts), "mlgo-corpus build")
     assert hint == (
         f"1 object could not be copied after the compile, such as {os.path.relpath(counts.lost[0])}, and the build has "
         "deleted it: the corpus lacks it; is the disk full?"
