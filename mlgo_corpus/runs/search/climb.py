@@ -390,7 +390,7 @@ class _Climb:
                 continue
             affected = self._view.affected(calls, left)
             # The last call of a function takes that away: no effect of this flip, if another takes another call.
-            moved = any(left[callee] != before[callee] for callee in callees)
+            moved = any(left.get(callee, 0) != before.get(callee, 0) for callee in callees)
             if moved and affected != self._view.affected(calls, before):
                 continue
             if changed.isdisjoint(affected) and called.isdisjoint(affected - callees):
@@ -605,10 +605,13 @@ class _View:
             calls: which.
             left: how many calls of each function would not be inlined without them.
         """
-        found = set[str]().union(*(self.above(call.caller) for call in calls))
-        inlined = Counter(call.callee for call in calls if not call.decided)
-        for callee in {call.callee for call in calls}:
-            if left.get(callee, 0) <= inlined[callee]:  # the last one that is not inlined goes, or the first one comes
+        found: set[str] = set()
+        inlined: dict[str, int] = {}
+        for call in calls:
+            found |= self.above(call.caller)
+            inlined[call.callee] = inlined.get(call.callee, 0) + 1 - call.decided
+        for callee, count in inlined.items():
+            if left.get(callee, 0) <= count:  # the last one that is not inlined goes, or the first one comes
                 found.add(callee)
         return found
 
