@@ -173,10 +173,11 @@ def build_corpus(
         raise UsageError(f"{command[0]}: no such program; name the build's command behind --")
     check_count("jobs", jobs)
     output = Path(output)
-    folder = os.path.realpath("." if build_dir is None else build_dir)
+    named = "." if build_dir is None else os.fspath(build_dir)
+    folder = os.path.realpath(named)
     if not os.path.isdir(folder):
-        made = "" if database is not None else f"; if the build makes it, make it first: mkdir -p {build_dir}"
-        raise UsageError(f"{build_dir}: expected the folder that modules' names are relative to, found none{made}")
+        made = "" if database is not None else f"; if the build makes it, make it first: mkdir -p {shlex.quote(named)}"
+        raise UsageError(f"{named}: expected the folder that modules' names are relative to, found none{made}")
     entries = None if database is None else read_database(database)
     chosen = choose_for_build(compiler, _named_by_environment())
     if loads_plugin(chosen.compile_words):

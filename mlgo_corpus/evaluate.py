@@ -213,7 +213,7 @@ def evaluate_corpus(
     for one in sums:
         if (larger := one.larger_product) is not None:
             by = f"{100 * larger.sizes.change:+.2f} %"
-            hints += (f"{one.policy}: its objects are smaller, but {by} when {larger.link}: {_INLINED_IN_EACH}",)
+            hints += (f"{one.policy}: its objects are no larger, but {by} when {larger.link}: {_INLINED_IN_EACH}",)
     return EvaluationReport(
         corpus=opened.shown,
         output=output,

@@ -365,7 +365,10 @@ def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
 
 
 def complain_of_system(error: OSError) -> None:
-    """Say what the system refused, and print no more: what Python holds back for stdout fails again at the exit."""
+    """Print the operating system's reason as an error, and discard what is still buffered for stdout.
+
+    Python would write that at the exit, and fail again with a traceback.
+    """
     where = f"{error.filename}: " if error.filename else ""
     complain(f"{where}{os_reason(error)}")
     if sys.stdout is not None:

@@ -97,7 +97,7 @@ def _show_split(report: SplitReport) -> None:
     console = out()
     total = sum(report.modules.values())
     there = ", as before" if report.unchanged else ""
-    but = f" but {report.ignored_bodies} that were ignored" if report.ignored_bodies else ""
+    but = " but those that were ignored" if report.ignored_bodies else ""
     console.print(
         f"[bold]{plain(str(report.corpus))}[/bold]: {counted(total, 'module')} in {counted(report.groups, 'group')} "
         f"that have no function in common{but}, in {report.seconds:.2f} s{there}"
@@ -138,8 +138,8 @@ def _show_split(report: SplitReport) -> None:
         err().print(f"[yellow]hint:[/yellow] the shares are not as requested; {why}{remedy}")
     if report.ignored_bodies and report.leakage.functions > report.random_leakage.functions / 2:
         err().print(
-            "[yellow]hint:[/yellow] what was ignored leaks: functions that train has are nearly as many as in a random "
-            "split; a larger --max-component ignores fewer"
+            "[yellow]hint:[/yellow] what was ignored leaks: more than half as many functions as in a random split are "
+            "train's, too; a larger --max-component ignores fewer"
         )
     for name, sides in report.hardly.items() if not report.off else ():
         found = ", ".join(f"{one.side} has {one.share:.1%} of the {name}, not {one.wanted:.1%}" for one in sides)

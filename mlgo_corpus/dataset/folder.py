@@ -343,14 +343,14 @@ def _is_description(value: Any) -> bool:
 
 def _has_all(paths: DatasetPaths) -> bool:
     """Return True if all files of a dataset that is marked complete are there, and none of its tables was cut off."""
-    files = [paths.contexts, paths.modules] if paths.has_contexts else [paths.modules]
+    files = {paths.contexts, paths.modules} if paths.has_contexts else {paths.modules}
     if not paths.single:
-        files.append(paths.card)
+        files.add(paths.card)
         try:
-            files += [paths.root / item["name"] for item in read_note(paths.whole)["files"]]
+            files |= {paths.root / item["name"] for item in read_note(paths.whole)["files"]}
         except (TypeError, KeyError):
             return False
-        files += paths.root.glob(f"*{PARQUET_SUFFIX}")  # a search has more tables
+        files |= {*paths.root.glob(f"*{PARQUET_SUFFIX}")}  # a search has more tables
     return all(has_footer(path) if path.suffix == PARQUET_SUFFIX else path.is_file() for path in files)
 
 

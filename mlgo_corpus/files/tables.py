@@ -8,19 +8,19 @@ import errno
 import json
 import os
 import stat
-import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.errors import CorpusError, FormatError
 from mlgo_corpus.files import arrays
 from mlgo_corpus.files.atomic import create_file, temporary_for, write_atomically
 from mlgo_corpus.files.folder import whole_files
 from mlgo_corpus.files.parquet import ParquetFile, texts_of
 from mlgo_corpus.files.remote import Place, RemotePath
+from mlgo_corpus.formats.records.parquetpages import footer_length
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,8 +38,6 @@ _ARROW_SCHEMA_KEY = "ARROW:schema"
 _ROWS_PER_GROUP = 2048
 # The values that the encoder takes at a time; its default of 1024 costs a few percent.
 _VALUES_AT_A_TIME = 1 << 16
-# What a Parquet file ends with: the length of its metadata in bytes, and the magic number that it also begins with.
-_FOOTER_TAIL = struct.Struct("<I4s")
 # An encoder in its own thread that writes to a Python file waits for the interpreter at each write.
 _BUFFER_BYTES = 4 << 20
 
@@ -112,12 +110,10 @@ def has_footer(path: Path) -> bool:
     """Return True if a file ends with a Parquet footer that fits into it, as one that was cut off does not."""
     try:
         with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _FOOTER_TAIL.size))
-            length, magic = _FOOTER_TAIL.unpack(file.read())
-    except (OSError, struct.error):
+            footer_length(lambda count, at: os.pread(file.fileno(), count, at), os.fstat(file.fileno()).st_size)
+    except (OSError, FormatError):
         return False
-    return bool(magic == b"PAR1" and len(magic) + length + _FOOTER_TAIL.size <= size)
+    return True
 
 
 def read_metadata(path: Place) -> dict[str, Any]:

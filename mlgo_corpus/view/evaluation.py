@@ -104,7 +104,7 @@ def _call_outs(policies: Sequence[PolicySizes]) -> Iterator[CallOut]:
             )
         if (larger := one.larger_product) is not None:
             yield CallOut(
-                f"{policy} makes the objects smaller, but what is {larger.link} of them larger, by "
+                f"{policy} does not make the objects larger, but what is {larger.link} of them, by "
                 f"{words.percent(larger.sizes.change)}.",
                 "What many objects hold is inlined in each of them. A search of this project weighs that.",
                 grave=True,

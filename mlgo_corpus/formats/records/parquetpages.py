@@ -64,11 +64,21 @@ def read_chunks(read_at: _ReadAt, size: int) -> tuple[tuple[Chunk, ...], ...]:
     Raises:
         FormatError: there is no footer, or it is damaged.
     """
+    length = footer_length(read_at, size)
+    return _parse_footer(read_at(length, size - 8 - length))
+
+
+def footer_length(read_at: _ReadAt, size: int) -> int:
+    """Return the bytes of the footer of a file of ``size`` bytes, before the 8 bytes that the file ends with.
+
+    Raises:
+        FormatError: there is no footer, or it is longer than the file, as in one that was cut off.
+    """
     end = read_at(8, max(0, size - 8))
     length = int.from_bytes(end[:4], "little")
-    if end[4:] != _MAGIC or length > size - 8:
+    if end[4:] != _MAGIC or length + 8 + len(_MAGIC) > size:  # the file begins with the same magic number
         raise FormatError("expected the footer of a Parquet file, found none")
-    return _parse_footer(read_at(length, size - 8 - length))
+    return length
 
 
 @lru_cache(maxsize=32)  # a packed corpus's files are opened once for each row group, a dataset's for each feature
