@@ -163,7 +163,7 @@ def train_policy(
         leaves: how many leaves each of them has at most.
         neurons: of ``es`` and ``pg``: the size of a network's hidden layer; 0 for a rule (4 for ``es``, 16 for
             ``pg``, 0 for eviction).
-        seed: of the features that each tree may use, and of all that ``es`` and ``pg`` draw.
+        seed: of the examples and features that each tree may use, and of all that ``es`` and ``pg`` draw.
         compiler: the clang that compiles the corpora; by default the best one found on this machine.
         trust_corpus: the corpora are one's own: run any command, without walls.
         timeout: seconds that one compile may take.

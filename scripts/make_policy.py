@@ -40,8 +40,7 @@ After the first one searches begin with the decisions of what the one before tau
 TEACHER: Final = "inlining-1.0"
 EXTENDED_BUDGETS: Final = (20,)
 LICENCE: Final = "Apache-2.0"
-SIZE: Final = {"trees": 160, "leaves": 23}
-EXTENDED_SIZE: Final = {"trees": 300, "leaves": 23}
+SIZE: Final = {"trees": 360, "leaves": 23}
 TUNED_ON: Final = ("ninja-build", "hunspell")
 """Those of `VALIDATION` that the threshold is tuned on."""
 RESULTS: Final = """\
@@ -286,14 +285,14 @@ def main() -> None:
     fetch(projects, folder / "tarballs")
     corpora = {project: corpus_of(project, folder, given.compiler) for project in projects}
     how = {"compiler": given.compiler, "jobs": given.jobs}
-    budgets, start, size = BUDGETS, "default", SIZE
+    budgets, start = BUDGETS, "default"
     if given.extended:
         how["compiler"] = str(extend_toolchain(folder / "clang", compiler=given.compiler, force=True).extended.output)
-        budgets, start, size = EXTENDED_BUDGETS, TEACHER, EXTENDED_SIZE
+        budgets, start = EXTENDED_BUDGETS, TEACHER
 
     policy = folder / given.name
     validation = [corpora[project] for project in VALIDATION if project.package in TUNED_ON]
-    options = {**size, "languages": ["C++"], "validation": validation, "name": given.name, "force": True, **how}
+    options = {**SIZE, "languages": ["C++"], "validation": validation, "name": given.name, "force": True, **how}
     for number, budget in enumerate(budgets, 1):
         data = []
         for project in TRAINING:

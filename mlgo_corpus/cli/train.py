@@ -149,7 +149,7 @@ def train(
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, help="Seed for the features that each tree may use, and of es and pg.")
+        int, typer.Option(min=0, help="Seed for what each tree sees, and of es and pg.")
     ] = 0,
     compiler: Annotated[
         str | None,

@@ -25,6 +25,8 @@ _ALWAYS: Final = {
     "num_threads": 1,
     "verbose": -1,
 }
+# Each tree sees some of the examples and features only, others each time, so that their sum depends less on chance.
+_PART_FOR_EACH_TREE: Final = {"bagging_fraction": 0.4, "bagging_freq": 1, "feature_fraction": 0.5}
 _USUAL_RATE: Final = 0.05
 # The learning rate, summed over the trees.
 _MOST_LEARNT: Final = 9.0
@@ -39,7 +41,7 @@ class BoostingOptions:
         leaves: of each tree, at most.
         rate: the learning rate: less for many trees, which are to learn more evenly, and no more.
         least_in_leaf: examples in a leaf, at least; of few examples, a hundredth.
-        seed: of the choice of features for each tree.
+        seed: of the choice of examples and features for each tree.
     """
 
     trees: int = 120
@@ -102,7 +104,7 @@ def fit_trees(
         "num_leaves": options.leaves,
         "learning_rate": options.rate,
         "min_data_in_leaf": least_in_leaf(options.least_in_leaf, len(examples.decisions)),
-        "feature_fraction": 0.8,
+        **_PART_FOR_EACH_TREE,
         "seed": options.seed,
     }
     told = None if progress is None else (lambda done: progress(done, options.trees, ""))
