@@ -41,6 +41,7 @@ from mlgo_corpus.runs.evaluate.table import (
     write_evaluation_rows,
     write_linked_rows,
 )
+from mlgo_corpus.runs.functions.copies import copies_for
 from mlgo_corpus.runs.links.run import TREE_HINT, is_of_the_tree
 from mlgo_corpus.runs.trace.corpus import TraceRequest
 
@@ -142,6 +143,7 @@ def evaluate_corpus(
         cache=cache,
         jobs=jobs or available_cpus(),
         says_more=any(says_more(one.request.policy) for one in wanted),
+        copies=copies_for((one.request.policy for one in wanted), opened, jobs=jobs or available_cpus()),
     )
     key = {
         "version": __version__,

@@ -18,13 +18,16 @@ from typing import TYPE_CHECKING, Any, Final
 from mlgo_corpus.compilers.choose import choose_for_build, refuse_zig
 from mlgo_corpus.compilers.devmode.record import Embedded
 from mlgo_corpus.compilers.find import BUILT_NAME, built_toolchains, cache_folder, note_folder, noted_folders
+from mlgo_corpus.compilers.limits import check_count
 from mlgo_corpus.compilers.native.extended import Extended, extend_clang
 from mlgo_corpus.compilers.native.wrapped import refuse_wrapped
 from mlgo_corpus.compilers.probe import Toolchain, probe_compiler, probe_toolchains
+from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.text import os_reason
+from mlgo_corpus.runs.functions.copies import project_copies
 from mlgo_corpus.runs.report import Report
 
 if TYPE_CHECKING:
@@ -75,7 +78,14 @@ class ExtendReport(Report):
         return {**Report.as_json(self), "seconds": round(self.seconds, 3)}
 
 
-def extend_toolchain(output: Path | str, *, compiler: str | None = None, force: bool = False) -> ExtendReport:
+def extend_toolchain(
+    output: Path | str,
+    *,
+    compiler: str | None = None,
+    corpus: Path | str | None = None,
+    jobs: int | None = None,
+    force: bool = False,
+) -> ExtendReport:
     """Make a clang that tells policies more of each call: a script around a stock clang, with a plugin.
 
     Objects are those of the stock clang, as long as the same is decided. All stages take it as a compiler.
@@ -83,18 +93,23 @@ def extend_toolchain(output: Path | str, *, compiler: str | None = None, force: 
     Args:
         output: the folder to make; it gets ``bin/clang`` and ``bin/clang++``.
         compiler: the clang to extend; by default the one that a build would take.
+        corpus: that of the project that it is for: then it also tells how many modules have a copy of a function.
+        jobs: processes that read the corpus; by default the CPUs this process may use.
         force: replace another one.
 
     Raises:
         UsageError: the compiler will not do, LLVM's headers are not installed, or something else is in the output's
             place.
+        CorpusError: there is no corpus.
         ToolError: the plugin cannot be compiled.
     """
     begin = time.perf_counter()
+    check_count("jobs", jobs)
     stock = choose_for_build(compiler)
     refuse_zig(stock, "zig's clang loads no plugins")
     refuse_wrapped(stock)
-    extended = extend_clang(Path(output), stock, force=force)
+    copies = None if corpus is None else project_copies(open_corpus(corpus), jobs=jobs or available_cpus())
+    extended = extend_clang(Path(output), stock, copies, force=force)
     return ExtendReport(extended, time.perf_counter() - begin)
 
 

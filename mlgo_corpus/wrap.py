@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,10 +29,12 @@ from mlgo_corpus.compilers.native.wrapped import (
     refuse_wrapped,
     wrap_clang,
 )
+from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.tasks import INLINING
 from mlgo_corpus.formats.logs.tensors import TensorSpec
-from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, MISPLACED_IN, needs_default, says_more
+from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, MISPLACED_IN, knows_project, needs_default, says_more
 from mlgo_corpus.policies.keyed import (
     DecisionTable,
     dataset_digest,
@@ -43,6 +46,7 @@ from mlgo_corpus.policies.keyed import (
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, named_policy
 from mlgo_corpus.policies.models import Rule
 from mlgo_corpus.policies.source import policy_source
+from mlgo_corpus.runs.functions.copies import project_copies
 from mlgo_corpus.runs.report import Report
 
 # LLVM's own decision, as a policy.
@@ -80,6 +84,7 @@ def wrap_toolchain(
     *,
     otherwise: str | Path | None = None,
     compiler: str | None = None,
+    corpus: Path | str | None = None,
     always: bool = False,
     keep_smaller: bool = False,
     force: bool = False,
@@ -95,6 +100,7 @@ def wrap_toolchain(
         otherwise: the learned policy that decides what a dataset does not, or ``default`` for LLVM; by default the
             learned one that the search tried, else LLVM.
         compiler: the clang to wrap; by default the one that a build would take.
+        corpus: that of the project, for a policy that decides by how many of its modules have a copy of a function.
         always: ask the policy at every level of optimisation, not only where code is optimised for size.
         keep_smaller: compile each object plainly, too, and keep the smaller one.
         force: replace another wrapped clang.
@@ -110,8 +116,14 @@ def wrap_toolchain(
     if dataset is None and otherwise is not None:
         raise UsageError("only a dataset leaves something to decide", option="otherwise", value=otherwise)
     learned = named_policy(policy)[1] if dataset is None else _otherwise(dataset, otherwise)
-    is_extended = says_more(learned) or (dataset is not None and says_more(str(dataset)))
-    stock = _stock_clang(compiler, learned.task, cache if is_extended else None)
+    deciding: list[str | LearnedPolicy] = [learned] if dataset is None else [learned, str(dataset)]
+    copies = (
+        _copies_of(corpus, learned.name if dataset is None else dataset.name)
+        if any(map(knows_project, deciding))
+        else None
+    )
+    make_plugin = partial(copy_plugin, cache=cache, copies=copies) if any(map(says_more, deciding)) else None
+    stock = _stock_clang(compiler, learned.task, make_plugin)
     source, header = policy_source(learned)
     code = PolicyCode(learned.name, learned.task, learned.digest, source, header, learned.languages)
     table = None
@@ -185,13 +197,25 @@ def list_wrapped(*, cache: Path | str | None = None) -> tuple[Wrapped, ...]:
     return tuple(filter(None, map(read_wrapped, noted_folders(folder / _WRAPPED_NAME))))
 
 
-def _stock_clang(named: str | None, task: str, plugins: Path | None) -> StockClang:
+def _copies_of(corpus: Path | str | None, policy: str) -> bytes:
+    """Return how many modules of a corpus have each function.
+
+    Raises:
+        UsageError: there is none.
+        CorpusError: it cannot be read.
+    """
+    if corpus is None:
+        raise UsageError(f"{policy} decides by what the whole project has: name its corpus", option="corpus")
+    return project_copies(open_corpus(corpus), jobs=available_cpus())
+
+
+def _stock_clang(named: str | None, task: str, make_plugin: Callable[..., object] | None) -> StockClang:
     """Return the clang to wrap.
 
     Args:
         named: the compiler that the user named.
         task: the policy's task.
-        plugins: the cache that keeps plugins, if the policy needs features that only one tells.
+        make_plugin: writes the plugin for a clang into a folder; None if the policy needs none.
 
     Raises:
         UsageError: there is none, or it cannot be wrapped.
@@ -207,7 +231,7 @@ def _stock_clang(named: str | None, task: str, plugins: Path | None) -> StockCla
         raise UsageError(message, option="compiler", value=compiler.driver[0])
     drivers = drivers_of(compiler)
     is_misplaced = task == INLINING and compiler.major in MISPLACED_DEFAULT
-    plugin = None if plugins is None else partial(copy_plugin, compiler=compiler, cache=plugins)
+    plugin = None if make_plugin is None else partial(make_plugin, compiler=compiler)
     return StockClang(drivers.c, drivers.cxx, compiler.version, is_misplaced, plugin)
 
 

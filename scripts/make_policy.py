@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Make the policy that comes with the package, of Debian's sources: fetch, build, search, train, evaluate.
 
-    python scripts/make_policy.py FOLDER [--name inlining-1.0] [--compiler clang-22] [--jobs 2] [--extended]
+    python scripts/make_policy.py FOLDER [--name inlining-1.0] [--compiler clang-22] [--jobs 2] [--extended | --project]
 
 ``make policy`` runs it. It needs apt-get with sources of Debian 12, clang, CMake, make, and the extra ``learn``; on two
 cores it takes most of an hour. What is in FOLDER already is not made again, so that it goes on after an interruption.
@@ -9,7 +9,8 @@ The same sources, compiler and version of LightGBM give the same policy, byte fo
 
 With ``--extended``, it makes a policy for extended clangs (``toolchain extend``), which also needs LLVM's headers:
 ``python scripts/make_policy.py FOLDER --extended --name inlining-2.0``. It learns from one round of searches, which
-begin with the decisions of `TEACHER`.
+begin with the decisions of `TEACHER`. With ``--project`` instead, the clangs also tell how many modules of a project
+have a function, as ``inlining-3.0`` wants to know.
 
 No project is in `TRAINING` or `VALIDATION` that policies are judged by: re2, abseil, flatbuffers, bzip2, cJSON, sqlite,
 zstd, LLVM, nor what is derived from one.
@@ -276,7 +277,9 @@ def main() -> None:
     parser.add_argument("--name", default="inlining-1.0")
     parser.add_argument("--compiler", default="clang-22")
     parser.add_argument("--jobs", type=int)
-    parser.add_argument("--extended", action="store_true")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--extended", action="store_true")
+    kinds.add_argument("--project", action="store_true")
     given = parser.parse_args()
     folder = given.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -286,9 +289,15 @@ def main() -> None:
     corpora = {project: corpus_of(project, folder, given.compiler) for project in projects}
     how = {"compiler": given.compiler, "jobs": given.jobs}
     budgets, start = BUDGETS, "default"
-    if given.extended:
-        how["compiler"] = str(extend_toolchain(folder / "clang", compiler=given.compiler, force=True).extended.output)
+    asks = dict.fromkeys(TRAINING, given.compiler)
+    if given.extended or given.project:
         budgets, start = EXTENDED_BUDGETS, TEACHER
+        for project in TRAINING:
+            place = folder / "clangs" / project.package
+            place.parent.mkdir(exist_ok=True)
+            known = corpora[project] if given.project else None
+            made = extend_toolchain(place, compiler=given.compiler, corpus=known, force=True)
+            asks[project] = str(made.extended.output)
 
     policy = folder / given.name
     validation = [corpora[project] for project in VALIDATION if project.package in TUNED_ON]
@@ -298,8 +307,8 @@ def main() -> None:
         for project in TRAINING:
             data.append(folder / f"found-{number}" / project.package)
             data[-1].parent.mkdir(exist_ok=True)
-            started = {"start": start, "also": ("default",)}  # what it learns is its own
-            report = search_corpus(corpora[project], data[-1], budget=budget, sample=project.sample, **started, **how)
+            by = {**how, "compiler": asks[project], "start": start, "also": ("default",)}  # what it learns is its own
+            report = search_corpus(corpora[project], data[-1], budget=budget, sample=project.sample, **by)
             say(f"searched {project.package}: {report.baseline_text_size} to {report.text_size} bytes")
         learned = policy if number == len(budgets) else folder / f"round-{number}" / given.name
         learned.parent.mkdir(exist_ok=True)

@@ -12,7 +12,7 @@ import typer
 from mlgo_corpus.cli.console import out, plain, print_json, table, verb
 from mlgo_corpus.cli.options import JsonOutput
 from mlgo_corpus.files.text import counted
-from mlgo_corpus.formats.logs.tasks import needs_plugin
+from mlgo_corpus.formats.logs.tasks import needs_plugin, needs_project
 
 if TYPE_CHECKING:
     from mlgo_corpus.policy import PolicyFacts
@@ -77,13 +77,15 @@ def _brief(notes: Mapping[str, object]) -> str:
 def _show(facts: PolicyFacts) -> None:
     console = out()
     console.print(f"[bold]{plain(facts.name)}[/bold]: {facts.kind} for {facts.task}: {facts.size}")
-    plugin = needs_plugin(spec.name for spec in facts.features)
+    names = [spec.name for spec in facts.features]
+    needs = "LLVM's headers, of the clang's version: a plugin tells some of these features"
+    needs += "; and the project's corpus, which it reads" if needs_project(names) else ""
     known = (
         ("path", str(facts.path)),
         ("decides", "" if facts.threshold is None else f"to inline, if the score is above {facts.threshold:g}"),
         ("in", " and ".join(facts.languages)),
-        ("features", f"{len(facts.features)}: {', '.join(spec.name for spec in facts.features)}"),
-        ("needs", "LLVM's headers, of the clang's version: a plugin tells some of these features" if plugin else ""),
+        ("features", f"{len(names)}: {', '.join(names)}"),
+        ("needs", needs if needs_plugin(names) else ""),
         ("training", _brief(facts.training)),
         ("metrics", _brief(facts.metrics)),
         ("licence", facts.licence),

@@ -254,6 +254,12 @@ def _wrap_command(
         bool,
         typer.Option("--keep-smaller", help="Compile each object plainly, too, and keep the smaller one."),
     ] = False,
+    corpus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CORPUS", help="The project's corpus, for a policy that asks how many modules have a function."
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace another wrapped clang.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
@@ -269,6 +275,7 @@ def _wrap_command(
         output,
         otherwise=otherwise,
         compiler=compiler,
+        corpus=corpus,
         always=always,
         keep_smaller=keep_smaller,
         force=force,
@@ -288,6 +295,13 @@ def _extend_command(
         str | None,
         compiler_option("The clang to extend.", show_default="clang on PATH, else the newest"),
     ] = None,
+    corpus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CORPUS",
+            help="The corpus of the project that it is for: it tells how many modules have a function.",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace another one.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
@@ -297,7 +311,7 @@ def _extend_command(
     """
     from mlgo_corpus.toolchain import extend_toolchain
 
-    report = extend_toolchain(output, compiler=compiler, force=force)
+    report = extend_toolchain(output, compiler=compiler, corpus=corpus, force=force)
     if json_output:
         print_json(report.as_json())
     else:

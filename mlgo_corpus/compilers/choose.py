@@ -81,6 +81,7 @@ def choose_compiler(
     cache: Path | None = None,
     jobs: int = 1,
     says_more: bool = False,
+    copies: bytes | None = None,
 ) -> tuple[Toolchain, str]:
     """Choose a compiler that can show the decisions, and the way.
 
@@ -95,6 +96,7 @@ def choose_compiler(
         jobs: how many compilers to probe at a time.
         says_more: whether the policy needs features that only an extended clang tells: a stock one is extended, in the
             cache.
+        copies: whether it also needs those that one for the module's project tells: `extend_clang` says what this is.
 
     Raises:
         UsageError: there is none, or it cannot be extended; the message says what would help.
@@ -105,7 +107,7 @@ def choose_compiler(
         compiler = choose_for_build(shlex.join(found.driver))
         if not loads_plugin(compiler.compile_words):
             refuse_zig(compiler, "the policy needs a plugin, and zig's clang loads none")
-            found = probe_compiler(str(cached_extended(compiler, cache).clang), cache=cache)
+            found = probe_compiler(str(cached_extended(compiler, cache, copies).clang), cache=cache)
     return found, way
 
 

@@ -45,7 +45,7 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
@@ -57,6 +57,7 @@ from mlgo_corpus.builds.compiles import Compile, kept_object
 from mlgo_corpus.builds.leftovers import Link
 from mlgo_corpus.builds.objects import SectionNames, Tally, read_object
 from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.groups import ModuleLabels
 from mlgo_corpus.corpus.links import check_inside
 from mlgo_corpus.corpus.modules import STATUS_OK, iter_module_rows
 from mlgo_corpus.errors import CorpusError, FormatError
@@ -193,6 +194,12 @@ def linked_together(corpus: Corpus) -> dict[str, str]:
         roots = sorted({find(name) for name in names})
         first.update(dict.fromkeys(roots, roots[0]))
     return {module: find(names[0]) for module, names in products.items()}
+
+
+def linked_groups(corpus: Corpus) -> Callable[[str], str]:
+    """Return a function that names those that a module is linked with: by its product, else by its project."""
+    products, labels = linked_together(corpus), ModuleLabels.of(corpus)
+    return lambda name: products.get(name) or f"of {labels.project(name)}"
 
 
 def product_links(records: Sequence[LinkRecord]) -> tuple[LinkRecord, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +18,14 @@ def printable(text: str) -> str:
     return "".join(
         f"%{ord(character) & 0xFF:02X}" if "\ud800" <= character <= "\udfff" else character for character in text
     )
+
+
+def name_hash(name: str) -> int:
+    """Return a hash of a name, of 64 bits (FNV-1a), as programs compute it that know names without Python."""
+    found = 0xCBF29CE484222325
+    for byte in os.fsencode(name):
+        found = (found ^ byte) * 0x100000001B3 % (1 << 64)
+    return found
 
 
 def several(values: Iterable[Text] | Text) -> list[Text]:

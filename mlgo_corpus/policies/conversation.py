@@ -15,7 +15,7 @@ from mlgo_corpus.compilers.session import InteractiveSession
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader, LogWriter, encode_context
-from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, TASKS, Task, needs_plugin
+from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, TASKS, Task, needs_plugin, needs_project
 from mlgo_corpus.policies.artefact import POLICY_NAME
 from mlgo_corpus.policies.keyed import dataset_features, find_dataset
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, load_policy
@@ -161,12 +161,20 @@ def decides_in(policy: str, language: str | None) -> bool:
 
 def says_more(policy: str | LearnedPolicy) -> bool:
     """Return True if a policy, or the one that is named so, needs features that only an extended clang tells."""
+    return needs_plugin(_features_of(policy))
+
+
+def knows_project(policy: str | LearnedPolicy) -> bool:
+    """Return True if one of these features is told by a clang alone that was extended for the module's project."""
+    return needs_project(_features_of(policy))
+
+
+def _features_of(policy: str | LearnedPolicy) -> tuple[str, ...]:
+    """Return the names of the features that a policy, or the one that is named so, decides by."""
     if isinstance(policy, str) and (dataset := find_dataset(policy)) is not None:
-        names = dataset_features(dataset)
-    else:
-        learned = learned_policy(policy) if isinstance(policy, str) else policy
-        names = () if learned is None else tuple(spec.name for spec in learned.features)
-    return needs_plugin(names)
+        return dataset_features(dataset)
+    learned = learned_policy(policy) if isinstance(policy, str) else policy
+    return () if learned is None else tuple(spec.name for spec in learned.features)
 
 
 def learned_policy(policy: str) -> LearnedPolicy | None:

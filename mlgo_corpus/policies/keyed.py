@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from mlgo_corpus.dataset.rows import DatasetRows, open_rows
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.folder import read_note
 from mlgo_corpus.files.regular import digest_of_file
-from mlgo_corpus.files.text import os_reason, printable
+from mlgo_corpus.files.text import name_hash, os_reason, printable
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.keys import Key, key_maker, stable_features
 from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, INLINING, task_name
@@ -196,7 +195,7 @@ def decision_table(path: Path, unkeyed: Collection[str] = ()) -> DecisionTable:
         tensors = np.concatenate(list(_iter_tensors(rows, place)))
         hashes = _hashes_of_keys(tensors, spans)
         parts.append(np.sort(hashes & ~np.uint64(1) | _decisions_in(tensors, decision).astype(np.uint64)))
-        index += [(_hash_of_name(name), first, len(hashes)) for name in (module, *copies.get(module, ()))]
+        index += [(name_hash(name), first, len(hashes)) for name in (module, *copies.get(module, ()))]
         first += len(hashes)
     head = np.array([len(index), first], np.uint64)
     data = np.concatenate([head, np.array(sorted(index), np.uint64).reshape(-1), *parts]).tobytes()
@@ -241,13 +240,6 @@ def _hashes_of_keys(tensors: NDArray[np.uint8], spans: Sequence[tuple[int, int]]
 def _stir(hashes: NDArray[np.uint64], words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     hashes = (hashes ^ words) * np.uint64(0x9E3779B97F4A7C15)
     return hashes ^ hashes >> np.uint64(32)
-
-
-def _hash_of_name(name: str) -> int:
-    found = 0xCBF29CE484222325
-    for byte in os.fsencode(name):
-        found = (found ^ byte) * 0x100000001B3 % (1 << 64)
-    return found
 
 
 def dataset_digest(path: Path) -> str:

@@ -16,6 +16,11 @@
 //   callee_asked, callee_inlined        how many questions there were about the callee before, and how many were answered
 //                                       by yes
 //
+// If the file copies.bin is beside the plugin, which tells of one project how many of its modules define a function
+// (mlgo_corpus/runs/functions/copies.py), there are two more:
+//
+//   callee_copies, caller_copies        the number of modules; 1 for what is local, and what is not in the file
+//
 // It builds with the headers of LLVM 18 and newer, and loads into the clang of the same version.
 
 #include "llvm/Analysis/AssumptionCache.h"
@@ -33,12 +38,15 @@
 #include "llvm/IR/Module.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/CommandLine.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
 #if __has_include("llvm/Plugins/PassPlugin.h")
 #include "llvm/Plugins/PassPlugin.h"
 #else
 #include "llvm/Passes/PassPlugin.h"
 #endif
 
+#include <dlfcn.h>
 #include <map>
 #include <memory>
 #include <string>
@@ -57,7 +65,7 @@ namespace {
 const char *const Extra[] = {"callee_linkage",   "caller_linkage",   "callee_library",       "caller_library",
                              "callee_kind",      "callee_arguments", "callee_address_taken", "calls_in_caller",
                              "callee_asked",     "callee_inlined"};
-constexpr size_t Extras = sizeof(Extra) / sizeof(*Extra);
+const char *const OfProject[] = {"callee_copies", "caller_copies"};
 
 // LLVM gives a factory of advisors no module analysis manager. It makes one of each for a module, and modules one by one.
 ModuleAnalysisManager *Manager;
@@ -95,13 +103,54 @@ int64_t kindOf(StringRef Name) {
   return Name.contains("C1E") || Name.contains("C2E");
 }
 
+// How many modules of the project define a function; without the file, nothing is known.
+class Copies {
+public:
+  Copies() {
+    Dl_info Own;
+    if (!dladdr(reinterpret_cast<void *>(&kindOf), &Own))
+      return;
+    SmallString<256> Path(sys::path::parent_path(Own.dli_fname));
+    sys::path::append(Path, "copies.bin");
+    auto Read = MemoryBuffer::getFile(Path, /*IsText=*/false, /*RequiresNullTerminator=*/false);
+    if (!Read || (*Read)->getBufferSize() % sizeof(Row) != sizeof(uint64_t))
+      return;
+    auto *Words = reinterpret_cast<const uint64_t *>((*Read)->getBufferStart());
+    if ((*Read)->getBufferSize() / sizeof(Row) != Words[0])
+      return;
+    File = std::move(*Read);
+    Rows = ArrayRef(reinterpret_cast<const Row *>(Words + 1), Words[0]);
+  }
+  bool areKnown() const { return File != nullptr; }
+  int64_t of(const Function &F) const {
+    if (F.hasLocalLinkage() || F.hasAvailableExternallyLinkage())
+      return 1;
+    uint64_t Hash = 0xCBF29CE484222325;
+    for (unsigned char Byte : F.getName())
+      Hash = (Hash ^ Byte) * 0x100000001B3;
+    const Row *At = partition_point(Rows, [Hash](const Row &One) { return One.Hash < Hash; });
+    return At != Rows.end() && At->Hash == Hash ? At->Number : 1;
+  }
+
+private:
+  struct Row {
+    uint64_t Hash, Number;
+  };
+  std::unique_ptr<MemoryBuffer> File;
+  ArrayRef<Row> Rows;
+};
+
+const Copies &copies() {
+  static const Copies Known;
+  return Known;
+}
+
 class Runner : public InteractiveModelRunner {
 public:
-  Runner(LLVMContext &Context, const std::vector<TensorSpec> &Inputs, const std::string &Base)
-      : InteractiveModelRunner(Context, Inputs, InlineDecisionSpec, Base + ".out", Base + ".in"),
-        First(Inputs.size() - Extras) {}
-  void tell(const int64_t (&Values)[Extras]) {
-    for (size_t I = 0; I != Extras; ++I)
+  Runner(LLVMContext &Context, const std::vector<TensorSpec> &Inputs, const std::string &Base, size_t First)
+      : InteractiveModelRunner(Context, Inputs, InlineDecisionSpec, Base + ".out", Base + ".in"), First(First) {}
+  void tell(ArrayRef<int64_t> Values) {
+    for (size_t I = 0; I != Values.size(); ++I)
       *getTensor<int64_t>(First + I) = Values[I];
   }
 
@@ -118,9 +167,13 @@ struct MakeRunner {
     std::vector<TensorSpec> Inputs(Known);
     if (WithDefault && Inputs.back().name() != DefaultDecisionSpec.name())
       Inputs.push_back(DefaultDecisionSpec);
+    size_t First = Inputs.size();
     for (const char *Name : Extra)
       Inputs.push_back(TensorSpec::createSpec<int64_t>(Name, {1}));
-    return std::make_unique<Runner>(Context, Inputs, Base);
+    for (const char *Name : OfProject)
+      if (copies().areKnown())
+        Inputs.push_back(TensorSpec::createSpec<int64_t>(Name, {1}));
+    return std::make_unique<Runner>(Context, Inputs, Base, First);
   }
   operator std::unique_ptr<MLModelRunner>() const { return (*this)(FeatureMap); }
 };
@@ -139,9 +192,12 @@ protected:
         Calls += Call->getCalledFunction() == &Callee && Call->getCaller() == &Caller;
     // By name: a function that is gone may leave its place in memory to another.
     auto &[Asked, Inlined] = Seen[Callee.getName().str()];
-    static_cast<Runner &>(*ModelRunner)
-        .tell({linkageOf(Callee), linkageOf(Caller), isOfLibrary(Callee.getName()), isOfLibrary(Caller.getName()),
-               kindOf(Callee.getName()), int64_t(Callee.arg_size()), Callee.hasAddressTaken(), Calls, Asked, Inlined});
+    SmallVector<int64_t, 16> Values{linkageOf(Callee), linkageOf(Caller), isOfLibrary(Callee.getName()),
+                                    isOfLibrary(Caller.getName()), kindOf(Callee.getName()),
+                                    int64_t(Callee.arg_size()), Callee.hasAddressTaken(), Calls, Asked, Inlined};
+    if (copies().areKnown())
+      Values.append({copies().of(Callee), copies().of(Caller)});
+    static_cast<Runner &>(*ModelRunner).tell(Values);
     auto Advice = MLInlineAdvisor::getAdviceFromModel(CB, ORE);
     ++Asked;
     Inlined += Advice->isInliningRecommended();

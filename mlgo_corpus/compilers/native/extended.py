@@ -5,6 +5,7 @@
     OUT/bin/clang       a script, which runs the stock clang with the plugin
     OUT/bin/clang++     a link to it, which is a C++ compiler by its name
     OUT/advisor.so      the plugin
+    OUT/copies.bin      if it is made for a project: how many modules of it have each function, which the plugin tells
     OUT/extended.json   a description, see `Extended`
 """
 
@@ -36,7 +37,8 @@ from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 
 _DESCRIPTION_NAME: Final = "extended.json"
 PLUGIN_NAME: Final = "advisor.so"
-_FILES = (_DESCRIPTION_NAME, PLUGIN_NAME, "bin/clang", "bin/clang++")
+COPIES_NAME: Final = "copies.bin"
+_FILES = (_DESCRIPTION_NAME, PLUGIN_NAME, COPIES_NAME, "bin/clang", "bin/clang++")
 _MADE_BY: Final = "toolchain extend"
 _SOURCE: Final = Path(__file__).with_name("advisor.cpp")
 # LLVM's headers are large: 5 seconds on a quiet core.
@@ -48,7 +50,7 @@ OLDEST_EXTENDED: Final = 18
 _HEADERS_VERSION: Final = re.compile(r'^#define LLVM_VERSION_STRING "(\d+\.\d+\.\d+)', re.MULTILINE)
 _SCRIPT: Final = """\
 #!/bin/sh
-# clang {version} with a plugin, made by `mlgo-corpus {made_by}`. sha256 of the plugin: {digest}
+# clang {version} with a plugin, made by `mlgo-corpus {made_by}`. sha256 of what it loads: {digest}
 case $1 in
 -cc1) exec {binary} "$@" {plugin} ;;
 -cc1*) exec {binary} "$@" ;;
@@ -83,12 +85,16 @@ class Extended:
         return self.output / "bin" / "clang"
 
 
-def extend_clang(output: Path, compiler: Compiler, *, force: bool) -> Extended:
+def extend_clang(
+    output: Path, compiler: Compiler, copies: bytes | None = None, *, plugin: Path | None = None, force: bool
+) -> Extended:
     """Make a clang that says more with each question, and hold a live session with it.
 
     Args:
         output: the folder to make.
         compiler: the stock clang.
+        copies: the table of `mlgo_corpus.runs.functions.copies`, for a clang that tells them of a project.
+        plugin: the plugin for this clang, if it was compiled before.
         force: replace another one.
 
     Raises:
@@ -100,15 +106,17 @@ def extend_clang(output: Path, compiler: Compiler, *, force: bool) -> Extended:
         raise UsageError("has a plugin already", option="compiler", value=compiler.driver[0])
     final, drivers = Path(os.path.abspath(output)), drivers_of(compiler)
     with whole_folder(output, replace=replaces_own(output, _FILES, _MADE_BY, force=force)) as folder:
-        plugin = folder / PLUGIN_NAME
-        extended = Extended(final, compiler.driver, compiler.version, _make_plugin(plugin, compiler))
+        own = folder / PLUGIN_NAME
+        if copies is not None:
+            (folder / COPIES_NAME).write_bytes(copies)
+        extended = Extended(final, compiler.driver, compiler.version, _make_plugin(own, compiler, plugin))
         (folder / "bin").mkdir()
         program = folder / "bin" / "clang"
         program.write_text(
             _SCRIPT.format(
                 version=compiler.version,
                 made_by=_MADE_BY,
-                digest=sha256(plugin.read_bytes()).hexdigest(),
+                digest=sha256(own.read_bytes() + (copies or b"")).hexdigest(),
                 binary=shlex.quote(str(compiler.binary)),
                 plugin=shlex.quote(f"{PLUGIN_OPTION}{final / PLUGIN_NAME}"),
                 c=shlex.join(drivers.c),
@@ -134,20 +142,22 @@ def read_extended(folder: Path) -> Extended | None:
     return Extended(folder, tuple(words), str(version), tuple(features))
 
 
-def cached_extended(compiler: Compiler, cache: Path | None = None) -> Extended:
+def cached_extended(compiler: Compiler, cache: Path | None = None, copies: bytes | None = None) -> Extended:
     """Return a clang that says more than a stock clang does, in the cache; it is made if it is not there.
 
-    If another process makes it, this one waits.
+    If another process makes it, this one waits. With ``copies``, see `extend_clang`, it is one for a project.
 
     Raises:
         UsageError: LLVM's headers are not installed, the clang loads no plugins, or the cache cannot be written.
         ToolError: the plugin cannot be compiled.
     """
+    plugin = None if copies is None else cached_extended(compiler, cache).output / PLUGIN_NAME
     digest = sha256(_SOURCE.read_bytes())
     status = compiler.binary.stat()
     digest.update(repr((__version__, compiler.driver, compiler.version, status.st_size, status.st_mtime_ns)).encode())
     place = cache_folder(cache).absolute() / "extended"
     digest.update(os.fsencode(place))  # which the script names: a cache that was moved has none
+    digest.update(copies or b"")
     folder = place / digest.hexdigest()[:32]
 
     def whole() -> Extended | None:
@@ -157,27 +167,37 @@ def cached_extended(compiler: Compiler, cache: Path | None = None) -> Extended:
     if found is None:
         try:
             with locked(folder.with_name(f"{folder.name}.lock"), str(folder), waiting=lambda: None):
-                found = whole() or extend_clang(folder, compiler, force=True)
+                found = whole() or extend_clang(folder, compiler, copies, plugin=plugin, force=True)
         except OSError as error:
             message = f"a clang with a plugin cannot be made in {folder}: {os_reason(error)}"
             raise UsageError(f"{message}; set MLGO_CORPUS_CACHE to another folder") from error
     return found
 
 
-def copy_plugin(plugin: Path, compiler: Compiler, cache: Path | None = None) -> None:
-    """Write the plugin for a stock clang: that of `cached_extended`, whose errors this has."""
-    shutil.copyfile(cached_extended(compiler, cache).output / PLUGIN_NAME, plugin)
+def copy_plugin(folder: Path, compiler: Compiler, cache: Path | None = None, copies: bytes | None = None) -> None:
+    """Write the plugin for a stock clang, and what it reads: those of `cached_extended`, whose errors this has."""
+    made = cached_extended(compiler, cache, copies).output
+    for name in (PLUGIN_NAME, COPIES_NAME)[: 1 if copies is None else 2]:
+        shutil.copyfile(made / name, folder / name)
 
 
-def _make_plugin(plugin: Path, compiler: Compiler) -> tuple[str, ...]:
+def _make_plugin(plugin: Path, compiler: Compiler, made: Path | None) -> tuple[str, ...]:
     """Compile the plugin for a stock clang, hold a live session with it, and return the features that it adds.
+
+    Args:
+        plugin: the file to write.
+        compiler: the stock clang.
+        made: the same plugin, if it was compiled before.
 
     Raises:
         UsageError: LLVM's headers are not installed, or the clang loads no plugins.
         ToolError: it cannot be compiled.
     """
-    headers = _headers(compiler)
-    run_tool((*drivers_of(compiler).cxx, *_FLAGS, f"-I{headers}", str(_SOURCE), "-o", str(plugin)), timeout=_TIMEOUT_S)
+    if made is None:
+        headers = f"-I{_headers(compiler)}"
+        run_tool((*drivers_of(compiler).cxx, *_FLAGS, headers, str(_SOURCE), "-o", str(plugin)), timeout=_TIMEOUT_S)
+    else:
+        shutil.copyfile(made, plugin)
     return _added_features(compiler, plugin)
 
 

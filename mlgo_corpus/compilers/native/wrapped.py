@@ -5,6 +5,7 @@
     OUT/bin/clang      the program, with the path of the stock clang in it
     OUT/bin/clang++    a link to it, which is a C++ compiler by its name
     OUT/advisor.so     the plugin of `extended`, if the policy needs it; only compiles that ask load it
+    OUT/copies.bin     what the plugin reads of the project, if the policy asks for that
     OUT/decisions.bin  what a search decided, if that is the policy
     OUT/wrapped.json   a description, see `Wrapped`
 """
@@ -25,7 +26,7 @@ from typing import Any, Final
 
 from mlgo_corpus import __version__
 from mlgo_corpus.compilers.find import PLUGIN_OPTION, Compiler, one_line
-from mlgo_corpus.compilers.native.extended import PLUGIN_NAME
+from mlgo_corpus.compilers.native.extended import COPIES_NAME, PLUGIN_NAME
 from mlgo_corpus.compilers.probe import PROBE_DATA
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.errors import ToolError, UsageError
@@ -37,7 +38,7 @@ from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, find_task, lacking
 
 _DESCRIPTION_NAME: Final = "wrapped.json"
 _FOUND_NAME: Final = "decisions.bin"
-_FILES = (_DESCRIPTION_NAME, _FOUND_NAME, PLUGIN_NAME, "bin/clang", "bin/clang++")
+_FILES = (_DESCRIPTION_NAME, _FOUND_NAME, PLUGIN_NAME, COPIES_NAME, "bin/clang", "bin/clang++")
 
 _MADE_BY: Final = "toolchain wrap"
 _SOURCES: Final = Path(__file__).parent
@@ -100,7 +101,7 @@ class StockClang:
         c: the words of the command that compiles C; cxx: C++.
         version: LLVM's version.
         misplaced_default: whether its LLVM tells its own decision in another feature's place.
-        make_plugin: writes the plugin that tells more of each call; None if the policy needs none.
+        make_plugin: writes the plugin that tells more of each call into a folder; None if the policy needs none.
     """
 
     c: tuple[str, ...]
@@ -188,7 +189,7 @@ def wrap_clang(output: Path, policy: PolicyCode, clang: StockClang, asking: Aski
         (folder / "bin").mkdir()
         program = folder / "bin" / "clang"
         if clang.make_plugin is not None:
-            clang.make_plugin(folder / PLUGIN_NAME)
+            clang.make_plugin(folder)
         if policy.found is not None:
             (folder / _FOUND_NAME).write_bytes(policy.found.table)
         _compile(program, policy, clang, asking)

@@ -174,6 +174,7 @@ _LINKAGES = (
     "0 if it is private to its file, 1 if it is dropped where it is not used (as inline functions and templates are), "
     "2 if weak otherwise, 3 if visible outside, 4 for a copy of another module's (available_externally)"
 )
+_COPIES = "how many modules of one product of the project have a definition of it; 1 if it is private to its file"
 _LIBRARY = "1 if its name is the C++ standard library's, by its mangling, else 0"
 EXTENDED_MEANINGS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -187,6 +188,8 @@ EXTENDED_MEANINGS: Final[Mapping[str, str]] = MappingProxyType(
         "calls_in_caller": "calls of the callee in the caller at this moment",
         "callee_asked": "decisions about calls of the callee before this one in the module",
         "callee_inlined": "how many of the decisions before, about calls of the callee, were to inline",
+        "callee_copies": f"the callee: {_COPIES}",
+        "caller_copies": f"the caller: {_COPIES}",
     }
 )
 """The meanings of the features of inlining that only an extended clang tells."""

@@ -110,16 +110,26 @@ EXTENDED_FEATURES: Final = (
     *("callee_address_taken", "calls_in_caller", "callee_asked", "callee_inlined"),
 )
 """What an extended clang tells of each call besides LLVM's features: ``mlgo_corpus/compilers/native/advisor.cpp``."""
+PROJECT_FEATURES: Final = ("callee_copies", "caller_copies")
+"""What one tells that was made for a project."""
 
 
 def needs_plugin(features: Iterable[str]) -> bool:
     """Return True if some of these features, by their names, are told by an extended clang alone."""
-    return not frozenset(EXTENDED_FEATURES).isdisjoint(features)
+    return not frozenset((*EXTENDED_FEATURES, *PROJECT_FEATURES)).isdisjoint(features)
+
+
+def needs_project(features: Iterable[str]) -> bool:
+    """Return True if some of these features are told by a clang alone that was extended for a project."""
+    return not frozenset(PROJECT_FEATURES).isdisjoint(features)
 
 
 def lacking(name: str) -> str:
     """Return what to say of a feature that a policy needs and a compiler does not send."""
-    hint = "; a clang of `mlgo-corpus toolchain extend` does" if name in EXTENDED_FEATURES else ""
+    hint = ""
+    if needs_plugin([name]):
+        corpus = ", made for the project's corpus," if needs_project([name]) else ""
+        hint = f"; a clang of `mlgo-corpus toolchain extend`{corpus} does"
     return f"needs the feature {name!r}, which this compiler does not send{hint}"
 
 

@@ -25,6 +25,7 @@ from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.conversation import says_more
 from mlgo_corpus.policies.policy import policy_digest, policy_folder, policy_name, try_policy
+from mlgo_corpus.runs.functions.copies import copies_for
 from mlgo_corpus.runs.search.module import SearchSettings
 from mlgo_corpus.runs.search.rounds import round_budgets
 from mlgo_corpus.runs.search.run import FOLDED, LINKED, OBJECTIVES, TEXT, Search, SearchReport
@@ -125,6 +126,7 @@ def run_search(
         cache=cache,
         jobs=jobs or available_cpus(),
         says_more=any(map(says_more, (start, *request.also))),
+        copies=copies_for((start, *request.also), opened, jobs=jobs or available_cpus()),
     )
     identity = compiler_identity(toolchain)
     key = {

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.products import linked_groups
 from mlgo_corpus.corpus.select import corpus_digest
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.engine.threads import LinkedEvent, results_in_threads
@@ -24,7 +25,7 @@ from mlgo_corpus.files.lock import locked
 from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.objects.footprints import function_footprints, names_by_symbol
 from mlgo_corpus.runs.search.module import SearchItem, SearchSettings, SurveyJob
-from mlgo_corpus.runs.search.rounds import functions_in, linked_groups, weighted_size, write_counts
+from mlgo_corpus.runs.search.rounds import functions_in, weighted_size, write_counts
 from mlgo_corpus.runs.trace.module import TraceSettings
 
 _FOLDER: Final = "linked"

@@ -30,9 +30,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mlgo_corpus.corpus.folder import Corpus, Module
-from mlgo_corpus.corpus.groups import ModuleLabels
-from mlgo_corpus.corpus.products import linked_together
+from mlgo_corpus.corpus.folder import Module
 from mlgo_corpus.dataset.flips import FlipRow
 from mlgo_corpus.errors import CorpusError, FormatError
 from mlgo_corpus.files.atomic import write_atomically
@@ -188,12 +186,6 @@ class Weights:
 def weighted_size(text_size: int, sizes: Mapping[str, int], weight: Callable[[str], float]) -> float:
     """Return the bytes of an object's text, those of each function weighted."""
     return text_size - sum(size * (1.0 - weight(name)) for name, size in sizes.items())
-
-
-def linked_groups(corpus: Corpus) -> Callable[[str], str]:
-    """Return a function that names those that a module is linked with: by its product, else by its project."""
-    products, labels = linked_together(corpus), ModuleLabels.of(corpus)
-    return lambda name: products.get(name) or f"of {labels.project(name)}"
 
 
 class SoFar(NamedTuple):

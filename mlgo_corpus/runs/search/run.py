@@ -13,6 +13,7 @@ import numpy as np
 
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.products import linked_groups
 from mlgo_corpus.dataset.flips import (
     FLIPS_NAME,
     SEARCH_NAME,
@@ -30,7 +31,7 @@ from mlgo_corpus.policies.policy import policy_name
 from mlgo_corpus.runs.over import Over
 from mlgo_corpus.runs.report import Report
 from mlgo_corpus.runs.search.module import RoundJob, SearchItem, SearchJob, SearchSettings, SurveyJob, flips_of
-from mlgo_corpus.runs.search.rounds import linked_groups, write_counts
+from mlgo_corpus.runs.search.rounds import write_counts
 from mlgo_corpus.runs.trace.module import TracedModule
 from mlgo_corpus.runs.trace.run import Trace
 

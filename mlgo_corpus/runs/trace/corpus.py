@@ -26,6 +26,7 @@ from mlgo_corpus.policies.conversation import says_more
 from mlgo_corpus.policies.embedded import vector_model
 from mlgo_corpus.policies.learned import find_policy
 from mlgo_corpus.policies.policy import policy_digest, policy_folder, policy_name, try_policy
+from mlgo_corpus.runs.functions.copies import copies_for
 from mlgo_corpus.runs.trace.baseline import BASELINES_FOLDER
 from mlgo_corpus.runs.trace.module import TraceSettings, clashing_copies, remove_unfinished
 from mlgo_corpus.runs.trace.places import make_places
@@ -112,6 +113,7 @@ def run_trace(
         cache=cache,
         jobs=jobs or available_cpus(),
         says_more=says_more(policy),
+        copies=copies_for((policy,), opened, jobs=jobs or available_cpus()),
     )
     identity = compiler_identity(toolchain)
     key: dict[str, Any] = {

@@ -40,6 +40,7 @@ from mlgo_corpus.policies.conversation import says_more
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.policy import Policy, decides, named_object, try_policy
+from mlgo_corpus.runs.functions.copies import copies_for
 from mlgo_corpus.runs.trace.baseline import BASELINES_FOLDER
 from mlgo_corpus.runs.trace.module import TraceItem, TraceJob, TraceSettings, calls_of
 
@@ -140,6 +141,7 @@ class Tracer:
             producer=newest_producer(self.corpus, tuple(module.name for module in self.corpus)),
             cache=cache,
             says_more=wanted is not None and says_more(wanted),
+            copies=copies_for(() if wanted is None else (wanted,), self.corpus, jobs=available_cpus()),
         )
         identity = compiler_identity(toolchain)
         self._toolchain = toolchain

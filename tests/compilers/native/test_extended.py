@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow.dataset as ds
 import pytest
 from typer.testing import CliRunner
@@ -21,16 +22,19 @@ from mlgo_corpus.compilers.choose import choose_for_build
 from mlgo_corpus.compilers.find import Compiler
 from mlgo_corpus.compilers.native import extended, wrapped
 from mlgo_corpus.compilers.native.wrapped import Asking, PolicyCode, StockClang, wrap_clang
+from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.dataset.rows import open_rows
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.evaluate import evaluate_corpus
 from mlgo_corpus.extract import extract_corpus
+from mlgo_corpus.files.text import name_hash
 from mlgo_corpus.formats.logs.tasks import EXTENDED_FEATURES
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.keyed import DatasetPolicy
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.models import Rule
 from mlgo_corpus.policies.source import policy_source
+from mlgo_corpus.runs.functions import copies
 from mlgo_corpus.toolchain import extend_toolchain
 from mlgo_corpus.trace import trace_corpus
 from mlgo_corpus.wrap import wrap_toolchain
@@ -214,12 +218,117 @@ def test_a_policy_of_its_features_goes_into_stock_clangs_and_extended_ones(
     assert not (tmp_path / "again").exists()
 
 
+SHARED = """\
+extern int sink(int);
+inline int everywhere(int a) { return sink(a + 1) * sink(a + 2); }
+inline int twice(int a) { return sink(a + 3) * sink(a + 4) + everywhere(a); }
+inline int once(int a) { return sink(a + 5) * sink(a + 6) + everywhere(a); }
+static int mine(int a) { return sink(a + 7) * sink(a + 8) + everywhere(a); }
+"""
+MODULES = {
+    "one": "int one(int a) { return everywhere(a) + everywhere(a + 1) + mine(a) + mine(-a); }",
+    "two": "int two(int a) { return everywhere(a) + everywhere(a + 1) + twice(a) + twice(-a) + mine(a) + mine(-a); }",
+    "three": "int three(int a) { return twice(a) + twice(-a) + once(a) + once(-a) + everywhere(a) + everywhere(-a); }",
+}
+
+
+def copies_in(table: bytes) -> dict[int, int]:
+    """Return the copies in a table, by the hashes of names."""
+    count, *words = np.frombuffer(table, np.uint64).tolist()
+    assert len(words) == 2 * count
+    assert words[::2] == sorted(words[::2])
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+@pytest.fixture(scope="module")
+def project(llvm19: Llvm, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The corpus of three modules that have functions in common."""
+    folder = tmp_path_factory.mktemp("project")
+    for name, code in MODULES.items():
+        (folder / f"{name}.cpp").write_text(f"{SHARED}{code}\n")
+        run_checked(llvm19.clangxx, "-Oz", *EMBED, "-c", f"{name}.cpp", "-o", f"{name}.o", cwd=folder)
+    extract_corpus([folder], folder / "corpus", jobs=1)
+    return folder / "corpus"
+
+
+def test_copies_are_those_of_one_product(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    everywhere, twice = name_hash("_Z10everywherei"), name_hash("_Z5twicei")
+    assert copies_in(copies.project_copies(open_corpus(project), jobs=1)) == {everywhere: 3, twice: 2}
+    groups = {"one.o": "a program", "two.o": "a program", "three.o": "another"}
+    monkeypatch.setattr(copies, "linked_groups", lambda _: groups.__getitem__)
+    assert copies_in(copies.project_copies(open_corpus(project), jobs=1)) == {everywhere: 2}
+
+
+def test_a_policy_can_know_how_many_modules_of_the_project_have_a_function(
+    llvm19: Llvm, told: Path, project: Path, probed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[Path] = []
+
+    def run_or_copy(argv: tuple[str, ...], **how: Any) -> Any:
+        """Take the plugin of the module's extended clang rather than compile the same for ten seconds."""
+        if str(extended._SOURCE) not in argv:
+            return run_tool(argv, **how)
+        compiled.append(Path(argv[-1]))
+        return shutil.copyfile(told / extended.PLUGIN_NAME, argv[-1])
+
+    run_tool = extended.run_tool
+    monkeypatch.setattr(extended, "run_tool", run_or_copy)
+    cache = shutil.copytree(probed, tmp_path / "cache")
+    # Inline what one module alone has, and what is private, which each of them has.
+    feature = TensorSpec("callee_copies", "int64_t", port=0, shape=(1,))
+    LearnedPolicy("inlining-3.0", "inlining", (feature,), Rule(1.5, (-1.0,))).save(tmp_path / "policy")
+    policy = str(tmp_path / "policy")
+    options: dict[str, Any] = {"compiler": llvm19.clang, "jobs": 1, "cache": cache}
+    trace_corpus(project, tmp_path / "traced", policy=policy, keep_objects=tmp_path / "objects", **options)
+    rows = ds.dataset(tmp_path / "traced" / "observations").to_table().to_pylist()  # type: ignore[no-untyped-call]
+    held = {"_Z10everywherei": 3, "_Z5twicei": 2, "_Z4oncei": 1, "_ZL4minei": 1}
+    held |= dict.fromkeys(("_Z3onei", "_Z3twoi", "_Z5threei"), 1)
+    assert {row["callee"] for row in rows} == {*list(held)[:4]}
+    for row in rows:
+        assert (row["callee_copies"], row["caller_copies"]) == (held[row["callee"]], held[row["caller"]])
+        assert row["inlining_decision"] == (row["callee"] in ("_Z4oncei", "_ZL4minei"))
+    assert {row["caller_copies"] for row in rows} == {1, 2}
+    # The plugin was compiled once, and the one for the project is a copy.
+    assert len(compiled) == 1
+    places = sorted((cache / "extended").glob("*/bin/clang"))
+    assert [(place.parent.parent / "copies.bin").exists() for place in places].count(True) == len(places) - 1 == 1
+    evaluated = evaluate_corpus(project, tmp_path / "evaluated", policies=["inlining-1.0", policy], **options)
+    assert [one.objects.modules for one in evaluated.policies] == [3, 3]
+    # The same object comes from a wrapped clang that was made for the project, and of another one's decisions.
+    told_of = {"compiler": llvm19.clang, "corpus": project, "cache": cache}
+    with pytest.raises(UsageError, match=r"^corpus: inlining-3.0 decides by what the whole project has: name its"):
+        wrap_toolchain(policy, tmp_path / "wrapped", compiler=llvm19.clang, cache=cache)
+    made = wrap_toolchain(policy, tmp_path / "wrapped", **told_of).wrapped
+    replays = wrap_toolchain(tmp_path / "traced", tmp_path / "replays", **told_of).wrapped
+    for name in MODULES:
+        (tmp_path / "kept.o").write_bytes((tmp_path / "objects" / f"{name}.o").read_bytes())
+        for clang in (made.clang, replays.clang):
+            run_checked(clang, "-Oz", "-c", f"{name}.cpp", "-o", tmp_path / "by.o", cwd=project.parent)
+            assert code(llvm19, tmp_path / "by.o") == code(llvm19, tmp_path / "kept.o"), name
+    # With a damaged table the plugin tells nothing of the project.
+    whole = (tmp_path / "wrapped" / "copies.bin").read_bytes()
+    assert len(whole) == 8 + 2 * 16
+    for damaged in (whole[:-1], whole[:8], whole[:7], b"", b"\xff" * len(whole)):
+        (tmp_path / "wrapped" / "copies.bin").write_bytes(damaged)
+        done = subprocess.run(
+            (made.clang, "-Oz", "-c", "one.cpp", "-o", tmp_path / "by.o"),
+            cwd=project.parent,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        assert "needs the feature 'callee_copies', which this compiler does not send" in done.stderr
+    made_for = "a clang of `mlgo-corpus toolchain extend`, made for the project's corpus, does"
+    with pytest.raises(MlgoCorpusError, match=f"'callee_copies', which this compiler does not send; {made_for}"):
+        trace_corpus(project, tmp_path / "again", policy=policy, **{**options, "compiler": str(told)})
+
+
 def test_who_needs_an_extended_clang_at_the_same_time_makes_it_once(
     llvm19: Llvm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Path] = []
 
-    def make(output: Path, compiler: Compiler, *, force: bool) -> extended.Extended:
+    def make(output: Path, compiler: Compiler, copies: None, *, plugin: None, force: bool) -> extended.Extended:
         assert force
         made.append(output)
         (output / "bin").mkdir(parents=True)
@@ -248,7 +357,9 @@ def test_a_plugin_that_cannot_be_loaded_costs_the_policy_alone(
     policy = LearnedPolicy("inlining-2.0", "inlining", (TensorSpec("cost_estimate"),), Rule(0.0, (1.0,)))
     decides = PolicyCode(policy.name, policy.task, policy.digest, *policy_source(policy))
     drivers = (llvm22.clang,), (llvm22.clangxx,)
-    stock = StockClang(*drivers, "22", misplaced_default=False, make_plugin=lambda path: path.write_bytes(b"none"))
+    stock = StockClang(
+        *drivers, "22", misplaced_default=False, make_plugin=lambda folder: (folder / "advisor.so").write_bytes(b"none")
+    )
     clang = wrap_clang(tmp_path / "wrapped", decides, stock, Asking(), force=False).clang
     assert "compiled without it" in compile_with(clang, corpus.parent, tmp_path / "by.o")
     assert compile_with(Path(llvm22.clang), corpus.parent, tmp_path / "plain.o") == ""
@@ -306,3 +417,11 @@ def test_the_verb(llvm19: Llvm, told: Path, tmp_path: Path, monkeypatch: pytest.
     assert done.exit_code == 2
     assert "cannot be extended" in done.stderr
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("", 0xCBF29CE484222325), ("a", 0xAF63DC4C8601EC8C), ("foobar", 0x85944171F73967E8)]
+)
+def test_names_are_hashed_as_fnv_1a_has_it(name: str, expected: int) -> None:
+    """Its authors' test vectors."""
+    assert name_hash(name) == expected

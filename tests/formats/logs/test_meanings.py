@@ -14,7 +14,7 @@ import pytest
 from mlgo_corpus import TensorSpec, read_log
 from mlgo_corpus.formats.logs.events import LogHeader, parse_header
 from mlgo_corpus.formats.logs.meanings import EXTENDED_MEANINGS, MEANINGS, describe
-from mlgo_corpus.formats.logs.tasks import EXTENDED_FEATURES, task_name
+from mlgo_corpus.formats.logs.tasks import EXTENDED_FEATURES, PROJECT_FEATURES, task_name
 from tests.conftest import Llvm
 from tests.runs.datasets.test_logs import KINDS, real_logs
 
@@ -93,7 +93,7 @@ def interactive_header(llvm: Llvm, folder: Path, task: str) -> LogHeader:
 
 
 def test_every_feature_of_extended_clangs_has_a_meaning() -> None:
-    assert set(EXTENDED_MEANINGS) == set(EXTENDED_FEATURES)
+    assert set(EXTENDED_MEANINGS) == {*EXTENDED_FEATURES, *PROJECT_FEATURES}
     assert describe("inlining", "callee_kind") == EXTENDED_MEANINGS["callee_kind"]
     assert describe("regalloc-eviction", "callee_kind") is None
 

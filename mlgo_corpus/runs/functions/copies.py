@@ -1,0 +1,67 @@
+"""How many modules of a project define each function: what a clang is told that is extended for the project.
+
+A linker keeps one of the copies of an inline function, so that a byte of it counts the less, the more modules have it;
+and no module tells how many others do.
+
+The table is an array of words of 64 bits of this machine: how many functions it has, and of each one the hash of its
+name (`name_hash`) and its copies, sorted by hash. A function that is not in it has one copy.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+
+from mlgo_corpus.corpus.folder import Corpus
+from mlgo_corpus.corpus.functions import iter_known
+from mlgo_corpus.corpus.products import linked_groups
+from mlgo_corpus.errors import MlgoCorpusError
+from mlgo_corpus.files.text import name_hash, os_reason
+from mlgo_corpus.policies.conversation import knows_project
+from mlgo_corpus.policies.learned import LearnedPolicy
+from mlgo_corpus.runs.functions.run import function_index
+
+# The linkages of definitions that no other module's replaces: of a name that others may have too, for another function.
+_OWN: Final = frozenset({"internal", "private", "available_externally"})
+
+
+def copies_for(policies: Iterable[str | LearnedPolicy], corpus: Corpus, *, jobs: int) -> bytes | None:
+    """Return `project_copies` if one of the policies decides by them, else None.
+
+    Raises:
+        UsageError: a policy cannot be read.
+        MlgoCorpusError: the corpus's table of functions cannot be written, or is damaged.
+    """
+    return project_copies(corpus, jobs=jobs) if any(map(knows_project, policies)) else None
+
+
+def project_copies(corpus: Corpus, *, jobs: int) -> bytes:
+    """Return the table of the functions that several modules define, of those that are linked with each other.
+
+    Of a function that several products have, the copies in the one with the most.
+
+    Args:
+        corpus: the project's; its `function_index` is made if there is none.
+        jobs: processes that read modules.
+
+    Raises:
+        MlgoCorpusError: the corpus's table of functions cannot be written, or is damaged.
+    """
+    group = linked_groups(corpus)
+    held = Counter[tuple[str, str]]()
+    try:
+        with function_index(corpus, jobs=jobs) as index:
+            for made in iter_known(index.path):
+                linked_with, defined = group(made.module), zip(made.names, made.linkages, strict=True)
+                held.update((linked_with, name) for name, linkage in defined if linkage not in _OWN)
+    except OSError as error:
+        raise MlgoCorpusError(f"cannot write {error.filename or corpus.location}: {os_reason(error)}") from error
+    most: dict[int, int] = {}
+    for (_, name), copies in held.items():
+        if copies > 1:
+            key = name_hash(name)
+            most[key] = max(copies, most.get(key, 0))
+    return np.array([len(most), *(word for row in sorted(most.items()) for word in row)], np.uint64).tobytes()
