@@ -24,7 +24,15 @@ from hypothesis import strategies as st
 
 from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError
 from mlgo_corpus.formats.logs.events import LogHeader
-from mlgo_corpus.formats.logs.tasks import EVICTION, EXTENDED_FEATURES, INLINING, PRIORITY, TASKS, find_task
+from mlgo_corpus.formats.logs.tasks import (
+    EVICTION,
+    EXTENDED_FEATURES,
+    INLINING,
+    PRIORITY,
+    PROJECT_FEATURES,
+    TASKS,
+    find_task,
+)
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, known_policies, load_policy
 from mlgo_corpus.policies.models import Network, Quantiles, Rule, Scaling, Trees
@@ -512,7 +520,8 @@ def test_no_policy_is_said_in_a_line(tmp_path: Path) -> None:
 
 def told_more(features: tuple[TensorSpec, ...], records: Any) -> tuple[tuple[TensorSpec, ...], Any]:
     """Add what an extended clang tells: of functions of the module itself, and nothing asked before."""
-    features += tuple(TensorSpec(name, "int64_t", port=0, shape=(1,)) for name in EXTENDED_FEATURES)
+    names = (*EXTENDED_FEATURES, *PROJECT_FEATURES)
+    features += tuple(TensorSpec(name, "int64_t", port=0, shape=(1,)) for name in names)
     told = np.zeros(len(records), dtype_of(features))
     for name in records.dtype.names:
         told[name] = records[name]
@@ -522,11 +531,11 @@ def told_more(features: tuple[TensorSpec, ...], records: Any) -> tuple[tuple[Ten
 def test_policies_that_come_with_the_package() -> None:
     """Each is named as its folder, small, says what it is worth, and decides on what compilers send."""
     known = known_policies()
-    assert list(known) == ["inlining-1.0", "inlining-2.0"]
+    assert list(known) == ["inlining-1.0", "inlining-2.0", "inlining-3.0"]
     for name, folder in known.items():
         features, records = real_observations(INLINING)
         policy = load_policy(folder)
-        if name == "inlining-2.0":
+        if name != "inlining-1.0":
             features, records = told_more(features, records)
         assert (policy.name, policy.task, policy.licence) == (name, INLINING, "Apache-2.0")
         assert "## Results" in policy.card

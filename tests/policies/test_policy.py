@@ -109,7 +109,8 @@ def test_random_is_the_modules_and_the_seeds(task: Task) -> None:
         (
             "first",
             INLINING,
-            "expected one of default, never, always, random:P, inlining-1.0, inlining-2.0, module:attribute",
+            "expected one of default, never, always, random:P, inlining-1.0, inlining-2.0, inlining-3.0, "
+            "module:attribute",
         ),
         ("", INLINING, "policy : not a policy for inlining"),
         ("never", EVICTION, "not a policy for regalloc-eviction: expected one of first, random, module:attribute"),
