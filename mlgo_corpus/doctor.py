@@ -31,7 +31,7 @@ from mlgo_corpus.runs.report import Report
 if TYPE_CHECKING:  # trying compilers needs numpy, which may itself be broken
     from mlgo_corpus.compilers.probe import Toolchain
 
-_EXTEND: Final = "toolchain extend, inlining-2.0"
+_EXTEND: Final = "toolchain extend, inlining-3.0"
 _LOGS: Final = "trace (LLVM's register allocation)"
 _NO_COMPILER: Final = f"install clang, or pip install 'mlgo-corpus[zig]', or name one with {option_key('compiler')}"
 

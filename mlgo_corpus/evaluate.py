@@ -48,8 +48,8 @@ from mlgo_corpus.runs.trace.corpus import TraceRequest
 _PROBLEMS: Final = 5
 _ALL_KNOWN: Final = "a policy was trained on all of these modules: evaluate a project that it has not seen"
 _INLINED_IN_EACH: Final = (
-    "what many objects hold is inlined in each of them; inlining-3.0 weighs that, and a search of this project "
-    "(mlgo-corpus search) more"
+    "what many objects hold is inlined in each of them; a search of this project weighs that (mlgo-corpus search), as "
+    "a policy does that knows the project (inlining-3.0)"
 )
 
 

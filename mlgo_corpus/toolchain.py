@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 from mlgo_corpus.compilers.choose import choose_for_build, refuse_zig
 from mlgo_corpus.compilers.devmode.record import Embedded
 from mlgo_corpus.compilers.find import BUILT_NAME, built_toolchains, cache_folder, note_folder, noted_folders
-from mlgo_corpus.compilers.limits import check_count
 from mlgo_corpus.compilers.native.extended import Extended, extend_clang
 from mlgo_corpus.compilers.native.wrapped import refuse_wrapped
 from mlgo_corpus.compilers.probe import Toolchain, probe_compiler, probe_toolchains
@@ -83,7 +82,6 @@ def extend_toolchain(
     *,
     compiler: str | None = None,
     corpus: Path | str | None = None,
-    jobs: int | None = None,
     force: bool = False,
 ) -> ExtendReport:
     """Make a clang that tells policies more of each call: a script around a stock clang, with a plugin.
@@ -94,21 +92,20 @@ def extend_toolchain(
         output: the folder to make; it gets ``bin/clang`` and ``bin/clang++``.
         compiler: the clang to extend; by default the one that a build would take.
         corpus: that of the project that it is for: then it also tells how many modules have a copy of a function.
-        jobs: processes that read the corpus; by default the CPUs this process may use.
         force: replace another one.
 
     Raises:
         UsageError: the compiler will not do, LLVM's headers are not installed, or something else is in the output's
             place.
-        CorpusError: there is no corpus.
+        CorpusError: the corpus is missing or damaged.
+        MlgoCorpusError: its table of functions cannot be written.
         ToolError: the plugin cannot be compiled.
     """
     begin = time.perf_counter()
-    check_count("jobs", jobs)
     stock = choose_for_build(compiler)
     refuse_zig(stock, "zig's clang loads no plugins")
     refuse_wrapped(stock)
-    copies = None if corpus is None else project_copies(open_corpus(corpus), jobs=jobs or available_cpus())
+    copies = None if corpus is None else project_copies(open_corpus(corpus), jobs=available_cpus())
     extended = extend_clang(Path(output), stock, copies, force=force)
     return ExtendReport(extended, time.perf_counter() - begin)
 

@@ -29,6 +29,7 @@ from mlgo_corpus.compilers.native.wrapped import (
     refuse_wrapped,
     wrap_clang,
 )
+from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import UsageError
@@ -108,6 +109,8 @@ def wrap_toolchain(
 
     Raises:
         UsageError: the policy or the compiler will not do, or something else is in the output's place.
+        CorpusError: the corpus is missing or damaged.
+        MlgoCorpusError: its table of functions cannot be written.
         ToolError: the program or the plugin cannot be compiled.
     """
     begin = time.perf_counter()
@@ -117,12 +120,12 @@ def wrap_toolchain(
         raise UsageError("only a dataset leaves something to decide", option="otherwise", value=otherwise)
     learned = named_policy(policy)[1] if dataset is None else _otherwise(dataset, otherwise)
     deciding: list[str | LearnedPolicy] = [learned] if dataset is None else [learned, str(dataset)]
-    copies = (
-        _copies_of(corpus, learned.name if dataset is None else dataset.name)
-        if any(map(knows_project, deciding))
-        else None
-    )
-    make_plugin = partial(copy_plugin, cache=cache, copies=copies) if any(map(says_more, deciding)) else None
+    if corpus is None and knows_project(learned):
+        raise UsageError(f"{learned.name} decides by what the whole project has: name its corpus", option="corpus")
+    if corpus is not None and not knows_project(learned):
+        raise UsageError(f"{learned.name} asks nothing of a corpus", option="corpus", value=corpus)
+    project = None if corpus is None else open_corpus(corpus)
+    make_plugin = partial(_write_plugin, cache=cache, project=project) if any(map(says_more, deciding)) else None
     stock = _stock_clang(compiler, learned.task, make_plugin)
     source, header = policy_source(learned)
     code = PolicyCode(learned.name, learned.task, learned.digest, source, header, learned.languages)
@@ -197,16 +200,15 @@ def list_wrapped(*, cache: Path | str | None = None) -> tuple[Wrapped, ...]:
     return tuple(filter(None, map(read_wrapped, noted_folders(folder / _WRAPPED_NAME))))
 
 
-def _copies_of(corpus: Path | str | None, policy: str) -> bytes:
-    """Return how many modules of a corpus have each function.
+def _write_plugin(folder: Path, compiler: Compiler, cache: Path, project: Corpus | None) -> None:
+    """Write the plugin for a clang into a folder, and what it is to know of a project.
 
     Raises:
-        UsageError: there is none.
-        CorpusError: it cannot be read.
+        CorpusError: the project's corpus is damaged.
+        MlgoCorpusError: a file cannot be written, or LLVM's headers are not installed.
     """
-    if corpus is None:
-        raise UsageError(f"{policy} decides by what the whole project has: name its corpus", option="corpus")
-    return project_copies(open_corpus(corpus), jobs=available_cpus())
+    copies = None if project is None else project_copies(project, jobs=available_cpus())
+    copy_plugin(folder, compiler, cache, copies)
 
 
 def _stock_clang(named: str | None, task: str, make_plugin: Callable[..., object] | None) -> StockClang:

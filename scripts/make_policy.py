@@ -9,8 +9,8 @@ The same sources, compiler and version of LightGBM give the same policy, byte fo
 
 With ``--extended``, it makes a policy for extended clangs (``toolchain extend``), which also needs LLVM's headers:
 ``python scripts/make_policy.py FOLDER --extended --name inlining-2.0``. It learns from one round of searches, which
-begin with the decisions of `TEACHER`. With ``--project`` instead, the clangs also tell how many modules of a project
-have a function, as ``inlining-3.0`` wants to know.
+begin with the decisions of `TEACHER`; the one in the package is older, with 300 trees. With ``--project`` instead, the
+clangs also tell how many modules of a project have a function, as ``inlining-3.0`` wants to know.
 
 No project is in `TRAINING` or `VALIDATION` that policies are judged by: re2, abseil, flatbuffers, bzip2, cJSON, sqlite,
 zstd, LLVM, nor what is derived from one.
@@ -293,11 +293,12 @@ def main() -> None:
     if given.extended or given.project:
         budgets, start = EXTENDED_BUDGETS, TEACHER
         for project in TRAINING:
-            place = folder / "clangs" / project.package
+            place = folder / "clangs" / (project.package if given.project else "all")
             place.parent.mkdir(exist_ok=True)
-            known = corpora[project] if given.project else None
-            made = extend_toolchain(place, compiler=given.compiler, corpus=known, force=True)
-            asks[project] = str(made.extended.output)
+            if not place.is_dir():
+                known = corpora[project] if given.project else None
+                extend_toolchain(place, compiler=given.compiler, corpus=known)
+            asks[project] = str(place)
 
     policy = folder / given.name
     validation = [corpora[project] for project in VALIDATION if project.package in TUNED_ON]

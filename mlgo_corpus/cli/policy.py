@@ -79,7 +79,7 @@ def _show(facts: PolicyFacts) -> None:
     console.print(f"[bold]{plain(facts.name)}[/bold]: {facts.kind} for {facts.task}: {facts.size}")
     names = [spec.name for spec in facts.features]
     needs = "LLVM's headers, of the clang's version: a plugin tells some of these features"
-    needs += "; and the project's corpus, which it reads" if needs_project(names) else ""
+    needs += "; and the project's corpus, where it is wrapped" if needs_project(names) else ""
     known = (
         ("path", str(facts.path)),
         ("decides", "" if facts.threshold is None else f"to inline, if the score is above {facts.threshold:g}"),

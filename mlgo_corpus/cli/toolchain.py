@@ -299,7 +299,7 @@ def _extend_command(
         str | None,
         typer.Option(
             metavar="CORPUS",
-            help="The corpus of the project that it is for: it tells how many modules have a function.",
+            help="The corpus of a project: of this one, it also tells how many modules have a function.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace another one.")] = False,

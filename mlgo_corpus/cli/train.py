@@ -148,7 +148,9 @@ def train(
             show_default="4 for es, 16 for pg, 0 for eviction",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed for what each tree sees, and of es and pg.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed for the examples and features of each tree, and for es and pg.")
+    ] = 0,
     compiler: Annotated[
         str | None,
         compiler_option("The clang for --corpus and --validation.", show_default="the best one in 'toolchain list'"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -81,7 +81,7 @@ def choose_compiler(
     cache: Path | None = None,
     jobs: int = 1,
     says_more: bool = False,
-    copies: bytes | None = None,
+    copies: Callable[[], bytes] | None = None,
 ) -> tuple[Toolchain, str]:
     """Choose a compiler that can show the decisions, and the way.
 
@@ -96,7 +96,8 @@ def choose_compiler(
         jobs: how many compilers to probe at a time.
         says_more: whether the policy needs features that only an extended clang tells: a stock one is extended, in the
             cache.
-        copies: whether it also needs those that one for the module's project tells: `extend_clang` says what this is.
+        copies: returns what a clang is to know of the project, see `extend_clang`, if the policy needs that. A compiler
+            that is extended already stays as it is.
 
     Raises:
         UsageError: there is none, or it cannot be extended; the message says what would help.
@@ -107,7 +108,9 @@ def choose_compiler(
         compiler = choose_for_build(shlex.join(found.driver))
         if not loads_plugin(compiler.compile_words):
             refuse_zig(compiler, "the policy needs a plugin, and zig's clang loads none")
-            found = probe_compiler(str(cached_extended(compiler, cache, copies).clang), cache=cache)
+            found = probe_compiler(
+                str(cached_extended(compiler, cache, None if copies is None else copies()).clang), cache=cache
+            )
     return found, way
 
 

@@ -197,7 +197,7 @@ def linked_together(corpus: Corpus) -> dict[str, str]:
 
 
 def linked_groups(corpus: Corpus) -> Callable[[str], str]:
-    """Return a function that names those that a module is linked with: by its product, else by its project."""
+    """Return a function that names the modules that one is linked with: by a product, else by their project."""
     products, labels = linked_together(corpus), ModuleLabels.of(corpus)
     return lambda name: products.get(name) or f"of {labels.project(name)}"
 

@@ -21,7 +21,7 @@ def printable(text: str) -> str:
 
 
 def name_hash(name: str) -> int:
-    """Return a hash of a name, of 64 bits (FNV-1a), as programs compute it that know names without Python."""
+    """Return the FNV-1a of a name's bytes, of 64 bits, as the C and C++ programs compute it."""
     found = 0xCBF29CE484222325
     for byte in os.fsencode(name):
         found = (found ^ byte) * 0x100000001B3 % (1 << 64)

@@ -25,8 +25,11 @@ _ALWAYS: Final = {
     "num_threads": 1,
     "verbose": -1,
 }
-# Each tree sees some of the examples and features only, others each time, so that their sum depends less on chance.
+# Each tree sees some of the examples and features only, others each time, so that their sum depends less on chance. Of
+# few examples, each tree sees all.
 _PART_FOR_EACH_TREE: Final = {"bagging_fraction": 0.4, "bagging_freq": 1, "feature_fraction": 0.5}
+_PART_OF_FEW: Final = {"feature_fraction": 0.8}
+_FEW: Final = 1000
 _USUAL_RATE: Final = 0.05
 # The learning rate, summed over the trees.
 _MOST_LEARNT: Final = 9.0
@@ -104,7 +107,7 @@ def fit_trees(
         "num_leaves": options.leaves,
         "learning_rate": options.rate,
         "min_data_in_leaf": least_in_leaf(options.least_in_leaf, len(examples.decisions)),
-        **_PART_FOR_EACH_TREE,
+        **(_PART_FOR_EACH_TREE if len(examples.decisions) >= _FEW else _PART_OF_FEW),
         "seed": options.seed,
     }
     told = None if progress is None else (lambda done: progress(done, options.trees, ""))

@@ -22,7 +22,7 @@ from mlgo_corpus.files.regular import digest_of_file
 from mlgo_corpus.files.text import name_hash, os_reason, printable
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.keys import Key, key_maker, stable_features
-from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, INLINING, task_name
+from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, INLINING, PROJECT_FEATURES, task_name
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 
 _KEY_COLUMNS: Final = ("module", "context", "observation")
@@ -96,7 +96,7 @@ class DatasetPolicy(KeyedPolicy):
             CorpusError: the dataset cannot be read.
         """
         rows, places = _open(self._path, _stamp(self._path))
-        mine, theirs = stable_features(rows.header), stable_features(header)
+        mine, theirs = _keyed_features(rows.header), stable_features(header)
         if mine != tuple(spec for spec in theirs if spec in mine):  # an extended clang sends some besides
             which = ", ".join(spec.name for spec in mine if spec not in theirs) or "the same in another order"
             raise UsageError(f"the dataset's decisions have features that this compiler does not send: {which}")
@@ -123,7 +123,12 @@ def dataset_features(path: Path) -> tuple[str, ...]:
     Raises:
         UsageError: there is no such dataset, or one of another task.
     """
-    return tuple(spec.name for spec in stable_features(_open(path, _stamp(path))[0].header))
+    return tuple(spec.name for spec in _keyed_features(_open(path, _stamp(path))[0].header))
+
+
+def _keyed_features(header: LogHeader) -> tuple[TensorSpec, ...]:
+    """Return the features that a dataset's decisions are found again by: none that other modules change."""
+    return tuple(spec for spec in stable_features(header) if spec.name not in PROJECT_FEATURES)
 
 
 def growth_options(options: Iterable[str], replayed: Path | None = None) -> tuple[str, ...]:
@@ -184,7 +189,7 @@ def decision_table(path: Path, unkeyed: Collection[str] = ()) -> DecisionTable:
     """
     rows, places = _open(path, _stamp(path))
     header, decision = rows.header, rows.header.features[-1]
-    keyed = [spec for spec in stable_features(header) if spec.name not in unkeyed]
+    keyed = [spec for spec in _keyed_features(header) if spec.name not in unkeyed]
     spans = [(header.offsets[header.features.index(spec)], spec.nbytes) for spec in keyed]
     copies: dict[str, list[str]] = {}
     for name, module in _duplicates(path):
@@ -277,7 +282,7 @@ def _decisions_of(rows: DatasetRows, place: tuple[int, int] | None) -> dict[Key,
     if place is None:
         return {}
     header = rows.header
-    key, decision = key_maker(header), header.features[-1]
+    key, decision = key_maker(header, _keyed_features(header)), header.features[-1]
     found: dict[Key, int] = {}
     for tensors in _iter_tensors(rows, place):
         size, data = header.tensor_bytes, tensors.tobytes()

@@ -106,7 +106,7 @@ def _call_outs(policies: Sequence[PolicySizes]) -> Iterator[CallOut]:
             yield CallOut(
                 f"{policy} does not make the objects larger, but what is {larger.link} of them, by "
                 f"{words.percent(larger.sizes.change)}.",
-                "What many objects hold is inlined in each of them. inlining-3.0 weighs that, and a search more.",
+                "What many objects hold is inlined in each of them. A search of this project weighs that.",
                 grave=True,
             )
         if one.trained is not None:

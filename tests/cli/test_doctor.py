@@ -85,7 +85,7 @@ def test_a_clang_without_llvms_headers(monkeypatch: pytest.MonkeyPatch, tmp_path
     )
 
     def extensible() -> Finding:
-        return named(diagnose(cache=tmp_path))["toolchain extend, inlining-2.0"]
+        return named(diagnose(cache=tmp_path))["toolchain extend, inlining-3.0"]
 
     assert (extensible().state, extensible().remedy) == (State.MISSING, "apt-get install llvm-21-dev")
     for version_there, state in (("21.1.4", State.MISSING), ("21.1.5", State.READY)):
@@ -139,7 +139,7 @@ def test_what_no_compiler_here_can_do(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert found["ir2native"].found == "no compiler here has an opt of its version beside it"
     assert found["trace (inlining, own policies), search, evaluate"].found == "no compiler here holds live sessions"
     assert found["toolchain wrap"].state == State.MISSING
-    assert found["toolchain extend, inlining-2.0"].remedy == "apt-get install llvm-22-dev"
+    assert found["toolchain extend, inlining-3.0"].remedy == "apt-get install llvm-22-dev"
     registers = found["trace (LLVM's register allocation)"]
     assert registers.state == State.MISSING
     assert registers.remedy.startswith("mlgo-corpus toolchain build")

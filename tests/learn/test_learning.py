@@ -23,9 +23,11 @@ from mlgo_corpus.cli.main import app
 from mlgo_corpus.corpus.select import ModuleChoice
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.errors import UsageError
-from mlgo_corpus.learn.boosting import BoostingOptions
-from mlgo_corpus.learn.examples import read_examples
+from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.learn.boosting import BoostingOptions, fit_trees
+from mlgo_corpus.learn.examples import Examples, read_examples
 from mlgo_corpus.learn.tuning import Tried, best_of
+from mlgo_corpus.policies.seen import Seen
 from mlgo_corpus.runs.evaluate.sums import EvaluationReport
 from mlgo_corpus.train import TrainReport
 from tests.conftest import Llvm
@@ -297,6 +299,15 @@ def test_the_same_data_give_the_same_bytes(chain: Chain) -> None:
 def test_many_trees_learn_no_more_than_some() -> None:
     rates = {trees: BoostingOptions.of(trees, 23, 0).rate for trees in (1, 120, 160, 180, 300, 900)}
     assert rates == {1: 0.05, 120: 0.05, 160: 0.05, 180: 0.05, 300: 0.03, 900: 0.01}
+
+
+def test_few_examples_teach_too() -> None:
+    """Four tenths of two examples are none."""
+    features = (TensorSpec("cost_estimate", "int64_t", port=0, shape=(1,)),)
+    for count in (2, 3, 10):
+        inputs, decisions = np.arange(count, dtype=np.float64)[:, None], np.arange(count) % 2
+        examples = Examples(features, inputs, decisions, np.ones(count), (), Seen.of([], [], 1, []))
+        assert fit_trees(examples, BoostingOptions(5, 2)).trees.scores(inputs).shape == (count,)
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,6 @@ def cached_extended(compiler: Compiler, cache: Path | None = None, copies: bytes
         UsageError: LLVM's headers are not installed, the clang loads no plugins, or the cache cannot be written.
         ToolError: the plugin cannot be compiled.
     """
-    plugin = None if copies is None else cached_extended(compiler, cache).output / PLUGIN_NAME
     digest = sha256(_SOURCE.read_bytes())
     status = compiler.binary.stat()
     digest.update(repr((__version__, compiler.driver, compiler.version, status.st_size, status.st_mtime_ns)).encode())
@@ -161,13 +160,18 @@ def cached_extended(compiler: Compiler, cache: Path | None = None, copies: bytes
     folder = place / digest.hexdigest()[:32]
 
     def whole() -> Extended | None:
-        return read_extended(folder) if (folder / PLUGIN_NAME).is_file() else None
+        names = (PLUGIN_NAME,) if copies is None else (PLUGIN_NAME, COPIES_NAME)
+        return read_extended(folder) if all((folder / name).is_file() for name in names) else None
+
+    def make() -> Extended:
+        plugin = None if copies is None else cached_extended(compiler, cache).output / PLUGIN_NAME
+        return extend_clang(folder, compiler, copies, plugin=plugin, force=True)
 
     found = whole()
     if found is None:
         try:
             with locked(folder.with_name(f"{folder.name}.lock"), str(folder), waiting=lambda: None):
-                found = whole() or extend_clang(folder, compiler, copies, plugin=plugin, force=True)
+                found = whole() or make()
         except OSError as error:
             message = f"a clang with a plugin cannot be made in {folder}: {os_reason(error)}"
             raise UsageError(f"{message}; set MLGO_CORPUS_CACHE to another folder") from error
@@ -175,10 +179,10 @@ def cached_extended(compiler: Compiler, cache: Path | None = None, copies: bytes
 
 
 def copy_plugin(folder: Path, compiler: Compiler, cache: Path | None = None, copies: bytes | None = None) -> None:
-    """Write the plugin for a stock clang, and what it reads: those of `cached_extended`, whose errors this has."""
-    made = cached_extended(compiler, cache, copies).output
-    for name in (PLUGIN_NAME, COPIES_NAME)[: 1 if copies is None else 2]:
-        shutil.copyfile(made / name, folder / name)
+    """Write the plugin for a stock clang, that of `cached_extended`, whose errors this has, and what it is to read."""
+    shutil.copyfile(cached_extended(compiler, cache).output / PLUGIN_NAME, folder / PLUGIN_NAME)
+    if copies is not None:
+        (folder / COPIES_NAME).write_bytes(copies)
 
 
 def _make_plugin(plugin: Path, compiler: Compiler, made: Path | None) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -241,8 +242,10 @@ def _described(wrapped: Wrapped) -> dict[str, Any]:
 
 
 def _compile(program: Path, policy: PolicyCode, clang: StockClang, asking: Asking) -> None:
+    copies = program.parents[1] / COPIES_NAME
+    read = sha256(copies.read_bytes()).hexdigest() if copies.is_file() else ""
     with scratch_folder() as scratch, _room_in(scratch.parent, program.parents[2]):
-        texts = {"policy.c": policy.source, "policy.h": policy.header, "config.h": _config(policy, clang, asking)}
+        texts = {"policy.c": policy.source, "policy.h": policy.header, "config.h": _config(policy, clang, asking, read)}
         for name, text in texts.items():
             (scratch / name).write_text(text)
         sources = (*sorted(map(str, _SOURCES.glob("*.c"))), str(scratch / "policy.c"))
@@ -294,8 +297,11 @@ def _room_in(*folders: Path) -> Iterator[None]:
         raise UsageError(f"{where}: no space left on the disk; a wrapped clang takes a megabyte") from None
 
 
-def _config(policy: PolicyCode, clang: StockClang, asking: Asking) -> str:
-    """Return the text of the header that tells the program what it wraps."""
+def _config(policy: PolicyCode, clang: StockClang, asking: Asking, read: str) -> str:
+    """Return the text of the header that tells the program what it wraps.
+
+    ``read`` is a digest of what the plugin reads: caches know a compiler by its program, so this is to differ by it.
+    """
     task, found = find_task(policy.task), policy.found
     advisor = [
         option for option in task.channel_options("", default=asking.with_default) if option != f"{task.channel}="
@@ -331,6 +337,7 @@ def _config(policy: PolicyCode, clang: StockClang, asking: Asking) -> str:
             ),
             *(f"#define {name} {_quoted(text)}\n" for name, text in texts.items()),
             *(f"#define {name} {int(value)}\n" for name, value in switches.items()),
+            f"__attribute__((used)) static const char plugin_reads[] = {_quoted(read)};\n",
         )
     )
 

@@ -174,7 +174,7 @@ _LINKAGES = (
     "0 if it is private to its file, 1 if it is dropped where it is not used (as inline functions and templates are), "
     "2 if weak otherwise, 3 if visible outside, 4 for a copy of another module's (available_externally)"
 )
-_COPIES = "how many modules of one product of the project have a definition of it; 1 if it is private to its file"
+_COPIES = "how many of the modules that are linked with each other have a definition of it; 1 if no other can have it"
 _LIBRARY = "1 if its name is the C++ standard library's, by its mangling, else 0"
 EXTENDED_MEANINGS: Final[Mapping[str, str]] = MappingProxyType(
     {

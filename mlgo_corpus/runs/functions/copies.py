@@ -10,55 +10,56 @@ name (`name_hash`) and its copies, sorted by hash. A function that is not in it 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from mlgo_corpus.corpus.folder import Corpus
-from mlgo_corpus.corpus.functions import iter_known
+from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.products import linked_groups
-from mlgo_corpus.errors import MlgoCorpusError
-from mlgo_corpus.files.text import name_hash, os_reason
+from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.files.text import name_hash
 from mlgo_corpus.policies.conversation import knows_project
 from mlgo_corpus.policies.learned import LearnedPolicy
-from mlgo_corpus.runs.functions.run import function_index
+from mlgo_corpus.runs.functions.run import iter_corpus_functions
 
 # The linkages of definitions that no other module's replaces: of a name that others may have too, for another function.
 _OWN: Final = frozenset({"internal", "private", "available_externally"})
 
 
-def copies_for(policies: Iterable[str | LearnedPolicy], corpus: Corpus, *, jobs: int) -> bytes | None:
-    """Return `project_copies` if one of the policies decides by them, else None.
+def copies_for(policies: Iterable[str | LearnedPolicy], corpus: Corpus, *, jobs: int) -> Callable[[], bytes] | None:
+    """Return a function that returns `project_copies`, if one of the policies decides by them; else None.
 
     Raises:
         UsageError: a policy cannot be read.
-        MlgoCorpusError: the corpus's table of functions cannot be written, or is damaged.
     """
-    return project_copies(corpus, jobs=jobs) if any(map(knows_project, policies)) else None
+    return partial(project_copies, corpus, jobs=jobs) if any(map(knows_project, policies)) else None
 
 
 def project_copies(corpus: Corpus, *, jobs: int) -> bytes:
     """Return the table of the functions that several modules define, of those that are linked with each other.
 
-    Of a function that several products have, the copies in the one with the most.
+    If there are several such groups of modules, the copies in the one with the most of them. Names that are not UTF-8
+    are not found again.
 
     Args:
-        corpus: the project's; its `function_index` is made if there is none.
+        corpus: the project's, or one side of its split, which counts as the whole.
         jobs: processes that read modules.
 
     Raises:
+        CorpusError: not one module can be read.
         MlgoCorpusError: the corpus's table of functions cannot be written, or is damaged.
     """
+    with suppress(CorpusError):  # a side's folder may have no other manifest
+        corpus = open_corpus(str(corpus.place))
     group = linked_groups(corpus)
     held = Counter[tuple[str, str]]()
-    try:
-        with function_index(corpus, jobs=jobs) as index:
-            for made in iter_known(index.path):
-                linked_with, defined = group(made.module), zip(made.names, made.linkages, strict=True)
-                held.update((linked_with, name) for name, linkage in defined if linkage not in _OWN)
-    except OSError as error:
-        raise MlgoCorpusError(f"cannot write {error.filename or corpus.location}: {os_reason(error)}") from error
+    for made in iter_corpus_functions(corpus, jobs=jobs):
+        linked_with, defined = group(made.module), zip(made.names, made.linkages, strict=True)
+        held.update((linked_with, name) for name, linkage in defined if linkage not in _OWN)
     most: dict[int, int] = {}
     for (_, name), copies in held.items():
         if copies > 1:

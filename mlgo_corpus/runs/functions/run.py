@@ -69,9 +69,34 @@ def read_corpus_functions(
     Raises:
         MlgoCorpusError: the table of functions cannot be written, or is damaged.
     """
+    with _function_index(corpus, jobs, progress) as index:
+        return read_function_columns(index.path, names), index.problems
+
+
+def iter_corpus_functions(corpus: Corpus, *, jobs: int) -> Iterator[ModuleFunctions]:
+    """Yield the functions of each of a corpus's modules that has some, by printable names.
+
+    Args:
+        corpus: the corpus; its `function_index` is made if there is none.
+        jobs: processes that read modules.
+
+    Raises:
+        CorpusError: not one module can be read.
+        MlgoCorpusError: the table of functions cannot be written, or is damaged.
+    """
+    with _function_index(corpus, jobs, None) as index:
+        if 0 < len(corpus) == len(index.problems):
+            name, why = index.problems[0]
+            raise CorpusError(f"{corpus.location}: not one module can be read: {printable(name)}: {why}")
+        yield from iter_known(index.path)
+
+
+@contextmanager
+def _function_index(corpus: Corpus, jobs: int, progress: Callable[[int, int], None] | None) -> Iterator[_FunctionIndex]:
+    """Yield `function_index`; what cannot be written is an error of this package."""
     try:
         with function_index(corpus, jobs=jobs, progress=progress) as index:
-            return read_function_columns(index.path, names), index.problems
+            yield index
     except OSError as error:
         raise MlgoCorpusError(f"cannot write {error.filename or corpus.location}: {os_reason(error)}") from error
 

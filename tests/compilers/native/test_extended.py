@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from mlgo_corpus.compilers.native import extended, wrapped
 from mlgo_corpus.compilers.native.wrapped import Asking, PolicyCode, StockClang, wrap_clang
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.dataset.rows import open_rows
-from mlgo_corpus.errors import MlgoCorpusError, UsageError
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.evaluate import evaluate_corpus
 from mlgo_corpus.extract import extract_corpus
 from mlgo_corpus.files.text import name_hash
@@ -254,9 +255,27 @@ def project(llvm19: Llvm, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_copies_are_those_of_one_product(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     everywhere, twice = name_hash("_Z10everywherei"), name_hash("_Z5twicei")
     assert copies_in(copies.project_copies(open_corpus(project), jobs=1)) == {everywhere: 3, twice: 2}
+    # Of a side of a split, the whole project counts.
+    side = project / "corpus_description.test.json"
+    whole = json.loads((project / "corpus_description.json").read_text())
+    side.write_text(json.dumps({**whole, "modules": ["one.o"]}))
+    assert len(open_corpus(side)) == 1
+    assert copies_in(copies.project_copies(open_corpus(side), jobs=1)) == {everywhere: 3, twice: 2}
+    side.unlink()
     groups = {"one.o": "a program", "two.o": "a program", "three.o": "another"}
     monkeypatch.setattr(copies, "linked_groups", lambda _: groups.__getitem__)
     assert copies_in(copies.project_copies(open_corpus(project), jobs=1)) == {everywhere: 2}
+
+
+def test_copies_of_a_corpus_that_cannot_be_read(project: Path, tmp_path: Path) -> None:
+    corpus = shutil.copytree(project, tmp_path / "corpus", ignore=shutil.ignore_patterns("*.parquet"))
+    places = sorted(corpus.rglob("*.bc"))
+    places[0].write_bytes(b"none")
+    assert len(copies_in(copies.project_copies(open_corpus(corpus), jobs=1))) == 2
+    for place in places[1:]:
+        place.write_bytes(b"none")
+    with pytest.raises(CorpusError, match=r"corpus: not one module can be read: \w+\.o: "):
+        copies.project_copies(open_corpus(corpus), jobs=1)
 
 
 def test_a_policy_can_know_how_many_modules_of_the_project_have_a_function(
@@ -288,26 +307,37 @@ def test_a_policy_can_know_how_many_modules_of_the_project_have_a_function(
         assert (row["callee_copies"], row["caller_copies"]) == (held[row["callee"]], held[row["caller"]])
         assert row["inlining_decision"] == (row["callee"] in ("_Z4oncei", "_ZL4minei"))
     assert {row["caller_copies"] for row in rows} == {1, 2}
+    # What is missing in the cache is made again.
+    for place in (cache / "extended").glob("*/copies.bin"):
+        place.unlink()
     # The plugin was compiled once, and the one for the project is a copy.
     assert len(compiled) == 1
-    places = sorted((cache / "extended").glob("*/bin/clang"))
-    assert [(place.parent.parent / "copies.bin").exists() for place in places].count(True) == len(places) - 1 == 1
     evaluated = evaluate_corpus(project, tmp_path / "evaluated", policies=["inlining-1.0", policy], **options)
     assert [one.objects.modules for one in evaluated.policies] == [3, 3]
+    places = sorted((cache / "extended").glob("*/bin/clang"))
+    assert [(place.parent.parent / "copies.bin").exists() for place in places].count(True) == len(places) - 1 == 1
     # The same object comes from a wrapped clang that was made for the project, and of another one's decisions.
     told_of = {"compiler": llvm19.clang, "corpus": project, "cache": cache}
     with pytest.raises(UsageError, match=r"^corpus: inlining-3.0 decides by what the whole project has: name its"):
         wrap_toolchain(policy, tmp_path / "wrapped", compiler=llvm19.clang, cache=cache)
+    with pytest.raises(UsageError, match=r"^corpus .*: inlining-1.0 asks nothing of a corpus$"):
+        wrap_toolchain("inlining-1.0", tmp_path / "wrapped", **told_of)
     made = wrap_toolchain(policy, tmp_path / "wrapped", **told_of).wrapped
     replays = wrap_toolchain(tmp_path / "traced", tmp_path / "replays", **told_of).wrapped
     for name in MODULES:
         (tmp_path / "kept.o").write_bytes((tmp_path / "objects" / f"{name}.o").read_bytes())
         for clang in (made.clang, replays.clang):
-            run_checked(clang, "-Oz", "-c", f"{name}.cpp", "-o", tmp_path / "by.o", cwd=project.parent)
-            assert code(llvm19, tmp_path / "by.o") == code(llvm19, tmp_path / "kept.o"), name
+            by = tmp_path / f"{name}.o"  # the module's name, by which its decisions are found
+            run_checked(clang, "-Oz", "-c", f"{name}.cpp", "-o", by, cwd=project.parent)
+            assert code(llvm19, by) == code(llvm19, tmp_path / "kept.o"), name
+        # What a search found is found again, whatever other modules have by then.
+        (tmp_path / "replays" / "copies.bin").write_bytes(bytes(8))
     # With a damaged table the plugin tells nothing of the project.
     whole = (tmp_path / "wrapped" / "copies.bin").read_bytes()
     assert len(whole) == 8 + 2 * 16
+    assert (
+        sha256(whole).hexdigest().encode() in made.clang.read_bytes()
+    )  # so that caches of objects tell it from others
     for damaged in (whole[:-1], whole[:8], whole[:7], b"", b"\xff" * len(whole)):
         (tmp_path / "wrapped" / "copies.bin").write_bytes(damaged)
         done = subprocess.run(
