@@ -119,13 +119,13 @@ def wrap_toolchain(
     if dataset is None and otherwise is not None:
         raise UsageError("only a dataset leaves something to decide", option="otherwise", value=otherwise)
     learned = named_policy(policy)[1] if dataset is None else _otherwise(dataset, otherwise)
-    deciding: list[str | LearnedPolicy] = [learned] if dataset is None else [learned, str(dataset)]
     if corpus is None and knows_project(learned):
         raise UsageError(f"{learned.name} decides by what the whole project has: name its corpus", option="corpus")
     if corpus is not None and not knows_project(learned):
         raise UsageError(f"{learned.name} asks nothing of a corpus", option="corpus", value=corpus)
     project = None if corpus is None else open_corpus(corpus)
-    make_plugin = partial(_write_plugin, cache=cache, project=project) if any(map(says_more, deciding)) else None
+    is_extended = says_more(learned) or (dataset is not None and says_more(str(dataset)))
+    make_plugin = partial(_write_plugin, cache=cache, project=project) if is_extended else None
     stock = _stock_clang(compiler, learned.task, make_plugin)
     source, header = policy_source(learned)
     code = PolicyCode(learned.name, learned.task, learned.digest, source, header, learned.languages)

@@ -108,9 +108,8 @@ def choose_compiler(
         compiler = choose_for_build(shlex.join(found.driver))
         if not loads_plugin(compiler.compile_words):
             refuse_zig(compiler, "the policy needs a plugin, and zig's clang loads none")
-            found = probe_compiler(
-                str(cached_extended(compiler, cache, None if copies is None else copies()).clang), cache=cache
-            )
+            extended = cached_extended(compiler, cache, None if copies is None else copies())
+            found = probe_compiler(str(extended.clang), cache=cache)
     return found, way
 
 

@@ -91,6 +91,22 @@ def told(llvm19: Llvm, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return extend_toolchain(output, compiler=llvm19.clang).extended.output
 
 
+@pytest.fixture
+def compiled(told: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The commands that compile a plugin: the one of `told` is taken, rather than the same compiled for ten seconds."""
+    commands: list[tuple[str, ...]] = []
+    run_tool = extended.run_tool
+
+    def run_or_copy(argv: tuple[str, ...], **how: Any) -> Any:
+        if str(extended._SOURCE) not in argv:
+            return run_tool(argv, **how)
+        commands.append(argv)
+        return shutil.copyfile(told / extended.PLUGIN_NAME, argv[-1])
+
+    monkeypatch.setattr(extended, "run_tool", run_or_copy)
+    return commands
+
+
 @pytest.fixture(scope="module")
 def corpus(llvm19: Llvm, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpus")
@@ -147,9 +163,9 @@ def test_it_asks_what_the_stock_clang_asks_and_says_more(
         DatasetPolicy(datasets[1], None).reset(open_rows(datasets[0]).header, "a.o")
 
 
-def compile_with(program: Path, folder: Path, output: Path) -> str:
-    """Compile a.cpp for size, and return what was said."""
-    words = (str(program), "-Oz", "-c", "a.cpp", "-o", str(output))
+def compile_with(program: Path, folder: Path, output: Path, source: str = "a.cpp") -> str:
+    """Compile a source for size, and return what was said."""
+    words = (str(program), "-Oz", "-c", source, "-o", str(output))
     return subprocess.run(words, cwd=folder, check=True, capture_output=True, text=True).stderr
 
 
@@ -161,19 +177,8 @@ def code(llvm: Llvm, path: Path) -> bytes:
 
 
 def test_a_policy_of_its_features_goes_into_stock_clangs_and_extended_ones(
-    llvm19: Llvm, told: Path, corpus: Path, probed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    llvm19: Llvm, told: Path, corpus: Path, probed: Path, tmp_path: Path, compiled: list[tuple[str, ...]]
 ) -> None:
-    compiled: list[tuple[str, ...]] = []
-    run_tool = extended.run_tool
-
-    def run_or_copy(argv: tuple[str, ...], **how: Any) -> Any:
-        """Take the plugin of the module's extended clang rather than compile the same for ten seconds."""
-        if str(extended._SOURCE) not in argv:
-            return run_tool(argv, **how)
-        compiled.append(argv)
-        return shutil.copyfile(told / extended.PLUGIN_NAME, argv[-1])
-
-    monkeypatch.setattr(extended, "run_tool", run_or_copy)
     cache = shutil.copytree(probed, tmp_path / "cache")
     # Inline what has a name of the library, and nothing else.
     feature = TensorSpec("callee_library", "int64_t", port=0, shape=(1,))
@@ -279,19 +284,8 @@ def test_copies_of_a_corpus_that_cannot_be_read(project: Path, tmp_path: Path) -
 
 
 def test_a_policy_can_know_how_many_modules_of_the_project_have_a_function(
-    llvm19: Llvm, told: Path, project: Path, probed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    llvm19: Llvm, told: Path, project: Path, probed: Path, tmp_path: Path, compiled: list[tuple[str, ...]]
 ) -> None:
-    compiled: list[Path] = []
-
-    def run_or_copy(argv: tuple[str, ...], **how: Any) -> Any:
-        """Take the plugin of the module's extended clang rather than compile the same for ten seconds."""
-        if str(extended._SOURCE) not in argv:
-            return run_tool(argv, **how)
-        compiled.append(Path(argv[-1]))
-        return shutil.copyfile(told / extended.PLUGIN_NAME, argv[-1])
-
-    run_tool = extended.run_tool
-    monkeypatch.setattr(extended, "run_tool", run_or_copy)
     cache = shutil.copytree(probed, tmp_path / "cache")
     # Inline what one module alone has, and what is private, which each of them has.
     feature = TensorSpec("callee_copies", "int64_t", port=0, shape=(1,))
@@ -328,26 +322,19 @@ def test_a_policy_can_know_how_many_modules_of_the_project_have_a_function(
         (tmp_path / "kept.o").write_bytes((tmp_path / "objects" / f"{name}.o").read_bytes())
         for clang in (made.clang, replays.clang):
             by = tmp_path / f"{name}.o"  # the module's name, by which its decisions are found
-            run_checked(clang, "-Oz", "-c", f"{name}.cpp", "-o", by, cwd=project.parent)
+            compile_with(clang, project.parent, by, f"{name}.cpp")
             assert code(llvm19, by) == code(llvm19, tmp_path / "kept.o"), name
         # What a search found is found again, whatever other modules have by then.
         (tmp_path / "replays" / "copies.bin").write_bytes(bytes(8))
     # With a damaged table the plugin tells nothing of the project.
     whole = (tmp_path / "wrapped" / "copies.bin").read_bytes()
     assert len(whole) == 8 + 2 * 16
-    assert (
-        sha256(whole).hexdigest().encode() in made.clang.read_bytes()
-    )  # so that caches of objects tell it from others
+    # Caches of objects know a compiler by its program, which has the table's digest.
+    assert sha256(whole).hexdigest().encode() in made.clang.read_bytes()
     for damaged in (whole[:-1], whole[:8], whole[:7], b"", b"\xff" * len(whole)):
         (tmp_path / "wrapped" / "copies.bin").write_bytes(damaged)
-        done = subprocess.run(
-            (made.clang, "-Oz", "-c", "one.cpp", "-o", tmp_path / "by.o"),
-            cwd=project.parent,
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        assert "needs the feature 'callee_copies', which this compiler does not send" in done.stderr
+        said = compile_with(made.clang, project.parent, tmp_path / "by.o", "one.cpp")
+        assert "needs the feature 'callee_copies', which this compiler does not send" in said
     made_for = "a clang of `mlgo-corpus toolchain extend`, made for the project's corpus, does"
     with pytest.raises(MlgoCorpusError, match=f"'callee_copies', which this compiler does not send; {made_for}"):
         trace_corpus(project, tmp_path / "again", policy=policy, **{**options, "compiler": str(told)})
