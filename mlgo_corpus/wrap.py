@@ -18,7 +18,7 @@ from typing import Any, Final
 from mlgo_corpus.compilers.choose import choose_for_build, refuse_zig
 from mlgo_corpus.compilers.driver import drivers_of
 from mlgo_corpus.compilers.find import VERSION_LINE, Compiler, cache_folder, loads_plugin, note_folder, noted_folders
-from mlgo_corpus.compilers.native.extended import copy_plugin, read_extended
+from mlgo_corpus.compilers.native.extended import plugin_files, read_extended
 from mlgo_corpus.compilers.native.wrapped import (
     Asking,
     FoundDecisions,
@@ -125,7 +125,7 @@ def wrap_toolchain(
         raise UsageError(f"{learned.name} asks nothing of a corpus", option="corpus", value=corpus)
     project = None if corpus is None else open_corpus(corpus)
     is_extended = says_more(learned) or (dataset is not None and says_more(str(dataset)))
-    make_plugin = partial(_write_plugin, cache=cache, project=project) if is_extended else None
+    make_plugin = partial(_make_plugin, cache=cache, project=project) if is_extended else None
     stock = _stock_clang(compiler, learned.task, make_plugin)
     source, header = policy_source(learned)
     code = PolicyCode(learned.name, learned.task, learned.digest, source, header, learned.languages)
@@ -200,24 +200,24 @@ def list_wrapped(*, cache: Path | str | None = None) -> tuple[Wrapped, ...]:
     return tuple(filter(None, map(read_wrapped, noted_folders(folder / _WRAPPED_NAME))))
 
 
-def _write_plugin(folder: Path, compiler: Compiler, cache: Path, project: Corpus | None) -> None:
-    """Write the plugin for a clang into a folder, and what it is to know of a project.
+def _make_plugin(compiler: Compiler, cache: Path, project: Corpus | None) -> dict[str, bytes]:
+    """Return the files of the plugin for a clang, with what it is to know of a project.
 
     Raises:
         CorpusError: the project's corpus is damaged.
         MlgoCorpusError: a file cannot be written, or LLVM's headers are not installed.
     """
     copies = None if project is None else project_copies(project, jobs=available_cpus())
-    copy_plugin(folder, compiler, cache, copies)
+    return plugin_files(compiler, cache, copies)
 
 
-def _stock_clang(named: str | None, task: str, make_plugin: Callable[..., object] | None) -> StockClang:
+def _stock_clang(named: str | None, task: str, make_plugin: Callable[..., dict[str, bytes]] | None) -> StockClang:
     """Return the clang to wrap.
 
     Args:
         named: the compiler that the user named.
         task: the policy's task.
-        make_plugin: writes the plugin for a clang into a folder; None if the policy needs none.
+        make_plugin: returns the files of the plugin for a clang; None if the policy needs none.
 
     Raises:
         UsageError: there is none, or it cannot be wrapped.

@@ -178,11 +178,13 @@ def cached_extended(compiler: Compiler, cache: Path | None = None, copies: bytes
     return found
 
 
-def copy_plugin(folder: Path, compiler: Compiler, cache: Path | None = None, copies: bytes | None = None) -> None:
-    """Write the plugin for a stock clang, that of `cached_extended`, whose errors this has, and what it is to read."""
-    shutil.copyfile(cached_extended(compiler, cache).output / PLUGIN_NAME, folder / PLUGIN_NAME)
-    if copies is not None:
-        (folder / COPIES_NAME).write_bytes(copies)
+def plugin_files(compiler: Compiler, cache: Path | None = None, copies: bytes | None = None) -> dict[str, bytes]:
+    """Return the plugin for a stock clang, that of `cached_extended`, whose errors this has, and what it is to read.
+
+    They are by the names that they have to have in one folder.
+    """
+    plugin = (cached_extended(compiler, cache).output / PLUGIN_NAME).read_bytes()
+    return {PLUGIN_NAME: plugin} | ({} if copies is None else {COPIES_NAME: copies})
 
 
 def _make_plugin(plugin: Path, compiler: Compiler, made: Path | None) -> tuple[str, ...]:

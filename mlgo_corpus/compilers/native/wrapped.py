@@ -18,7 +18,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -102,14 +102,14 @@ class StockClang:
         c: the words of the command that compiles C; cxx: C++.
         version: LLVM's version.
         misplaced_default: whether its LLVM tells its own decision in another feature's place.
-        make_plugin: writes the plugin that tells more of each call into a folder; None if the policy needs none.
+        make_plugin: returns the files of the plugin that tells more of each call; None if the policy needs none.
     """
 
     c: tuple[str, ...]
     cxx: tuple[str, ...]
     version: str
     misplaced_default: bool
-    make_plugin: Callable[[Path], object] | None = None
+    make_plugin: Callable[[], Mapping[str, bytes]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +189,12 @@ def wrap_clang(output: Path, policy: PolicyCode, clang: StockClang, asking: Aski
     with whole_folder(output, replace=replaces_own(output, _FILES, _MADE_BY, force=force)) as folder:
         (folder / "bin").mkdir()
         program = folder / "bin" / "clang"
-        if clang.make_plugin is not None:
-            clang.make_plugin(folder)
+        beside = {} if clang.make_plugin is None else dict(clang.make_plugin())
         if policy.found is not None:
-            (folder / _FOUND_NAME).write_bytes(policy.found.table)
+            beside[_FOUND_NAME] = policy.found.table
+        with _room_in(folder.parent):
+            for name, data in beside.items():
+                (folder / name).write_bytes(data)
         _compile(program, policy, clang, asking)
         program.with_name("clang++").symlink_to("clang")
         _try(program, clang_names(policy.languages or ())[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -374,9 +375,7 @@ def test_a_plugin_that_cannot_be_loaded_costs_the_policy_alone(
     policy = LearnedPolicy("inlining-2.0", "inlining", (TensorSpec("cost_estimate"),), Rule(0.0, (1.0,)))
     decides = PolicyCode(policy.name, policy.task, policy.digest, *policy_source(policy))
     drivers = (llvm22.clang,), (llvm22.clangxx,)
-    stock = StockClang(
-        *drivers, "22", misplaced_default=False, make_plugin=lambda folder: (folder / "advisor.so").write_bytes(b"none")
-    )
+    stock = StockClang(*drivers, "22", misplaced_default=False, make_plugin=lambda: {"advisor.so": b"none"})
     clang = wrap_clang(tmp_path / "wrapped", decides, stock, Asking(), force=False).clang
     assert "compiled without it" in compile_with(clang, corpus.parent, tmp_path / "by.o")
     assert compile_with(Path(llvm22.clang), corpus.parent, tmp_path / "plain.o") == ""
@@ -442,3 +441,17 @@ def test_the_verb(llvm19: Llvm, told: Path, tmp_path: Path, monkeypatch: pytest.
 def test_names_are_hashed_as_fnv_1a_has_it(name: str, expected: int) -> None:
     """Its authors' test vectors."""
     assert name_hash(name) == expected
+
+
+def test_a_full_disk_is_told_of_the_output(llvm22: Llvm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    policy = LearnedPolicy("inlining-2.0", "inlining", (TensorSpec("cost_estimate"),), Rule(0.0, (1.0,)))
+    decides = PolicyCode(policy.name, policy.task, policy.digest, *policy_source(policy))
+    drivers = (llvm22.clang,), (llvm22.clangxx,)
+    stock = StockClang(*drivers, "22", misplaced_default=False, make_plugin=lambda: {"advisor.so": b"none"})
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(UsageError, match=rf"^{tmp_path}: no space left on the disk"):
+        wrap_clang(tmp_path / "wrapped", decides, stock, Asking(), force=False)
+    assert not list(tmp_path.iterdir())
