@@ -165,6 +165,7 @@ def show_report(report: SearchReport) -> None:
     """Print a search's report, its hints, and a query to start with."""
     from mlgo_corpus.dataset.folder import rows_place
     from mlgo_corpus.files.text import printable
+    from mlgo_corpus.policies.conversation import knows_project, learned_policy
     from mlgo_corpus.policies.policy import policy_name
 
     console = out()
@@ -209,5 +210,7 @@ def show_report(report: SearchReport) -> None:
         f"its objects, which relink makes the products of: mlgo-corpus trace CORPUS --policy {dataset} "
         "--keep-objects OBJECTS -o TRACED"
     )
-    console.print(f"a clang that makes them in a build: mlgo-corpus toolchain wrap --policy {dataset} -o CLANG")
+    learned = next(filter(learned_policy, (report.start, *report.also)), "default")  # decides what the search did not
+    corpus = " --corpus CORPUS" if knows_project(learned) else ""
+    console.print(f"a clang that makes them in a build: mlgo-corpus toolchain wrap --policy {dataset}{corpus} -o CLANG")
     console.print(f"learn a policy from it: mlgo-corpus train {dataset} -o POLICY")

@@ -126,10 +126,10 @@ def _show_with_policy(wrapped: Sequence[Wrapped], released: Sequence[Released]) 
             asks = f"what was found at -O1 and above, else {asks}"
         keeps = ", keeps the smaller object" if one.keep_smaller else ""
         there = "" if Path(one.compiler[0]).exists() else "its clang is gone; "
-        rows.add_row(plain(str(one.clang)), one.policy, visible(one.version), there + asks + keeps)
+        rows.add_row(plain(str(one.clang)), plain(one.policy), visible(one.version), there + asks + keeps)
     for made in released:
         asks = "at -Os and -Oz" if made.default_on else f"with -mllvm {find_task(made.task).advisor}=release"
-        rows.add_row(plain(str(made.clang)), made.policy, visible(made.version), f"linked in, {asks}")
+        rows.add_row(plain(str(made.clang)), plain(made.policy), visible(made.version), f"linked in, {asks}")
     console = out()
     console.width = max(console.width, _LEAST_WIDTH)
     console.print()
@@ -334,7 +334,7 @@ def _show_wrap(report: WrapReport, output: Path) -> None:
     program, double = (plain(shlex.quote(shlex.quote(f"{wrapped.clang}{end}"))) for end in ("", "++"))
     console = out()
     console.print(
-        f"{plain(str(output / 'bin' / 'clang'))}: clang {wrapped.version} with {wrapped.policy} inside, "
+        f"{plain(str(output / 'bin' / 'clang'))}: clang {wrapped.version} with {plain(wrapped.policy)} inside, "
         f"made in {report.seconds:.1f} s"
     )
     if report.modules:

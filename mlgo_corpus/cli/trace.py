@@ -69,7 +69,7 @@ class _Via(StrEnum):
 
 
 def _complete_policy(incomplete: str) -> list[str]:
-    from mlgo_corpus.policies.policy import NAMES
+    from mlgo_corpus.policies.keyed import NAMES
 
     names = dict.fromkeys(name.replace(":P", ":0.5") for names in NAMES.values() for name in names)
     return [name for name in names if name.startswith(incomplete)]

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from mlgo_corpus.train import TrainReport
 
 _FEATURES_SHOWN = 5
+_TIMEOUT_S = 60.0
 
 
 class _Algorithm(StrEnum):
@@ -156,7 +157,7 @@ def train(
         compiler_option("The clang for --corpus and --validation.", show_default="the best one in 'toolchain list'"),
     ] = None,
     trust_corpus: TrustCorpus = False,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="The time limit of one compile.")] = 60.0,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="The time limit of one compile.")] = _TIMEOUT_S,
     memory_limit: Annotated[str | None, memory_limit_option("compile")] = None,
     jobs: Annotated[int | None, jobs_option("How many compilers to run at once.")] = None,
     engine: Engine = EngineKind.LOCAL,
@@ -180,7 +181,9 @@ def train(
         "--compiler": compiler,
         "--trust-corpus": trust_corpus,
         "--memory-limit": memory_limit,
+        "--timeout": timeout != _TIMEOUT_S,
         "--engine": engine is not EngineKind.LOCAL,
+        "--ray-address": ray_address,
     }
     of_policies = {
         "--task": task is not _Task.INLINING,

@@ -21,12 +21,12 @@ from mlgo_corpus.compilers.find import (
     newest_first,
     one_line,
 )
-from mlgo_corpus.compilers.native.extended import cached_extended
+from mlgo_corpus.compilers.native.extended import cached_extended, tells_copies
 from mlgo_corpus.compilers.probe import Toolchain, probe_compiler, probe_toolchains
 from mlgo_corpus.errors import ToolError, UsageError
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import option_key
-from mlgo_corpus.formats.logs.tasks import INLINING, Task
+from mlgo_corpus.formats.logs.tasks import INLINING, PROJECT_FEATURES, Task, lacking
 
 TRAINING_LOG: Final = "training-log"
 INTERACTIVE: Final = "interactive"
@@ -100,7 +100,8 @@ def choose_compiler(
             that is extended already stays as it is.
 
     Raises:
-        UsageError: there is none, or it cannot be extended; the message says what would help.
+        UsageError: there is none, it cannot be extended, or it was, but for no project and the policy knows one; the
+            message says what would help.
         ToolError: the plugin for it cannot be compiled.
     """
     found, way = _choose(named, task, policy, via, learned=learned, producer=producer, cache=cache, jobs=jobs)
@@ -110,6 +111,8 @@ def choose_compiler(
             refuse_zig(compiler, "the policy needs a plugin, and zig's clang loads none")
             extended = cached_extended(compiler, cache, None if copies is None else copies())
             found = probe_compiler(str(extended.clang), cache=cache)
+        elif copies is not None and not tells_copies(compiler.compile_words):
+            raise _user_error(named, f"the policy {lacking(PROJECT_FEATURES[0])}")
     return found, way
 
 

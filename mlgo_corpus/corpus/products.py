@@ -160,12 +160,12 @@ def _is_system(path: str) -> bool:
 def products_of(corpus: Corpus) -> dict[str, tuple[str, ...]]:
     """Return the programs and shared libraries that contain each module, by their names in ``links.jsonl``.
 
-    Members of archives count if the linker took them, or if that is not known.
+    Members of archives count if the linker took them, or if that is not known. It is empty without a record of links.
 
     Raises:
-        CorpusError: the corpus has no record of links, or a damaged one.
+        CorpusError: the record is damaged.
     """
-    records = read_links(corpus)
+    records = known_links(corpus) or ()
     parts = parts_of(records)
     found: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for record in product_links(records):
@@ -178,11 +178,11 @@ def linked_together(corpus: Corpus) -> dict[str, str]:
     """Return a product for each module that is in one: the same for modules that are linked with each other.
 
     Products that have a module in common count as one. It is empty for a corpus without a record of links.
+
+    Raises:
+        CorpusError: the record is damaged.
     """
-    try:
-        products = products_of(corpus)
-    except CorpusError:
-        return {}
+    products = products_of(corpus)
     first: dict[str, str] = {}
 
     def find(name: str) -> str:

@@ -234,9 +234,11 @@ def column_values(batch: Any, name: str, width: int) -> NDArray[Any]:
     """Return a column of a batch of `DatasetRows.iter_batches`, of shape (rows, width), without a copy.
 
     Raises:
-        CorpusError: the column has nulls.
+        CorpusError: there is no such column, or it has nulls.
     """
-    column = batch.column(batch.schema.get_field_index(name))
+    if (place := batch.schema.get_field_index(name)) < 0:
+        raise CorpusError(f"observations: expected a column {name!r}, found none")
+    column = batch.column(place)
     if column.null_count:
         raise CorpusError(f"observations: column {name}: a value is missing")
     try:

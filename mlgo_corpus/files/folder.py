@@ -532,6 +532,15 @@ def read_note(path: Path) -> Any:
         return None
 
 
+def folder_with(text: str, name: str) -> Path | None:
+    """Return the folder of this name, absolute, if it has a file of that name in it; else None."""
+    path = Path(text)
+    try:
+        return path.absolute() if (path / name).is_file() else None
+    except (OSError, ValueError):  # a name that no file can have
+        return None
+
+
 def find_stranger(folder: Path, known: Container[str], *, below: frozenset[str] = frozenset()) -> str | None:
     """Return the path, within a folder, of the first file that does not belong there; None if all do.
 

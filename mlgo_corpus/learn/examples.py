@@ -27,7 +27,7 @@ from mlgo_corpus.dataset.folder import DATASET_NAME, DatasetPaths
 from mlgo_corpus.dataset.rows import DatasetRows, column_values, open_rows
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.map import parallel_map
-from mlgo_corpus.errors import FormatError, UsageError
+from mlgo_corpus.errors import CorpusError, FormatError, UsageError
 from mlgo_corpus.files.folder import read_note
 from mlgo_corpus.files.names import BITCODE_SUFFIX
 from mlgo_corpus.files.regular import read_regular
@@ -281,10 +281,13 @@ def _text(batch: Any, name: str) -> list[str]:
     return [""] * batch.num_rows if at < 0 else [str(value) for value in batch.column(at).to_pylist()]
 
 
+def _state_names(rows: DatasetRows) -> list[str]:
+    return [spec.name for spec in stable_features(rows.header) if spec.element_count == 1]
+
+
 def _keys(batch: Any, rows: DatasetRows) -> Iterator[bytes]:
     """Yield what names the states of a batch: caller, callee, and the features that other decisions do not change."""
-    names = [spec.name for spec in stable_features(rows.header) if spec.element_count == 1]
-    states = np.ascontiguousarray(_matrix(batch, names))
+    states = np.ascontiguousarray(_matrix(batch, _state_names(rows)))
     for caller, callee, state in zip(_text(batch, "caller"), _text(batch, "callee"), states, strict=True):
         yield blake2b(f"{caller}\0{callee}\0".encode("utf-8", "replace") + state.tobytes(), digest_size=12).digest()
 
@@ -299,7 +302,13 @@ def _read_worth(rows: DatasetRows) -> tuple[dict[bytes, float], int]:
     if not path.is_file():
         return {}, 0
     found = defaultdict[bytes, list[float]](list)
+    needed = ("module", "effect", "calls", *_state_names(rows))
     with read_parquet(path) as file:
+        schema = file.schema_arrow
+        if lacking := [name for name in needed if name not in schema.names]:
+            raise CorpusError(f"{path}: expected a column {lacking[0]!r}, found none")
+        if (kind := str(schema.field("effect").type)) not in ("double", "float"):
+            raise CorpusError(f"{path}: column effect: expected numbers, found {kind}")
         for batch in file.iter_batches():
             effects = batch.column(batch.schema.get_field_index("effect")).to_pylist()
             calls = column_values(batch, "calls", 1)[:, 0].tolist()

@@ -17,13 +17,20 @@ from mlgo_corpus.dataset.folder import DATASET_NAME, DatasetPaths
 from mlgo_corpus.dataset.observations import column_names, rows_of_batch
 from mlgo_corpus.dataset.rows import DatasetRows, open_rows
 from mlgo_corpus.errors import CorpusError, UsageError
-from mlgo_corpus.files.folder import read_note
+from mlgo_corpus.files.folder import folder_with, read_note
 from mlgo_corpus.files.regular import digest_of_file
 from mlgo_corpus.files.text import name_hash, os_reason, printable
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.keys import Key, key_maker, stable_features
-from mlgo_corpus.formats.logs.tasks import GROWTH_LIMIT, INLINING, PROJECT_FEATURES, task_name
+from mlgo_corpus.formats.logs.tasks import EVICTION, GROWTH_LIMIT, INLINING, PRIORITY, PROJECT_FEATURES, task_name
 from mlgo_corpus.formats.logs.tensors import TensorSpec
+
+NAMES: Final = {
+    INLINING: ("default", "never", "always", "random:P"),
+    EVICTION: ("first", "random"),
+    PRIORITY: ("first", "random"),
+}
+"""The names of the policies that come with the package, for each task; ``P`` is a probability."""
 
 _KEY_COLUMNS: Final = ("module", "context", "observation")
 
@@ -105,10 +112,15 @@ class DatasetPolicy(KeyedPolicy):
         super().reset(header, module)
 
 
+def is_simple(text: str) -> bool:
+    """Return True if a policy's name is one of `NAMES`, even if there is a folder of that name: ``./never`` is that."""
+    name, colon, _ = text.partition(":")
+    return any(text in names for names in NAMES.values()) or (name == "random" and bool(colon))
+
+
 def find_dataset(text: str) -> Path | None:
     """Return the folder of the dataset that a policy's name means, absolute; None if it is no folder of a dataset."""
-    path = Path(text)
-    return path.absolute() if (path / DATASET_NAME).is_file() else None
+    return None if is_simple(text) else folder_with(text, DATASET_NAME)
 
 
 def dataset_note(path: Path) -> Mapping[str, Any]:

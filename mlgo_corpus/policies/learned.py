@@ -57,6 +57,7 @@ from numpy.typing import NDArray
 
 from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.files.arrays import as_table
+from mlgo_corpus.files.folder import folder_with
 from mlgo_corpus.files.text import counted
 from mlgo_corpus.formats.commands.languages import LANGUAGES
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, TASKS
@@ -346,12 +347,8 @@ def find_policy(text: str) -> Path | None:
 
     It is a folder with a ``policy.json``, or the name of a policy that comes with the package.
     """
-    path = Path(text)
-    try:
-        if (path / POLICY_NAME).is_file():
-            return path.absolute()
-    except (OSError, ValueError):  # a name that no file can have
-        return None
+    if (folder := folder_with(text, POLICY_NAME)) is not None:
+        return folder
     known = known_policies().get(text)
     return None if known is None else known.absolute()
 

@@ -41,7 +41,7 @@ from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, Task, lacking
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.compiled import fastest
-from mlgo_corpus.policies.keyed import DatasetPolicy, dataset_digest, find_dataset
+from mlgo_corpus.policies.keyed import NAMES, DatasetPolicy, dataset_digest, find_dataset, is_simple
 from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, known_policies, named_policy
 from mlgo_corpus.policies.overtime import Overtime, end_after
 from mlgo_corpus.policies.own.blame import failure_of
@@ -128,14 +128,6 @@ class _RandomPolicy:
         return float(int(draw * _PRIORITIES)) if self.task == PRIORITY else int(draw < self.probability)
 
 
-NAMES: Final = {
-    INLINING: ("default", "never", "always", "random:P"),
-    EVICTION: ("first", "random"),
-    PRIORITY: ("first", "random"),
-}
-"""The names of the policies that come with the package, for each task; ``P`` is a probability."""
-
-
 def make_policy(text: str, task: Task, *, seed: int = 0, moved: float = 0.0) -> Policy:
     """Make the policy that ``text`` names: ``default``, ``random:0.3``, ``package.module:Attribute(3)``, ...
 
@@ -217,8 +209,7 @@ def policy_folder(text: str) -> Path | None:
     """Return the folder that a policy's name means, absolute: a dataset's or a learned policy's; None for neither."""
     if (dataset := find_dataset(text)) is not None:
         return dataset
-    is_own = any(text in names for names in NAMES.values())
-    return None if is_own else find_policy(text)
+    return None if is_simple(text) else find_policy(text)
 
 
 def policy_name(text: str) -> str:

@@ -374,6 +374,8 @@ class _Marks:
                 self.left[ended] = (1 << len(self.leaves) - first) - (1 << begins.pop(ended) - first)
             if place < 0:
                 self.leaves.append(~place)
+                if len(self.leaves) - first > _MOST_MARKED_LEAVES:
+                    return  # nothing of it is used, and as many bits for each node may be gigabytes
             else:
                 self.trees[place] = number
                 begins[place] = len(self.leaves)

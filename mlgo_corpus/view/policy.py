@@ -19,6 +19,7 @@ _POINTS: Final = 1000
 _CORPORA: Final = 12
 _MODULES: Final = 20
 _FACTS: Final = 12
+_MOST_BYTES: Final = 1 << 60
 _LINKAGE: Final = "callee_linkage"
 _BY: Final = {
     "callee_basic_block_count": "the callee's basic blocks",
@@ -294,7 +295,7 @@ def _worst_of(metrics: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     found = []
     for one in _list(metrics.get("worst"))[:_MODULES]:
         match one:
-            case [str(module), int(size), int(before)] if size > before >= 0:
+            case [str(module), int(size), int(before)] if _MOST_BYTES > size > before >= 0:
                 found.append((module, size, before))
     return found
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
@@ -22,7 +23,7 @@ from mlgo_corpus import build_corpus, evaluate_corpus, load_policy, search_corpu
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.corpus.select import ModuleChoice
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
-from mlgo_corpus.errors import UsageError
+from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.learn.boosting import BoostingOptions, fit_trees
 from mlgo_corpus.learn.examples import Examples, read_examples
@@ -296,6 +297,29 @@ def test_the_same_data_give_the_same_bytes(chain: Chain) -> None:
     assert (chain.trained.data[0].flips, chain.trained.data[0].bodies_known) == (chain.search.flips, 3)
 
 
+@pytest.mark.parametrize(
+    ("column", "kind", "said"),
+    [
+        ("effect", None, "expected a column 'effect', found none"),
+        ("cost_estimate", None, "expected a column 'cost_estimate', found none"),
+        ("effect", pa.string(), "column effect: expected numbers, found string"),
+        ("calls", pa.string(), "column calls: "),
+    ],
+)
+def test_flips_of_anybody_s_are_checked(
+    chain: Chain, tmp_path: Path, column: str, kind: pa.DataType | None, said: str
+) -> None:
+    dataset = shutil.copytree(chain.found, tmp_path / "found")
+    flips = pq.read_table(dataset / "flips.parquet")
+    place = flips.schema.get_field_index(column)
+    other = flips.remove_column(place)
+    if kind is not None:
+        other = flips.set_column(place, column, flips[column].cast(kind))
+    pq.write_table(other, dataset / "flips.parquet")
+    with pytest.raises(CorpusError, match=re.escape(said)):
+        train_policy([dataset], tmp_path / "policy")
+
+
 def test_many_trees_learn_no_more_than_some() -> None:
     rates = {trees: BoostingOptions.of(trees, 23, 0).rate for trees in (1, 120, 160, 180, 300, 900)}
     assert rates == {1: 0.05, 120: 0.05, 160: 0.05, 180: 0.05, 300: 0.03, 900: 0.01}
@@ -316,10 +340,11 @@ def test_few_examples_teach_too() -> None:
         ({0.65: -0.05, 0.5: -0.1, 0.35: -0.1005, 0.25: -0.1009}, 0.5),
         ({0.65: -0.05, 0.5: -0.1, 0.35: -0.1005, 0.25: -0.1011}, 0.35),
         ({0.65: 0.02, 0.5: 0.01, 0.35: 0.03}, 0.5),
-        ({0.65: 0.0, 0.5: 0.0, 0.35: 0.01}, 0.65),
+        ({0.65: 0.0, 0.5: 0.0, 0.35: 0.01}, 0.5),
+        ({0.65: -0.1, 0.5: -0.05, 0.35: -0.1, 0.25: -0.1}, 0.65),
     ],
 )
-def test_of_thresholds_that_are_alike_the_most_careful_is_taken(scores: dict[float, float], best: float) -> None:
+def test_of_thresholds_that_are_alike_that_next_to_one_half_is_taken(scores: dict[float, float], best: float) -> None:
     tried = [Tried(probability, (score if score < 0 else score / 4,)) for probability, score in scores.items()]
     assert best_of(tried).probability == best
 
@@ -392,6 +417,8 @@ def test_a_round_searches_from_the_policy_s_own_decisions(chain: Chain) -> None:
             ["--output", "{new}", "--compiler", "clang"],
             "--compiler: requires --corpus or --validation: nothing else is",
         ),
+        (["--output", "{new}", "--timeout", "5"], "--timeout: requires --corpus or --validation"),
+        (["--output", "{new}", "--ray-address", "here:1"], "--ray-address: requires --corpus or --validation"),
         (["--output", "{new}", "--algorithm", "pg", "--trees", "9"], "--trees: pg has none"),
         (["--output", "{new}", "--corpus", "{known}", "--corpus", "{known}/"], "--corpus: a corpus is named twice"),
     ],

@@ -17,6 +17,7 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import TASKS, Task
 from mlgo_corpus.formats.logs.tensors import TensorSpec
+from mlgo_corpus.policies.keyed import find_dataset
 from mlgo_corpus.policies.own.blame import traceback_of
 from mlgo_corpus.policies.policy import (
     Policy,
@@ -26,6 +27,7 @@ from mlgo_corpus.policies.policy import (
     import_from_here,
     make_policy,
     policy_digest,
+    policy_folder,
     policy_text,
 )
 
@@ -144,6 +146,16 @@ def test_names_that_are_none(text: str, task: Task, message: str) -> None:
         make_policy(text, task)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_dataset_takes_no_name_of_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("never", "default", "first", "random", "random:0.3", "mine"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "dataset.json").write_text("{}")
+        assert find_dataset(f"./{name}") == policy_folder(f"./{name}") == tmp_path / name
+        assert find_dataset(name) == policy_folder(name) == (tmp_path / name if name == "mine" else None)
+    assert (find_dataset(f"m:Make('{'x' * 300}')"), find_dataset("a\0b")) == (None, None)
 
 
 def test_a_file_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

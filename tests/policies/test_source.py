@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,21 @@ def test_trees_of_any_size() -> None:
         trees = random_trees(2, draw, trees=200, leaves=leaves)
         source, _ = policy_source(policy_of(INLINING, (TensorSpec("a"), TensorSpec("b")), trees))
         assert word in source
+
+
+def test_large_trees_get_no_marks() -> None:
+    """A mark has as many bits as its tree has leaves: those of a small file could fill any memory."""
+    leaves = 32768
+    trees = random_trees(1, np.random.default_rng(0), trees=1, leaves=leaves)
+    policy = policy_of(INLINING, (TensorSpec("a"),), trees)
+    tracemalloc.start()
+    try:
+        source, _ = policy_source(policy)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "while (node >= 0)" in source
+    assert peak < 48 << 20
 
 
 def test_the_functions_tell_what_the_policy_is(tmp_path: Path) -> None:

@@ -736,7 +736,7 @@ def test_a_policy_s_page_draws_what_training_kept(tmp_path: Path) -> None:
         {"curve": {"corpora": ["a"], "points": [{"compiles": 1, "changes": [0, 1]}], "best": 0}},
         {"curve": {"corpora": ["a"], "points": [{"compiles": 1, "changes": [0]}], "best": 7}},
         {"importance": {"a": 10**400, "b": True}, "differences": {"by": {"cost_estimate": [{"low": 1}]}}},
-        {"differences": {"llvm": 1, "policy": None}, "worst": [["m", 1, 2], ["m", "3", 1], 7]},
+        {"differences": {"llvm": 1, "policy": None}, "worst": [["m", 1, 2], ["m", "3", 1], 7, ["m", 10**400, 1]]},
         {"validation": {"corpora": 3, "tried": [None, {"probability": 0.5}]}, "probability": 0.5},
     ],
 )

@@ -16,7 +16,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -140,6 +140,12 @@ def read_extended(folder: Path) -> Extended | None:
     if not all(isinstance(text, str) for text in (version, *words, *features)):
         return None
     return Extended(folder, tuple(words), str(version), tuple(features))
+
+
+def tells_copies(words: Iterable[str]) -> bool:
+    """Return True if a clang's own words load the plugin of one that was extended for a project."""
+    plugins = (Path(word.removeprefix(PLUGIN_OPTION)) for word in words if word.startswith(PLUGIN_OPTION))
+    return any(plugin.with_name(COPIES_NAME).is_file() for plugin in plugins)
 
 
 def cached_extended(compiler: Compiler, cache: Path | None = None, copies: bytes | None = None) -> Extended:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -13,11 +12,11 @@ from typing import Any, Final
 from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.functions import FunctionColumns
-from mlgo_corpus.corpus.products import LinkRecord, modules_of, parts_of, product_links, read_links
+from mlgo_corpus.corpus.products import LinkRecord, known_links, modules_of, parts_of, product_links
 from mlgo_corpus.dataset.folder import DatasetPaths
 from mlgo_corpus.dataset.tracetable import TraceRow, iter_trace_rows
 from mlgo_corpus.engine.choice import EngineChoice, available_cpus
-from mlgo_corpus.errors import CorpusError, FormatError, UsageError
+from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.files.text import printable
 from mlgo_corpus.policies.learned import find_policy, load_policy
 from mlgo_corpus.policies.policy import policy_folder, policy_name, policy_text
@@ -132,8 +131,7 @@ class Evaluation:
         self._functions: FunctionColumns | None = None
         self._records: tuple[LinkRecord, ...] = ()
         if link:
-            with suppress(CorpusError):
-                self._records = read_links(corpus)
+            self._records = known_links(corpus) or ()
 
     def run(self, policies: Sequence[_Contender]) -> None:
         """Measure all policies.

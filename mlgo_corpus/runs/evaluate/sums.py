@@ -251,7 +251,7 @@ def _interval(
     if count < 2 or not before.sum():
         return None
     size, plain = np.bincount(groups, sizes, count), np.bincount(groups, before, count)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(abs(seed))
     changes = []
     for _ in range(_DRAWS):
         drawn = generator.integers(count, size=count)

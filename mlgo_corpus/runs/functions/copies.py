@@ -26,8 +26,9 @@ from mlgo_corpus.policies.conversation import knows_project
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.runs.functions.run import iter_corpus_functions
 
-# The linkages of definitions that no other module's replaces: of a name that others may have too, for another function.
-_OWN: Final = frozenset({"internal", "private", "available_externally"})
+# The linkages of definitions that no other module's replaces: of a name that others may have too, for another function,
+# as each program of a project has its own ``main``.
+_OWN: Final = frozenset({"external", "internal", "private", "available_externally"})
 
 
 def copies_for(policies: Iterable[str | LearnedPolicy], corpus: Corpus, *, jobs: int) -> Callable[[], bytes] | None:

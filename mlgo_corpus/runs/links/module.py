@@ -443,20 +443,20 @@ class ProductLink:
 
     def _needed(self, item: LinkedFile, seen: set[str]) -> None:
         """Put the libraries in place that a library of the build needs, under the names that it has for them."""
-        made = self._records.get(item.sha256 or "")
-        if made is None or made.kind != LinkKind.SHARED or made.output in seen:
-            return
-        seen.add(made.output)
-        for one in made.inputs:
-            other = self._records.get(one.sha256 or "")
-            if other is None or other.kind != LinkKind.SHARED:
+        waiting = [item]  # a chain of libraries may be longer than calls can be deep
+        while waiting:
+            one = waiting.pop()
+            made = self._records.get(one.sha256 or "")
+            if made is None or made.kind != LinkKind.SHARED:
                 continue
-            content = self._outputs.get(one.sha256 or "") or self._store.original(one.path, one.sha256, one.word)
-            names = {os.path.basename(one.path), _soname(other) or os.path.basename(one.path)}
-            for name in names:
-                self._put(os.path.join(os.path.dirname(one.path), name), content)
-            self._rpaths[str(self._place_of(one.path).parent)] = None
-            self._needed(one, seen)
+            if one is not item:
+                content = self._outputs.get(one.sha256 or "") or self._store.original(one.path, one.sha256, one.word)
+                for name in {os.path.basename(one.path), _soname(made) or os.path.basename(one.path)}:
+                    self._put(os.path.join(os.path.dirname(one.path), name), content)
+                self._rpaths[str(self._place_of(one.path).parent)] = None
+            if made.output not in seen:
+                seen.add(made.output)
+                waiting += reversed(made.inputs)
 
     # --- programs
 

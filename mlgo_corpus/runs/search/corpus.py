@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -21,7 +20,7 @@ from mlgo_corpus.corpus.select import ModuleChoice, choice_key, newest_producer
 from mlgo_corpus.dataset.folder import DatasetFolder, DatasetPaths, refuse_difference
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
-from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.conversation import says_more
 from mlgo_corpus.policies.policy import policy_digest, policy_folder, policy_name, try_policy
@@ -189,7 +188,4 @@ def run_search(
 
 def _objective_of(corpus: Corpus) -> str:
     """Return the objective for a corpus: what is linked, where it has the links of its build."""
-    with suppress(CorpusError):
-        if products_of(corpus):
-            return LINKED
-    return TEXT
+    return LINKED if products_of(corpus) else TEXT

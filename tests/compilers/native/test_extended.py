@@ -37,6 +37,7 @@ from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.policies.models import Rule
 from mlgo_corpus.policies.source import policy_source
 from mlgo_corpus.runs.functions import copies
+from mlgo_corpus.search import search_corpus
 from mlgo_corpus.toolchain import extend_toolchain
 from mlgo_corpus.trace import trace_corpus
 from mlgo_corpus.wrap import wrap_toolchain
@@ -231,6 +232,7 @@ inline int everywhere(int a) { return sink(a + 1) * sink(a + 2); }
 inline int twice(int a) { return sink(a + 3) * sink(a + 4) + everywhere(a); }
 inline int once(int a) { return sink(a + 5) * sink(a + 6) + everywhere(a); }
 static int mine(int a) { return sink(a + 7) * sink(a + 8) + everywhere(a); }
+int start(int a) { return sink(a); }
 """
 MODULES = {
     "one": "int one(int a) { return everywhere(a) + everywhere(a + 1) + mine(a) + mine(-a); }",
@@ -302,6 +304,13 @@ def test_a_policy_can_know_how_many_modules_of_the_project_have_a_function(
         assert (row["callee_copies"], row["caller_copies"]) == (held[row["callee"]], held[row["caller"]])
         assert row["inlining_decision"] == (row["callee"] in ("_Z4oncei", "_ZL4minei"))
     assert {row["caller_copies"] for row in rows} == {1, 2}
+    # A clang that was extended for no project cannot be asked.
+    with pytest.raises(
+        UsageError, match=r"^compiler .*: the policy needs the feature 'callee_copies', which this comp"
+    ):
+        search_corpus(
+            project, tmp_path / "found", also=[policy], **{**options, "compiler": str(told / "bin" / "clang")}
+        )
     # What is missing in the cache is made again.
     for place in (cache / "extended").glob("*/copies.bin"):
         place.unlink()

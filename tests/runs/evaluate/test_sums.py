@@ -52,6 +52,12 @@ def test_who_knows_all_takes_nothing_from_others() -> None:
     assert (everything.trained.modules, everything.trained.size) == (2, 100)
 
 
+def test_any_seed_gives_an_interval() -> None:
+    rows = [row("p", name, size, 100) for name, size in (("a", 90), ("b", 80))]
+    (below,), (above,) = (sum_up(rows, (), seed) for seed in (-3, 3))
+    assert below.objects.interval == above.objects.interval == (pytest.approx(-0.2), pytest.approx(-0.1))
+
+
 def test_an_interval_is_that_of_all_draws() -> None:
     sizes, before = np.array([60, 150, 290, 85, 210, 47]), np.array([100, 200, 300, 90, 230, 45])
     every = np.array(list(product(range(6), repeat=6)))  # each as likely as another
