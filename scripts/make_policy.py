@@ -8,8 +8,8 @@ cores it takes most of an hour. What is in FOLDER already is not made again, so 
 The same sources, compiler and version of LightGBM give the same policy, byte for byte.
 
 With ``--extended``, it makes a policy for extended clangs (``toolchain extend``), which also needs LLVM's headers:
-``python scripts/make_policy.py FOLDER --extended --name inlining-2.0``. It learns from one round of searches, which
-begin with the decisions of `TEACHER`; the one in the package is older, with 300 trees. With ``--project`` instead, the
+``python scripts/make_policy.py FOLDER --extended --name inlining-2.0``. Its first searches begin with the decisions of
+`TEACHER`; the one in the package is older, with 300 trees and one round of searches. With ``--project`` instead, the
 clangs also tell how many modules of a project have a function, as ``inlining-3.0`` wants to know.
 
 No project is in `TRAINING` or `VALIDATION` that policies are judged by: re2, abseil, flatbuffers, bzip2, cJSON, sqlite,
@@ -39,7 +39,7 @@ BUDGETS: Final = (16, 16)
 After the first one searches begin with the decisions of what the one before taught, and teach what is kept.
 """
 TEACHER: Final = "inlining-1.0"
-EXTENDED_BUDGETS: Final = (20,)
+EXTENDED_BUDGETS: Final = (20, 20)
 LICENCE: Final = "Apache-2.0"
 SIZE: Final = {"trees": 360, "leaves": 23}
 TUNED_ON: Final = ("ninja-build", "hunspell")

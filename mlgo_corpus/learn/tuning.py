@@ -61,10 +61,14 @@ def score_of(changes: Sequence[float]) -> float:
 
 
 def best_of(tried: Sequence[Tried]) -> Tried:
-    """Return the most careful of the thresholds that are as good as the best, but for what may be chance."""
+    """Return that of the thresholds which is next to one half, of those as good as the best but for what may be chance.
+
+    One half is what training says: its examples weigh what they are worth, so that there both decisions cost the same.
+    """
     best = min(one.score for one in tried)
     enough = best + _CHANCE * abs(best)
-    return max((one for one in tried if one.score <= enough), key=lambda one: one.probability)
+    alike = (one for one in tried if one.score <= enough)
+    return min(alike, key=lambda one: (abs(one.probability - 0.5), -one.probability))
 
 
 def threshold_of(probability: float) -> float:
