@@ -118,7 +118,7 @@ def wrap_toolchain(
     dataset = find_dataset(str(policy))
     if dataset is None and otherwise is not None:
         raise UsageError("only a dataset leaves something to decide", option="otherwise", value=otherwise)
-    learned = named_policy(policy)[1] if dataset is None else _otherwise(dataset, otherwise)
+    learned = named_policy(policy)[1] if dataset is None else policy_of_the_rest(dataset, otherwise)
     if corpus is None and knows_project(learned):
         raise UsageError(f"{learned.name} decides by what the whole project has: name its corpus", option="corpus")
     if corpus is not None and not knows_project(learned):
@@ -145,8 +145,8 @@ def wrap_toolchain(
     return WrapReport(wrapped, time.perf_counter() - begin, *found)
 
 
-def _otherwise(dataset: Path, named: str | Path | None) -> LearnedPolicy:
-    """Return the policy that decides what a dataset does not.
+def policy_of_the_rest(dataset: Path, named: str | Path | None = None) -> LearnedPolicy:
+    """Return the policy that decides what a dataset does not: by default the first learned one that it was made with.
 
     Raises:
         UsageError: there is none of this name, or it is none of inlining.

@@ -165,8 +165,9 @@ def show_report(report: SearchReport) -> None:
     """Print a search's report, its hints, and a query to start with."""
     from mlgo_corpus.dataset.folder import rows_place
     from mlgo_corpus.files.text import printable
-    from mlgo_corpus.policies.conversation import knows_project, learned_policy
+    from mlgo_corpus.policies.conversation import knows_project
     from mlgo_corpus.policies.policy import policy_name
+    from mlgo_corpus.wrap import policy_of_the_rest
 
     console = out()
     name = plain(printable(str(report.output)))
@@ -210,7 +211,6 @@ def show_report(report: SearchReport) -> None:
         f"its objects, which relink makes the products of: mlgo-corpus trace CORPUS --policy {dataset} "
         "--keep-objects OBJECTS -o TRACED"
     )
-    learned = next(filter(learned_policy, (report.start, *report.also)), "default")  # decides what the search did not
-    corpus = " --corpus CORPUS" if knows_project(learned) else ""
+    corpus = " --corpus CORPUS" if knows_project(policy_of_the_rest(Path(report.output))) else ""
     console.print(f"a clang that makes them in a build: mlgo-corpus toolchain wrap --policy {dataset}{corpus} -o CLANG")
     console.print(f"learn a policy from it: mlgo-corpus train {dataset} -o POLICY")

@@ -112,7 +112,8 @@ def choose_compiler(
             extended = cached_extended(compiler, cache, None if copies is None else copies())
             found = probe_compiler(str(extended.clang), cache=cache)
         elif copies is not None and not tells_copies(compiler.compile_words):
-            raise _user_error(named, f"the policy {lacking(PROJECT_FEATURES[0])}")
+            which = named if named is not None else shlex.join(found.driver)  # it may be that of PATH
+            raise UsageError(f"the policy {lacking(PROJECT_FEATURES[0])}", option="compiler", value=which)
     return found, way
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,6 +72,16 @@ def column_names_of(path: Place) -> tuple[str, ...]:
         return tuple(file.schema_arrow.names)
 
 
+def check_columns(path: Path, there: Container[str], needed: Iterable[str]) -> None:
+    """Check that a table has the columns that are needed.
+
+    Raises:
+        CorpusError: one does not exist.
+    """
+    if (lacking := next((name for name in needed if name not in there), None)) is not None:
+        raise CorpusError(f"{path}: expected a column {lacking!r}, found none")
+
+
 def iter_columns(path: Path, wanted: Sequence[str], needed: Sequence[str] = ()) -> Iterator[dict[str, pa.Array]]:
     """Yield the wanted columns that exist, some thousands of rows at a time.
 
@@ -80,8 +90,7 @@ def iter_columns(path: Path, wanted: Sequence[str], needed: Sequence[str] = ()) 
     """
     with readable(path) as file:
         there = set(file.schema_arrow.names)
-        if lacking := [name for name in needed if name not in there]:
-            raise CorpusError(f"{path}: expected a column {lacking[0]!r}, found none")
+        check_columns(path, there, needed)
         names = [name for name in wanted if name in there]
         for batch in file.iter_batches(batch_size=_ROWS_AT_A_TIME, columns=names):
             yield {name: batch.column(batch.schema.get_field_index(name)) for name in names}

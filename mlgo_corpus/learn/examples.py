@@ -28,6 +28,7 @@ from mlgo_corpus.dataset.rows import DatasetRows, column_values, open_rows
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.errors import CorpusError, FormatError, UsageError
+from mlgo_corpus.files.columns import check_columns
 from mlgo_corpus.files.folder import read_note
 from mlgo_corpus.files.names import BITCODE_SUFFIX
 from mlgo_corpus.files.regular import read_regular
@@ -305,8 +306,7 @@ def _read_worth(rows: DatasetRows) -> tuple[dict[bytes, float], int]:
     needed = ("module", "effect", "calls", *_state_names(rows))
     with read_parquet(path) as file:
         schema = file.schema_arrow
-        if lacking := [name for name in needed if name not in schema.names]:
-            raise CorpusError(f"{path}: expected a column {lacking[0]!r}, found none")
+        check_columns(path, schema.names, needed)
         if (kind := str(schema.field("effect").type)) not in ("double", "float"):
             raise CorpusError(f"{path}: column effect: expected numbers, found {kind}")
         for batch in file.iter_batches():

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from mlgo_corpus.files.columns import LARGEST
 from mlgo_corpus.policies.learned import LearnedPolicy
 from mlgo_corpus.view import figures, words
 from mlgo_corpus.view.blocks import Block, CallOut, Facts, Figure, Heading, Headline, Section, Table
@@ -19,7 +20,6 @@ _POINTS: Final = 1000
 _CORPORA: Final = 12
 _MODULES: Final = 20
 _FACTS: Final = 12
-_MOST_BYTES: Final = 1 << 60
 _LINKAGE: Final = "callee_linkage"
 _BY: Final = {
     "callee_basic_block_count": "the callee's basic blocks",
@@ -295,7 +295,7 @@ def _worst_of(metrics: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     found = []
     for one in _list(metrics.get("worst"))[:_MODULES]:
         match one:
-            case [str(module), int(size), int(before)] if _MOST_BYTES > size > before >= 0:
+            case [str(module), int(size), int(before)] if LARGEST >= size > before >= 0:
                 found.append((module, size, before))
     return found
 

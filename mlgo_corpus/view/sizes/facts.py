@@ -18,7 +18,7 @@ from mlgo_corpus.corpus.split.sides import expected_leakage
 from mlgo_corpus.dataset.folder import DatasetPaths, read_key
 from mlgo_corpus.dataset.sizes.table import LABEL, PREDICTED, SIZES_FOLDER, SPLIT, VECTOR
 from mlgo_corpus.errors import CorpusError
-from mlgo_corpus.files.columns import blamed, count_texts, floats_of, iter_columns, readable, texts_of
+from mlgo_corpus.files.columns import blamed, check_columns, count_texts, floats_of, iter_columns, readable, texts_of
 from mlgo_corpus.files.parquet import is_readable
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.tables import read_metadata
@@ -143,8 +143,7 @@ class _Reader:
         """Read a file."""
         with readable(path) as file:
             there = file.schema_arrow.names
-            if lacking := [name for name in _NEEDED if name not in there]:
-                raise CorpusError(f"{path}: expected a column {lacking[0]!r}, found none")
+            check_columns(path, there, _NEEDED)
             wanted = [field.name for field in file.schema_arrow if field.name != VECTOR and is_readable(field.type)]
             for batch in file.iter_batches(batch_size=_ROWS_AT_A_TIME, columns=wanted):
                 self._add(dict(zip(batch.schema.names, batch.columns, strict=True)), len(batch))
