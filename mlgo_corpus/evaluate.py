@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlgo_corpus import __version__
-from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler, compiler_identity
+from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count, given_once, whole_number
@@ -152,7 +152,7 @@ def evaluate_corpus(
         "policies": [[one.label, policy_digest(one.request.policy)] for one in wanted],
         "link": link,
         "seed": seed,
-        "compiler": {"version": toolchain.version, "sha256": compiler_identity(toolchain)},
+        "compiler": {"version": toolchain.version, "sha256": toolchain.identity},
         **request.edits.key(),
         **choice_key(opened, chosen),
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from mlgo_corpus import __version__
-from mlgo_corpus.compilers.choose import choose_optimiser, compiler_identity
+from mlgo_corpus.compilers.choose import choose_optimiser
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count, given_once, whole_number
@@ -138,7 +138,7 @@ def ir2native_table(
         "model": None if loaded is None else loaded.digest,
         "fractions": division.key,
         "seed": seed,
-        "compiler": {"version": toolchain.version, "sha256": compiler_identity(toolchain)},
+        "compiler": {"version": toolchain.version, "sha256": toolchain.identity},
         **edits.key(),
         **choice_key(opened, names),
     }

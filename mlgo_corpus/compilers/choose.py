@@ -6,7 +6,6 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -232,17 +231,6 @@ def choose_optimiser(
             f"llvm-{producer} and clang-{producer}"
         )
     return min(readers, key=lambda one: (one.major != producer, one.origin == "built"))
-
-
-def compiler_identity(toolchain: Toolchain) -> str:
-    """Return a digest that identifies a compiler at any path: of its version line, and of its bytes."""
-    digest = sha256()
-    digest.update((toolchain.vendor or "").encode("utf-8", "replace"))
-    if toolchain.binary is not None:
-        with toolchain.binary.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()
 
 
 def choose_for_build(named: str | None, cc: str | None = None) -> Compiler:

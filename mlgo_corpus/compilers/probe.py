@@ -77,6 +77,7 @@ class Toolchain:
         interactive: the names of the tasks whose decisions a live session makes.
         reads_bitcode: the major versions of LLVM whose bitcode it reads.
         opt: the ``opt`` of the same version, if there is one; ``llc`` and ``llvm_config`` likewise.
+        identity: a digest that is the same wherever the compiler is: of its version line, and of its bytes.
         lacks: the error for each ability that it lacks.
         problem: why it cannot be used at all, or None.
     """
@@ -94,6 +95,7 @@ class Toolchain:
     opt: Path | None = None
     llc: Path | None = None
     llvm_config: Path | None = None
+    identity: str = ""
     lacks: Mapping[str, str] = field(default_factory=dict)
     problem: str | None = None
 
@@ -185,7 +187,7 @@ class _Prober:
             version=compiler.version,
             vendor=compiler.vendor,
         )
-        key = _identity(compiler)
+        key = _cache_key(compiler)
         known = self.cache.get(key)
         if known is None:
             try:
@@ -203,6 +205,7 @@ class _Prober:
             opt=_path(known["opt"]),
             llc=_path(known["llc"]),
             llvm_config=_path(known["llvm_config"]),
+            identity=known["identity"],
         )
 
 
@@ -230,6 +233,7 @@ class _Abilities:
                 version for version, path in _samples() if self._try(f"LLVM {version} bitcode", self._read, path)
             ],
             **{name.replace("-", "_"): _plain(self._beside(name)) for name in ("opt", "llc", "llvm-config")},
+            "identity": _identity(self.compiler),
             "lacks": self.lacks,
         }
         if self.lacks:
@@ -392,6 +396,7 @@ def _is_whole(found: Any) -> bool:
         and isinstance(found.get("embeds_bitcode"), bool)
         and all(_are(str, found.get(name)) for name in ("training_logs", "interactive"))
         and _are(int, found.get("reads_bitcode"))
+        and isinstance(found.get("identity"), str)
         and isinstance(found.get("lacks"), dict)
         and all(isinstance(found.get(name, 0), str | None) for name in _PROGRAMS)
     )
@@ -402,6 +407,14 @@ def _are(kind: type, items: Any) -> bool:
 
 
 def _identity(compiler: Compiler) -> str:
+    digest = sha256(compiler.vendor.encode("utf-8", "replace"))
+    with compiler.binary.open("rb") as file:  # it takes a third of a second where all of LLVM is in it
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _cache_key(compiler: Compiler) -> str:
     """Return a digest of what was probed: the binary, its driver, the programs beside it, and this package."""
     parts: list[Any] = [__version__, platform.machine(), compiler.driver, compiler.cc1]
     beside = (find_beside(compiler, name) for name in ("opt", "llc", "llvm-config"))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mlgo_corpus.compilers import choose as choice
-from mlgo_corpus.compilers.choose import choose_compiler, choose_for_build, compiler_identity, ways_of
+from mlgo_corpus.compilers.choose import choose_compiler, choose_for_build, ways_of
 from mlgo_corpus.compilers.find import Candidate
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.errors import UsageError
@@ -166,17 +165,6 @@ def test_the_one_that_is_named(llvm19: Llvm, llvm22: Llvm, tmp_path: Path, monke
         choose_named(llvm22.clang, EVICTION)
     with pytest.raises(UsageError, match="no-such-clang: no such program"):
         choose_named("no-such-clang")
-
-
-def test_identity(tmp_path: Path) -> None:
-    binary = tmp_path / "clang"
-    binary.write_bytes(b"one")
-    first = compiler_identity(toolchain("a", 19, binary=binary, vendor="clang version 19"))
-    moved = shutil.copy(binary, tmp_path / "other")
-    assert compiler_identity(toolchain("b", 19, binary=Path(moved), vendor="clang version 19")) == first
-    assert compiler_identity(toolchain("a", 19, binary=binary, vendor="clang version 20")) != first
-    binary.write_bytes(b"two")
-    assert compiler_identity(toolchain("a", 19, binary=binary, vendor="clang version 19")) != first
 
 
 def test_a_build_takes_the_newest_compiler_that_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -210,6 +211,8 @@ def test_a_stock_clang_embeds_and_converses_and_writes_no_logs(version: int, req
     assert found.opt.samefile(llvm.tool("opt"))
     assert found.llc is not None
     assert found.llc.name == "llc"
+    assert found.binary is not None
+    assert found.identity == sha256(str(found.vendor).encode() + found.binary.read_bytes()).hexdigest()
 
 
 def test_a_development_mode_compiler_writes_all_three_logs(devmode: Path) -> None:
@@ -269,6 +272,7 @@ def test_behind_a_wrapper_the_binary_is_found_and_listed_once(clang22: str, alon
     assert found[0].binary is not None
     assert found[0].binary.samefile(clang22)
     assert found[0].interactive == ALL
+    assert found[0].identity == probe_compiler(clang22).identity
 
 
 def test_ccache_in_front_changes_nothing(clang22: str, alone: Path, tmp_path: Path) -> None:
@@ -366,6 +370,7 @@ def test_what_was_found_out_is_kept_until_the_binary_changes(
         "training_logs": 5,
         "interactive": [5],
         "reads_bitcode": ["x"],
+        "identity": 5,
         "lacks": None,
         "opt": 1,
     }

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from mlgo_corpus.compilers.choose import compiler_identity
 from mlgo_corpus.compilers.find import COMPILER_VARIABLE
 from mlgo_corpus.compilers.probe import probe_compiler, probe_toolchains
 from mlgo_corpus.corpus.certificate import (
@@ -145,7 +144,7 @@ def rebuild_compilers(named: str | None, *, cache: Path, jobs: int) -> tuple[Reb
     for one in found:
         if one.problem is None and one.version is not None:
             version = tuple(int(number) for number in one.version.split("."))
-            compilers.append(RebuildCompiler(one.cc1, version, one.vendor or "", compiler_identity(one)))
+            compilers.append(RebuildCompiler(one.cc1, version, one.vendor or "", one.identity))
     if not compilers:
         raise UsageError(
             "no clang found to rebuild with: name one with `compiler`, or see 'mlgo-corpus toolchain list'"

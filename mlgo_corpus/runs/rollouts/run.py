@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler, compiler_identity
+from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.corpus.folder import Corpus, Module
@@ -131,7 +131,7 @@ class Rollouts:
         self._engine = engine
         self._settings = TraceSettings(
             cc1=self.toolchain.cc1,
-            compiler_id=compiler_identity(self.toolchain),
+            compiler_id=self.toolchain.identity,
             major=self.toolchain.major or 0,
             task=request.task,
             via=INTERACTIVE,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from mlgo_corpus import __version__
-from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler, compiler_identity
+from mlgo_corpus.compilers.choose import INTERACTIVE, choose_compiler
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
@@ -127,7 +127,7 @@ def run_search(
         says_more=any(map(says_more, (start, *request.also))),
         copies=copies_for((start, *request.also), opened, jobs=jobs or available_cpus()),
     )
-    identity = compiler_identity(toolchain)
+    identity = toolchain.identity
     key = {
         "version": __version__,
         "stage": "search",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mlgo_corpus import __version__
-from mlgo_corpus.compilers.choose import AUTO, TRAINING_LOG, WAYS, choose_compiler, compiler_identity
+from mlgo_corpus.compilers.choose import AUTO, TRAINING_LOG, WAYS, choose_compiler
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
@@ -115,7 +115,7 @@ def run_trace(
         says_more=says_more(policy),
         copies=copies_for((policy,), opened, jobs=jobs or available_cpus()),
     )
-    identity = compiler_identity(toolchain)
+    identity = toolchain.identity
     key: dict[str, Any] = {
         "version": __version__,
         "task": request.task,

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlgo_corpus.compilers.choose import AUTO, choose_compiler, compiler_identity, ways_of
+from mlgo_corpus.compilers.choose import AUTO, choose_compiler, ways_of
 from mlgo_corpus.compilers.command import CommandEdits
 from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.compilers.limits import Limits, check_count
@@ -143,7 +143,7 @@ class Tracer:
             says_more=wanted is not None and says_more(wanted),
             copies=copies_for(() if wanted is None else (wanted,), self.corpus, jobs=available_cpus()),
         )
-        identity = compiler_identity(toolchain)
+        identity = toolchain.identity
         self._toolchain = toolchain
         self._numbers = count()
         self._stop = threading.Event()
