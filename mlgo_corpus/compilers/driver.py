@@ -6,11 +6,11 @@ import os
 import platform
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mlgo_corpus.compilers.confinement import confine
 from mlgo_corpus.compilers.failures import RunFailure, classify
@@ -18,6 +18,8 @@ from mlgo_corpus.compilers.find import Compiler, is_program
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.errors import ToolError, UsageError
+from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
+from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.formats.commands.driver import driver_words
 
 _TIMEOUT_S: Final = 60.0
@@ -113,18 +115,28 @@ def cc1_line(line: tuple[str, ...], cc1: tuple[str, ...], *, trusted: bool) -> t
         limits = confine(cc1[:1], [folder], memory_limit=None, trusted=trusted).keywords()
         env = {**os.environ, "TMPDIR": name}
         try:
-            said = run_tool((*cc1, *_QUESTION, *words), cwd=folder, env=env, timeout=_TIMEOUT_S, **limits).stderr
+            commands = ask_driver((*cc1, *_QUESTION, *words), cwd=folder, env=env, timeout=_TIMEOUT_S, **limits)
         except ToolError as error:
             raise RunFailure(*classify(error, timeout=_TIMEOUT_S)) from None
-    commands = driver_commands(said)
     if len(commands) != 1 or "-cc1" not in commands[0]:
         detail = f"expected options that make one object by one compile, found {len(commands)} commands"
         raise RunFailure(RunReason.REFUSED_OPTION, detail)
     return commands[0][commands[0].index("-cc1") :]
 
 
-def driver_commands(said: str) -> list[tuple[str, ...]]:
-    """Return the commands that a driver prints on stderr for ``-###``."""
+def ask_driver(argv: Sequence[str], **how: Any) -> list[tuple[str, ...]]:
+    """Ask a driver, whose options have ``-###``, what it would run; ``how`` is for `run_tool`.
+
+    What it says is read from a file: with each of some thousand objects, a link's command is longer than the tail of
+    stderr that is kept otherwise.
+
+    Raises:
+        ToolError: it fails.
+        OSError: it says more than 64 MiB.
+    """
+    with scratch_folder() as folder:
+        run_tool(argv, stderr=folder / "said", **how)
+        said = read_regular(folder / "said", MAX_NOTE_BYTES).decode("utf-8", "surrogateescape")
     return [_split(found[0]) for found in _COMMAND.finditer(said)]
 
 

@@ -27,7 +27,7 @@ from uuid import uuid4
 from mlgo_corpus.builds.compiles import kept_object
 from mlgo_corpus.compilers.compile import run_folder
 from mlgo_corpus.compilers.confinement import confine
-from mlgo_corpus.compilers.driver import driver_commands
+from mlgo_corpus.compilers.driver import ask_driver
 from mlgo_corpus.compilers.failures import RunFailure, classify
 from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.compilers.process import run_tool
@@ -468,7 +468,7 @@ class ProductLink:
         readable = [settings.work, *map(Path, _DISTRIBUTION)]
         limits = confine(driver[:1], readable, memory_limit=None, trusted=settings.trusted)
         try:
-            said = run_tool(
+            commands = ask_driver(
                 (*driver, "-###", *words),
                 cwd=self._cwd,
                 env=self._environment(),
@@ -479,7 +479,6 @@ class ProductLink:
         except ToolError as error:
             self._keep(error.stderr, error.returncode)
             raise RunFailure(*_reason_of(error, timeout)) from None
-        commands = driver_commands(said.stderr)
         if len(commands) != 1 or _PRODUCT not in commands[0]:
             detail = f"expected one command that links, the driver would run {len(commands)}"
             raise RunFailure(RunReason.LINKER_ERROR, detail)
@@ -487,7 +486,7 @@ class ProductLink:
 
     def _link(self, argv: tuple[str, ...]) -> None:
         settings = self._settings
-        self.ended["argv"] = self.linked.argv = tuple(map(self._shown, argv))
+        self.ended["argv"] = self.linked.argv = tuple(printable(self._shown(word)) for word in argv)
         # All links read the same folder, so that they share what starts programs behind walls.
         limits = confine(argv[:1], [settings.work], memory_limit=settings.limits.memory_limit, trusted=settings.trusted)
         timeout = settings.limits.timeout

@@ -569,6 +569,22 @@ def test_zig_is_not_asked_for_its_linker(built: Built, tmp_path: Path) -> None:
         relink_corpus(built.corpus, tmp_path / "out", compiler=f"{sys.executable} -m ziglang cc")
 
 
+def test_a_link_may_have_many_words_and_names_that_are_not_utf8(llvm22: Llvm, tmp_path: Path) -> None:
+    (tmp_path / "main.c").write_text("int main(void) { return 0; }")
+    (tmp_path / "none.c").write_text("")
+    folder = "objects-of-a-part-of-a-project-whose-name-is-long-enough"
+    copies = f"mkdir {folder}; for i in $(seq 1000); do ln none.o {folder}/the-object-number-$i.o; done"
+    script = f"cc -c main.c none.c; {copies}; mv main.o \"$(printf 'main\\377.o')\"; cc main*.o {folder}/*.o -o program"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        build_corpus(("sh", "-c", script), "corpus", compiler=llvm22.clang, stdout=2)
+    (row,) = rows_of(relink_corpus(tmp_path / "corpus", tmp_path / "linked")).values()
+    assert (row.product, row.reason, row.identical) == ("program", "ok", True)
+    assert row.argv is not None
+    assert "main%FF.o" in row.argv
+    assert sum(map(len, row.argv)) > 64 << 10
+
+
 def test_another_compiler_links_both_sides(built: Built, llvm19: Llvm, objects: Path, tmp_path: Path) -> None:
     report = relink_corpus(built.corpus, tmp_path / "out", objects=objects, compiler=llvm19.clang)
     rows = rows_of(report)
