@@ -40,6 +40,7 @@ from mlgo_corpus.files.names import STATE_FOLDER
 from mlgo_corpus.files.regular import MAX_LIST_BYTES, MAX_NOTE_BYTES, read_file, read_regular
 from mlgo_corpus.formats.commands.buildfiles import COMPILE_COMMANDS_NAME, parse_response_file
 from mlgo_corpus.formats.commands.driverline import named_output
+from mlgo_corpus.formats.commands.linkwords import Role, read_command, read_link
 from mlgo_corpus.formats.commands.shimrecord import CompileRecord, parse_compile_record
 
 _STATE = "compiles.jsonl"
@@ -269,6 +270,8 @@ class CompileStore:
         *,
         keep_checks: bool,
     ) -> Iterator[Compile]:
+        checks: list[list[Compile]] = []
+        compiled: set[str] = set()
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
             if not _RECORD.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
                 continue
@@ -289,18 +292,29 @@ class CompileStore:
             arguments = (*program_of(record.driver), *words)
             made = list(self._of_record(record, arguments, entry.path, status.st_mtime_ns, copies))
             if not keep_checks and made and all(map(_looks_like_check, made)):
-                counts.checks += 1
+                checks.append(made)
                 continue
             counts.compiles += 1
             lost = () if record.status else tuple(one.path for one in made if one.digest is None)
             counts.lost += lost
             counts.failed += record.status != 0 or bool(lost)
+            compiled.update(one.path for one in made)
             yield from made
+        taken = set(_iter_taken(links)) if checks else set()
+        digests = {_digest_of(path) for path in taken - compiled}
+        for made in checks:
+            if any(one.path in taken or (one.digest is not None and one.digest in digests) for one in made):
+                counts.compiles += 1
+                yield from made
+            else:
+                counts.checks += 1
 
     def _of_record(
         self, record: CompileRecord, arguments: tuple[str, ...], path: str, order: int, copies: dict[str, Path]
     ) -> Iterator[Compile]:
         directory = os.path.realpath(record.directory)
+        if record.responses:
+            record = _with_sources(record, arguments[1:])
         for index, (named, number) in enumerate(record.objects):
             output, digest = named, None
             if record.status == 0:
@@ -384,6 +398,17 @@ def _expanded(record: CompileRecord, path: str) -> tuple[str, ...]:
     return record.expanded(words)
 
 
+def _with_sources(record: CompileRecord, arguments: Sequence[str]) -> CompileRecord:
+    """Return a record with what all words say is compiled: the shim has split those of parameter files roughly."""
+    sources = tuple(word.path or "" for word in read_link(arguments) if word.role is Role.SOURCE)
+    if not sources or sources == record.sources:
+        return record
+    objects = record.objects
+    if not record.links and named_output(arguments) is None:
+        objects = tuple((f"{os.path.splitext(os.path.basename(source))[0]}.o", "") for source in sources)
+    return replace(record, sources=sources, objects=objects)
+
+
 def _looks_like_check(one: Compile) -> bool:
     """Return True for a test of the compiler: source and object are deleted, from a folder that still exists.
 
@@ -396,6 +421,17 @@ def _looks_like_check(one: Compile) -> bool:
         if os.path.isfile(path) or not os.path.isdir(os.path.dirname(path)):
             return False
     return True
+
+
+def _iter_taken(links: Iterable[Link]) -> Iterator[str]:
+    """Yield the paths that went into programs, libraries and archives which the build has at its end."""
+    for link in links:
+        words = read_command(link.words[0], link.words[1:])
+        outputs = [word.path for word in words if word.role is Role.OUTPUT] or ["a.out"]
+        if not link.status and os.path.lexists(os.path.join(link.directory, outputs[-1] or "")):
+            for word in words:
+                if word.role is Role.INPUT:
+                    yield os.path.normpath(os.path.join(link.directory, word.path or ""))
 
 
 def _digest_of(path: str) -> str | None:

@@ -68,7 +68,7 @@ from mlgo_corpus.files.remote import Place
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.commands.buildfiles import HEAD_BYTES, is_object
-from mlgo_corpus.formats.commands.linkwords import LinkWord, Role, read_archive, read_link
+from mlgo_corpus.formats.commands.linkwords import LinkWord, Role, read_command
 from mlgo_corpus.formats.objects import archive
 from mlgo_corpus.formats.objects.objfile import measure_object, parse_objfile
 from mlgo_corpus.formats.objects.resolve import InputNames, taken_members
@@ -149,7 +149,7 @@ class LinkRecord:
 
     def words(self) -> tuple[LinkWord, ...]:
         """Return the command's words, each with its role."""
-        return read_archive(self.arguments) if self.driver == _AR else read_link(self.arguments)
+        return read_command(self.driver, self.arguments)
 
 
 def _is_system(path: str) -> bool:
@@ -489,7 +489,7 @@ class _Examined:
     def record(self, link: Link) -> LinkRecord | None:
         """Return the record of a command; None if it makes nothing, or was a test of the compiler."""
         driver, *arguments = link.words
-        words = read_archive(arguments) if driver == _AR else read_link(arguments)
+        words = read_command(driver, arguments)
         output = next((one.path for one in reversed(words) if one.role is Role.OUTPUT), None)
         if output is None and driver != _AR:
             output = "a.out"

@@ -382,6 +382,47 @@ def test_a_command_that_only_configures(llvm22: Llvm, work: Path) -> None:
     )
 
 
+def test_what_goes_into_a_product_is_no_check(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    script = (
+        "cp one.c y.tab.c; cc -c y.tab.c; rm y.tab.c; mv y.tab.o one.o; cp two.c p.c; cc -c p.c; ar rc libp.a p.o; "
+        "rm p.c p.o; cc -c conftest_util.c; cc -shared one.o conftest_util.o libp.a -o lib.so"
+    )
+    write(work, {f"{name}.c": f"int {name}(void) {{ return 1; }}\n" for name in ("one", "two", "conftest_util")})
+    report = build_json(work, llvm22, "--", "sh", "-c", script)
+    assert (report["compiles"], report["checks"], report["unseen"]) == (3, 0, [])
+    assert Corpus.open(tmp_path / "corpus").names == ("conftest_util.o", "p.o", "y.tab.o")
+
+
+def test_a_build_within_a_build(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(work, {"one.c": "int one(void) { return 1; }\n", "two.c": "int two(void) { return 2; }\n"})
+    inner = f"{sys.executable} -m mlgo_corpus.cli.main build --json --output ../inner -- make one.o"
+    report = build_json(work, llvm22, "--", "sh", "-c", f"{inner} >../inner.json && cc -c two.c")
+    assert (report["compiles"], report["failed_compiles"]) == (2, 0)
+    assert json.loads((tmp_path / "inner.json").read_text())["compiles"] == 1
+    assert contents(tmp_path / "corpus").keys() == {"one.o", "two.o"}
+    assert contents(tmp_path / "inner") == {"one.o": contents(tmp_path / "corpus")["one.o"]}
+
+
+def test_an_object_on_stdout_is_none_that_was_lost(llvm22: Llvm, work: Path) -> None:
+    write(work, {"one.c": "int one(void) { return 1; }\n", "two.c": "int two(void) { return 2; }\n"})
+    report = build_json(work, llvm22, "--", "sh", "-c", "cc -O1 -c one.c -o - >one.o; cc -O1 -c two.c")
+    assert (report["compiles"], report["failed_compiles"], report["hints"]) == (1, 0, [])
+
+
+def test_words_of_a_parameter_file_that_a_shell_cannot_split(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
+    write(work, {"my file.c": "int x = sizeof(X);\n", "d i r/s p.c": "int y = sizeof(X);\n"})
+    write(
+        work, {"one": '-c "my file.c" -DX="\\"a\\"" -O2\n', "two": '-c "d i r/s p.c" -DX="\\"a\\"" -o "d i r/s p.o"\n'}
+    )
+    report = build_json(
+        work, llvm22, "--", "sh", "-c", "cc @one; cc @two; : >none; cc -x c @none -DX=3 -c 'my file.c' -o 3.o"
+    )
+    assert (report["compiles"], report["checks"], report["failed_compiles"]) == (3, 0, 0)
+    entries = json.loads((tmp_path / "corpus" / "compile_commands.json").read_text())
+    found = {entry["output"]: entry["file"] for entry in entries}
+    assert found == {"my file.o": "my file.c", "d i r/s p.o": "d i r/s p.c", "3.o": "my file.c"}
+
+
 def test_what_a_hand_made_configure_tries_is_left_out(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
     kbuild = "cc -c -x c /dev/null -o zx.o; rm zx.o"
     script = (

@@ -90,6 +90,11 @@ def read_link(arguments: Sequence[str]) -> tuple[LinkWord, ...]:
     return tuple(_Reader(arguments).read())
 
 
+def read_command(driver: str, arguments: Sequence[str]) -> tuple[LinkWord, ...]:
+    """Return the words of a command of ``ar`` or of a driver."""
+    return read_archive(arguments) if driver == "ar" else read_link(arguments)
+
+
 def read_archive(arguments: Sequence[str]) -> tuple[LinkWord, ...]:
     """Return the words of an ``ar`` command that adds members to an archive; nothing if it does something else."""
     operands = [word for word in arguments if not word.startswith("--")]

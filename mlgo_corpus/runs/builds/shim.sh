@@ -96,7 +96,7 @@ _mlgo_source() {
     fi
     [ -z "$_mlgo_keep_checks" ] || return 0
     case $PWD/:$1 in
-        *:conftest* | *:*/conftest* | */CMakeFiles/CMakeScratch/* | */CMakeFiles/CMakeTmp/* \
+        *:conftest[.0-9]* | *:*/conftest[.0-9]* | */CMakeFiles/CMakeScratch/* | */CMakeFiles/CMakeTmp/* \
             | */CMakeFiles/_CMakeLTOTest-*/* | */CompilerId*/:CMake* | */meson-private/* | */.sconf_temp/* | */.conf_check_*/* | */ffconf.*/* | */config-temp/* \
             | */config.tests/*) _mlgo_check=1 ;;
     esac
@@ -137,7 +137,7 @@ _mlgo_file() {
         _mlgo_split=$(tr -s ' \t\r' '\n\n\n' <"${1#@}" | sed "s/^[\"']//; s/[\"']\$//")
     _mlgo_files=$((_mlgo_files + 1))
     while IFS= read -r _mlgo_inner; do
-        _mlgo_words "$_mlgo_inner"
+        [ -z "$_mlgo_inner" ] || _mlgo_words "$_mlgo_inner"
     done <<_mlgo_end_of_file
 $_mlgo_split
 _mlgo_end_of_file
@@ -205,6 +205,7 @@ fi
 if [ -z "$_mlgo_keep_checks" ] && [ "$_mlgo_output" = /dev/null ]; then
     _mlgo_check=1
 fi
+[ "$_mlgo_output" = - ] && _mlgo_become "$@" # an object on stdout, which nobody could copy
 if [ -n "$_mlgo_check" ]; then
     { printf . >>"$_mlgo_run/checks"; } 2>/dev/null
     _mlgo_become "$@"

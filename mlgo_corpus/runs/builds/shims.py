@@ -97,6 +97,7 @@ def make_shims(folder: Path, run_folder: Path, drivers: Drivers, *, keep_checks:
         settings = (
             f"_mlgo_shims={shlex.quote(str(folder))}",
             f'[ "${{{_SHIMS_VARIABLE}-$_mlgo_shims}}" = "$_mlgo_shims" ] || [ ! -x {usual} ] || exec {usual} "$@"',
+            f"{_SHIMS_VARIABLE}=",  # of another build around this one, it would come back to us
             f'_mlgo_compile() {{ {words} "$@"; }}',
             f'_mlgo_become() {{ exec {words} "$@"; }}',
             f"_mlgo_driver={driver}",
