@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, NoReturn
 
 from mlgo_corpus import __version__
@@ -126,11 +127,19 @@ class NewCorpus:
         self._table.append(row)
         return row
 
-    def take_links(self, records: Sequence[LinkRecord] | None, folder: str = "") -> None:
-        """Take over another corpus's links, of those of its modules that are here, with ``folder`` before each name."""
+    def take_links(
+        self,
+        records: Sequence[LinkRecord] | None,
+        folder: str = "",
+        same: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Take over another corpus's links, of those of its modules that are here, with ``folder`` before each name.
+
+        ``same`` says of modules that are not here which one here is the same.
+        """
         if records is not None:
             names = frozenset(map(printable, self.modules))
-            self._links = (self._links or {}) | {one.name: one for one in links_among(records, folder, names)}
+            self._links = (self._links or {}) | {one.name: one for one in links_among(records, folder, names, same)}
 
     def finish(self, *, has_thinlto: bool, override: Sequence[str] | None, about: Mapping[str, Any]) -> None:
         """Write the table and the manifest; ``about`` goes into the table's metadata: what it was made from."""

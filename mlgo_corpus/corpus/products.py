@@ -51,6 +51,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from mlgo_corpus.builds.compiles import Compile, kept_object
@@ -269,17 +270,21 @@ def known_links(corpus: Corpus) -> tuple[LinkRecord, ...] | None:
     return _read(corpus.place / LINKS_NAME)
 
 
-def links_among(records: Sequence[LinkRecord], folder: str, modules: Container[str]) -> Iterator[LinkRecord]:
+def links_among(
+    records: Sequence[LinkRecord], folder: str, modules: Container[str], same: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[LinkRecord]:
     """Yield the links as a corpus has them that was made of the one that they are of.
 
     Args:
         records: the links.
         folder: what is put in front of each name there, with a slash; or nothing.
         modules: the modules that are there. A link all of whose modules are missing is left out.
+        same: of modules that are not, which of those there is the same.
     """
 
     def named(module: str) -> str | None:
-        return name if (name := f"{folder}{module}") in modules else None
+        name = f"{folder}{same.get(module, module)}"
+        return name if name in modules else None
 
     parts = parts_of(records)
     for record in records:

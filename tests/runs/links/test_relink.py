@@ -686,6 +686,14 @@ def test_a_combined_corpus_has_the_links_of_all(built: Built, objects: Path, tmp
     }
     # Both builds wrote the same files. Objects of `-r` that are equal count as those of the last build, too.
     assert found == expected | {f"one/{name}": ("corpus/parted", "one/parted") for name in ("part1.o", "part2.o")}
+    # Of modules that are the same, the one that is left is in the products of all.
+    dropped = {one.module: one.kept for one in dedup_corpus(tmp_path / "all", tmp_path / "each").dropped}
+    assert dropped["one/main.o"] == "corpus/main.o"
+    shared: dict[str, set[str]] = {}
+    for name, products in found.items():
+        shared.setdefault(dropped.get(name, name), set()).update(products)
+    left = products_of(Corpus.open(tmp_path / "each"))
+    assert {name: set(products) for name, products in left.items()} == shared
     (tmp_path / "objects").mkdir()
     for folder in ("corpus", "one"):
         (tmp_path / "objects" / folder).symlink_to(objects)
