@@ -1,9 +1,9 @@
 """A driver's command for one source, as another compiler of its family can run it: gcc's by clang.
 
 A compilation database has the command that made an object. `read_compile` takes it apart: what is written elsewhere
-(dependencies, diagnostics, intermediate files), what is linked, and other sources are left out, so that the rest can be
-given to a compiler with another ``-o``. Options of LTO are left out, too: with them the object is bitcode, and nothing
-is embedded in it.
+(dependencies, diagnostics, modules, intermediate files), what is linked, and other sources are left out, so that the
+rest can be given to a compiler with another ``-o``. Options of LTO are left out, too: with them the object is bitcode,
+and nothing is embedded in it.
 
 Compilers of one family differ in their options. `without_refused` reads from clang's messages which words of a command
 made it fail; without these it compiles.
@@ -19,6 +19,7 @@ from enum import StrEnum
 
 from mlgo_corpus.formats.commands.buildfiles import program_index
 from mlgo_corpus.formats.commands.languages import C_FAMILY_ENDINGS
+from mlgo_corpus.formats.commands.options import parse_cc1
 
 
 def _words(text: str) -> frozenset[str]:
@@ -44,6 +45,18 @@ _TAKES_NEXT_BEGINNINGS = ("-Xopenmp-target", "-Xarch_")
 _WRITES = re.compile(
     r"-c|--compile|-M[DMPGV]?|-MMD|-M[FTQJ].*|-dependency-file|-o.*|--output(?:=.*)?|-Wp,-M.*|-save-temps(?:=.*)?|--save-temps(?:=.*)?"
     r"|--?serialize-diagnostics|-ftime-trace(?:=.*)?|-fembed-bitcode.*|-emit-llvm|-pipe|-###|-v|-fdump-.*|-aux-info"
+    r"|-fmodule-output(?:=.*)?|-fmodules-cache-path=.*|-fsave-optimization-record(?:=.*)?|-foptimization-record-.*"
+    r"|--?save-stats(?:=.*)?|-fproc-stat-report(?:=.*)?|-fcrash-diagnostics-dir=.*|-gen-cdb-fragment-path"
+    r"|-index-store-path|-dumpdir|-Wa,(?:.*,)?-(?:a|-?MD).*"
+)
+# The same for words with a value that they pass on: lists and dependencies of the assembler, statistics of LLVM.
+_PASSES_WRITES = re.compile(r"-Xassembler -(?:a|-?MD).*|-mllvm --?info-output-file=.*")
+# The same for options of cc1, by their names in `parse_cc1`.
+_CC1_WRITES = re.compile(
+    r"-o|-dependency-(?:file|dot)|-module-dependency-dir|-header-include-file|-serialize-diagnostic-file"
+    r"|-diagnostic-log-file|-opt-record-file|-split-dwarf-output|-stack-usage-file|-stats-file=|-ftime-trace=?"
+    r"|-coverage-notes-file=?|-index-store-path|-fmodule-output=|-fmodules-cache-path=|-fthin-link-bitcode="
+    r"|-fverify-debuginfo-preserve-export=|-fembed-bitcode.*|-emit-.*"
 )
 _NOT_OUTPUTS = re.compile(r"-(?:object|objcmt).*")
 _LTO = re.compile(r"-flto(?:[=-].*)?|-ffat-lto-objects|-fuse-linker-plugin|-fwhole-program-vtables")
@@ -98,7 +111,9 @@ def read_compile(arguments: Sequence[str], source: str, directory: str) -> Sourc
     left_out: list[str] = []
     language: str | None = None
     found: str | None = None
-    for option, value in _whole_options(arguments[index + 1 :]):
+    options = list(_whole_options(arguments[index + 1 :]))
+    is_kept_by_cc1 = _kept_by_cc1([value or "" for option, value in options if option == "-Xclang"])
+    for option, value in options:
         if not option.startswith("-") or option == "-":
             if found is None and os.path.normpath(os.path.join(directory, option)) == wanted:
                 found = language or ""
@@ -109,7 +124,7 @@ def read_compile(arguments: Sequence[str], source: str, directory: str) -> Sourc
                 words += [f"-x{language}"]
         elif _LTO.fullmatch(option):
             left_out.append(option)
-        elif option == "-Xclang" and (value or "").startswith(("-fembed-bitcode", "-emit-")):
+        elif (option == "-Xclang" and not next(is_kept_by_cc1)) or _PASSES_WRITES.fullmatch(f"{option} {value}"):
             continue
         elif not _WRITES.fullmatch(option) or _NOT_OUTPUTS.fullmatch(option):
             words += [option] if value is None else [option, value]
@@ -151,6 +166,12 @@ def _whole_options(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]
         else:
             takes_next = word in TAKES_NEXT or word.startswith(_TAKES_NEXT_BEGINNINGS)
             yield word, next(words, None) if takes_next else None
+
+
+def _kept_by_cc1(words: Sequence[str]) -> Iterator[bool]:
+    """Yield for each word that is passed on to cc1 whether it stays: an option's value goes with the option."""
+    for option in parse_cc1(words):
+        yield from [not _CC1_WRITES.fullmatch(option.name)] * len(option.words)
 
 
 def _language(source: str, named: str) -> Language:

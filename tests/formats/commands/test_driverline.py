@@ -42,6 +42,17 @@ from mlgo_corpus.runs.builds import shims
         ("clang -fdebug-compilation-dir . -iwithsysroot /inc -stdlib++-isystem b.c -dependency-file a.d -c a.c",
          "-fdebug-compilation-dir . -iwithsysroot /inc -stdlib++-isystem b.c a.c"),
         ("cc -march=native -mllvm -o -mllvm x -c a.c", "-march=native -mllvm -o -mllvm x a.c"),
+        ("clang -fmodule-output -fmodule-output=m.pcm -fmodules-cache-path=d -fmodule-file=n=n.pcm -c a.c",
+         "-fmodule-file=n=n.pcm a.c"),
+        ("clang -fsave-optimization-record=yaml -foptimization-record-file=a.yml -save-stats=obj --save-stats -c a.c",
+         "a.c"),
+        ("clang -fproc-stat-report=p -gen-cdb-fragment-path d -index-store-path d -dumpdir d/ -c a.c", "a.c"),
+        ("clang -Wa,--noexecstack -Wa,-aln=x -Wa,-L,-MD,x -Xassembler -aln=x -Xassembler -L -c a.c",
+         "-Wa,--noexecstack -Xassembler -L a.c"),
+        ("clang -Xclang -dependency-file -Xclang x -O1 -Xclang -opt-record-file -Xclang y -Xclang -stats-file=z -c a.c",
+         "-O1 a.c"),
+        ("clang -Xclang -main-file-name -Xclang -o -mllvm -info-output-file=x -mllvm -stats -c a.c",
+         "-Xclang -main-file-name -Xclang -o -mllvm -stats a.c"),
     ],
 )  # fmt: skip
 def test_what_another_compiler_gets(command: str, words: str) -> None:
