@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mlgo_corpus.formats.commands.buildfiles import program_index
-from mlgo_corpus.formats.commands.languages import C_FAMILY_ENDINGS
+from mlgo_corpus.formats.commands.languages import C_FAMILY_ENDINGS, CLANG_NAMES
 from mlgo_corpus.formats.commands.options import parse_cc1
 
 
@@ -63,7 +63,6 @@ _LTO = re.compile(r"-flto(?:[=-].*)?|-ffat-lto-objects|-fuse-linker-plugin|-fwho
 
 _CODE = re.compile(rf"\.(?:{'|'.join(map(re.escape, C_FAMILY_ENDINGS))})\Z")
 _ASSEMBLY = re.compile(r"\.(?:[sS]|sx|asm)\Z")
-_CODE_LANGUAGES = re.compile(r"(?:objective-)?c(?:\+\+)?(?:-cpp-output)?|cpp-output")
 
 _COMPILER = re.compile(r"(?:(?P<triple>\w+-[\w.]+(?:-[\w.]+)*)-)?(?:cc|c\+\+|gcc|g\+\+|clang|clang\+\+)(?:-[\d.]+)?")
 
@@ -178,7 +177,7 @@ def _language(source: str, named: str) -> Language:
     if named not in ("", "none"):
         if named.startswith("assembler"):
             return Language.ASSEMBLY
-        return Language.CODE if _CODE_LANGUAGES.fullmatch(named) else Language.OTHER
+        return Language.CODE if named in CLANG_NAMES else Language.OTHER
     if _ASSEMBLY.search(source):
         return Language.ASSEMBLY
     return Language.CODE if _CODE.search(source) else Language.OTHER

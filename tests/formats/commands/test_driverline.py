@@ -91,6 +91,8 @@ def test_the_program(program: str, is_cxx: bool, triple: str | None) -> None:
         ("nvcc -c a.cu", "a.cu", Language.OTHER),
         ("cc -x c++ -c a.inc", "a.inc", Language.CODE),
         ("cc -xobjective-c++ -c a.c", "a.c", Language.CODE),
+        ("clang++ -x c++-module -c a.cxx", "a.cxx", Language.CODE),
+        ("gcc -x cpp-output -c a.c", "a.c", Language.CODE),
         ("cc -x assembler-with-cpp -c a.c", "a.c", Language.ASSEMBLY),
         ("clang -x cuda -c a.c", "a.c", Language.OTHER),
     ],
