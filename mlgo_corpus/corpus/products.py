@@ -320,12 +320,17 @@ def _read(path: Place) -> tuple[LinkRecord, ...] | None:
     except OSError as error:
         raise CorpusError(f"{path}: {os_reason(error)}") from None
     records: list[LinkRecord] = []
+    names: set[str] = set()
     try:
         head = json.loads(lines[0]) if lines else {}
         if not isinstance(head, dict) or head.get("format") != _FORMAT:
             raise CorpusError(f"{path}: line 1: expected a record of links, {_FORMAT}")
         for line in lines[1:]:
-            records.append(_record(json.loads(line)))
+            record = _record(json.loads(line))
+            if record.name in names:
+                raise ValueError("a link above has its name")
+            names.add(record.name)
+            records.append(record)
         count = head.get("links")
     except CorpusError:
         raise

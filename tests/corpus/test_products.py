@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mlgo_corpus.corpus import products
+from mlgo_corpus.corpus.folder import write_manifest
+from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.errors import CorpusError
+
+
+def link(name: str, directory: str = "/b") -> products.LinkRecord:
+    return products.LinkRecord(name, "program", "c", "clang", directory, ("a.o", "-o", name), f"/b/{name}")
+
+
+def read(folder: Path, *links: products.LinkRecord) -> tuple[products.LinkRecord, ...]:
+    write_manifest(folder / "corpus_description.json", [], has_thinlto=False, override=None)
+    products.write_links(folder / "links.jsonl", links)
+    return products.read_links(open_corpus(folder))
+
+
+def test_two_links_of_one_name_are_an_error(tmp_path: Path) -> None:
+    assert read(tmp_path, link("one"), link("two")) == (link("one"), link("two"))
+    with pytest.raises(CorpusError, match=r"links\.jsonl: line 4: not a link: a link above has its name; build again$"):
+        read(tmp_path, link("one"), link("two"), link("one"))
 
 
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.lists(st.sampled_from("12345678"), min_size=1, unique=True)))
