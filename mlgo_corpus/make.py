@@ -24,7 +24,7 @@ from mlgo_corpus.corpus.modules import (
 )
 from mlgo_corpus.corpus.scan import scan_module
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.folder import whole_files
+from mlgo_corpus.files.folder import walk, whole_files
 from mlgo_corpus.files.names import (
     BITCODE_SUFFIX,
     COMMAND_SUFFIX,
@@ -156,7 +156,7 @@ def _find_modules(folder: Path) -> list[str]:
     def refuse(error: OSError) -> None:
         raise UsageError(f"{error.filename}: {os_reason(error)}") from error
 
-    for where, folders, files in os.walk(folder, onerror=refuse):
+    for where, folders, files in walk(folder, refuse):
         folders[:] = sorted(name for name in folders if name != STATE_FOLDER)
         for file in files:
             if file.endswith(BITCODE_SUFFIX) and not file.endswith(THINLTO_INDEX_SUFFIX) and file != BITCODE_SUFFIX:

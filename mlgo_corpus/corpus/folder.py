@@ -33,6 +33,7 @@ from typing import Any, ClassVar
 from mlgo_corpus.corpus.links import check_link, may_leave, open_inside
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError
 from mlgo_corpus.files.atomic import file_stamp, write_atomically
+from mlgo_corpus.files.folder import walk
 from mlgo_corpus.files.names import (
     BITCODE_SUFFIX,
     COMMAND_SUFFIX,
@@ -379,7 +380,7 @@ def iter_modules_of(root: Path, name: str) -> Iterator[str]:
     below = root / checked_name(name)
     if any(folder.is_symlink() for folder in (below, *below.parents) if root in folder.parents):
         return
-    for folder, _, files in os.walk(below):  # os.walk does not enter links
+    for folder, _, files in walk(below):  # links are not entered
         for file in sorted(files):
             module = os.path.relpath(os.path.join(folder, file), root)
             for suffix in sorted(MODULE_SUFFIXES, key=len, reverse=True):

@@ -63,7 +63,7 @@ from mlgo_corpus.corpus.links import check_inside
 from mlgo_corpus.corpus.modules import STATUS_OK, iter_module_rows
 from mlgo_corpus.errors import CorpusError, FormatError
 from mlgo_corpus.files.atomic import write_atomically
-from mlgo_corpus.files.names import LINKS_NAME, MODULES_NAME
+from mlgo_corpus.files.names import LINKS_NAME, MAX_COMPONENTS, MODULES_NAME
 from mlgo_corpus.files.regular import MAX_LIST_BYTES, read_file, read_regular
 from mlgo_corpus.files.remote import Place
 from mlgo_corpus.files.text import os_reason
@@ -354,6 +354,8 @@ def _path(value: Any) -> str:
     text = _text(value)
     if not os.path.isabs(text):
         raise ValueError("expected an absolute path")
+    if text.count("/") > MAX_COMPONENTS:
+        raise ValueError(f"expected a path of at most {MAX_COMPONENTS} components")
     return os.path.normpath("/" + text.lstrip("/"))
 
 

@@ -34,6 +34,7 @@ from mlgo_corpus.corpus.folder import UNSPECIFIED_OVERRIDE, Corpus, Module, read
 from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK, ModuleRow, iter_module_rows
 from mlgo_corpus.corpus.packed.place import file_digest
 from mlgo_corpus.errors import CorpusError, FormatError, TruncatedError
+from mlgo_corpus.files.folder import walk
 from mlgo_corpus.files.markdown import plain_columns
 from mlgo_corpus.files.names import (
     BITCODE_SUFFIX,
@@ -491,7 +492,7 @@ def _check_override(override: tuple[str, ...]) -> Iterator[VerifyRow]:
 
 def _iter_bitcode_files(root: Path) -> Iterator[str]:
     """Yield the relative paths of a folder's bitcode files, without ThinLTO indexes; links are not entered."""
-    for folder, folders, files in os.walk(root):
+    for folder, folders, files in walk(root):
         folders[:] = sorted(name for name in folders if not (folder == os.fspath(root) and name == STATE_FOLDER))
         for file in sorted(files):
             if file.endswith(BITCODE_SUFFIX) and not file.endswith(THINLTO_INDEX_SUFFIX):

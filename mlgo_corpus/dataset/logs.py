@@ -22,6 +22,7 @@ from typing import IO, Any, BinaryIO, Final, NoReturn, Self
 
 from mlgo_corpus.errors import FormatError, TruncatedError, UsageError
 from mlgo_corpus.files.atomic import create_file, temporary_for
+from mlgo_corpus.files.folder import walk
 from mlgo_corpus.files.names import NameRegistry, safe_module_name
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logs.blocks import BlockWriter, Source, Window
@@ -142,7 +143,7 @@ def without_compression(name: str) -> str:
 
 
 def _walk(folder: str, excluded: str | None) -> Iterator[str]:
-    for parent, folders, files in os.walk(folder, onerror=_refuse):
+    for parent, folders, files in walk(folder, _refuse):
         folders[:] = sorted(
             name
             for name in folders

@@ -541,6 +541,19 @@ def folder_with(text: str, name: str) -> Path | None:
         return None
 
 
+def walk(
+    root: str | Path, refuse: Callable[[OSError], object] | None = None
+) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield what `os.walk` yields from the top down, also of folders deeper than calls can be (until Python 3.12)."""
+    waiting = [os.fspath(root)]
+    while waiting:
+        for where, folders, files in os.walk(waiting.pop(), onerror=refuse):
+            yield where, folders, files
+            paths = (os.path.join(where, name) for name in reversed(folders))
+            waiting += (path for path in paths if not os.path.islink(path))
+            break
+
+
 def find_stranger(folder: Path, known: Container[str], *, below: frozenset[str] = frozenset()) -> str | None:
     """Return the path, within a folder, of the first file that does not belong there; None if all do.
 
@@ -549,7 +562,7 @@ def find_stranger(folder: Path, known: Container[str], *, below: frozenset[str] 
         known: the paths of files that belong there.
         below: names in the folder, below which every file belongs there.
     """
-    for where, folders, files in os.walk(folder):
+    for where, folders, files in walk(folder):
         inside = os.path.relpath(where, folder)
         prefix = "" if inside == "." else f"{inside}/"
         folders[:] = sorted(name for name in folders if prefix or name not in below)

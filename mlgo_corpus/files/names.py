@@ -25,6 +25,8 @@ MODULE_SUFFIXES = (BITCODE_SUFFIX, COMMAND_SUFFIX, THINLTO_INDEX_SUFFIX)
 _MAX_COMPONENT_BYTES = 255 - len(THINLTO_INDEX_SUFFIX) - len("~1234567")
 # A path has at most 4096 bytes: this leaves room for the corpus, an archive's own name and a member's.
 _MAX_NAME_BYTES = 1000
+MAX_COMPONENTS = 200
+"""The most components of a name or a path from a corpus: Python makes and walks folders by a call for each."""
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _RESERVED_FOLDERS = frozenset({MANIFEST_NAME, *TABLE_NAMES, LINKS_NAME, STATE_FOLDER})
 
@@ -46,7 +48,8 @@ def safe_module_name(text: str) -> str:
             parts.append("_up" if part == ".." else part)
     if not parts:
         parts = ["module"]
-    if len(text) > _MAX_NAME_BYTES // 4 and len("/".join(parts).encode("utf-8", "surrogatepass")) > _MAX_NAME_BYTES:
+    size = len("/".join(parts).encode("utf-8", "surrogatepass")) if len(text) > _MAX_NAME_BYTES // 4 else 0
+    if size > _MAX_NAME_BYTES or len(parts) > MAX_COMPONENTS:
         parts = [f"long~{_short_digest('/'.join(parts))}", parts[-1]]
     last = len(parts) - 1
     safe = [_safe_component(part, is_folder=index < last) for index, part in enumerate(parts)]
@@ -128,10 +131,12 @@ def checked_name(name: str) -> str:
     """Return a name from a manifest if it stays inside the corpus.
 
     Raises:
-        CorpusError: it is empty or absolute, or holds ``..``, a NUL byte or a lone surrogate.
+        CorpusError: it is empty or absolute, holds ``..``, a NUL byte or a lone surrogate, or has too many components.
     """
     if not name or name.startswith("/") or "\0" in name or ".." in name.split("/"):
         raise CorpusError("this module name leaves the corpus folder", name)
+    if name.count("/") >= MAX_COMPONENTS:
+        raise CorpusError(f"this module name has more than {MAX_COMPONENTS} components", name)
     try:
         os.fsencode(name)
     except UnicodeEncodeError as error:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mlgo_corpus import Corpus
 from mlgo_corpus.corpus.folder import Module, remove_module_files, write_manifest
 from mlgo_corpus.errors import CorpusError
-from mlgo_corpus.files.names import NameRegistry, numbered_name, safe_module_name
+from mlgo_corpus.files.names import NameRegistry, checked_name, numbered_name, safe_module_name
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,17 @@ def test_any_text_gives_a_name_that_can_be_a_file(text: str) -> None:
     assert all(len((part + ".thinlto.bc").encode()) <= 255 for part in parts)
     assert "\0" not in name
     assert safe_module_name(name) == name
+
+
+def test_a_name_has_a_bounded_depth(tmp_path: Path) -> None:
+    deepest = "/".join("d" * 200)
+    assert safe_module_name(deepest) == checked_name(deepest) == deepest
+    assert safe_module_name(f"{deepest}/a.o") == "long~48f9fa1cdd8c863e/a.o"
+    module = Module(tmp_path, "/".join("d" * 1300))
+    with pytest.raises(CorpusError, match="this module name has more than 200 components"):
+        module.bitcode()
+    with pytest.raises(CorpusError, match="this module name has more than 200 components"):
+        remove_module_files(tmp_path, module.name)
 
 
 def test_long_components_stay_apart() -> None:

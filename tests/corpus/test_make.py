@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mlgo_corpus import Corpus, corpus_stats, make_corpus
+from mlgo_corpus import Corpus, corpus_stats, make_corpus, verify_corpus
 from mlgo_corpus.errors import UsageError
 from tests.cli.test_cli import mlgo
 from tests.conftest import Llvm, run_checked
@@ -81,6 +81,20 @@ def test_another_folder_has_the_same(tmp_path: Path, placing: str) -> None:
         make_corpus(folder, tmp_path / "out", default_args=ARGS, placing=placing)
     made = make_corpus(folder, tmp_path / "out", default_args=ARGS, placing=placing, force=True)
     assert (made.modules, made.unchanged) == (len(NAMES) + 1, False)
+
+
+def test_folders_may_be_deeper_than_calls(tmp_path: Path) -> None:
+    folder = loose(tmp_path / "in", "a.o")
+    deep = os.path.join(folder, "b")
+    os.mkdir(deep)
+    for _ in range(1300):
+        deep += "/d"
+        os.mkdir(deep)
+    try:
+        assert make_corpus(folder, default_args=ARGS).modules == 1
+        assert verify_corpus(folder).modules == 1
+    finally:
+        os.removedirs(deep)  # pytest removes folders by a call for each
 
 
 def test_two_names_that_become_one(tmp_path: Path) -> None:

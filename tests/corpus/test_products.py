@@ -30,6 +30,15 @@ def test_two_links_of_one_name_are_an_error(tmp_path: Path) -> None:
         read(tmp_path, link("one"), link("two"), link("one"))
 
 
+def test_a_path_of_a_link_has_a_bounded_depth(tmp_path: Path) -> None:
+    deepest = "/d" * 200
+    assert read(tmp_path, link("one", deepest)) == (link("one", deepest),)
+    with pytest.raises(
+        CorpusError, match=r"line 2: not a link: expected a path of at most 200 components; build again$"
+    ):
+        read(tmp_path, link("one", f"{deepest}/d"))
+
+
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.lists(st.sampled_from("12345678"), min_size=1, unique=True)))
 def test_modules_of_products_that_have_one_in_common(built: dict[str, list[str]]) -> None:
     with pytest.MonkeyPatch.context() as patch:

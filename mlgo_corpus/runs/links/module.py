@@ -35,7 +35,7 @@ from mlgo_corpus.corpus.products import InputState, LinkedFile, LinkKind, LinkRe
 from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.dataset.tracetable import stderr_tail
 from mlgo_corpus.errors import CorpusError, FormatError, ToolError, Usage
-from mlgo_corpus.files.names import checked_name
+from mlgo_corpus.files.names import MAX_COMPONENTS, checked_name
 from mlgo_corpus.files.regular import digest_of_file, read_file
 from mlgo_corpus.files.text import os_reason, printable
 from mlgo_corpus.formats.buffer import Buffer
@@ -359,6 +359,8 @@ class ProductLink:
         full = os.path.normpath(os.path.join(self._record.directory, path))
         if os.path.isabs(path) and not any(one.path.startswith(f"{full}/") for one in self._record.inputs):
             return path if path.startswith(("/usr/", "/lib")) else str(self._place_of(full))
+        if full.count("/") > MAX_COMPONENTS:
+            raise RunFailure(RunReason.MISSING_FILE, f"a folder of more than {MAX_COMPONENTS} components: {path}")
         place = self._place_of(full)
         place.mkdir(parents=True, exist_ok=True)
         return self._named(path, place)
