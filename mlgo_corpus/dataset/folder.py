@@ -48,6 +48,7 @@ _CONTEXTS_NAME = "contexts.parquet"
 _MODULES_NAME = "modules.parquet"
 _CARD_NAME = "README.md"
 _MOVES_NAME = "moves.json"
+_PART: Final = re.compile(rf"part-[0-9]+{re.escape(PARQUET_SUFFIX)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,14 @@ def rows_place(output: Path | str, rows: str = _OBSERVATIONS_FOLDER) -> str:
     """
     single = DatasetPaths.of(output).single if isinstance(output, Path) else output.endswith(PARQUET_SUFFIX)
     return str(output) if single else f"{output}/{rows}"
+
+
+def is_dataset_file(name: str, rows: str = _OBSERVATIONS_FOLDER) -> bool:
+    """Return whether a path in the folder of a dataset is that of one of its own files, judged by the name."""
+    folder, _, part = name.rpartition("/")
+    if folder:
+        return folder == rows and _PART.fullmatch(part) is not None
+    return name in (DATASET_NAME, _CARD_NAME, _CONTEXTS_NAME, _MODULES_NAME)
 
 
 class DatasetFolder:
@@ -333,10 +342,10 @@ def parquet_key(path: Place) -> Any:
 
 def is_dataset(paths: DatasetPaths) -> bool:
     """Return True if a complete dataset exists."""
-    return paths.whole.exists() if paths.single else _is_description(read_note(paths.whole))
+    return paths.whole.exists() if paths.single else is_description(read_note(paths.whole))
 
 
-def _is_description(value: Any) -> bool:
+def is_description(value: Any) -> bool:
     """Return whether this is the content of a ``dataset.json`` of this package."""
     return isinstance(value, dict) and value.get("tool") == "mlgo-corpus"
 

@@ -502,6 +502,33 @@ def test_groups_of_logs(bucket: str, tmp_path: Path) -> None:
     assert convert_logs(LOGS, url, group_by_header=True).unchanged
 
 
+def test_force_removes_only_what_is_of_the_dataset(bucket: str, tmp_path: Path) -> None:
+    convert_logs(LOG, f"s3://bucket/data/ds{bucket}")
+    foreign = ("data/corpora/big.parquet", "data/notes.txt", "data/ds/checkpoints/model.pt", "data/ds/sub/dataset.json")
+    for name in (*foreign, "data/ds/observations/part-00001.parquet"):
+        put(bucket, name, b"mine", tmp_path)
+    before = there(bucket)
+    for group_by_header in (False, True):
+        with pytest.raises(UsageError, match=r"^s3://bucket/data: is not empty, and not a dataset: it holds corpora/b"):
+            convert_logs(LOG, f"s3://bucket/data{bucket}", group_by_header=group_by_header, force=True)
+        assert there(bucket) == before
+    convert_logs(LOG, f"s3://bucket/data/ds{bucket}", force=True)
+    assert set(there(bucket)) == set(before) - {"data/ds/observations/part-00001.parquet"}
+    put(bucket, "kaggle/dataset.json", b'{"tool": "another"}', tmp_path)
+    with pytest.raises(UsageError, match=r"^s3://bucket/kaggle: is not empty, and not a dataset: it holds dataset\.j"):
+        convert_logs(LOG, f"s3://bucket/kaggle{bucket}", force=True)
+
+
+def test_force_removes_groups_of_other_logs_alone(bucket: str, tmp_path: Path) -> None:
+    url = f"s3://bucket/groups{bucket}"
+    convert_logs(LOGS, url, group_by_header=True)
+    put(bucket, "groups/regalloc-priority/model.pt", b"mine", tmp_path)
+    convert_logs(LOG, url, group_by_header=True, force=True)
+    left = there(bucket, "/groups")
+    assert {name.partition("/")[0] for name in left} == {"regalloc-priority"}
+    assert left["regalloc-priority/model.pt"] == 4
+
+
 def test_the_command_line(bucket: str, llvm22: Llvm, lua22: Path, tmp_path: Path) -> None:
     corpus, dataset = f"s3://bucket/lua{bucket}", f"s3://bucket/d{bucket}"
     done = mlgo("pack", lua22, "--output", corpus)

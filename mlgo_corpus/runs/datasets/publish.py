@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -20,8 +21,17 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.corpus.assemble import local_output
-from mlgo_corpus.dataset.folder import DATASET_NAME, PARQUET_SUFFIX, DatasetPaths, parquet_key, read_key
+from mlgo_corpus.dataset.folder import (
+    DATASET_NAME,
+    PARQUET_SUFFIX,
+    DatasetPaths,
+    is_dataset_file,
+    is_description,
+    parquet_key,
+    read_key,
+)
 from mlgo_corpus.dataset.rows import DatasetRows, open_rows
+from mlgo_corpus.dataset.sizes.table import SIZES_FOLDER
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.lock import open_locked
 from mlgo_corpus.files.names import STATE_FOLDER
@@ -78,20 +88,26 @@ def to_urls(stage: Callable[Arguments, Report]) -> Callable[Arguments, Report]:
         if isinstance(place, Path):
             return run(place)
         given = bound.arguments
-        return _published(place, run, force=bool(given.get("force")), cache=given.get("cache"))
+        grouped = bool(given.get("group_by_header"))
+        return _published(place, run, grouped=grouped, force=bool(given.get("force")), cache=given.get("cache"))
 
     return wrapped
 
 
-def _published(place: RemotePath, run: Callable[[Path], Report], *, force: bool, cache: Path | str | None) -> Report:
+def _published(
+    place: RemotePath, run: Callable[[Path], Report], *, grouped: bool, force: bool, cache: Path | str | None
+) -> Report:
     if "/" not in place.key:
         raise UsageError(f"{place}: expected a path in the bucket: {place}/NAME")
     with staging_folder(place, cache) as folder:
         local = folder / place.name
         fetched = False
-        if _is_dataset(place):
-            # An interrupted run with `force` may have left a dataset with another key.
-            if not force and not (local.exists() and _key_of(place) == read_key(DatasetPaths.of(local)) is not None):
+        if _is_dataset(place, grouped=grouped):
+            # The stage checks which datasets of a folder it may remove, also with `force`. An interrupted run with
+            # `force` may have left a dataset with another key.
+            if grouped or not (
+                force or (local.exists() and _key_of(place) == read_key(DatasetPaths.of(local)) is not None)
+            ):
                 shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir()
                 _fetch_dataset(place, local)
@@ -105,7 +121,7 @@ def _published(place: RemotePath, run: Callable[[Path], Report], *, force: bool,
                 shutil.rmtree(folder, ignore_errors=True)
             raise _renamed(error, str(local), str(place)) from error
         if not (fetched and report.unchanged):
-            _upload(local, place)
+            _upload(local, place, _is_file_of_group if grouped else _is_own_file)
         shutil.rmtree(folder, ignore_errors=True)
     changes: dict[str, Any] = {"output": str(place)}
     if groups := getattr(report, "groups", ()):
@@ -222,34 +238,38 @@ def check_no_strangers(place: RemotePath, what: str) -> None:
 
 
 @contextlib.contextmanager
-def uploading(place: RemotePath, whole: tuple[str, ...], staging: Path) -> Iterator[set[str]]:
+def uploading(
+    place: RemotePath, whole: tuple[str, ...], staging: Path, ours: Callable[[str], bool] = lambda _: True
+) -> Iterator[set[str]]:
     """Change the files at a URL. Inside the block they are marked as incomplete, and as ours if the block fails.
 
     Args:
         place: the folder.
         whole: the names of the files that mark the output as complete; the block leaves them in ``staging``.
         staging: a local folder.
+        ours: whether a file of this name may be deleted; by default any file may be.
 
     Yields:
-        A set to which the block adds the names of the files it uploads; all other files are deleted afterwards.
+        A set to which the block adds the names of the files it uploads; our other files are deleted afterwards.
     """
     marker = staging / ".uploading"
     marker.write_bytes(b"")
     (place / MARKER).upload(marker)
     for name in place.files():
-        if name.rpartition("/")[2] in {each.rpartition("/")[2] for each in whole}:
+        if ours(name) and name.rpartition("/")[2] in {each.rpartition("/")[2] for each in whole}:
             (place / name).unlink()
     kept: set[str] = set()
     yield kept
     for name in place.files():
-        if name not in kept and name != MARKER:
+        if ours(name) and name not in kept and name != MARKER:
             (place / name).unlink()
     for name in whole:
         (place / name).upload(staging / name)
     (place / MARKER).unlink()
 
 
-def _upload(local: Path, place: RemotePath) -> None:
+def _upload(local: Path, place: RemotePath, ours: Callable[[str], bool]) -> None:
+    """Upload a dataset, or a folder of datasets; files there that are not ``ours`` are kept."""
     try:
         if _is_single(place):
             place.unlink()
@@ -258,7 +278,7 @@ def _upload(local: Path, place: RemotePath) -> None:
             return
         files = sorted(str(path.relative_to(local)) for path in local.rglob("*") if path.is_file())
         whole = tuple(name for name in files if name.rpartition("/")[2] == DATASET_NAME)
-        with uploading(place, whole, local) as kept:
+        with uploading(place, whole, local, ours) as kept:
             for name in files:
                 if name not in whole and not name.startswith("."):
                     (place / name).upload(local / name)
@@ -286,7 +306,25 @@ def _names_of_single(place: RemotePath, folder: Path | None = None) -> tuple[str
     return (*(name for name in beside if (place.parent / name).is_file()), place.name)
 
 
-def _is_dataset(place: RemotePath) -> bool:
+def _is_own_file(name: str) -> bool:
+    """Return whether a path is that of a file of a dataset, of whatever kind."""
+    return is_dataset_file(name) or is_dataset_file(name, SIZES_FOLDER)
+
+
+def _is_file_of_group(name: str) -> bool:
+    """Return whether a path is that of a file of a dataset in a folder of datasets."""
+    return is_dataset_file(name.partition("/")[2])
+
+
+def _is_dataset(place: RemotePath, *, grouped: bool) -> bool:
+    """Return whether a dataset is there, or with ``grouped`` a folder that holds datasets and nothing else."""
     if _is_single(place):
         return place.is_file()
-    return any(name.rpartition("/")[2] == DATASET_NAME for name in place.files())
+    try:
+        if is_description(json.loads((place / DATASET_NAME).read_bytes())):
+            return True
+    except (FileNotFoundError, ValueError, RecursionError):  # there is none, or it is damaged
+        pass
+    files = place.files() if grouped else {}
+    visible = [name for name in files if not name.startswith(".")]
+    return bool(visible) and all(f"{name.partition('/')[0]}/{DATASET_NAME}" in files for name in visible)
