@@ -529,6 +529,20 @@ def test_force_removes_groups_of_other_logs_alone(bucket: str, tmp_path: Path) -
     assert left["regalloc-priority/model.pt"] == 4
 
 
+def test_foreign_tables_beside_a_single_file_are_kept(bucket: str, tmp_path: Path) -> None:
+    url = f"s3://bucket/e/x.parquet{bucket}"
+    put(bucket, "e/x.modules.parquet", b"mine", tmp_path)
+    with pytest.raises(UsageError) as raised:
+        convert_logs(LOG, url)
+    assert str(raised.value) == (
+        "s3://bucket/e/x.modules.parquet: is in the way, and was not made by mlgo-corpus; `force` replaces it"
+    )
+    assert there(bucket) == {"e/x.modules.parquet": 4}
+    convert_logs(LOG, url, force=True)
+    parse_place(url).unlink()  # type: ignore[union-attr]  # as an interrupted upload leaves it
+    assert convert_logs(LOG, url).converted == 1
+
+
 def test_the_command_line(bucket: str, llvm22: Llvm, lua22: Path, tmp_path: Path) -> None:
     corpus, dataset = f"s3://bucket/lua{bucket}", f"s3://bucket/d{bucket}"
     done = mlgo("pack", lua22, "--output", corpus)

@@ -112,6 +112,8 @@ def _published(
                 folder.mkdir()
                 _fetch_dataset(place, local)
                 fetched = True
+        elif _is_single(place):
+            _check_beside(place, force=force)
         else:
             check_no_strangers(place, "dataset")
         try:
@@ -230,11 +232,22 @@ def check_no_strangers(place: RemotePath, what: str) -> None:
     Raises:
         UsageError: there are foreign files.
     """
-    if _is_single(place):
-        return
     files = place.files()
     if files and MARKER not in files:
         raise UsageError(f"{place}: is not empty, and not a {what}: it holds {min(files)}; name another folder")
+
+
+def _check_beside(place: RemotePath, *, force: bool) -> None:
+    """Check that the tables of a new single-file dataset would not replace foreign files.
+
+    Raises:
+        UsageError: there are such files, and no ``force``.
+    """
+    *others, _ = _names_of_single(place)
+    if others and not force and _key_of(place) is None:
+        raise UsageError(
+            f"{place.parent / others[0]}: is in the way, and was not made by mlgo-corpus; `force` replaces it"
+        )
 
 
 @contextlib.contextmanager
@@ -298,9 +311,12 @@ def _is_single(place: Place) -> bool:
 
 
 def _names_of_single(place: RemotePath, folder: Path | None = None) -> tuple[str, ...]:
-    """Return the names of the files of a single-file dataset; the file itself is last."""
+    """Return the names of the files of a single-file dataset; the file itself is last.
+
+    The table with the key is first: after an interrupted upload, it shows that the files are ours.
+    """
     paths = DatasetPaths(Path(place.name), single=True)
-    beside = [path.name for path in (paths.contexts, paths.modules)]
+    beside = [path.name for path in (paths.modules, paths.contexts)]
     if folder is not None:
         return (*(name for name in beside if (folder / name).is_file()), place.name)
     return (*(name for name in beside if (place.parent / name).is_file()), place.name)
