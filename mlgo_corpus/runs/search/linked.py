@@ -31,13 +31,16 @@ from mlgo_corpus.runs.trace.module import TraceSettings
 _FOLDER: Final = "linked"
 # The version of the remembered files; it changes with their layout.
 _VERSION: Final = 4
+# It is there if no module is missing in the counts.
+_WHOLE: Final = "whole"
 
 
 class LinkedSizes:
     """What objects of a corpus add to what is linked.
 
     Args:
-        corpus: all its modules are compiled plainly, unless that is known.
+        corpus: all its modules are compiled plainly, unless that is known. Those that fail count nothing, and are tried
+            again the next time: it may have been a busy machine, or a short timeout.
         settings: of compiles.
         cache: where it is remembered which objects hold a function.
 
@@ -55,11 +58,10 @@ class LinkedSizes:
         )
         self._items = {item.module.name: item for item in _iter_items(corpus, names)}
         self._functions: dict[str, tuple[str, ...]] = {}
-        counts = self._settings.counts(0)
-        if not counts.exists():
+        if not (place / _WHOLE).exists():
             with locked(home / f"{place.name}.lock", str(place), waiting=lambda: None):
-                if not counts.exists():
-                    self._survey(counts)
+                if not (place / _WHOLE).exists() and self._survey():
+                    (place / _WHOLE).touch()
 
     def size(self, module: str, data: Buffer, text_size: int) -> float:
         """Return what an object of a module adds to what is linked, in bytes.
@@ -73,14 +75,20 @@ class LinkedSizes:
         names = names_by_symbol(data, functions)
         return weighted_size(text_size, function_footprints(data, names), self._settings.weights(item, 0))
 
-    def _survey(self, counts: Path) -> None:
-        """Find out which functions the plain objects hold, and count."""
+    def _survey(self) -> bool:
+        """Find out which functions the plain objects hold, and count; return True if that is known of all of them."""
         trace = self._settings.trace
         stop = LinkedEvent(trace.stop or threading.Event())
         job = SurveyJob(replace(self._settings, trace=replace(trace, stop=stop)))
         job.work.mkdir(parents=True, exist_ok=True)
-        outcomes = results_in_threads(job.run, tuple(self._items.values()), jobs=available_cpus(), stop=stop)
-        write_counts(counts, [np.load(job.work / one.held) for one in outcomes if one.held])
+        unknown = [item for item in self._items.values() if self._held(item) is None]
+        results_in_threads(job.run, unknown, jobs=available_cpus(), stop=stop)
+        held = [file for item in self._items.values() if (file := self._held(item)) is not None]
+        write_counts(self._settings.counts(0), map(np.load, held))
+        return len(held) == len(self._items)
+
+    def _held(self, item: SearchItem) -> Path | None:
+        return self._settings.held(0, item.module.name, item.linked_with)
 
 
 def _iter_items(corpus: Corpus, names: tuple[str, ...]) -> Iterator[SearchItem]:

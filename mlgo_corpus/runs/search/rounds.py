@@ -132,6 +132,7 @@ def write_counts(path: Path, held: Iterable[Digests]) -> None:
     most = np.zeros(len(digests), np.int64)
     np.maximum.at(most, of, copies[which])
     _write_array(path, np.stack([digests, counts.astype(np.uint64), most.astype(np.uint64)]))
+    _counts_at.cache_clear()  # there may have been others
 
 
 def write_held(path: Path, held: Digests) -> None:

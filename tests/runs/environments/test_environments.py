@@ -32,7 +32,10 @@ from mlgo_corpus import (
     load_policy,
     trace_corpus,
 )
+from mlgo_corpus.compilers.failures import RunFailure
+from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
+from mlgo_corpus.runs.trace.baseline import PlainCompile
 from tests.conftest import EMBED, PACKAGE_ROOT, Llvm, run_checked
 from tests.processes import alive, every_process, told_of
 
@@ -218,6 +221,27 @@ def test_linked_bytes_are_shared(llvm22: Llvm, corpus: Path, make: Callable[...,
                 _, reward, last = episode(made, "two.o", lambda *_: 0)
                 assert (last["baseline_linked_size"], last["linked_size"], reward) == (baseline, size, expected)
                 assert last["text_size"] == text
+
+
+def test_what_could_not_be_counted_is_tried_again(
+    make: Callable[..., Any], known: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(self: PlainCompile) -> Any:
+        if self._compiles.module.name == "one.o":
+            raise RunFailure(RunReason.TIMEOUT, "a busy machine")
+        return compiled(self)
+
+    compiled = PlainCompile.run
+    monkeypatch.setattr(PlainCompile, "run", run)
+    options = {"cache": str(known(tmp_path, make.args[1])), "reward": "linked"}
+    with closing(make_one(*make.args[:2], **options)) as made:
+        last = episode(made, "two.o", lambda *_: 0)[2]
+        assert last["baseline_linked_size"] == last["baseline_text_size"]
+    monkeypatch.undo()
+    with closing(make(reward="linked")) as right, closing(make_one(*make.args[:2], **options)) as made:
+        expected = episode(right, "two.o", lambda *_: 0)[2]
+        assert expected["baseline_linked_size"] < expected["baseline_text_size"]
+        assert episode(made, "two.o", lambda *_: 0)[2] == expected
 
 
 def test_modules_are_drawn_by_the_seed(corpus: Path, env: InliningEnv) -> None:
