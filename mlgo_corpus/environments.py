@@ -277,7 +277,8 @@ class _Environment(_Base):
                 if self._header not in (None, episode.header):
                     raise RunFailure(RunReason.OTHER_HEADER, "the compiler sends other features than for other modules")
                 self._module, self._asked = name, observation
-                self._left.add(name)  # what failed before, on a busy machine, is drawn again
+                if name in self._names:
+                    self._left.add(name)  # what failed before, on a busy machine, is drawn again
                 return observation
             self._unusable[name] = _NOTHING
         except RunFailure as failure:

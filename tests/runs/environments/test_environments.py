@@ -6,6 +6,7 @@ import gc
 import importlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -254,6 +255,15 @@ def test_modules_are_drawn_by_the_seed(corpus: Path, env: InliningEnv) -> None:
         env.reset(options={"module": "x"})
     with pytest.raises(UsageError, match=r"^options: expected 'module', found 'modul'$"):
         env.reset(options={"modul": "one.o"})
+
+
+def test_only_chosen_modules_are_drawn(corpus: Path, make: Callable[..., Any], tmp_path: Path) -> None:
+    copy = shutil.copytree(corpus, tmp_path / "corpus")
+    with closing(make_one(str(copy), *make.args[1:], choice=ModuleChoice(module_filter="two"))) as made:
+        assert made.reset(options={"module": "one.o"})[1]["module"] == "one.o"
+        (copy / "two.o.bc").unlink()
+        with pytest.raises(MlgoCorpusError, match=r"there is nothing to decide in 0 of 1 module, and 1 cannot be"):
+            made.reset(seed=1)
 
 
 def test_actions_are_checked(env: InliningEnv, make: Callable[..., Any]) -> None:
