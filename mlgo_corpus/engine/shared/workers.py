@@ -412,8 +412,7 @@ class SharedWorkers:
             self._served += reply.seconds if is_call else 0.0
             settle_call(call, reply, host.name)
         with self._lock:
-            works = list(self._works.values()) if is_call else []
-            for other in works:
+            for other in list(self._works.values()):
                 if other.waiting:
                     self._pump(other)
 

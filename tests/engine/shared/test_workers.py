@@ -9,12 +9,15 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mlgo_corpus import SharedWorkers, extract_corpus
+from mlgo_corpus.engine.shared import workers
 from mlgo_corpus.engine.shared.host import CANCELLED, RAISED, RESULT, TOLD, UNKNOWN, Host, Reply
 from mlgo_corpus.errors import ConstructorError, HostDiedError, UnknownWorkerError, UsageError, WorkerError
 from tests.conftest import ROOT, Llvm, unpack
@@ -311,6 +314,50 @@ def test_a_driver_that_is_silent_is_dead_and_a_host_without_drivers_ends() -> No
 
 
 # --- on a cluster
+
+
+class FakeActor:
+    """A host of this process, asked as one of Ray's."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    def __getattr__(self, method: str) -> Any:
+        def remote(*arguments: Any) -> Any:
+            known = {"begin": lambda: (self.host.slots, self.host.lease, "here")}
+            found = (known.get(method) or getattr(self.host, method))(*arguments)
+            if not isinstance(found, Future):
+                found, done = Future(), found
+                found.set_result(done)
+            return SimpleNamespace(future=lambda: found)
+
+        made = SimpleNamespace(remote=remote, options=lambda **_: made)
+        return made
+
+
+def fake_get(refs: Any, timeout: float = LIMIT) -> Any:
+    return [fake_get(ref, timeout) for ref in refs] if isinstance(refs, list) else refs.future().result(timeout)
+
+
+def test_a_call_that_found_no_room_is_sent_after_priority_calls(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = SimpleNamespace(
+        get=fake_get,
+        wait=lambda refs, **_: (refs, []),
+        kill=lambda _: None,
+        is_initialized=lambda: True,
+        cloudpickle=pickle,
+        exceptions=SimpleNamespace(RayError=ConnectionError),
+    )
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(workers, "connect", lambda _: False)
+    monkeypatch.setattr(workers, "leave", lambda _: None)
+    monkeypatch.setattr(workers, "start_actors", lambda *_, **__: {"host 0": FakeActor(host)})
+    with SharedWorkers(hosts=1, threads_per_host=1) as shared:
+        worker = shared.create(Thing)
+        urgent = [worker.call_now("wait") for _ in range(2)]
+        call = worker.call("get")
+        GATE.set()
+        assert [one.result(LIMIT) for one in (*urgent, call)] == [True, True, "thing"]
 
 
 def test_without_ray_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
