@@ -17,7 +17,7 @@ from mlgo_corpus.corpus.assemble import Placing, check_inputs, digest_of_request
 from mlgo_corpus.corpus.duplicates import Duplicate, find_equal, find_near, find_twins
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.groups import projects_of
-from mlgo_corpus.corpus.modules import STATUS_OK, STATUS_SKIPPED, ModuleRow
+from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK, STATUS_SKIPPED, ModuleRow
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.corpus.products import LinkRecord, known_links
 from mlgo_corpus.corpus.scan import iter_rows, iter_tables
@@ -119,14 +119,14 @@ def dedup_corpus(
         raise UsageError(f"{opened.location}: has no modules")
     if output is not None:
         check_inputs(output, [opened], placing)
-    names, sizes, contents, sources = _modules(opened, commands=not ignore_commands)
+    names, sizes, contents, sources, problems = _modules(opened, commands=not ignore_commands)
     contents = _of_whole(opened, names, sizes, contents)
     found = find_equal(zip(names, contents, strict=True))
-    problems: tuple[tuple[str, str], ...] = ()
     if near is not None:
         equal = frozenset(one.module for one in found)
         others = [name for name in dict.fromkeys(opened.names) if printable(name) not in equal]
-        columns, problems = read_corpus_functions(opened, others, jobs=jobs or available_cpus(), progress=progress)
+        columns, unread = read_corpus_functions(opened, others, jobs=jobs or available_cpus(), progress=progress)
+        problems |= {printable(name): why for name, why in unread}
         shown = [printable(name) for name in others]
         source_of = dict(zip(names, sources, strict=True))
         twins = find_twins(shown, [source_of.get(name) for name in shown], columns)
@@ -146,7 +146,7 @@ def dedup_corpus(
         unchanged = is_whole(output, request, force=force)
         if not unchanged:
             duplicates = {one.module: one for one in found}
-            problems += _write(opened, output, placing, duplicates, links, request, force=force)
+            problems |= dict(_write(opened, output, placing, duplicates, links, request, force=force))
     return DedupReport(
         corpus=opened.shown,
         output=output,
@@ -155,7 +155,7 @@ def dedup_corpus(
         bitcode_bytes=sum(sizes),
         dropped_bytes=sum(size for name, size in zip(names, sizes, strict=True) if name in dropped),
         dropped=tuple(found),
-        problems=problems,
+        problems=tuple(problems.items()),
         unchanged=unchanged,
         seconds=time.perf_counter() - started,
         libtool=0 if near is not None else _made_by_libtool(name for name in names if name not in dropped),
@@ -168,22 +168,34 @@ def _made_by_libtool(names: Iterable[str]) -> int:
     return sum(_LIBTOOL_SHARED.search(name) is not None and _LIBTOOL_SHARED.sub("", name) in there for name in there)
 
 
-def _modules(opened: Corpus, *, commands: bool) -> tuple[list[str], list[int], list[str | None], list[str | None]]:
-    """Return the modules' names, their bytes of bitcode, keys that are equal if the modules are, and their sources."""
+def _modules(
+    opened: Corpus, *, commands: bool
+) -> tuple[list[str], list[int], list[str | None], list[str | None], dict[str, str]]:
+    """Return facts on the modules, and those of the manifest that cannot be read, each with the reason.
+
+    The facts are their names, their bytes of bitcode, keys that are equal if the modules are, and their sources.
+    """
     names: list[str] = []
     sizes: list[int] = []
     contents: list[str | None] = []
     sources: list[str | None] = []
-    for table in iter_tables(opened, ("bitcode_bytes", "bitcode_sha256", "cmd_sha256", "main_file_name")):
-        columns = (table[name].to_pylist() for name in ("module", "status", "bitcode_bytes", "main_file_name"))
+    failed: dict[str, str] = {}
+    for table in iter_tables(opened, ("detail", "bitcode_bytes", "bitcode_sha256", "cmd_sha256", "main_file_name")):
+        columns = (
+            table[name].to_pylist() for name in ("module", "status", "detail", "bitcode_bytes", "main_file_name")
+        )
         digests = (table[name].to_pylist() for name in ("bitcode_sha256", "cmd_sha256"))
-        for name, status, size, source, bitcode, command in zip(*columns, *digests, strict=True):
+        for name, status, detail, size, source, bitcode, command in zip(*columns, *digests, strict=True):
             if status == STATUS_OK:
                 names.append(name)
                 sizes.append(size or 0)
                 sources.append(source)
                 contents.append(bitcode if bitcode is None or not commands else _both(bitcode, command))
-    return names, sizes, contents, sources
+            elif status == STATUS_FAILED:
+                failed[name] = detail
+    # A table also has what failed before there was a module; that is no news.
+    expected = frozenset(map(printable, opened.names)).difference(names)
+    return names, sizes, contents, sources, {name: why for name, why in failed.items() if name in expected}
 
 
 def _of_whole(

@@ -65,7 +65,7 @@ class VerifyReason(StrEnum):
     """The kinds of problems, from the worst to the least; the closed vocabulary.
 
     Attributes:
-        NAME_LEAVES_CORPUS: the manifest's name leads out of the folder, or is no valid file name.
+        NAME_LEAVES_CORPUS: the manifest's name leads out of the folder, is no valid file name, or is too deep.
         MISSING_BITCODE: the module has no bitcode file.
         UNREADABLE: a file exists but cannot be read, or is not a regular file.
         WRONG_SIZE: the bitcode or the command is not as long as the table says.

@@ -157,6 +157,17 @@ def test_what_cannot_be_read_is_kept_and_told(corpus: Path) -> None:
     assert said["dropped"] == [one._asdict() for one in report.dropped]
 
 
+@pytest.mark.parametrize("near", [None, 0.9])
+def test_what_a_corpus_without_a_table_lacks_is_told(corpus: Path, tmp_path: Path, near: float | None) -> None:
+    (corpus / "modules.parquet").unlink()
+    (corpus / "other.o.bc").unlink()
+    (corpus / "part.o.bc").write_bytes(b"no bitcode")
+    report = dedup_corpus(corpus, tmp_path / "out", near=near)
+    assert (report.exit_code, report.modules) == (1, 3)
+    assert sorted(report.problems)[0] == ("other.o", "cannot read other.o.bc: No such file or directory")
+    assert sorted(name for name, _ in report.problems) == ["other.o", "part.o"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
