@@ -43,7 +43,7 @@ from mlgo_corpus.files.names import NameRegistry
 from mlgo_corpus.files.remote import is_url
 from mlgo_corpus.files.text import os_reason, several
 from mlgo_corpus.formats.logs.events import LogHeader
-from mlgo_corpus.formats.logs.tasks import task_name
+from mlgo_corpus.formats.logs.tasks import TASKS, task_name
 from mlgo_corpus.runs.datasets.convert import ConvertedLogs, convert_logs_into, failed_row
 from mlgo_corpus.runs.datasets.publish import local_dataset, to_urls
 from mlgo_corpus.runs.report import Report
@@ -62,6 +62,7 @@ __all__ = [
 ]
 
 _PROBLEMS = 5
+_OTHER = "other"
 _SUMMED = (
     "logs", "converted", "damaged", "dropped_bytes", "contexts", "observations", "log_bytes", "parquet_bytes", "files",
     "renamed",
@@ -191,7 +192,7 @@ def convert_logs(
             raise UsageError(_nothing_converted(failed))
         if group_by_header:
             groups = tuple(_groups(by_header, failed, output))
-            others = find_other_datasets(output, frozenset(group.output.name for group in groups))
+            others = find_other_datasets(output, frozenset(group.output.name for group in groups), _is_group_name)
             if others and not force:
                 raise UsageError(f"{others[0]}: made by another call, of other logs; `force` removes it")
             report = _sum_of(output, conversion.convert(groups))
@@ -375,10 +376,16 @@ def _group_names(headers: Sequence[LogHeader]) -> dict[LogHeader, str]:
     """Name the datasets of different headers by LLVM's task, and number those of the same task."""
     names: dict[LogHeader, str] = {}
     for header in headers:
-        wanted = task_name(header) or "other"
+        wanted = task_name(header) or _OTHER
         number = sum(name.partition("~")[0] == wanted for name in names.values()) + 1
         names[header] = wanted if number == 1 else f"{wanted}~{number}"
     return names
+
+
+def _is_group_name(name: str) -> bool:
+    """Return whether `_group_names` may give a dataset this name."""
+    wanted, _, number = name.partition("~")
+    return wanted in (_OTHER, *(task.name for task in TASKS)) and (number.isdecimal() or wanted == name)
 
 
 @dataclass(frozen=True, slots=True)

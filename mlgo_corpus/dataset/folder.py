@@ -25,7 +25,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -33,7 +33,7 @@ from typing import Any, Final
 
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.atomic import Move, checked_moves, list_moves, make_moves, write_atomically
-from mlgo_corpus.files.folder import WORK_JOURNALS, WORK_KEY, WORK_LOCK, keep_work_of, read_note
+from mlgo_corpus.files.folder import WORK_JOURNALS, WORK_KEY, WORK_LOCK, find_stranger, keep_work_of, read_note
 from mlgo_corpus.files.lock import open_locked
 from mlgo_corpus.files.names import MANIFEST_NAME, STATE_FOLDER, TABLE_NAMES
 from mlgo_corpus.files.remote import Place
@@ -439,11 +439,11 @@ def _shown(value: Any) -> str:
     return short.strip("'") if isinstance(value, str) and short != shown else short
 
 
-def find_other_datasets(folder: Path, names: frozenset[str]) -> tuple[Path, ...]:
-    """Return the datasets in a folder of datasets, except those of these names.
+def find_other_datasets(folder: Path, names: frozenset[str], is_group_name: Callable[[str], bool]) -> tuple[Path, ...]:
+    """Return the datasets of training logs in a folder of such datasets, except those of these names.
 
     Raises:
-        UsageError: the folder is a dataset itself, or something else is in it.
+        UsageError: the folder is a dataset itself, or something else is in it or in one of the datasets returned.
     """
     if is_dataset(DatasetPaths(folder, single=False)):
         raise UsageError(f"{folder}: is a dataset, made without `group_by_header`; name another folder")
@@ -455,8 +455,18 @@ def find_other_datasets(folder: Path, names: frozenset[str]) -> tuple[Path, ...]
     for child in children:
         if child.name in names or child.name.startswith("."):
             continue
-        if child.is_symlink() or not is_dataset(DatasetPaths(child, single=False)):
+        paths = DatasetPaths(child, single=False)
+        if child.is_symlink() or not is_dataset(paths):
             raise UsageError(f"{folder}: {child.name} is not a dataset; name another folder")
+        key = read_key(paths)
+        if not is_group_name(child.name) or not isinstance(key, dict) or "logs" not in key:
+            raise UsageError(f"{folder}: {child.name} was not made with `group_by_header`; name another folder")
+        files = (paths.whole, paths.card, paths.contexts, paths.modules, *paths.parts())
+        known = {str(path.relative_to(child)) for path in files}
+        if (stranger := find_stranger(child, known, below=frozenset({STATE_FOLDER}))) is not None:
+            raise UsageError(
+                f"{folder}: {child.name}/{stranger} is not part of the dataset, and would be lost; name another folder"
+            )
         others.append(child)
     return tuple(others)
 

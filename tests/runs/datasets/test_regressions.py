@@ -17,6 +17,7 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.logs import LogWriter, convert_logs, read_log, restore_logs
 from mlgo_corpus.runs.datasets import convert as logconversion
+from tests.view.reportinputs import plain_trace
 
 SPECS = [TensorSpec("a")]
 
@@ -127,6 +128,27 @@ def test_groups_do_not_go_into_a_dataset_or_among_other_files(tmp_path: Path) ->
         with pytest.raises(UsageError, match=r"other: notes\.txt is not a dataset; name another folder"):
             convert_logs(logs, tmp_path / "other", group_by_header=True, force=force)
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["notes.txt"]
+
+
+def test_force_removes_no_foreign_dataset_from_a_folder_of_groups(tmp_path: Path) -> None:
+    both = grouped(tmp_path / "both", "inlining_decision", "priority")
+    one = grouped(tmp_path / "one", "priority")
+    convert_logs(both, tmp_path / "d", group_by_header=True)
+    (tmp_path / "d/inlining/model").mkdir()
+    (tmp_path / "d/inlining/model/w.npz").write_text("mine")
+    for force in (False, True):
+        with pytest.raises(UsageError, match=r"d: inlining/model/w\.npz is not part of the dataset, and would be lost"):
+            convert_logs(one, tmp_path / "d", group_by_header=True, force=force)
+    (tmp_path / "d/inlining/model/w.npz").unlink()
+    convert_logs(both / "priority.log", tmp_path / "d/mine")
+    (tmp_path / "d/inlining").rename(tmp_path / "kept")
+    plain_trace(tmp_path / "d/inlining", {"m": 900})
+    for name in ("inlining", "mine"):  # a trace of that name, and a dataset of logs of another
+        for force in (False, True):
+            with pytest.raises(UsageError, match=f"d: {name} was not made with `group_by_header`; name another folder"):
+                convert_logs(one, tmp_path / "d", group_by_header=True, force=force)
+        (tmp_path / "d" / name).rename(tmp_path / f"{name}-kept")
+    convert_logs(one, tmp_path / "d", group_by_header=True, force=True)
 
 
 def test_a_folder_of_datasets_is_told_from_a_dataset(tmp_path: Path) -> None:
