@@ -25,6 +25,7 @@ from mlgo_corpus.errors import CorpusError, UsageError
 
 _SCHEMES: Final = ("s3", "gs", "file")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # The options in the query of a URL.
 _OPTIONS = {
     "s3": frozenset({"region", "endpoint_override", "scheme", "anonymous"}),
@@ -185,8 +186,8 @@ def parse_place(text: Path | str) -> Place:
     """Return the place that a path or a URL names.
 
     Raises:
-        UsageError: it is a URL of an unknown kind, or without a bucket, or with an unknown option in its query; or it
-            is neither a path nor text.
+        UsageError: it is a URL of an unknown kind, or without a bucket, or with an unknown option in its query, or with
+            characters that have to be quoted; or it is neither a path nor text.
     """
     if not isinstance(text, str | Path):
         raise UsageError(f"expected a path or a URL, found {text if text is None else f'a {type(text).__name__}'}")
@@ -199,7 +200,14 @@ def parse_place(text: Path | str) -> Place:
         parts = urlsplit(text)
     except ValueError as error:
         raise UsageError(f"{text}: not a URL: {error}") from None
+    # `urlsplit` drops some control characters, and cuts what is behind a number sign: another place would be meant.
+    if _CONTROL.search(text) or _CONTROL.search(unquote(parts.path)):
+        raise UsageError(f"{text!r}: a URL cannot have control characters")
+    if "#" in text:
+        raise UsageError(f"{text}: a URL has %23 for #")
     if scheme == "file":
+        if "?" in text:
+            raise UsageError(f"{text}: a file's URL has %3F for ?")
         if parts.netloc not in ("", "localhost"):
             raise UsageError(f"{text}: expected file:///PATH, a path on this machine")
         return Path(unquote(parts.path))

@@ -119,6 +119,7 @@ def test_what_is_a_place(tmp_path: Path) -> None:
     assert parse_place(Path("s3:/a")) == Path("s3:/a")
     assert parse_place("file:///a/b%20c") == Path("/a/b c")
     assert parse_place("file://localhost/a") == Path("/a")
+    assert parse_place("file:///a%23b%3Fc") == Path("/a#b?c")
     place = parse_place("s3://bucket//x/y/?region=eu-west-1")
     assert place == RemotePath("s3", "bucket/x/y", "region=eu-west-1")
     assert (str(place), place.name, str(place.parent), str(place / "z")) == (
@@ -137,6 +138,10 @@ def test_what_is_a_place(tmp_path: Path) -> None:
         ("s3://b/x?pass=1", "s3://b/x: pass is unknown; expected ?anonymous, ?endpoint_override, ?region, ?scheme"),
         ("file://host/x", "file://host/x: expected file:///PATH, a path on this machine"),
         ("s3://[/x", "s3://[/x: not a URL: Invalid IPv6 URL"),
+        ("s3://bucket/run#2/ds", "s3://bucket/run#2/ds: a URL has %23 for #"),
+        ("file:///tmp/what?/x", "file:///tmp/what?/x: a file's URL has %3F for ?"),
+        ("file:///tmp/a%00b", "'file:///tmp/a%00b': a URL cannot have control characters"),
+        ("s3://bucket/a\tb", "'s3://bucket/a\\tb': a URL cannot have control characters"),
     ],
 )  # fmt: skip
 def test_urls_that_are_none(url: str, message: str) -> None:
