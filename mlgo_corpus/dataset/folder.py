@@ -20,6 +20,7 @@ All files are made in the work folder. When they are complete, a list of their p
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import json
 import os
 import re
@@ -120,10 +121,21 @@ class DatasetPaths:
         return self.root / self.rows / f"part-{number:0{digits}d}{PARQUET_SUFFIX}"
 
     def parts(self) -> tuple[Path, ...]:
-        """Return the observations' files in their order."""
+        """Return the observations' files in their order; none if their folder does not exist.
+
+        Raises:
+            CorpusError: the folder cannot be read.
+        """
         if self.single:
             return (self.root,)
-        return tuple(sorted((self.root / self.rows).glob(f"part-*{PARQUET_SUFFIX}")))
+        folder = self.root / self.rows
+        try:
+            names = os.listdir(folder)  # a glob takes a folder that may not be read for an empty one
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        except OSError as error:
+            raise CorpusError(f"{folder}: {os_reason(error)}") from error
+        return tuple(folder / name for name in sorted(fnmatch.filter(names, f"part-*{PARQUET_SUFFIX}")))
 
     def _beside(self, name: str) -> Path:
         return self.root.with_suffix(f".{name}") if self.single else self.root / name

@@ -170,7 +170,7 @@ def test_no_name_is_an_expression(browser: Any, tmp_path: Path) -> None:
     inputs = []
     for side, size in (("a", 900), ("b", 800)):
         columns = {"feature": np.arange(60) ** 2, name: np.arange(60) % 3}
-        rows = [trace_row(f"m{number}{name}", size + number, observations=60) for number in range(4)]
+        rows = [trace_row(f"m{number}{name}", size + number, observations=15) for number in range(4)]
         inputs.append(trace(tmp_path / (side + name), columns, rows, decision=name))
     report_page(inputs, tmp_path / "report.html")
     browser.get_log("browser")

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import re
+import shutil
 import stat
 import sys
 from hashlib import sha256
@@ -199,7 +200,7 @@ def test_sizes_are_of_modules_in_which_something_was_decided_by_level(tmp_path: 
         trace_row("large", 90_000, 90_000, observations=0, opt_level="0"),
         trace_row("small", 10, 10, observations=0, opt_level="z"),
     ]
-    made = trace(tmp_path / "d", {"inlining_decision": [0, 1]}, rows, policy="mine:f")
+    made = trace(tmp_path / "d", {"inlining_decision": [0, 1] * 5}, rows, policy="mine:f")
     summary, text = report(made, output=tmp_path / "r.html")
     assert summary.sections[0]["data"]["sizes"] == {
         "measure": "text_size",
@@ -218,7 +219,7 @@ def test_sizes_are_of_modules_in_which_something_was_decided_by_level(tmp_path: 
     shown = Parsed(text).text
     assert all(words in shown for words in ("size at -Oz", "size at -O2", "Sizes by optimisation level", "−10.00"))
     assert "90 010" not in shown.replace("\N{NARROW NO-BREAK SPACE}", " ")
-    other = trace(tmp_path / "e", {"inlining_decision": [0, 1]}, rows, policy="mine:g")
+    other = trace(tmp_path / "e", {"inlining_decision": [0, 1] * 5}, rows, policy="mine:g")
     compared, _ = report(made, other, output=tmp_path / "two.html")
     assert compared.sections[2]["data"]["sizes"]["before"] == 3300
 
@@ -572,6 +573,18 @@ def no_modules(folder: Path) -> Path:
     return made
 
 
+def no_rows(folder: Path) -> Path:
+    made = plain_trace(folder / "rows", MODULES)
+    shutil.rmtree(made / "observations")
+    return made
+
+
+def rows_out_of_reach(folder: Path) -> Path:
+    made = no_rows(folder)
+    (made / "observations").symlink_to("observations")
+    return made
+
+
 def not_parquet(folder: Path) -> Path:
     (folder / "x.parquet").write_bytes(b"PAR1 and no more")
     return folder / "x.parquet"
@@ -608,6 +621,8 @@ def other_json(folder: Path) -> Path:
         (holes, "part-00000.parquet: cannot be read"),
         (wrong_types, "modules.parquet: cannot be read"),
         (no_modules, "modules.parquet"),
+        (no_rows, "contradict each other: there are 0 rows of observations, modules.parquet says "),
+        (rows_out_of_reach, "rows/observations: Too many levels of symbolic links"),
         (part_of_a_dataset, "is part of a dataset; name its folder"),
         (its_modules, "is part of a dataset or a corpus; name its folder"),
         (datasets, "holds 1 dataset (one); name one"),

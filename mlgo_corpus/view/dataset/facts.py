@@ -18,7 +18,7 @@ from mlgo_corpus.dataset.calls import CALL_COLUMNS
 from mlgo_corpus.dataset.flips import FLIPS_NAME, SEARCH_NAME
 from mlgo_corpus.dataset.folder import DatasetPaths, read_key
 from mlgo_corpus.dataset.observations import KEY_COLUMNS, column_names
-from mlgo_corpus.errors import FormatError
+from mlgo_corpus.errors import CorpusError, FormatError
 from mlgo_corpus.files.columns import blamed, floats_of, iter_ahead, iter_columns, readable, texts_of
 from mlgo_corpus.files.parquet import is_readable
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
@@ -149,7 +149,7 @@ def read_dataset_facts(path: Path, progress: Progress | None = None) -> DatasetF
     """Read the facts of a dataset.
 
     Raises:
-        CorpusError: a table is missing or damaged.
+        CorpusError: a table is missing or damaged, or rows are missing.
         UsageError: the path cannot be inspected.
     """
     paths = DatasetPaths.of(path)
@@ -160,6 +160,10 @@ def read_dataset_facts(path: Path, progress: Progress | None = None) -> DatasetF
     files = paths.parts()
     for number, file in enumerate(files):
         _read_observations(file, facts, progress, number, len(files))
+    expected = np.nansum(facts.numbers["observations"])
+    if facts.observations < expected:
+        what = f"there are {facts.observations} rows of observations, {paths.modules.name} says {expected:.0f}"
+        raise CorpusError(f"{path}: its tables contradict each other: {what}")
     for table in () if paths.single else (paths.root / FLIPS_NAME, paths.root / SEARCH_NAME):
         if table.is_file():
             read_metadata(table)  # nothing of it is shown, but a damaged one is told
