@@ -200,7 +200,7 @@ def _leakage(corpus: Corpus, sides: dict[str, str]) -> Leakage | None:
     if not sides or not path.is_file():
         return None
     at_least = 8
-    with suppress(TypeError, ValueError):
+    with suppress(TypeError, ValueError, OverflowError):  # of infinity
         at_least = int((_split_options(corpus) or {}).get("min_instructions", at_least))
     columns = read_function_columns(path, corpus.names).of_at_least(at_least)
     side_of = np.array(

@@ -209,6 +209,15 @@ def test_small_bodies_and_common_ones_need_not_count(small: Path) -> None:
     assert split_corpus(small, max_component=0.5, force=True).limit is None
 
 
+def test_a_bound_without_end_has_a_page_too(small: Path, tmp_path: Path) -> None:
+    split_corpus(small)
+    table = pq.read_table(small / "modules.parquet")
+    about = {"mlgo_corpus": '{"split": {"min_instructions": Infinity}}'}
+    pq.write_table(table.replace_schema_metadata(about), small / "modules.parquet")
+    (section,) = report_page([small], tmp_path / "r.html").sections
+    assert section["data"]["modules"] == 4
+
+
 def test_a_group_larger_than_its_side_is_told(small: Path) -> None:
     done = mlgo("split", small, "--fractions", "0.34,0.33,0.33", "--min-instructions", "0")
     assert done.returncode == 0
