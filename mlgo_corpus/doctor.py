@@ -26,6 +26,7 @@ from mlgo_corpus.compilers.find import cache_folder
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import option_key, os_reason
+from mlgo_corpus.formats.objects.objfile import load_lief
 from mlgo_corpus.runs.report import Report
 
 if TYPE_CHECKING:  # trying compilers needs numpy, which may itself be broken
@@ -228,7 +229,10 @@ def _packages() -> tuple[Finding, ...]:
     found = []
     for module, name in _NEEDED:
         try:
-            importlib.import_module(module)
+            if module == "lief":
+                load_lief()
+            else:
+                importlib.import_module(module)
         except Exception as error:
             said = " ".join(str(error).split()) or type(error).__name__
             found.append(Finding(Group.PACKAGE, name, State.BROKEN, said, f"pip install --force-reinstall {name}"))

@@ -21,10 +21,14 @@ In every format, a file that is shorter than its headers say raises `TruncatedEr
 
 from __future__ import annotations
 
+import importlib
+import signal
 import struct
 import sys
+import threading
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -533,8 +537,33 @@ def _wanted(found: Any, names: Collection[str] | None, total: int) -> tuple[Sect
     return tuple(_checked(section, total) for section in found if section.name in names)
 
 
+@contextmanager
+def _signals_held_back() -> Iterator[None]:
+    """Let signals that ask the program to end wait for the end of the block.
+
+    To block them would not do: the threads of other libraries get them then, and the main thread handles them anyway.
+    """
+    came: list[int] = []
+    handlers: dict[int, Any] = {}
+    try:
+        if threading.current_thread() is threading.main_thread():  # the only one that handles signals
+            for asking in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if callable(handler := signal.getsignal(asking)):
+                    handlers[asking] = handler
+                    signal.signal(asking, lambda number, _: came.append(number))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
+
+
 def load_lief() -> Any:
     """Import lief, which takes a third of a second, and silence its messages on stderr."""
+    if "lief" not in sys.modules:
+        with _signals_held_back():  # an exception while it is initialised, as of Ctrl-C, would abort the process
+            importlib.import_module("lief")
     import lief
 
     lief.logging.disable()

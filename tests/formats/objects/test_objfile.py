@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
+import signal
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from mlgo_corpus.formats.objects.objfile import (
     ObjFile,
     Section,
     identify_container,
+    load_lief,
     measure_object,
     parse_fat,
     parse_objfile,
@@ -454,3 +457,13 @@ def test_a_section_with_a_flag_that_nobody_knows(llvm22: Llvm, compile_c: Compil
     for read in (measure_object, parse_objfile):
         with pytest.raises(FormatError, match=r"a section's name is not text: b'\\xff_TEXT'"):
             read(bytes(data))
+
+
+def test_no_signal_interrupts_lief_while_it_is_initialised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "lief.py").write_text("import signal; signal.raise_signal(signal.SIGINT); whole = True")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "lief")
+    with pytest.raises(KeyboardInterrupt):
+        load_lief()
+    assert sys.modules["lief"].whole
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
