@@ -62,6 +62,7 @@ _LITTLE_SPACE: Final = 1 << 30
 _FEW_FILES: Final = 512
 
 
+_TEMPORARY: Final = "temporary files"
 _NO_WALLS: Final = "run corpora of others in a container or a virtual machine"
 
 
@@ -134,17 +135,19 @@ def diagnose(compiler: str | None = None, *, cache: Path | str | None = None) ->
         UsageError: ``compiler``, or the one that ``MLGO_CORPUS_COMPILER`` names, does not exist.
     """
     folder = cache_folder(cache)
-    packages = _packages()
+    machine, packages = _machine(folder), _packages()
     broken = [finding.name for finding in packages if finding.state == State.BROKEN]
     toolchains: tuple[Toolchain, ...] = ()
     if broken:
         verbs: tuple[Finding, ...] = (Finding(Group.VERB, "all verbs", State.BROKEN, f"without {', '.join(broken)}"),)
+    elif any(finding.name == _TEMPORARY and finding.state == State.BROKEN for finding in machine):
+        verbs = (Finding(Group.VERB, "all that run compilers", State.BROKEN, f"without {_TEMPORARY}"),)
     else:
         from mlgo_corpus.compilers.probe import probe_toolchains
 
         toolchains = probe_toolchains(compiler, cache=folder, jobs=available_cpus())
         verbs = _verbs(toolchains, packages)
-    return Diagnosis((*_machine(folder), *packages, *verbs), toolchains)
+    return Diagnosis((*machine, *packages, *verbs), toolchains)
 
 
 def _machine(cache: Path) -> tuple[Finding, ...]:
@@ -154,7 +157,7 @@ def _machine(cache: Path) -> tuple[Finding, ...]:
     found = [
         Finding(Group.MACHINE, "Python", State.READY, f"{platform.python_version()} ({sys.executable})"),
         _tested(system),
-        _folder("temporary files", Path(tempfile.gettempdir()), "TMPDIR", needs_fifo=True),
+        _temporary(),
         _folder("cache", cache, "MLGO_CORPUS_CACHE"),
     ]
     found.append(_walls())
@@ -205,9 +208,21 @@ def _open_files() -> int | None:
     return None if limit == resource.RLIM_INFINITY else limit
 
 
+def _temporary() -> Finding:
+    try:
+        folder = Path(tempfile.gettempdir())
+    except OSError as error:
+        return Finding(Group.MACHINE, _TEMPORARY, State.BROKEN, os_reason(error), _writable("TMPDIR"))
+    return _folder(_TEMPORARY, folder, "TMPDIR", needs_fifo=True)
+
+
+def _writable(variable: str) -> str:
+    return f"set {variable} to a folder that can be written to"
+
+
 def _folder(name: str, folder: Path, variable: str, *, needs_fifo: bool = False) -> Finding:
     """Test a folder, or its nearest existing parent, by writing a file and a FIFO; live sessions use two FIFOs."""
-    remedy = f"set {variable} to a folder that can be written to"
+    remedy = _writable(variable)
     place = folder
     while not place.exists() and place != place.parent:
         place = place.parent

@@ -244,6 +244,24 @@ def test_folders_that_cannot_be_written_to(
     assert diagnosis.exit_code == 1
 
 
+def test_no_folder_for_temporary_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def gettempdir() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr("tempfile.gettempdir", gettempdir)
+    diagnosis = diagnose(cache=tmp_path)
+    assert [finding for finding in diagnosis.findings if finding.state == State.BROKEN] == [
+        Finding(
+            Group.MACHINE,
+            "temporary files",
+            State.BROKEN,
+            "No usable temporary directory found in ['/tmp']",
+            "set TMPDIR to a folder that can be written to",
+        ),
+        Finding(Group.VERB, "all that run compilers", State.BROKEN, "without temporary files"),
+    ]
+
+
 @pytest.mark.usefixtures("nothing_found")
 def test_a_cache_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
     found = named(diagnose(cache=tmp_path / "a" / "b"))["cache"]
