@@ -215,3 +215,11 @@ def test_a_verb_alone_is_as_among_all() -> None:
     for verb in ("", "--help", "--version", "extrakt", "logs_to_parquet"):
         assert _with_one(verb) is app
     assert len(verbs) == len(app.registered_commands) + len(app.registered_groups)
+
+
+def test_an_interrupt_before_a_verb_begins_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{PACKAGE_ROOT}"}
+    argv = (sys.executable, "-m", "mlgo_corpus", "stats")
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
