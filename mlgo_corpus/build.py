@@ -29,6 +29,7 @@ from mlgo_corpus.corpus.products import record_links
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.files.names import LINKS_NAME
+from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.text import counted, option_key, os_reason, several
 from mlgo_corpus.formats.commands.buildfiles import CompileCommand
 from mlgo_corpus.runs.builds.database import compile_entries, read_database
@@ -172,7 +173,7 @@ def build_corpus(
     if command and command[0] not in USUAL_COMPILERS and shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]}: no such program; name the build's command behind --")
     check_count("jobs", jobs)
-    output = Path(output)
+    output = output_here(output, "a corpus", "a folder")
     named = "." if build_dir is None else os.fspath(build_dir)
     folder = os.path.realpath(named)
     if not os.path.isdir(folder):

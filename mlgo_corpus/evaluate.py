@@ -25,6 +25,7 @@ from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.folder import WORK_LOCK, finish_moves, keep_work_of, read_note, whole_files
 from mlgo_corpus.files.lock import open_locked
 from mlgo_corpus.files.names import STATE_FOLDER
+from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.text import os_reason, several
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task
 from mlgo_corpus.policies.conversation import says_more
@@ -117,7 +118,7 @@ def evaluate_corpus(
         MlgoCorpusError: not one module could be compiled by a policy, or the tables cannot be written.
     """
     started = time.perf_counter()
-    output = Path(output)
+    output = output_here(output, "an evaluation", "a folder")
     cache = cache_folder(cache)
     check_count("jobs", jobs)
     seed = whole_number("seed", seed)

@@ -23,12 +23,13 @@ from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.folder import check_file, finish_moves, recover, replaces_own, whole_files, whole_folder
+from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logs.tasks import INLINING, task_name
 from mlgo_corpus.formats.records.sequenceexample import SequenceExample, parse_sequence_example
 from mlgo_corpus.formats.records.tfrecord import read_records
 from mlgo_corpus.runs.datasets.export import make_shares, write_shares
-from mlgo_corpus.runs.datasets.publish import chosen_rows, output_here
+from mlgo_corpus.runs.datasets.publish import chosen_rows
 from mlgo_corpus.runs.report import Report
 
 # ml-compiler-opt's readers drop shorter sequences (``data_reader.py``).

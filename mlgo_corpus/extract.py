@@ -23,6 +23,7 @@ from mlgo_corpus.corpus.folder import UNSPECIFIED_OVERRIDE
 from mlgo_corpus.corpus.groups import unoptimised_hint
 from mlgo_corpus.engine.choice import HERE, EngineChoice
 from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError
+from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.text import option_key, os_reason, several
 from mlgo_corpus.formats.commands.linkline import override_from_link_line
 from mlgo_corpus.runs.extract.journal import open_journal
@@ -79,7 +80,7 @@ def extract_corpus(
         MlgoCorpusError: the corpus cannot be written.
     """
     started = time.perf_counter()
-    output = Path(output)
+    output = output_here(output, "a corpus", "a folder")
     paths = [Path(item) for item in several(inputs)]
     check_count("jobs", jobs)
     settings = Settings(

@@ -40,7 +40,7 @@ from mlgo_corpus.engine.choice import HERE, EngineChoice
 from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.folder import finish_moves, recover, whole_files, whole_folder
 from mlgo_corpus.files.names import NameRegistry
-from mlgo_corpus.files.remote import is_url
+from mlgo_corpus.files.remote import is_url, output_here
 from mlgo_corpus.files.text import os_reason, several
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.tasks import TASKS, task_name
@@ -430,11 +430,12 @@ def restore_logs(
         CorpusError: the dataset's tables contradict each other; nothing was written.
         MlgoCorpusError: the logs cannot be written.
     """
+    output = output_here(output, "a log", "a folder")
     try:
         with local_dataset(dataset) as local:
-            return _restore(local, Path(output), force=force, progress=progress)
+            return _restore(local, output, force=force, progress=progress)
     except CorpusError as error:
-        if is_url(dataset) and not Path(output).exists():
+        if is_url(dataset) and not output.exists():
             raise UsageError(str(error)) from error
         raise
 

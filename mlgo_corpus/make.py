@@ -92,6 +92,7 @@ def make_corpus(
     """
     started = time.perf_counter()
     folder = Path(folder)
+    output = None if output is None else local_output(output)
     placing = Placing(placing)
     names = _find_modules(folder)
     override = None if default_args is None else tuple(default_args)
@@ -115,7 +116,6 @@ def make_corpus(
     if output is None:
         rows, unchanged = _in_place(folder, scanned(), bool(with_index), override, force=force)
         return _report(folder, rows, bool(with_index), unchanged, started)
-    output = local_output(output)
     if output.resolve() == folder.resolve():
         raise UsageError(
             f"is {folder}; without `output` that folder itself becomes a corpus", option="output", value=output

@@ -15,6 +15,7 @@ from typing import Any, Final
 from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.files.folder import write_folder
 from mlgo_corpus.files.regular import read_regular
+from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.logs.tensors import TensorSpec
@@ -118,7 +119,7 @@ def compile_policy(policy: str | Path, output: Path | str, *, force: bool = Fals
     Raises:
         UsageError: there is no such policy, or it is damaged; there is no C compiler, or something at ``output``.
     """
-    started, output = time.monotonic(), Path(output)
+    started, output = time.monotonic(), output_here(output, "a compiled policy", "a folder")
     _, found = _named(policy)
     files = {name: text.encode() for name, text in zip(SOURCE_NAMES, c_source(found), strict=True)}
     with scratch_folder() as scratch:
@@ -146,7 +147,7 @@ def import_policy(model: Path | str, output: Path | str, *, force: bool = False)
     Raises:
         UsageError: the model cannot be read, is none of that kind, or something is at ``output``.
     """
-    model, output = Path(model), Path(output)
+    model, output = Path(model), output_here(output, "a policy", "a folder")
     path = model / _TFLITE_NAME if model.is_dir() else model
     try:
         found = policy_of_tflite(read_regular(path, _MAX_TFLITE_BYTES), output.name)

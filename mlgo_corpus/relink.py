@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mlgo_corpus.compilers.limits import Limits
+from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.runs.links.corpus import run_relink
 from mlgo_corpus.runs.links.run import RelinkReport
 
@@ -49,7 +50,7 @@ def relink_corpus(
     """
     return run_relink(
         corpus,
-        output,
+        output_here(output, "a product", "a folder"),
         objects=objects,
         ld_flags=ld_flags,
         compiler=compiler,

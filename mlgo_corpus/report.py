@@ -15,7 +15,7 @@ from mlgo_corpus.dataset.folder import DatasetPaths
 from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.folder import check_file, finish_moves, whole_files
 from mlgo_corpus.files.names import MANIFEST_STEM
-from mlgo_corpus.files.remote import parse_place
+from mlgo_corpus.files.remote import output_here, parse_place
 from mlgo_corpus.files.text import os_reason, several
 from mlgo_corpus.policies.learned import LearnedPolicy, known_policies, load_policy
 from mlgo_corpus.runs.datasets.publish import local_dataset
@@ -91,7 +91,7 @@ def report_page(
         MlgoCorpusError: the page cannot be written.
     """
     started = time.perf_counter()
-    output = Path(output)
+    output = output_here(output, "a page", "a file")
     paths = several(paths)
     if not paths:
         raise UsageError("expected at least one corpus, dataset or table to report on")

@@ -19,6 +19,7 @@ from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.files.folder import check_folder
 from mlgo_corpus.files.markdown import markdown_code, markdown_table
 from mlgo_corpus.files.parquet import texts_of
+from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.text import counted, several
 from mlgo_corpus.learn.boosting import need_lightgbm
 from mlgo_corpus.learn.size import FittedSizes, SizeOptions, fit_sizes
@@ -158,7 +159,7 @@ def train_size_model(
         CorpusError: a table cannot be read.
     """
     started = time.perf_counter()
-    output = Path(output)
+    output = output_here(output, "a model", "a folder")
     tables, validation = several(tables), several(validation)
     trees, leaves, seed = whole_number("trees", trees), whole_number("leaves", leaves), whole_number("seed", seed)
     coverage = real_number("coverage", coverage)

@@ -25,6 +25,7 @@ from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.atomic import write_atomically
+from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.runs.functions.copies import project_copies
 from mlgo_corpus.runs.report import Report
@@ -102,11 +103,12 @@ def extend_toolchain(
         ToolError: the plugin cannot be compiled.
     """
     begin = time.perf_counter()
+    output = output_here(output, "a toolchain", "a folder")
     stock = choose_for_build(compiler)
     refuse_zig(stock, "zig's clang loads no plugins")
     refuse_wrapped(stock)
     copies = None if corpus is None else project_copies(open_corpus(corpus), jobs=available_cpus())
-    extended = extend_clang(Path(output), stock, copies, force=force)
+    extended = extend_clang(output, stock, copies, force=force)
     return ExtendReport(extended, time.perf_counter() - begin)
 
 
@@ -172,9 +174,10 @@ def build_toolchain(
         raise UsageError(what, option="policy")
     if default_on and mode == _DEVELOPMENT:
         raise UsageError("is for `mode` release", option="default_on")
+    output = None if output is None else output_here(output, "a toolchain", "a folder")
     folder = cache_folder(cache)
     made = build_devmode(
-        None if output is None else Path(output),
+        output,
         llvm_config=llvm_config,
         llvm_source=None if llvm_source is None else Path(llvm_source),
         cache=folder,

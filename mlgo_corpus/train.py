@@ -22,6 +22,7 @@ from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
 from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.folder import check_folder
 from mlgo_corpus.files.markdown import markdown_code, markdown_table
+from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import counted, human_seconds, os_reason, several
 from mlgo_corpus.formats.commands.languages import LANGUAGES
@@ -181,7 +182,7 @@ def train_policy(
         MlgoCorpusError: a validation corpus cannot be compiled, or the policy cannot be written.
     """
     started = time.perf_counter()
-    output = Path(output)
+    output = output_here(output, "a policy", "a folder")
     data, corpora, validation = several(data), several(corpora), several(validation)
     languages = several(languages)
     rounds, budget, neurons = (

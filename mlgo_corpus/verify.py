@@ -37,6 +37,7 @@ from mlgo_corpus.engine.map import parallel_map
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.folder import check_file
 from mlgo_corpus.files.names import CERTIFICATE_NAME, MODULES_NAME
+from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.text import option_key, os_reason
 from mlgo_corpus.runs.rebuild.module import RebuildSettings
 from mlgo_corpus.runs.rebuild.run import RebuildReport, certify, rebuild_compilers
@@ -145,7 +146,7 @@ def verify_corpus(
         MlgoCorpusError: the output cannot be written.
     """
     started = time.perf_counter()
-    output = None if output is None else Path(output)
+    output = None if output is None else output_here(output, "a table", "a file")
     check_count("jobs", jobs)
     choice = ModuleChoice(sample, module_filter, modules_file, seed)
     limits = Limits(timeout, memory_limit)

@@ -26,10 +26,11 @@ from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.folder import recover, replaces_own, whole_folder
 from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
+from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.text import os_reason, several
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, task_name
 from mlgo_corpus.formats.logs.tensors import shown
-from mlgo_corpus.runs.datasets.publish import chosen_rows, output_here
+from mlgo_corpus.runs.datasets.publish import chosen_rows
 from mlgo_corpus.runs.datasets.vocabularies import Column, find_quantiles
 from mlgo_corpus.runs.report import Report
 

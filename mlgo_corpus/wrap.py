@@ -33,6 +33,7 @@ from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.open import open_corpus
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.formats.logs.tasks import INLINING
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.policies.conversation import MISPLACED_DEFAULT, MISPLACED_IN, knows_project, needs_default, says_more
@@ -114,6 +115,7 @@ def wrap_toolchain(
         ToolError: the program or the plugin cannot be compiled.
     """
     begin = time.perf_counter()
+    output = output_here(output, "a toolchain", "a folder")
     cache = cache_folder(cache)
     dataset = find_dataset(str(policy))
     if dataset is None and otherwise is not None:
@@ -139,7 +141,7 @@ def wrap_toolchain(
         with_default=needs_default(learned),
         growth=growth_options(()) if learned.task == INLINING else (),
     )
-    wrapped = wrap_clang(Path(output), code, stock, asking, force=force)
+    wrapped = wrap_clang(output, code, stock, asking, force=force)
     note_folder(cache / _WRAPPED_NAME, wrapped.output)
     found = (table.modules, table.decisions) if table is not None else ((), 0)
     return WrapReport(wrapped, time.perf_counter() - begin, *found)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @verb
 def build(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to write.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to write.")],
     command: Annotated[
         list[str] | None,
         typer.Argument(metavar="COMMAND...", help="The build's command, after --: -- make -j8.", show_default=False),

@@ -47,7 +47,7 @@ def combine(
         typer.Argument(metavar="CORPUS", help="The corpora; NAME=CORPUS sets the name of its folder."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to write.")
+        str | None, typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to write.")
     ] = None,
     root: Annotated[
         Path | None,
@@ -116,7 +116,7 @@ def make(
         ),
     ] = None,
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to write.", show_default="DIR itself"),
     ] = None,
     link: Link = False,

@@ -60,9 +60,14 @@ _LOG_ROWS = 3
 @verb
 def demo(
     output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="The folder to write, with build, corpus, decisions and inlining in it."),
-    ] = Path("mlgo-demo"),
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="The folder to write, with build, corpus, decisions and inlining in it.",
+        ),
+    ] = "mlgo-demo",
     jobs: Annotated[
         int | None,
         typer.Option("--jobs", "-j", min=1, help="How many compilers to run at once.", show_default="all CPUs"),
@@ -79,34 +84,36 @@ def demo(
     """
     from mlgo_corpus.engine.choice import available_cpus
     from mlgo_corpus.extract import extract_corpus
+    from mlgo_corpus.files.remote import output_here
     from mlgo_corpus.logs import convert_logs
     from mlgo_corpus.runs.builds.demo import build_demo_objects
     from mlgo_corpus.stats import corpus_stats
 
+    folder = output_here(output, "a demo", "a folder")
     jobs = jobs or available_cpus()
     with progress_bar("compiling") as progress:
-        build = build_demo_objects(output / "build", jobs=jobs, progress=progress, force=force)
+        build = build_demo_objects(folder / "build", jobs=jobs, progress=progress, force=force)
     for name, error in build.failed[:_FAILED_SHOWN]:
         err().print(f"{name}: {error}", markup=False)
     if len(build.failed) > _FAILED_SHOWN:
         err().print(f"and {len(build.failed) - _FAILED_SHOWN} more files did not compile")
-    corpus = output / "corpus"
+    corpus = folder / "corpus"
     with progress_bar("extracting") as progress:
         report = extract_corpus([build.compile_commands], corpus, jobs=jobs, force=force, progress=progress)
-    logs = convert_logs(TRAINING_LOGS, output / "decisions", jobs=1, force=force)
+    logs = convert_logs(TRAINING_LOGS, folder / "decisions", jobs=1, force=force)
     certificate = trace = search = None
     learning = _Learning()
     if report.modules:
         is_new = force or build.compiled > 0 or report.unchanged < report.objects
         certificate = _certificate(corpus, build.compile_commands.parent, jobs=jobs, is_new=is_new)
-        trace = _trace(corpus, output / "inlining", jobs=jobs, force=force)
-        search = _search(corpus, output / "found", jobs=jobs, force=force)
+        trace = _trace(corpus, folder / "inlining", jobs=jobs, force=force)
+        search = _search(corpus, folder / "found", jobs=jobs, force=force)
         if search is not None:
-            learning = _learn(corpus, output, jobs=jobs, force=force)
+            learning = _learn(corpus, folder, jobs=jobs, force=force)
 
     stats = corpus_stats(corpus, by="language")
     rows = folder_rows(corpus)
-    summary = _DemoSummary(output, build, report, rows, stats, certificate, logs, trace, search, learning)
+    summary = _DemoSummary(folder, build, report, rows, stats, certificate, logs, trace, search, learning)
     if json_output:
         print_json(summary.as_json())
     else:

@@ -61,7 +61,7 @@ def evaluate(
             help="A policy, as for 'trace': a learned policy's folder, a search's dataset, never, ...; repeatable.",
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder for the tables.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="The folder for the tables.")],
     link: Annotated[
         bool, typer.Option("--link/--no-link", help="Also link the build's products of the objects.")
     ] = True,

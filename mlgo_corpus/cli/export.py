@@ -39,7 +39,7 @@ def export(
         str, typer.Argument(metavar="DATASET", help="A dataset from trace or logs-to-parquet, or its s3:// URL.")
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write; with --shards, the folder.")
+        str, typer.Option("--output", "-o", metavar="FILE", help="The file to write; with --shards, the folder.")
     ],
     format: Annotated[_ExportFormat, typer.Option(help="The file format.")] = _ExportFormat.TFRECORD,  # noqa: A002, ARG001
     reward: Annotated[

@@ -55,7 +55,7 @@ def extract(
             "object files, archives, linked binaries.",
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to write.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="CORPUS", help="The corpus folder to write.")],
     input_type: Annotated[
         _InputKind | None, typer.Option(help="The kind of the inputs, if their content does not show it.")
     ] = None,

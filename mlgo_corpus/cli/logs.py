@@ -117,7 +117,7 @@ def parquet_to_logs(
     dataset: Annotated[
         str, typer.Argument(metavar="DATASET", help="A dataset from logs-to-parquet, or its s3:// URL.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write the logs to.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="The folder to write the logs to.")],
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
     json_output: JsonOutput = False,
 ) -> None:

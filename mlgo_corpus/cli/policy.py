@@ -102,7 +102,7 @@ def _show(facts: PolicyFacts) -> None:
 @verb
 def _compile_command(
     policy: _Policy,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
     force: Annotated[bool, typer.Option("--force", help="Replace the folder of an earlier run.")] = False,
     json_output: JsonOutput = False,
 ) -> None:
@@ -128,7 +128,7 @@ def _import_command(
         Path, typer.Argument(metavar="MODEL", help="The inlining model: model.tflite, or the folder that has it.")
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="POLICY", help="The folder to write; it names the policy.")
+        str, typer.Option("--output", "-o", metavar="POLICY", help="The folder to write; it names the policy.")
     ],
     force: Annotated[bool, typer.Option("--force", help="Replace a policy that is there.")] = False,
     json_output: JsonOutput = False,

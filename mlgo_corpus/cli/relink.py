@@ -35,7 +35,7 @@ _SHOWN = 40
 def relink(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A corpus that 'mlgo-corpus build' made.")],
     output: Annotated[
-        Path,
+        str,
         typer.Option("--output", "-o", metavar="DIR", help="The folder for the products, and a table of them."),
     ],
     objects: Annotated[

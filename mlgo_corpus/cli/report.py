@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,9 +27,7 @@ def report(
             "of 'evaluate'.",
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
-        "report.html"
-    ),
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = "report.html",
     title: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The page's title.", show_default="the names of the inputs")
     ] = None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -51,7 +50,7 @@ def split(
     ] = None,
     min_instructions: Annotated[int, typer.Option(min=0, help="Ignore function bodies with fewer instructions.")] = 8,
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--output",
             "-o",
@@ -153,7 +152,7 @@ def dedup(
         str, typer.Argument(metavar="CORPUS", help="The corpus: a folder, a packed corpus, or its URL; not changed.")
     ],
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--output", "-o", metavar="CORPUS", help="The corpus to write, without the duplicates.", show_default="none"
         ),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mlgo_corpus.compilers.devmode.build import Released
     from mlgo_corpus.compilers.native.wrapped import Wrapped
     from mlgo_corpus.compilers.probe import Toolchain
+    from mlgo_corpus.files.remote import Place
     from mlgo_corpus.toolchain import BuildReport, ExtendReport
     from mlgo_corpus.wrap import WrapReport
 
@@ -166,7 +167,7 @@ def _versions(versions: Sequence[int]) -> str:
 @verb
 def _build_command(
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--output", "-o", metavar="DIR", help="The folder to write.", show_default="a folder in the cache"
         ),
@@ -234,7 +235,7 @@ def _wrap_command(
             help="A learned policy, by its folder or its name; or a search's folder, whose decisions are made again.",
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
     otherwise: Annotated[
         str | None,
         typer.Option(
@@ -268,6 +269,7 @@ def _wrap_command(
     DIR/bin/clang and clang++ pass everything on to the clang that they wrap. Where code is optimised for size, they
     have it ask the policy. If anything goes wrong with that, they say so in a line and compile without it.
     """
+    from mlgo_corpus.files.remote import parse_place
     from mlgo_corpus.wrap import wrap_toolchain
 
     report = wrap_toolchain(
@@ -283,14 +285,14 @@ def _wrap_command(
     if json_output:
         print_json(report.as_json())
     else:
-        _show_wrap(report, output)
+        _show_wrap(report, parse_place(output))
 
 
 @toolchain_app.command("extend", short_help="Make a clang that tells policies more of each call.")
 @verb
 @begins_again()
 def _extend_command(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
     compiler: Annotated[
         str | None,
         compiler_option("The clang to extend.", show_default="clang on PATH, else the newest"),
@@ -309,16 +311,17 @@ def _extend_command(
 
     It is a stock clang with a plugin, which is compiled in seconds with LLVM's headers (apt-get install llvm-22-dev).
     """
+    from mlgo_corpus.files.remote import parse_place
     from mlgo_corpus.toolchain import extend_toolchain
 
     report = extend_toolchain(output, compiler=compiler, corpus=corpus, force=force)
     if json_output:
         print_json(report.as_json())
     else:
-        _show_extend(report, output)
+        _show_extend(report, parse_place(output))
 
 
-def _show_extend(report: ExtendReport, output: Path) -> None:
+def _show_extend(report: ExtendReport, output: Place) -> None:
     extended = report.extended
     console = out()
     console.print(
@@ -328,7 +331,7 @@ def _show_extend(report: ExtendReport, output: Path) -> None:
     console.print(f"use it: --compiler {plain(shlex.quote(str(output)))}, also of toolchain wrap")
 
 
-def _show_wrap(report: WrapReport, output: Path) -> None:
+def _show_wrap(report: WrapReport, output: Place) -> None:
     wrapped = report.wrapped
     # Once for this shell, and once for that which make runs.
     program, double = (plain(shlex.quote(shlex.quote(f"{wrapped.clang}{end}"))) for end in ("", "++"))

@@ -63,7 +63,7 @@ class _Task(StrEnum):
 
 @verb
 def train(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="POLICY", help="The folder to write.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="POLICY", help="The folder to write.")],
     data: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -301,7 +301,7 @@ def _refuse(options: Mapping[str, object], because: str) -> None:
             raise UsageError(f"{option}: {because}")
 
 
-def _train_sizes(data: list[Path], output: Path, *, json_output: bool, **options: Any) -> None:
+def _train_sizes(data: list[Path], output: str, *, json_output: bool, **options: Any) -> None:
     from mlgo_corpus.size_model import train_size_model
 
     with begins_again(), stdout_is_ours(), progress_bar("training") as bar:

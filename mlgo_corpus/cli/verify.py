@@ -64,7 +64,7 @@ def verify(
         typer.Argument(metavar="CORPUS", help="The corpus: a folder, a manifest in it, a packed corpus, or its URL."),
     ],
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--output",
             "-o",

@@ -22,7 +22,7 @@ def vocab(
     dataset: Annotated[
         str, typer.Argument(metavar="DATASET", help="A dataset from trace or logs-to-parquet, or its s3:// URL.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="The folder to write.")],
     buckets: Annotated[int, typer.Option(min=1, metavar="N", help="The number of quantiles per feature.")] = 1000,
     feature: Annotated[
         list[str] | None,

@@ -221,6 +221,18 @@ def parse_place(text: Path | str) -> Place:
     return RemotePath(scheme, key, parts.query)
 
 
+def output_here(output: Path | str, what: str, instead: str) -> Path:
+    """Return the place of an output that can only be made on this machine.
+
+    Raises:
+        UsageError: it is a URL; the message says that ``what`` cannot be written there, and to name ``instead``.
+    """
+    place = parse_place(output)
+    if isinstance(place, RemotePath):
+        raise UsageError(f"{place}: {what} cannot be written to a URL; name {instead}")
+    return place
+
+
 def in_use() -> bool:
     """Return True if this process has connected: then a fork of it must not share its threads and sockets."""
     return _filesystem.cache_info().currsize > 0

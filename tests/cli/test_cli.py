@@ -223,3 +223,22 @@ def test_an_interrupt_before_a_verb_begins_is_no_traceback(tmp_path: Path) -> No
     argv = (sys.executable, "-m", "mlgo_corpus", "stats")
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "demo", "build -- true", "extract a", "make a", "combine a", "report a", "verify a", "split a", "dedup a",
+        "unpack a", "relink a", "evaluate a --policy never", "train a",
+        "parquet-to-logs a", "export a", "vocab a", "toolchain build", "toolchain wrap --policy a", "toolchain extend",
+        "policy compile a", "policy import a",
+    ],
+)  # fmt: skip
+def test_an_output_that_cannot_be_at_a_url(words: str, tmp_path: Path) -> None:
+    verb, dashes, command = words.partition(" -- ")
+    argv = (*verb.split(), "--output", "s3://bucket/x", *(["--", command] if dashes else []))
+    done = mlgo(*argv, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("mlgo-corpus: error: s3://bucket/x: ")
+    assert "URL; name " in done.stderr
+    assert not list(tmp_path.iterdir())

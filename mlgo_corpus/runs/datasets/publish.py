@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
 from mlgo_corpus.compilers.find import cache_folder
-from mlgo_corpus.corpus.assemble import local_output
 from mlgo_corpus.dataset.folder import (
     DATASET_NAME,
     PARQUET_SUFFIX,
@@ -35,7 +34,7 @@ from mlgo_corpus.dataset.sizes.table import SIZES_FOLDER
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.lock import open_locked
 from mlgo_corpus.files.names import STATE_FOLDER
-from mlgo_corpus.files.remote import Place, RemotePath, download_all, is_url, parse_place
+from mlgo_corpus.files.remote import Place, RemotePath, download_all, parse_place
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import os_reason
 
@@ -186,18 +185,6 @@ def chosen_rows(
         except CorpusError as error:
             raise UsageError(str(error)) from error
         yield rows.select(name_regex=module_filter, modules_file=modules_file)
-
-
-def output_here(output: Path | str, what: str, instead: str) -> Path:
-    """Return the place of an output that can only be made on this machine.
-
-    Raises:
-        UsageError: it is a URL; the message says that ``what`` cannot be written there, and to name ``instead``.
-    """
-    text = str(output)
-    if is_url(text) and not text.lower().startswith("file:"):
-        raise UsageError(f"{text}: {what} cannot be written to a URL; name {instead}")
-    return local_output(text)
 
 
 def _fetch_dataset(place: RemotePath, local: Path) -> None:
