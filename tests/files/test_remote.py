@@ -510,7 +510,8 @@ def test_groups_of_logs(bucket: str, tmp_path: Path) -> None:
 def test_force_removes_only_what_is_of_the_dataset(bucket: str, tmp_path: Path) -> None:
     convert_logs(LOG, f"s3://bucket/data/ds{bucket}")
     foreign = ("data/corpora/big.parquet", "data/notes.txt", "data/ds/checkpoints/model.pt", "data/ds/sub/dataset.json")
-    for name in (*foreign, "data/ds/observations/part-00001.parquet"):
+    old = {"data/ds/observations/part-00001.parquet", "data/ds/flips.parquet", "data/ds/search.parquet"}
+    for name in (*foreign, *old):
         put(bucket, name, b"mine", tmp_path)
     before = there(bucket)
     for group_by_header in (False, True):
@@ -518,7 +519,7 @@ def test_force_removes_only_what_is_of_the_dataset(bucket: str, tmp_path: Path) 
             convert_logs(LOG, f"s3://bucket/data{bucket}", group_by_header=group_by_header, force=True)
         assert there(bucket) == before
     convert_logs(LOG, f"s3://bucket/data/ds{bucket}", force=True)
-    assert set(there(bucket)) == set(before) - {"data/ds/observations/part-00001.parquet"}
+    assert set(there(bucket)) == set(before) - old
     put(bucket, "kaggle/dataset.json", b'{"tool": "another"}', tmp_path)
     with pytest.raises(UsageError, match=r"^s3://bucket/kaggle: is not empty, and not a dataset: it holds dataset\.j"):
         convert_logs(LOG, f"s3://bucket/kaggle{bucket}", force=True)
