@@ -24,12 +24,12 @@ from mlgo_corpus.compilers.choose import choose_for_build
 from mlgo_corpus.compilers.driver import Drivers, drivers_of
 from mlgo_corpus.compilers.find import loads_plugin
 from mlgo_corpus.compilers.limits import check_count
+from mlgo_corpus.corpus.assemble import local_output
 from mlgo_corpus.corpus.groups import unoptimised_hint
 from mlgo_corpus.corpus.products import record_links
 from mlgo_corpus.engine.choice import available_cpus
 from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.files.names import LINKS_NAME
-from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.text import counted, option_key, os_reason, several
 from mlgo_corpus.formats.commands.buildfiles import CompileCommand
 from mlgo_corpus.runs.builds.database import compile_entries, read_database
@@ -173,7 +173,7 @@ def build_corpus(
     if command and command[0] not in USUAL_COMPILERS and shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]}: no such program; name the build's command behind --")
     check_count("jobs", jobs)
-    output = output_here(output, "a corpus", "a folder")
+    output = local_output(output)
     named = "." if build_dir is None else os.fspath(build_dir)
     folder = os.path.realpath(named)
     if not os.path.isdir(folder):

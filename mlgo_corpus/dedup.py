@@ -237,7 +237,7 @@ def _write(
                 made.add_row(_dropped(row, duplicate), row.module)
             else:
                 made.add(row, known[row.module], opened[known[row.module]])
-        # What was linked of a module that is dropped is linked of its like, whatever decides in this one.
+        # Links of a dropped module get the one that was kept for it.
         made.take_links(links, same={one.module: one.kept for one in dropped.values() if one.exact})
         made.finish(
             has_thinlto=opened.has_thinlto,

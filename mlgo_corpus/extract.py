@@ -19,11 +19,11 @@ from mlgo_corpus import __version__
 from mlgo_corpus.builds.inputs import BuildObject, InputType, iter_build_objects, iter_thinlto_local
 from mlgo_corpus.builds.objects import Reason, SectionNames
 from mlgo_corpus.compilers.limits import check_count
+from mlgo_corpus.corpus.assemble import local_output
 from mlgo_corpus.corpus.folder import UNSPECIFIED_OVERRIDE
 from mlgo_corpus.corpus.groups import unoptimised_hint
 from mlgo_corpus.engine.choice import HERE, EngineChoice
 from mlgo_corpus.errors import FormatError, MlgoCorpusError, UsageError
-from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.text import option_key, os_reason, several
 from mlgo_corpus.formats.commands.linkline import override_from_link_line
 from mlgo_corpus.runs.extract.journal import open_journal
@@ -80,7 +80,7 @@ def extract_corpus(
         MlgoCorpusError: the corpus cannot be written.
     """
     started = time.perf_counter()
-    output = output_here(output, "a corpus", "a folder")
+    output = local_output(output)
     paths = [Path(item) for item in several(inputs)]
     check_count("jobs", jobs)
     settings = Settings(

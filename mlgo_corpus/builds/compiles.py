@@ -39,8 +39,8 @@ from mlgo_corpus.files.atomic import FileStamp, temporary_for, write_atomically
 from mlgo_corpus.files.names import STATE_FOLDER
 from mlgo_corpus.files.regular import MAX_LIST_BYTES, MAX_NOTE_BYTES, read_file, read_regular
 from mlgo_corpus.formats.commands.buildfiles import COMPILE_COMMANDS_NAME, parse_response_file
-from mlgo_corpus.formats.commands.driverline import named_output
-from mlgo_corpus.formats.commands.linkwords import Role, read_command, read_link
+from mlgo_corpus.formats.commands.driverline import named_output, usual_object
+from mlgo_corpus.formats.commands.linkwords import Role, output_of, read_command, read_link
 from mlgo_corpus.formats.commands.shimrecord import CompileRecord, parse_compile_record
 
 _STATE = "compiles.jsonl"
@@ -405,7 +405,7 @@ def _with_sources(record: CompileRecord, arguments: Sequence[str]) -> CompileRec
         return record
     objects = record.objects
     if not record.links and named_output(arguments) is None:
-        objects = tuple((f"{os.path.splitext(os.path.basename(source))[0]}.o", "") for source in sources)
+        objects = tuple((usual_object(source), "") for source in sources)
     return replace(record, sources=sources, objects=objects)
 
 
@@ -426,9 +426,10 @@ def _looks_like_check(one: Compile) -> bool:
 def _iter_taken(links: Iterable[Link]) -> Iterator[str]:
     """Yield the paths that went into programs, libraries and archives which the build has at its end."""
     for link in links:
-        words = read_command(link.words[0], link.words[1:])
-        outputs = [word.path for word in words if word.role is Role.OUTPUT] or ["a.out"]
-        if not link.status and os.path.lexists(os.path.join(link.directory, outputs[-1] or "")):
+        driver, *arguments = link.words
+        words = read_command(driver, arguments)
+        output = output_of(driver, words)
+        if output and not link.status and os.path.lexists(os.path.join(link.directory, output)):
             for word in words:
                 if word.role is Role.INPUT:
                     yield os.path.normpath(os.path.join(link.directory, word.path or ""))

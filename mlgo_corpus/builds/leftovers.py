@@ -22,6 +22,7 @@ from mlgo_corpus.builds.objects import SectionNames
 from mlgo_corpus.errors import FormatError
 from mlgo_corpus.files.regular import read_file
 from mlgo_corpus.formats.commands.buildfiles import HEAD_BYTES, find_archive, is_object, link_inputs
+from mlgo_corpus.formats.commands.driverline import usual_object
 from mlgo_corpus.formats.objects import archive
 
 _ASSEMBLER = (".s", ".S")
@@ -108,7 +109,7 @@ def _iter_outputs(link: Link) -> Iterator[str]:
         if word.startswith("-o"):
             yield word[2:] or value
         elif word.endswith(_ASSEMBLER):
-            yield f"{os.path.splitext(os.path.basename(word))[0]}.o"
+            yield usual_object(word)
 
 
 def _libraries(link: Link) -> Iterator[str]:

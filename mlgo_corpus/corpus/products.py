@@ -69,7 +69,7 @@ from mlgo_corpus.files.remote import Place
 from mlgo_corpus.files.text import os_reason
 from mlgo_corpus.formats.buffer import Buffer
 from mlgo_corpus.formats.commands.buildfiles import HEAD_BYTES, is_object
-from mlgo_corpus.formats.commands.linkwords import LinkWord, Role, read_command
+from mlgo_corpus.formats.commands.linkwords import LinkWord, Role, output_of, read_command
 from mlgo_corpus.formats.objects import archive
 from mlgo_corpus.formats.objects.objfile import measure_object, parse_objfile
 from mlgo_corpus.formats.objects.resolve import InputNames, taken_members
@@ -502,9 +502,7 @@ class _Examined:
         """Return the record of a command; None if it makes nothing, or was a test of the compiler."""
         driver, *arguments = link.words
         words = read_command(driver, arguments)
-        output = next((one.path for one in reversed(words) if one.role is Role.OUTPUT), None)
-        if output is None and driver != _AR:
-            output = "a.out"
+        output = output_of(driver, words)
         if not output or link.status or not words:
             return None
         path = os.path.normpath(os.path.join(link.directory, output))

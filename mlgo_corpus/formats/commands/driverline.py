@@ -151,6 +151,11 @@ def named_output(arguments: Sequence[str]) -> str | None:
     return output
 
 
+def usual_object(source: str) -> str:
+    """Return the object that a compile of a source writes if its command names none."""
+    return f"{os.path.splitext(os.path.basename(source))[0]}.o"
+
+
 def is_cxx_compiler(name: str) -> bool:
     """Return True if this is the name of a C++ compiler, such as ``aarch64-linux-gnu-g++-12``."""
     return name.rstrip("-.0123456789").endswith("++") or name == "CC"

@@ -95,6 +95,12 @@ def read_command(driver: str, arguments: Sequence[str]) -> tuple[LinkWord, ...]:
     return read_archive(arguments) if driver == "ar" else read_link(arguments)
 
 
+def output_of(driver: str, words: Sequence[LinkWord]) -> str | None:
+    """Return the file that a command writes; None if it writes none."""
+    output = next((word.path for word in reversed(words) if word.role is Role.OUTPUT), None)
+    return "a.out" if output is None and driver != "ar" else output
+
+
 def read_archive(arguments: Sequence[str]) -> tuple[LinkWord, ...]:
     """Return the words of an ``ar`` command that adds members to an archive; nothing if it does something else."""
     operands = [word for word in arguments if not word.startswith("--")]
