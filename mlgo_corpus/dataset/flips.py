@@ -42,9 +42,6 @@ from mlgo_corpus.formats.logs.tasks import INLINING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FLIPS_NAME: Final = "flips.parquet"
-SEARCH_NAME: Final = "search.parquet"
-
 
 class FlipRow(NamedTuple):
     """One flip; fields as the module's docstring describes them, and the features as the compiler sent them."""

@@ -49,6 +49,10 @@ _CONTEXTS_NAME = "contexts.parquet"
 _MODULES_NAME = "modules.parquet"
 _CARD_NAME = "README.md"
 _MOVES_NAME = "moves.json"
+FLIPS_NAME: Final = "flips.parquet"
+SEARCH_NAME: Final = "search.parquet"
+SEARCH_TABLES: Final = (FLIPS_NAME, SEARCH_NAME)
+"""What a search's dataset has besides (`mlgo_corpus.dataset.flips`)."""
 _PART: Final = re.compile(rf"part-[0-9]+{re.escape(PARQUET_SUFFIX)}")
 
 
@@ -259,9 +263,11 @@ class DatasetFolder:
             MlgoCorpusError: a file cannot be moved; the next run continues with it.
         """
         paths = self.paths
-        # Remove first the file that marks the dataset complete, and rows of another dataset.
+        # Remove first the file that marks the dataset complete, and what is left of another dataset: `train` would
+        # learn from the flips of a search that was here.
         kept = {place for _, place in moves}
-        old = (paths.whole, *(() if paths.single else (path for path in paths.parts() if path not in kept)))
+        others = () if paths.single else (*paths.parts(), *(paths.root / name for name in SEARCH_TABLES))
+        old = (paths.whole, *(path for path in others if path not in kept))
         listed: list[Move] = [(None, str(path.relative_to(paths.folder))) for path in old]
         listed += [
             (str(source.relative_to(paths.work)), str(place.relative_to(paths.folder))) for source, place in moves

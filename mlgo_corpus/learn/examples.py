@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from mlgo_corpus.corpus.groups import UNKNOWN
 from mlgo_corpus.corpus.split.components import MIN_INSTRUCTIONS
 from mlgo_corpus.dataset.calls import CALL_COLUMNS
-from mlgo_corpus.dataset.flips import FLIPS_NAME
-from mlgo_corpus.dataset.folder import DATASET_NAME, DatasetPaths
+from mlgo_corpus.dataset.folder import DATASET_NAME, FLIPS_NAME, DatasetPaths
 from mlgo_corpus.dataset.rows import DatasetRows, column_values, open_rows
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.map import parallel_map

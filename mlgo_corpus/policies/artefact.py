@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mlgo_corpus.dataset.flips import SEARCH_NAME
+from mlgo_corpus.dataset.folder import SEARCH_NAME
 from mlgo_corpus.errors import FormatError, TruncatedError, UnsupportedError, UsageError
 from mlgo_corpus.files.folder import write_folder
 from mlgo_corpus.files.names import STATE_FOLDER

@@ -371,7 +371,11 @@ def test_folders_in_the_work_folder(tmp_path: Path) -> None:
 
 
 def test_what_is_forced_begins_only_once(tmp_path: Path) -> None:
-    """The logs that a run makes after it has begun are there when they are converted."""
+    """The logs that a run makes after it has begun are there when they are converted; no table of a search is left."""
+    (tmp_path / "d").mkdir()
+    for name in ("flips.parquet", "search.parquet"):
+        (tmp_path / "d" / name).write_bytes(b"")
+    (tmp_path / "d/dataset.json").write_text('{"tool": "mlgo-corpus"}')
     folder = DatasetFolder(tmp_path / "d", {}, force=True)
     folder.begin()
     path = folder.paths.work / "logs/m.log"

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
 from mlgo_corpus.compilers.find import cache_folder
-from mlgo_corpus.dataset.flips import FLIPS_NAME, SEARCH_NAME
 from mlgo_corpus.dataset.folder import (
     DATASET_NAME,
     PARQUET_SUFFIX,
+    SEARCH_TABLES,
     DatasetPaths,
     is_dataset_file,
     is_description,
@@ -312,7 +312,7 @@ def _names_of_single(place: RemotePath, folder: Path | None = None) -> tuple[str
 
 def _is_own_file(name: str) -> bool:
     """Return whether a path is that of a file of a dataset, of whatever kind."""
-    return is_dataset_file(name) or is_dataset_file(name, SIZES_FOLDER) or name in (FLIPS_NAME, SEARCH_NAME)
+    return is_dataset_file(name) or is_dataset_file(name, SIZES_FOLDER) or name in SEARCH_TABLES
 
 
 def _is_file_of_group(name: str) -> bool:

@@ -14,15 +14,8 @@ import numpy as np
 from mlgo_corpus.compilers.probe import Toolchain
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.products import linked_groups
-from mlgo_corpus.dataset.flips import (
-    FLIPS_NAME,
-    SEARCH_NAME,
-    SearchRow,
-    flip_schema,
-    iter_search_rows,
-    write_search_rows,
-)
-from mlgo_corpus.dataset.folder import DatasetFolder
+from mlgo_corpus.dataset.flips import SearchRow, flip_schema, iter_search_rows, write_search_rows
+from mlgo_corpus.dataset.folder import FLIPS_NAME, SEARCH_NAME, DatasetFolder
 from mlgo_corpus.dataset.tracetable import TraceRow
 from mlgo_corpus.engine.choice import EngineChoice
 from mlgo_corpus.files.tables import BatchTable, file_metadata, read_batch

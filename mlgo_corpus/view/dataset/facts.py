@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from mlgo_corpus.corpus.groups import UNOPTIMISED
 from mlgo_corpus.corpus.modules import STATUS_OK
 from mlgo_corpus.dataset.calls import CALL_COLUMNS
-from mlgo_corpus.dataset.flips import FLIPS_NAME, SEARCH_NAME
-from mlgo_corpus.dataset.folder import DatasetPaths, read_key
+from mlgo_corpus.dataset.folder import SEARCH_TABLES, DatasetPaths, read_key
 from mlgo_corpus.dataset.observations import KEY_COLUMNS, column_names
 from mlgo_corpus.errors import CorpusError, FormatError
 from mlgo_corpus.files.columns import blamed, floats_of, iter_ahead, iter_columns, readable, texts_of
@@ -164,7 +163,7 @@ def read_dataset_facts(path: Path, progress: Progress | None = None) -> DatasetF
     if facts.observations < expected:
         what = f"there are {facts.observations} rows of observations, {paths.modules.name} says {expected:.0f}"
         raise CorpusError(f"{path}: its tables contradict each other: {what}")
-    for table in () if paths.single else (paths.root / FLIPS_NAME, paths.root / SEARCH_NAME):
+    for table in () if paths.single else (paths.root / name for name in SEARCH_TABLES):
         if table.is_file():
             read_metadata(table)  # nothing of it is shown, but a damaged one is told
     return facts
