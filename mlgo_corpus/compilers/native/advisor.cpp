@@ -34,8 +34,10 @@
 #include "llvm/Analysis/TargetLibraryInfo.h"
 #include "llvm/Analysis/TargetTransformInfo.h"
 #include "llvm/IR/DiagnosticHandler.h"
+#include "llvm/IR/InstIterator.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
+#include "llvm/IR/ValueHandle.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -50,7 +52,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace llvm {
@@ -102,6 +103,47 @@ int64_t kindOf(StringRef Name) {
     return 2;
   return Name.contains("C1E") || Name.contains("C2E");
 }
+
+// Some functions have thousands of calls, each of which is asked about: what is looked for goes through the shorter of
+// two lists, or is remembered, so that a module costs no square of them.
+
+int64_t callsOf(const Function &Callee, const Function &Caller) {
+  auto IsOne = [&](const Value *V) {
+    auto *Call = dyn_cast<CallBase>(V);
+    return Call && Call->getCalledFunction() == &Callee && Call->getCaller() == &Caller;
+  };
+  int64_t OfUses = 0, OfCaller = 0;
+  auto In = inst_begin(Caller), End = inst_end(Caller);
+  for (const Use &One : Callee.uses()) {
+    if (In == End)
+      return OfCaller;
+    OfUses += IsOne(One.getUser());
+    OfCaller += IsOne(&*In++);
+  }
+  return OfUses;
+}
+
+// Whether something other than a call uses a function. No pass that runs with the inliner lets something use it so if
+// nothing did before, and as long as what did so still does, nothing else has to be found.
+class AddressTaken {
+public:
+  bool operator()(const Function &F) {
+    if (IsNot || (Taker && takes(*cast<User>(Taker), F)))
+      return !IsNot;
+    const User *Found = nullptr;
+    IsNot = !F.hasAddressTaken(&Found);
+    Taker = const_cast<User *>(Found);
+    return !IsNot;
+  }
+
+private:
+  static bool takes(const User &By, const Function &F) {
+    auto *Call = dyn_cast<CallBase>(&By);
+    return is_contained(Call ? Call->args() : By.operands(), &F);
+  }
+  bool IsNot = false;
+  WeakVH Taker;
+};
 
 // How many modules of the project define a function; without the file, nothing is known.
 class Copies {
@@ -186,15 +228,11 @@ public:
 protected:
   std::unique_ptr<MLInlineAdvice> getAdviceFromModel(CallBase &CB, OptimizationRemarkEmitter &ORE) override {
     Function &Callee = *CB.getCalledFunction(), &Caller = *CB.getCaller();
-    int64_t Calls = 0;
-    for (const User *U : Callee.users())
-      if (auto *Call = dyn_cast<CallBase>(U))
-        Calls += Call->getCalledFunction() == &Callee && Call->getCaller() == &Caller;
     // By name: a function that is gone may leave its place in memory to another.
-    auto &[Asked, Inlined] = Seen[Callee.getName().str()];
+    auto &[Asked, Inlined, IsTaken] = Seen[Callee.getName().str()];
     SmallVector<int64_t, 16> Values{linkageOf(Callee), linkageOf(Caller), isOfLibrary(Callee.getName()),
                                     isOfLibrary(Caller.getName()), kindOf(Callee.getName()),
-                                    int64_t(Callee.arg_size()), Callee.hasAddressTaken(), Calls, Asked, Inlined};
+                                    int64_t(Callee.arg_size()), IsTaken(Callee), callsOf(Callee, Caller), Asked, Inlined};
     if (copies().areKnown())
       Values.append({copies().of(Callee), copies().of(Caller)});
     static_cast<Runner &>(*ModelRunner).tell(Values);
@@ -205,7 +243,11 @@ protected:
   }
 
 private:
-  std::map<std::string, std::pair<int64_t, int64_t>> Seen;
+  struct Known {
+    int64_t Asked = 0, Inlined = 0;
+    AddressTaken IsTaken;
+  };
+  std::map<std::string, Known> Seen;
 };
 
 // LLVM 20 and older do not take what is known of the target.
