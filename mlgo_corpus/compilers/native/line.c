@@ -175,6 +175,8 @@ static void read_option(struct scan *scan, char *word)
         scan->objects_only = 1;
     else if (strcmp(word, "-S") == 0 || strcmp(word, "--assemble") == 0)
         scan->assembly_only = 1;
+    else if (strcmp(word, "-ObjC") == 0 || strcmp(word, "-ObjC++") == 0)
+        set_language(scan, word[5] == '\0' ? "objective-c" : "objective-c++");
     else if (starts(word, "-O"))
         set_level(scan, word[2] != '\0' ? word + 2 : "1");
     else if (starts(word, "--optimize"))
@@ -249,7 +251,7 @@ static char *next_word(char **at)
     if (*from == '\0')
         return NULL;
     for (word = to = from; *from != '\0'; from++) {
-        if (*from == '\\' && from[1] != '\0' && quote != '\'')
+        if (*from == '\\' && from[1] != '\0') /* also between single quotes, unlike in a shell */
             *to++ = *++from;
         else if (quote != '\0' ? *from == quote : *from == '"' || *from == '\'')
             quote = quote != '\0' ? '\0' : *from;

@@ -948,6 +948,13 @@ static const char *compile_with_host(struct host *host)
     return reason;
 }
 
+/* Tell whether the clang is another one than was wrapped, by its file. */
+static int was_updated(void)
+{
+    struct stat now;
+    return stat(C_DRIVER[0], &now) == 0 && (now.st_size != CLANG_BYTES || now.st_mtime != CLANG_CHANGED);
+}
+
 int main(int count, char **words)
 {
     struct line line;
@@ -974,6 +981,9 @@ int main(int count, char **words)
         say("standard input cannot be copied: %s", strerror(errno));
         return 1;
     }
+    /* Its version says where LLVM's own decision is told. */
+    if (problem == NULL && (SENDS_DEFAULT || line.by_default) && was_updated())
+        problem = "the clang that is wrapped was updated, wrap it again (mlgo-corpus toolchain wrap)";
     if (problem == NULL)
         problem = compile_with_host(&host);
     say("%s; compiled without it", problem);

@@ -331,6 +331,8 @@ def _config(policy: PolicyCode, clang: StockClang, asking: Asking, read: str) ->
         "KEEP_SMALLER": asking.keep_smaller,
         "MISPLACED_DEFAULT": clang.misplaced_default,
     }
+    driver = os.stat(clang.c[0])
+    numbers = {"CLANG_BYTES": driver.st_size, "CLANG_CHANGED": driver.st_mtime_ns // 10**9, **switches}
     return "".join(
         (
             *(
@@ -338,7 +340,7 @@ def _config(policy: PolicyCode, clang: StockClang, asking: Asking, read: str) ->
                 for name, words in arrays.items()
             ),
             *(f"#define {name} {_quoted(text)}\n" for name, text in texts.items()),
-            *(f"#define {name} {int(value)}\n" for name, value in switches.items()),
+            *(f"#define {name} {int(value)}\n" for name, value in numbers.items()),
             f"__attribute__((used)) static const char plugin_reads[] = {_quoted(read)};\n",
         )
     )

@@ -138,7 +138,7 @@ def sources(tmp_path: Path) -> Path:
     assembly = 'static int late(int n) { __asm__("no_such %0" :: "r"(n)); return n; }\n'
     (folder / "late.c").write_text(assembly + "int f(int n) { return late(n) + late(n + 2); }\n")
     (folder / "s.s").write_text("\t.globl s\ns:\tret\n")
-    (folder / "line.rsp").write_text("-Oz '-c' \"a.c\"\n-o a\\.o @more.rsp")
+    (folder / "line.rsp").write_text("-Oz '-c' \"a.c\"\n-DX='it\\'s' -o a\\.o @more.rsp")
     (folder / "more.rsp").write_text("-DX=1")
     return folder
 
@@ -177,6 +177,7 @@ LINES = [
     ("C", "-Oz -c a.c -o -"),
     ("C", "-Oz -c -- a.c"),
     ("C", "@line.rsp"),
+    ("C", "-Oz -ObjC -c a.c"),
     ("", "-c a.c"),
     ("", "-Oz -O2 -c a.c"),
     ("", "-Oz -E a.c"),
@@ -494,12 +495,20 @@ def test_objects_are_those_of_a_trace(
 
 
 def test_an_llvm_that_misplaces_its_decision_is_put_right(
-    llvm19: Llvm, code: PolicyCode, sources: Path, tmp_path: Path
+    llvm19: Llvm, llvm22: Llvm, code: PolicyCode, sources: Path, tmp_path: Path
 ) -> None:
-    wrapped = wrap_clang(tmp_path / "wrapped", code, stock(llvm19), Asking(), force=False)
+    (clang := tmp_path / "clang").symlink_to(llvm19.clang)
+    program = wrap_clang(
+        tmp_path / "wrapped", code, replace(stock(llvm19), c=(str(clang),)), Asking(), force=False
+    ).clang
     plain = compiled(llvm19.clang, "-Oz -c a.c", sources, tmp_path)
-    assert compiled(wrapped.clang, "-Oz -c a.c", sources, tmp_path) == plain
-    assert compiled(wrapped.clang, "-Oz -c a.c", sources, tmp_path, POLICY="never")[3] != plain[3]
+    assert compiled(program, "-Oz -c a.c", sources, tmp_path) == plain
+    assert compiled(program, "-Oz -c a.c", sources, tmp_path, POLICY="never")[3] != plain[3]
+    clang.unlink()
+    clang.symlink_to(llvm22.clang)  # which would be put wrong
+    newer = compiled(llvm22.clang, "-Oz -w -c a.c", sources, tmp_path)
+    why = b"the clang that is wrapped was updated, wrap it again (mlgo-corpus toolchain wrap); compiled without it\n"
+    assert compiled(program, "-Oz -w -c a.c", sources, tmp_path) == (0, b"", SAID + why, newer[3])
 
 
 def test_a_policy_may_make_a_module_grow(llvm22: Llvm, cache: Path, sources: Path, tmp_path: Path) -> None:
