@@ -50,7 +50,8 @@ class Symbol(NamedTuple):
         value: its offset in the section.
         size: in bytes.
         binding: `LOCAL`, `GLOBAL` or `WEAK`.
-        is_code: whether it is a function; in COFF and Mach-O, whether its section holds code.
+        is_code: whether it is a function; in COFF and Mach-O, whether its section holds code. In ELF so is a label
+            without a type that has a size there: so LLVM writes the parts of basic block sections.
     """
 
     name: str
@@ -93,6 +94,8 @@ _SHT_SYMTAB = 2
 _SHT_SYMTAB_SHNDX = 18
 _SHN_LORESERVE = 0xFF00
 _SHN_XINDEX = 0xFFFF
+_SHF_EXECINSTR = 4
+_STT_NOTYPE = 0
 _STT_FUNC = 2
 _STT_SECTION = 3
 _STT_FILE = 4
@@ -103,10 +106,11 @@ _BINDINGS = {0: LOCAL, 1: GLOBAL, 2: WEAK, 10: GLOBAL}
 
 
 class _ElfEntries(NamedTuple):
-    """The symbol table of an ELF file: its entries, the section of each, and the string table at an offset."""
+    """The symbol table of an ELF file: its entries, the section of each, the sections that hold code, the names."""
 
     entries: Any
     sections: Any
+    code: frozenset[int]
     names: bytes
     offset: int
 
@@ -147,7 +151,8 @@ def _elf_entries(data: Buffer) -> _ElfEntries | None:
             break
     else:
         sections[sections >= _SHN_LORESERVE] = 0
-    return _ElfEntries(entries, sections, names, sh_offset)
+    code = frozenset(n for n, header in enumerate(headers) if header[2] & _SHF_EXECINSTR)
+    return _ElfEntries(entries, sections, code, names, sh_offset)
 
 
 def _elf_symbols(data: Buffer) -> tuple[Symbol, ...]:
@@ -173,7 +178,7 @@ def _elf_symbols(data: Buffer) -> tuple[Symbol, ...]:
             value,
             size,
             _BINDINGS.get(binding, LOCAL),
-            kind in (_STT_FUNC, _STT_GNU_IFUNC),
+            kind in (_STT_FUNC, _STT_GNU_IFUNC) or (kind == _STT_NOTYPE and size > 0 and section in table.code),
         )
         for at, section, value, size, binding, kind in rows
     )

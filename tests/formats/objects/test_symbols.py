@@ -151,6 +151,17 @@ def test_functions_and_their_fragments() -> None:
     assert [label.again for label in labels] == [False, False, False, True, False, False, False]
 
 
+def test_parts_of_basic_block_sections_are_fragments(llvm22: Llvm, compile_c: Callable[..., Path]) -> None:
+    code = "int g(int); int f(int x) { if (x > 3) return g(x); if (x < -2) return g(x + 1) * 2; return 1; }"
+    data = compile_c(llvm22, code, "-O2", "-fbasic-block-sections=all", "--target=x86_64-linux-gnu").read_bytes()
+    symbols = parse_symbols(data)
+    assert sorted((symbol.name, symbol.size) for symbol in symbols if symbol.is_code) == [
+        ("f", 14), ("f.__part.1", 19), ("f.__part.2", 19), ("f.__part.3", 1),
+    ]  # fmt: skip
+    (label,) = label_functions(["f"], ["external"], symbols)
+    assert (label.status, label.size, label.fragments) == (LabelStatus.OK, 53, 3)
+
+
 def test_names_as_objects_write_them() -> None:
     assert object_name("f", "e-m:e-i64:64") == "f"
     assert object_name("f", "e-m:o-i64:64") == "_f"
