@@ -331,7 +331,8 @@ def replay_command(
             to a command that has none (an override), and LLVM is told that the import has been done, as
             ml-compiler-opt does.
         extra: words to add, such as ``-mllvm`` and an LLVM option. They come from the caller and are neither
-            neutralised nor refused; if an option is given twice the last one is used.
+            neutralised nor refused; if an option is given twice the last one is used. So is an action instead of
+            ``-emit-obj``.
         trusted: refuse nothing, because the command comes from a trusted source.
 
     Raises:
@@ -340,9 +341,13 @@ def replay_command(
     if not trusted and (refused := refused_options(options)):
         text, reason = refused[0]
         raise UsageError(f"a replay refuses {text!r}: {reason}")
-    if (last := parse_cc1(extra)) and last[-1].lacks_value:
-        raise UsageError(f"expected a value after {last[-1].text!r} in the added options, found none")
+    added = parse_cc1(extra)
+    if added and added[-1].lacks_value:
+        raise UsageError(f"expected a value after {added[-1].text!r} in the added options, found none")
     command = neutralise(options)
+    if any(option.name in _CODE_GENERATION for option in added):
+        # Of two actions clang uses the last one only in a command with -main-file-name, and refuses any other.
+        command = join_cc1(option for option in parse_cc1(command) if option.name != "-emit-obj")
     if thinlto_index is not None:
         command = _with_thinlto_index(command, thinlto_index)
     return (*command, "-x", "ir", _as_path(bitcode), *extra, "-o", _as_path(output))

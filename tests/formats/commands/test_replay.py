@@ -391,6 +391,9 @@ def test_the_command_in_order() -> None:
     assert replay_command(words, bitcode="m.bc", output="m.o", extra=("-mllvm", "-inline-threshold=5")) == (
         "-cc1", "-emit-obj", "-O2", "-D", "{x}", "-x", "ir", "m.bc", "-mllvm", "-inline-threshold=5", "-o", "m.o",
     )  # fmt: skip
+    assert replay_command(words, bitcode="m.bc", output="m.ll", extra=("-emit-llvm",)) == (
+        "-cc1", "-O2", "-D", "{x}", "-x", "ir", "m.bc", "-emit-llvm", "-o", "m.ll",
+    )  # fmt: skip
 
 
 def test_the_index_takes_the_place_of_the_commands_own() -> None:
