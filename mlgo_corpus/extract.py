@@ -60,7 +60,8 @@ def extract_corpus(
             linked binaries, in any mixture.
         output: the corpus; made, or updated if it was made from the same inputs with the same options.
         input_type: the type of the inputs, if their content does not show it.
-        build_dir: the folder that paths in linker parameter files and aquery output are relative to.
+        build_dir: the folder that paths in linker parameter files and aquery output are relative to, and the
+            ``source`` of objects of a compilation database (its own folder by default).
         thinlto: ``local`` or ``distributed``, as LLVM's extract_ir means them.
         thinlto_link_command: the tokens of a local ThinLTO build's link command, from which the override is derived.
         command_override: one command for all modules, for the manifest's ``global_command_override``.

@@ -56,7 +56,7 @@ class BuildObject:
         path: the path to open, from the current working directory; for a problem, where it was found.
         name: the object's name as the build writes it, from which its module's name is made.
         directory: the folder that relative paths in its command are relative to.
-        source: its path relative to the build, if ``name`` is relative to something else.
+        source: its path relative to the build, absolute outside it, if ``name`` is relative to something else.
         problem: None, or why it cannot be read: ``no_output``, ``malformed``, ``unreadable``, ``missing``, or the
             reason why it was not compiled.
         detail: the problem in one line.
@@ -105,9 +105,10 @@ def iter_build_objects(
         inputs: compile_commands.json files, linker parameter files, aquery output, folders, objects.
         input_type: the type of all inputs; by default each is recognised by its content.
         exclude: a folder to skip: the corpus being written.
-        build_dir: the folder that relative paths in parameter files and aquery output are relative to. By default,
-            for a parameter file, the first of its own folder, the current one and its folder's parents in which one
-            of its objects exists; for aquery output, the current folder.
+        build_dir: the folder that relative paths in parameter files and aquery output are relative to, and each
+            ``source`` of a compilation database. By default, for a parameter file, the first of its own folder, the
+            current one and its folder's parents in which one of its objects exists; for aquery output, the current
+            folder; for a compilation database, its own.
 
     Raises:
         UsageError: an input does not exist or cannot be read.
@@ -237,17 +238,21 @@ def _kind(mode: int) -> str:
     return "FIFO" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "device"
 
 
-def _read_compile_commands(path: str, data: bytes, _base: str | None) -> Iterator[BuildObject]:
-    return (_from_command(command, path) for command in parse_compile_commands(data))
+def _read_compile_commands(path: str, data: bytes, base: str | None) -> Iterator[BuildObject]:
+    build = os.path.dirname(path) if base is None else base
+    return (_from_command(command, path, build) for command in parse_compile_commands(data))
 
 
-def _from_command(command: CompileCommand, path: str) -> BuildObject:
+def _from_command(command: CompileCommand, path: str, build: str) -> BuildObject:
     directory = os.path.join(os.path.dirname(path), command.directory or "")
     if command.problem is None and command.output is not None:
         object_path = os.path.join(directory, command.output)
         name = _name_below(command.output, directory)
-        source = _name_below(os.path.abspath(object_path), os.path.dirname(path))
-        told = os.path.isabs(source) or source == os.path.normpath(name)
+        source = _name_below(os.path.abspath(object_path), build)
+        if os.path.isabs(source):  # outside the build, or inside by another path
+            folder, base = os.path.split(object_path)
+            source = _name_below(os.path.join(os.path.realpath(folder), base), os.path.realpath(build))
+        told = source == os.path.normpath(name)
         return BuildObject(object_path, name, directory or ".", source=None if told else source)
     entry = f"entry {command.index}"
     name = _name_below(command.output or command.file or entry, directory)

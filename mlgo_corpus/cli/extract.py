@@ -61,7 +61,10 @@ def extract(
     ] = None,
     build_dir: Annotated[
         Path | None,
-        typer.Option(help="The folder that paths in parameter files and aquery output are relative to."),
+        typer.Option(
+            help="The folder that paths in parameter files and aquery output, and sources of a database, "
+            "are relative to."
+        ),
     ] = None,
     thinlto: Annotated[
         _ThinLto | None,

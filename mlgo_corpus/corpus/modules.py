@@ -4,7 +4,8 @@
 column                    meaning
 ========================  ===========================================================================
 ``module``                the module's name in the corpus; for a row left out, the one it would have had
-``source``                the object's path, relative to the build
+``source``                the object's path, relative to the build (``--build-dir``, or the folder of a
+                          compilation database); absolute outside it
 ``member``                archive member, fat slice or main file inside a linked binary; null if none
 ``status``                ``ok`` (in the corpus), ``skipped`` or ``failed``
 ``reason``                a word of `mlgo_corpus.builds.objects.Reason`

@@ -69,11 +69,27 @@ def test_names_are_the_text_after_o_and_paths_open(tmp_path: Path) -> None:
     assert objects(database) == [
         BuildObject("build/././x.o", "./x.o", "build/."),
         BuildObject("build/inner/sub/y z.o", "sub/y z.o", "build/inner", source="inner/sub/y z.o"),
-        BuildObject(f"{there}/deep/a.o", "deep/a.o", there),
-        BuildObject(f"{there}/b.o", "b.o", there),
+        BuildObject(f"{there}/deep/a.o", "deep/a.o", there, source=f"{there}/deep/a.o"),
+        BuildObject(f"{there}/b.o", "b.o", there, source=f"{there}/b.o"),
         BuildObject("/outside/c.o", "/outside/c.o", there),
         BuildObject(f"{there}/../d.o", f"{there}/../d.o", there),
     ]
+
+
+def test_sources_of_a_database_are_relative_to_the_build_and_so_never_ambiguous(tmp_path: Path) -> None:
+    for folder in ("b", "ext"):
+        Path(folder).mkdir()
+    Path("link").symlink_to("b")
+    folders = [str(tmp_path / name) for name in ("b", "ext", "link")]
+    database = write("b/compile_commands.json", [command("e.o", folder) for folder in folders])
+    for build_dir, expected in {
+        None: ["e.o", f"{tmp_path}/ext/e.o", "e.o"],
+        Path("."): ["b/e.o", "ext/e.o", "link/e.o"],
+        Path("ext"): [f"{tmp_path}/b/e.o", "e.o", f"{tmp_path}/b/e.o"],
+    }.items():
+        found = objects(database, build_dir=build_dir)
+        assert [item.name for item in found] == ["e.o"] * 3
+        assert [item.source or item.name for item in found] == expected
 
 
 def test_a_database_in_the_current_folder() -> None:
