@@ -28,6 +28,7 @@ from pathlib import Path
 
 from mlgo_corpus.errors import FormatError, UsageError
 from mlgo_corpus.files.names import IMPORTED_SUFFIX, STATE_FOLDER
+from mlgo_corpus.files.regular import MAX_NOTE_BYTES, read_regular
 from mlgo_corpus.files.text import escaped
 from mlgo_corpus.formats.commands.buildfiles import (
     COMPILE_COMMANDS_NAME,
@@ -45,7 +46,14 @@ from mlgo_corpus.formats.commands.buildfiles import (
     sniff_input,
 )
 
-__all__ = ["BuildObject", "InputType", "iter_build_objects", "iter_thinlto_local"]
+__all__ = [
+    "BuildObject",
+    "InputType",
+    "iter_build_objects",
+    "iter_thinlto_local",
+    "parameter_words",
+    "read_entries",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +248,26 @@ def _kind(mode: int) -> str:
 
 def _read_compile_commands(path: str, data: bytes, base: str | None) -> Iterator[BuildObject]:
     build = os.path.dirname(path) if base is None else base
-    return (_from_command(command, path, build) for command in parse_compile_commands(data))
+    return (_from_command(command, path, build) for command in read_entries(path, data))
+
+
+def read_entries(path: str, data: bytes) -> Iterator[CompileCommand]:
+    """Yield the entries of a compilation database that is at a path; see `parse_compile_commands`."""
+    base = os.path.dirname(path)
+    return parse_compile_commands(data, lambda folder, word: parameter_words(os.path.join(base, folder), word))
+
+
+def parameter_words(folder: str, word: str) -> tuple[str, ...] | None:
+    """Return the words of the parameter file ``@NAME`` of a command; None if it cannot be read.
+
+    Args:
+        folder: the folder where the command runs.
+        word: ``@NAME``.
+    """
+    try:
+        return parse_response_file(read_regular(Path(folder, word[1:]), MAX_NOTE_BYTES))
+    except (OSError, ValueError):
+        return None
 
 
 def _from_command(command: CompileCommand, path: str, build: str) -> BuildObject:

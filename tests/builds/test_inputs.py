@@ -105,6 +105,17 @@ def test_a_folder_given_as_compile_commands_is_where_the_database_is() -> None:
         objects("other", input_type=InputType.COMPILE_COMMANDS)
 
 
+def test_parameter_files_of_entries_are_relative_to_their_folders() -> None:
+    write("build/inner/a.rsp", '-O2 -c "a b.c" -o out/a.o')
+    entries = [command("", "inner", command=text) for text in ("clang @a.rsp", "clang @no.rsp", "clang @\0")]
+    database = write("build/compile_commands.json", entries)
+    assert [(item.name, item.source, item.detail) for item in objects(database)] == [
+        ("out/a.o", "inner/out/a.o", ""),
+        ("a.c", None, "compile_commands.json: entry 1: the command has neither -c nor -o, and no.rsp cannot be read"),
+        ("a.c", None, "compile_commands.json: entry 2: the command has neither -c nor -o, and \\x00 cannot be read"),
+    ]
+
+
 def test_problems_of_entries_are_objects_too() -> None:
     database = write("cc.json", [{**command("x.i"), "arguments": ["cc", "-E", "a.c"]}, {"file": "b\n.c"}, 7])
     assert [(item.name, item.problem, item.detail) for item in objects(database)] == [

@@ -602,6 +602,7 @@ def test_a_database_of_gcc(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
             "bad.c": '#include "generated.h"\n',
             "words": "-DNUMBER=3 -fno-gcse -O2\n",
             "t.S": "nothing:\n",
+            "all.rsp": "-O1 -DNUMBER=7 -c ./a.c -o all.o\n",
         },
     )
     commands = {
@@ -613,12 +614,15 @@ def test_a_database_of_gcc(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
         "prog": "gcc -O1 a.c loose.c -DNUMBER=4 -o prog -lm",
         "arm.o": "aarch64-linux-gnu-gcc -O2 -c a.c -DNUMBER=5 -o arm.o",
         "more/there.o": "cd more && gcc -O2 -c ../a.c -DNUMBER=6 -o there.o && :",
+        "all.o": "gcc @all.rsp",
         "a.i": "gcc -E a.c -o a.i",
     }
     entries = [
         {
             "directory": ".",
-            "file": next(word for word in text.split() if word.endswith((".c", ".cc", ".S"))).removeprefix("../"),
+            "file": next(
+                (word.removeprefix("../") for word in text.split() if word.endswith((".c", ".cc", ".S"))), "wrong.c"
+            ),
             "command": text,
         }
         for text in commands.values()
@@ -627,9 +631,9 @@ def test_a_database_of_gcc(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
     before = sorted(work.rglob("*"))
     done = build(work, llvm22, "--from", ".", "--jobs", "2")
     assert done.returncode == 1
-    assert "7 compiles by " in done.stdout
+    assert "8 compiles by " in done.stdout
     assert done.stderr == (
-        "hint: 1 of 7 commands failed, such as bad.c:1:10: fatal error: 'generated.h' file not found; if a file is "
+        "hint: 1 of 8 commands failed, such as bad.c:1:10: fatal error: 'generated.h' file not found; if a file is "
         "missing that a build makes, build first\n"
         "hint: left out of the commands, because clang lacks them or they are for LTO: -fipa-pta "
         "-mpreferred-stack-boundary=4 -fno-gcse -flto=auto\n"
@@ -644,6 +648,7 @@ def test_a_database_of_gcc(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
         "prog": ("ok", "ok", ""),
         "arm.o": ("ok", "ok", ""),
         "more/there.o": ("ok", "ok", ""),
+        "all.o": ("ok", "ok", ""),
         "a.c": ("skipped", "no_output", "the command has -E, which makes no object"),
     }
     assert sorted(work.rglob("*")) == before
@@ -654,10 +659,11 @@ def test_a_database_of_gcc(llvm22: Llvm, work: Path, tmp_path: Path) -> None:
     run_checked(llvm22.clang, *EMBED, *by_hand, cwd=work)
     assert embedded(llvm22, tmp_path / "by-hand.o", tmp_path) == found["a.o"][0]
     again = {entry["output"]: entry for entry in json.loads((corpus / "compile_commands.json").read_text())}
-    assert set(again) == {"a.o", "more/b.o", "loose.o", "prog", "arm.o", f"{work}/more/there.o"}
+    assert set(again) == {"a.o", "more/b.o", "loose.o", "prog", "arm.o", f"{work}/more/there.o", "all.o"}
     there = again[f"{work}/more/there.o"]
-    assert (there["directory"], there["file"]) == (f"{work}/more", f"{work}/a.c")
+    assert (there["directory"], there["file"]) == (f"{work}/more", "../a.c")
     assert there["arguments"][1:-1] == ["-O2", "../a.c", "-DNUMBER=6", "-c", "-o"]
+    assert (again["all.o"]["file"], again["all.o"]["arguments"][1:3]) == ("./a.c", ["-O1", "-DNUMBER=7"])
     assert again["more/b.o"] == {
         "directory": str(work),
         "arguments": [llvm22.clangxx, "-Os", "more/b.cc", "-c", "-o", "more/b.o"],

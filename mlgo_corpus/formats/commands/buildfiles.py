@@ -16,7 +16,8 @@ drivers also ``/Fo``, which may name a folder and may omit ``.obj``), else ``out
 command has ``-c``, the name that clang would choose: the source's base name with its suffix replaced by
 ``.o`` (``.obj`` for cl-style drivers, ``.bc`` with ``-emit-llvm``). A command that stops before an object
 (``-E``, ``-S``, ``-M``, a precompiled header, ...) makes none; one that compiles and links in one step makes
-the linked file. ``@file`` arguments are not read: build systems put include paths there, not ``-o``.
+the linked file. ``@file`` arguments are read only if the command itself has no ``-o``: most build systems put
+include paths there, and many remove the file after the build.
 
 A command may be a script of several, joined by ``&&``, ``||``, ``;`` or ``|``. The one with ``-c`` is the compile (of
 several, the last that names the source), and is all that is kept of the script; each ``cd`` before it counts. A script
@@ -39,7 +40,7 @@ import codecs
 import json
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -194,8 +195,18 @@ _HEADER = re.compile(r"\.(?:h|hh|hpp|hxx|h\+\+|inc|inl|ipp|tcc)\Z", re.IGNORECAS
 _LINKABLE = re.compile(r"\.(?:o|obj|lo|a|lib|rlib)\Z", re.IGNORECASE)
 
 
-def parse_compile_commands(data: bytes) -> Iterator[CompileCommand]:
+_Read = Callable[[str], Sequence[str] | None]
+
+
+def parse_compile_commands(
+    data: bytes, read: Callable[[str, str], Sequence[str] | None] = lambda _folder, _word: None
+) -> Iterator[CompileCommand]:
     """Yield the entries of a compilation database, in file order.
+
+    Args:
+        data: the database.
+        read: returns the words of the parameter file ``@NAME`` of a command, None if it cannot be read; called with
+            the folder where the command ran, as the database names it, and ``@NAME``.
 
     An error in one entry is that entry's `problem`. Raises FormatError, before the first entry, if the data is
     not a compilation database.
@@ -205,16 +216,16 @@ def parse_compile_commands(data: bytes) -> Iterator[CompileCommand]:
         raise FormatError(f"expected {_DATABASE}, found {_found(database)}")
     if database and not any(isinstance(entry, dict) and _KEYS & entry.keys() for entry in database):
         raise FormatError(f"expected {_DATABASE}, found a list that begins with {_found(database[0])}")
-    return _entries(database)
+    return _entries(database, read)
 
 
-def _entries(database: list[object]) -> Iterator[CompileCommand]:
+def _entries(database: list[object], read: Callable[[str, str], Sequence[str] | None]) -> Iterator[CompileCommand]:
     for index in range(len(database)):
         entry, database[index] = database[index], None  # memory shrinks as the entries are used
-        yield _parse_entry(entry, index)
+        yield _parse_entry(entry, index, read)
 
 
-def _parse_entry(entry: object, index: int) -> CompileCommand:
+def _parse_entry(entry: object, index: int, read: Callable[[str, str], Sequence[str] | None]) -> CompileCommand:
     if not isinstance(entry, dict):
         detail = f"expected an object, found {_found(entry)}"
         return CompileCommand(index, None, None, None, "malformed", detail)
@@ -223,7 +234,8 @@ def _parse_entry(entry: object, index: int) -> CompileCommand:
     )
     try:
         arguments, folder = _cut_script(_read_arguments(entry), file)
-        made = _read_output(entry, arguments, folder)
+        ran_in = posixpath.join(directory or "", folder)
+        made = _read_output(entry, arguments, folder, lambda word: read(ran_in, word))
         return CompileCommand(index, directory, file, made, arguments=arguments, folder=folder)
     except _NoObjectError as error:
         return CompileCommand(index, directory, file, output, error.problem, str(error))
@@ -254,11 +266,11 @@ def _split(command: str) -> tuple[str, ...]:
         raise _NoObjectError(f"'command' cannot be split: {error}", "malformed") from None
 
 
-def _read_output(entry: Mapping[str, Any], arguments: Sequence[str], folder: str) -> str:
+def _read_output(entry: Mapping[str, Any], arguments: Sequence[str], folder: str, read: _Read) -> str:
     output: str | None = entry.get("output")
     if arguments:
-        return _find_output(arguments, entry.get("file"), output, folder)
-    if entry.get("command") is not None:
+        return _find_output(arguments, entry.get("file"), output, folder, read)
+    if entry.get("command") is not None or (entry.get("arguments") is not None and output is None):
         raise _NoObjectError("the command is empty: a target that stands for others")  # as ninja's phony ones
     if output is None:
         raise _NoObjectError("has no 'command', no 'arguments' and no 'output'", "malformed")
@@ -323,16 +335,21 @@ def _program_name(word: str) -> str:
     return re.split(r"[/\\]", word)[-1].lower().removesuffix(".exe")
 
 
-def _find_output(arguments: Sequence[str], file: str | None, recorded: str | None, ran_in: str) -> str:
+def _find_output(arguments: Sequence[str], file: str | None, recorded: str | None, ran_in: str, read: _Read) -> str:
     """Return the object that a command makes, by the rules of this module's docstring."""
     cl_style = is_cl(arguments)
-    output, compiles, suffix = (_read_cl_options if cl_style else _read_gnu_options)(arguments)
+    read_options = _read_cl_options if cl_style else _read_gnu_options
+    output, compiles, suffix = read_options(arguments)
+    if output is None and any(word.startswith("@") for word in arguments):
+        arguments = with_parameter_files(arguments, read)
+        output, compiles, suffix = read_options(arguments)
     named = recorded if output is None else output
     if named in ("-", "/dev/null"):
         raise _NoObjectError(f"the command writes to {named}")
     name = recorded if output is None and recorded else posixpath.join(ran_in, output or "")
     if not compiles and output is None and not has_object_suffix(name):
-        raise _NoObjectError("the command has neither -c nor -o")
+        unread = next((f", and {word[1:]} cannot be read" for word in arguments if word.startswith("@")), "")
+        raise _NoObjectError(f"the command has neither -c nor -o{unread}")
     if not compiles and file is not None and _LINKABLE.search(file):
         raise _NoObjectError(f"the command links {file}")
 
@@ -431,6 +448,7 @@ _GNU_QUOTES = r"""'((?:[^'\\]++|\\.?+)*+)(?:'|\Z)|"((?:[^"\\]++|\\.?+)*+)(?:"|\Z
 _GNU_QUOTED = re.compile(_GNU_QUOTES, re.DOTALL)
 _GNU_WORD = re.compile(rf"""(?:[^ \t\r\n\f\v'"\\]++|{_GNU_QUOTES})++""", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_MOST_FILES = 20  # as in runs/builds/shim.sh: a parameter file may name itself
 
 
 def split_command(command: str) -> tuple[str, ...]:
@@ -463,6 +481,27 @@ def _unquote_shell(match: re.Match[str]) -> str:
 def parse_response_file(data: bytes) -> tuple[str, ...]:
     """Split a parameter file into words; like GNU's tools, accept a last quote that is not closed."""
     return tuple(_GNU_QUOTED.sub(_unquote_gnu, match[0]) for match in _GNU_WORD.finditer(_decode(data)))
+
+
+def with_parameter_files(arguments: Sequence[str], read: _Read) -> tuple[str, ...]:
+    """Return a command with its parameter files, and those that they name, replaced by their words.
+
+    Args:
+        arguments: the words of the command.
+        read: returns the words of ``@NAME``, None if they are not known: then it stays.
+    """
+    found: list[str] = []
+    rest = [*reversed(arguments)]
+    files = 0
+    while rest:
+        word = rest.pop()
+        words = read(word) if word.startswith("@") and files < _MOST_FILES else None
+        if words is None:
+            found.append(word)
+        else:
+            files += 1
+            rest.extend(reversed(words))
+    return tuple(found)
 
 
 def _unquote_gnu(match: re.Match[str]) -> str:

@@ -82,6 +82,7 @@ class SourceCompile:
     Attributes:
         is_cxx: whether the program is a C++ compiler.
         triple: the target in the program's name, such as ``aarch64-linux-gnu``; None if there is none.
+        source: the source that the command names, or else the one that was asked for.
         language: what the source is written in.
         words: the options and the source, without an output.
         left_out: options of LTO that are not among the words.
@@ -89,6 +90,7 @@ class SourceCompile:
 
     is_cxx: bool
     triple: str | None
+    source: str
     language: Language
     words: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -99,22 +101,23 @@ def read_compile(arguments: Sequence[str], source: str, directory: str) -> Sourc
 
     Args:
         arguments: the command; a launcher (ccache) may come before the compiler.
-        source: the source to compile, if the command has several.
+        source: the source to compile, if the command has several; a command that has one compiles that, for what is
+            said of it may be another path of the same file, or wrong.
         directory: the folder that the command runs in.
     """
     index = program_index(arguments)
     program = os.path.basename(arguments[index])
     named = _COMPILER.fullmatch(program)
-    wanted = os.path.normpath(os.path.join(directory, source))
     words: list[str] = []
     left_out: list[str] = []
     language: str | None = None
     found: str | None = None
     options = list(_whole_options(arguments[index + 1 :]))
+    named_source = _named_source([option for option, _ in options if _is_input(option)], source, directory)
     is_kept_by_cc1 = _kept_by_cc1([value or "" for option, value in options if option == "-Xclang"])
     for option, value in options:
-        if not option.startswith("-") or option == "-":
-            if found is None and os.path.normpath(os.path.join(directory, option)) == wanted:
+        if _is_input(option):
+            if found is None and option == named_source:
                 found = language or ""
                 words.append(option)
         elif option.startswith(("-x", "--language")):
@@ -128,14 +131,29 @@ def read_compile(arguments: Sequence[str], source: str, directory: str) -> Sourc
         elif not _WRITES.fullmatch(option) or _NOT_OUTPUTS.fullmatch(option):
             words += [option] if value is None else [option, value]
     if found is None:
-        words.append(source)
+        words.append(named_source)
     return SourceCompile(
         is_cxx=is_cxx_compiler(program),
         triple=None if named is None else named["triple"],
-        language=_language(source, found or ""),
+        source=named_source,
+        language=_language(named_source, found or ""),
         words=tuple(words),
         left_out=tuple(dict.fromkeys(left_out)),
     )
+
+
+def _is_input(word: str) -> bool:
+    return not word.startswith("-") or word == "-"
+
+
+def _named_source(words: Sequence[str], source: str, directory: str) -> str:
+    """Return the source to compile as it is among the inputs of a command, if it is there."""
+    wanted = os.path.normpath(os.path.join(directory, source))
+    for word in words:
+        if os.path.normpath(os.path.join(directory, word)) == wanted:
+            return word
+    sources = [word for word in words if _CODE.search(word) or _ASSEMBLY.search(word)]
+    return sources[0] if len(sources) == 1 else source
 
 
 def named_output(arguments: Sequence[str]) -> str | None:

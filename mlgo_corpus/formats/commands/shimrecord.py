@@ -22,12 +22,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from mlgo_corpus.errors import FormatError, TruncatedError
+from mlgo_corpus.formats.commands.buildfiles import with_parameter_files
 
 _MAGIC = "mlgo-compile-1"
 _ARCHIVER = "ar"
 _DRIVERS = ("c", "c++", _ARCHIVER)
 _KINDS = ("object", "program")
-_MOST_FILES = 20  # as in runs/builds/shim.sh: a parameter file may name itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +61,7 @@ class CompileRecord:
 
     def expanded(self, words: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
         """Return the arguments with known parameter files, and those that they name, replaced by their words."""
-        found: list[str] = []
-        rest = [*reversed(self.arguments)]
-        files = 0
-        while rest:
-            word = rest.pop()
-            if word in words and files < _MOST_FILES:
-                files += 1
-                rest.extend(reversed(words[word]))
-            else:
-                found.append(word)
-        return tuple(found)
+        return with_parameter_files(self.arguments, words.get)
 
 
 def parse_compile_record(data: bytes) -> CompileRecord:

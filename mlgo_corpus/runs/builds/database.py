@@ -10,26 +10,26 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
 from mlgo_corpus.builds.compiles import Compile
-from mlgo_corpus.builds.inputs import BuildObject
+from mlgo_corpus.builds.inputs import BuildObject, parameter_words, read_entries
 from mlgo_corpus.builds.objects import Reason
 from mlgo_corpus.compilers.driver import Drivers, target_option
 from mlgo_corpus.compilers.process import run_tool
 from mlgo_corpus.engine.threads import in_threads
 from mlgo_corpus.errors import FormatError, ToolError, UsageError
-from mlgo_corpus.files.regular import MAX_LIST_BYTES, MAX_NOTE_BYTES, read_file, read_regular
+from mlgo_corpus.files.regular import MAX_LIST_BYTES, read_file, read_regular
 from mlgo_corpus.files.text import os_reason, visible
 from mlgo_corpus.formats.commands.buildfiles import (
     COMPILE_COMMANDS_NAME,
     CompileCommand,
     is_cl,
-    parse_compile_commands,
-    parse_response_file,
+    with_parameter_files,
 )
 from mlgo_corpus.formats.commands.driverline import (
     Language,
@@ -71,7 +71,7 @@ def read_database(path: Path | str) -> tuple[CompileCommand, ...]:
     """
     file = Path(path, COMPILE_COMMANDS_NAME) if os.path.isdir(path) else Path(path)
     try:
-        commands = tuple(parse_compile_commands(read_regular(file, MAX_LIST_BYTES)))
+        commands = tuple(read_entries(str(file), read_regular(file, MAX_LIST_BYTES)))
     except FormatError as error:
         raise UsageError(f"{file}: {error.message}") from None
     except OSError as error:
@@ -135,7 +135,8 @@ class _Entry:
             return self._without_object(Reason.NO_OUTPUT, "the entry has no command, or no file")
         if is_cl(command.arguments):
             return self._without_object(Reason.COMPILE_FAILED, "a command with the options of cl.exe")
-        wanted = read_compile(tuple(self._expanded()), self.file, self.directory)
+        arguments = with_parameter_files(command.arguments, partial(parameter_words, self.directory))
+        wanted = read_compile(arguments, self.file, self.directory)
         if wanted.language is not Language.CODE:
             return self._without_object(Reason.NO_BITCODE, f"{wanted.language}: not compiled")
         driver = drivers.cxx if wanted.is_cxx else drivers.c
@@ -146,17 +147,8 @@ class _Entry:
         note = f"compiled without {' '.join(left_out)}" if left_out else ""
         arguments = (*words, "-c", "-o", self.output)
         digest = sha256(read_file(output)).hexdigest()
-        made = Compile(self.directory, arguments, (self.file,), self.output, links=False, order=0, digest=digest)
+        made = Compile(self.directory, arguments, (wanted.source,), self.output, links=False, order=0, digest=digest)
         return Compiled(BuildObject(output, self.name, self.directory, note=note), made, left_out)
-
-    def _expanded(self) -> Iterator[str]:
-        """Yield the words of the command, with those of its parameter files."""
-        for word in self.command.arguments:
-            try:
-                data = read_regular(Path(self.directory, word[1:]), MAX_NOTE_BYTES) if word.startswith("@") else None
-            except OSError:
-                data = None
-            yield from (word,) if data is None else parse_response_file(data)
 
     def _run(
         self, driver: Sequence[str], wanted: SourceCompile, output: str, stop: threading.Event

@@ -147,6 +147,7 @@ def test_clangs_default_name_replaces_the_last_suffix(file: str, output: str) ->
         ("cc -c a.c -o -", "the command writes to -"),
         ("cc -c a.c -o /dev/null", "the command writes to /dev/null"),
         ("cc a.c", "the command has neither -c nor -o"),
+        ("cc -O2 @sub/a.rsp", "the command has neither -c nor -o, and sub/a.rsp cannot be read"),
         ("cl /EP a.c /c", "the command has -EP, which makes no object"),
         ("cl /Zs a.c /c", "the command has -Zs, which makes no object"),
         ("cl a.c", "the command has neither -c nor -o"),
@@ -155,6 +156,13 @@ def test_clangs_default_name_replaces_the_last_suffix(file: str, output: str) ->
 def test_commands_that_make_no_object(arguments: str, detail: str) -> None:
     found = read_one(entry(*arguments.split()))
     assert (found.problem, found.detail, found.output) == ("no_output", detail, None)
+
+
+def test_an_empty_command_makes_no_object() -> None:
+    for value in ({"command": ""}, {"arguments": []}, {"command": "", "output": "x.o"}):
+        found = read_one({"directory": "/b", "file": "a.c", **value})
+        assert (found.problem, found.detail) == ("no_output", "the command is empty: a target that stands for others")
+    assert read_one({"directory": "/b", "arguments": [], "output": "x.o"}).output == "x.o"
 
 
 def test_what_the_source_tells_about_a_command() -> None:
@@ -172,6 +180,27 @@ def test_output_comes_from_the_command_then_from_the_entry_then_from_clang() -> 
     assert read_one({**entry("cc", "-c", "a.c", "-oa"), "command": "cc -c a.c -ob"}).output == "a"
 
 
+def test_parameter_files_are_read_where_the_command_names_no_object() -> None:
+    files = {("/b", "@r"): ("-O2", "@s"), ("/b", "@s"): ("-c", "-o", "x.o"), ("/b/sub", "@r"): ("-o", "y.o")}
+    asked = []
+
+    def read(folder: str, word: str) -> tuple[str, ...] | None:
+        asked.append((folder, word))
+        return files.get((folder, word))
+
+    def output(*arguments: str) -> str | None:
+        (found,) = parse_compile_commands(database(entry(*arguments)), read)
+        return found.output
+
+    assert output("cc", "-c", "a.c", "-o", "z.o", "@r") == "z.o"
+    assert asked == []
+    assert output("cc", "a.c", "@r") == "x.o"
+    assert output("cc", "-c", "a.c", "@r") == "x.o"
+    assert output("sh", "-c", "cd sub && cc -c a.c @r") == "sub/y.o"
+    assert output("cc", "-c", "a.c", "@gone") == "a.o"
+    assert asked == [("/b", "@r"), ("/b", "@s")] * 2 + [("/b/sub", "@r"), ("/b", "@gone")]
+
+
 @pytest.mark.parametrize(
     ("value", "detail"),
     [
@@ -179,7 +208,6 @@ def test_output_comes_from_the_command_then_from_the_entry_then_from_clang() -> 
         (["cc"], "expected an object, found a list"),
         ({"file": "a.c", "command": "cc -c a.c"}, "has no 'directory'"),
         ({"directory": "/b", "file": "a.c"}, "has no 'command', no 'arguments' and no 'output'"),
-        ({"directory": "/b", "file": "a.c", "arguments": []}, "has no 'command', no 'arguments' and no 'output'"),
         ({"directory": "/b", "arguments": ["cc", "-c"]}, "has no 'file', and its command no -o"),
         ({"directory": 3, "file": "a.c", "command": "cc"}, "expected a string as 'directory', found a number"),
         (entry("cc", "-c", output=["x"]), "expected a string as 'output', found a list"),

@@ -60,6 +60,22 @@ def test_what_another_compiler_gets(command: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "source", "words"),
+    [
+        ("cc -O1 -c b.c -o m.o", "b.c", "-O1 b.c"),  # another one, or another path of a.c
+        ("cc -c ../src/a.c -DX", "../src/a.c", "../src/a.c -DX"),
+        ("cc -c b.c ./a.c", "./a.c", "./a.c"),
+        ("cc -c b.c /b/a.c", "/b/a.c", "/b/a.c"),
+        ("cc -O1 @gone.rsp", "a.c", "-O1 a.c"),
+        ("cc -O1 x.o -o m", "a.c", "-O1 a.c"),
+    ],
+)
+def test_the_source_is_the_one_that_the_command_names(command: str, source: str, words: str) -> None:
+    found = read_compile(command.split(), "a.c", "/b")
+    assert (found.source, shlex.join(found.words)) == (source, words)
+
+
+@pytest.mark.parametrize(
     ("program", "is_cxx", "triple"),
     [
         ("gcc", False, None),
