@@ -181,7 +181,7 @@ def test_output_comes_from_the_command_then_from_the_entry_then_from_clang() -> 
 
 
 def test_parameter_files_are_read_where_the_command_names_no_object() -> None:
-    files = {("/b", "@r"): ("-O2", "@s"), ("/b", "@s"): ("-c", "-o", "x.o"), ("/b/sub", "@r"): ("-o", "y.o")}
+    files = {("/b/", "@r"): ("-O2", "@s"), ("/b/", "@s"): ("-c", "-o", "x.o"), ("/b/sub", "@r"): ("-o", "y.o")}
     asked = []
 
     def read(folder: str, word: str) -> tuple[str, ...] | None:
@@ -198,7 +198,7 @@ def test_parameter_files_are_read_where_the_command_names_no_object() -> None:
     assert output("cc", "-c", "a.c", "@r") == "x.o"
     assert output("sh", "-c", "cd sub && cc -c a.c @r") == "sub/y.o"
     assert output("cc", "-c", "a.c", "@gone") == "a.o"
-    assert asked == [("/b", "@r"), ("/b", "@s")] * 2 + [("/b/sub", "@r"), ("/b", "@gone")]
+    assert asked == [*[("/b/", "@r"), ("/b/", "@s")] * 2, ("/b/sub", "@r"), ("/b/", "@gone")]
 
 
 @pytest.mark.parametrize(
