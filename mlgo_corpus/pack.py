@@ -359,7 +359,9 @@ def _told_errors(place: Place) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise MlgoCorpusError(f"cannot write {error.filename or place}: {os_reason(error)}") from error
+        # Of a copy that failed, the first name is the file that was read.
+        written = error.filename2 or error.filename or place
+        raise MlgoCorpusError(f"cannot write {written}: {os_reason(error)}") from error
 
 
 def _checked_jobs(jobs: int | None) -> int:
