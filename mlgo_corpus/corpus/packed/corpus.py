@@ -58,7 +58,16 @@ from mlgo_corpus.corpus.packed.rows import (
 )
 from mlgo_corpus.errors import CorpusError
 from mlgo_corpus.files.atomic import create_file, file_stamp
-from mlgo_corpus.files.names import BITCODE_SUFFIX, COMMAND_SUFFIX, MANIFEST_NAME, THINLTO_INDEX_SUFFIX, checked_name
+from mlgo_corpus.files.names import (
+    BITCODE_SUFFIX,
+    COMMAND_SUFFIX,
+    LINKS_NAME,
+    MANIFEST_NAME,
+    MANIFEST_STEM,
+    TABLE_NAMES,
+    THINLTO_INDEX_SUFFIX,
+    checked_name,
+)
 from mlgo_corpus.files.regular import MAX_LIST_BYTES, read_regular
 from mlgo_corpus.files.remote import Place, RemotePath
 from mlgo_corpus.files.text import os_reason, printable
@@ -69,6 +78,7 @@ DATA_FOLDER: Final = "data"
 CARD_NAME: Final = "README.md"
 
 _FILE_NAME = re.compile(rf"{DATA_FOLDER}/part-[0-9]{{5,}}\.parquet")
+_MANIFEST_OF_SIDE = re.compile(rf"{re.escape(MANIFEST_STEM)}[^/]*\.json")
 
 
 def is_packed(place: Place) -> bool:
@@ -137,7 +147,10 @@ def _file_name(name: Any) -> str:
 
 
 def _other_name(name: Any) -> str:
-    if not isinstance(name, str) or "/" in name or "\0" in name or name in ("", ".", "..") or not name.isprintable():
+    """Return a name if `pack` writes such a file; any other, such as ``.envrc``, might do harm where it is unpacked."""
+    if name in (MANIFEST_NAME, *TABLE_NAMES, LINKS_NAME):
+        return str(name)
+    if not isinstance(name, str) or not _MANIFEST_OF_SIDE.fullmatch(name) or not name.isprintable():
         raise ValueError(name)
     return name
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -731,6 +732,8 @@ def change(packed: Path, edit: Callable[[dict[str, Any]], object]) -> None:
         (lambda about: about.pop("stamped"), "expected files"),
         (lambda about: about.update(corpus_digest=3), "expected files"),
         (lambda about: about["others"][0].update(name="../x"), "expected files"),
+        (lambda about: about["others"][0].update(name=".envrc"), "expected files"),
+        (lambda about: about["others"][0].update(name="corpus_description./x.json"), "expected files"),
         (
             lambda about: about["files"][0].update(row_groups=[2, 2]),
             "has 4 modules, corpus_description.json has 5$",
@@ -818,6 +821,15 @@ def test_names_that_leave_the_folder(packed: Path, tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="leaves the corpus folder"):
         unpack_corpus(packed, tmp_path / "a/again")
     assert not list(tmp_path.rglob("evil*"))
+
+
+def test_a_copy_that_cannot_be_written_is_named(packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(source: Path, target: Path) -> None:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(source), None, str(target))
+
+    monkeypatch.setattr(shutil, "copyfile", fail)
+    with pytest.raises(MlgoCorpusError, match=rf"^cannot write (?!{packed}/).*/{MANIFEST}: File too large$"):
+        unpack_corpus(packed, tmp_path / "again")
 
 
 def test_names_in_each_others_way(tmp_path: Path) -> None:
