@@ -158,13 +158,14 @@ def _make(
     problems: list[tuple[str, str]] = []
     table = FunctionTableWriter(place)
     try:
-        sizes = corpus.sizes(corpus.names)
+        names = tuple(dict.fromkeys(corpus.names))  # a manifest may name a module twice
+        sizes = corpus.sizes(names)
         items = (
             _Item(module, before.bitcode_sha256 if (before := _of(old, module)) else None, sizes[module.name])
-            for module in corpus
+            for module in corpus.modules(names)
         )
         made = parallel_map(_index_module, items, jobs=jobs, limit=_MODULE_SECONDS, weigh=_share_of_chunk)
-        for done, (module, found) in enumerate(zip(corpus, made, strict=True), 1):
+        for done, (module, found) in enumerate(zip(corpus.modules(names), made, strict=True), 1):
             if isinstance(found, Lost):
                 problems.append((printable(module.name), found.detail))
             elif found is None:
@@ -175,7 +176,7 @@ def _make(
                 if found.problem:
                     problems.append((found.module, found.problem))
             if progress is not None:
-                progress(done, len(corpus))
+                progress(done, len(names))
         table.commit(
             {"tool": "mlgo-corpus", "version": __version__, "rules": _RULES, "corpus": digest, "problems": problems}
         )

@@ -137,10 +137,12 @@ def test_no_module_is_dropped_for_one_that_is_not_there(
 def test_a_module_that_is_listed_twice_is_one(corpus: Path, tmp_path: Path) -> None:
     manifest = json.loads((corpus / "corpus_description.json").read_text())
     dropped = dedup_corpus(corpus, near=0.95).dropped
+    functions = sum(split_corpus(corpus).functions.values())
     manifest["modules"] = [name for name in manifest["modules"] for _ in range(2)]
     (corpus / "corpus_description.json").write_text(json.dumps(manifest))
     assert dedup_corpus(corpus, near=0.95).dropped == dropped
-    report = split_corpus(corpus, fractions=(0.4, 0.3, 0.3))
+    report = split_corpus(corpus, fractions=(0.4, 0.3, 0.3), force=True)
+    assert sum(report.functions.values()) == functions == 6
     sides = [json.loads(path.read_text())["modules"] for path in corpus.glob("corpus_description.*.json")]
     assert sorted(name for side in sides for name in side) == sorted(set(manifest["modules"]))
     assert sum(report.modules.values()) == len(set(manifest["modules"]))
