@@ -92,7 +92,8 @@ def _datasets(before: DatasetFacts, after: DatasetFacts, name: str, labels: tupl
     headlines.append(Headline("decisions", more, note))
     blocks += _actions(before, after, name, labels)
     drift = _drifts(before, after)
-    drift.pop(before.decision or "", None)  # the decision has a chart of its own
+    if before.decision is not None:
+        drift.pop(before.decision, None)  # the decision has a chart of its own
     data["drift"] = drift
     blocks += _drift_blocks(drift, name)
     called += _drift_call_outs(drift)

@@ -145,6 +145,7 @@ def test_odd_features_are_called_out(tmp_path: Path) -> None:
     count = 2000
     odd = {
         "dead": np.zeros(count, np.int64),
+        "": np.zeros(count, np.int64),
         "constant": np.full(count, 7),
         "holes": np.where(np.arange(count) % 100, 1.5, np.nan),
         "endless": np.where(np.arange(count) % 100, 2.5, np.inf),
@@ -159,7 +160,7 @@ def test_odd_features_are_called_out(tmp_path: Path) -> None:
     for expected in (
         "1 feature is sometimes not a number (NaN): holes.",
         "1 feature is sometimes infinite: endless.",
-        "1 feature is always 0: dead.",
+        "2 features are always 0: dead, .",
         "1 feature is always the same number: constant.",
         "1 feature is almost always the same number (more than 99 %): rare.",
         "1 feature is dominated by a few huge values (more than 100 times the 99th percentile): huge.",

@@ -309,7 +309,9 @@ def _places(facts: DatasetFacts, mask: Any, width: int) -> NDArray[np.intp] | No
 
 
 def _add_relations(facts: DatasetFacts, columns: dict[str, Any], rows: int) -> None:
-    decision, nulls = columns.get(facts.decision or "", (None, 1))
+    if facts.decision not in columns:
+        return
+    decision, nulls = columns[str(facts.decision)]
     if nulls:
         return
     decided = scaled(decision)

@@ -98,7 +98,7 @@ def _call_outs(facts: DatasetFacts) -> Iterator[CallOut]:
             grave=True,
         )
         return
-    decision = facts.features.get(facts.decision or "")
+    decision = None if facts.decision is None else facts.features.get(facts.decision)
     if decision is not None and decision.is_constant:
         on_purpose = facts.about.get("policy") in ("never", "always", "first")
         yield CallOut(
@@ -107,7 +107,7 @@ def _call_outs(facts: DatasetFacts) -> Iterator[CallOut]:
             "for exploration.",
             grave=not on_purpose,
         )
-    score = facts.features.get(facts.score or "")
+    score = None if facts.score is None else facts.features.get(facts.score)
     if score is not None and score.is_constant:
         yield CallOut(
             f"{words.shown(facts.score)}, the score in the logs, is always {words.number(score.min)}.",
@@ -194,7 +194,7 @@ def _relations(facts: DatasetFacts) -> Iterator[Block]:
 
 def _decision_figures(facts: DatasetFacts, name: str) -> Iterator[Block]:
     """Draw the balance of decisions, and their distribution over modules."""
-    found = facts.features.get(facts.decision or "")
+    found = None if facts.decision is None else facts.features.get(facts.decision)
     if found is not None and found.finite:
         called = words.shown(facts.decision)
         histogram = found.histogram()
