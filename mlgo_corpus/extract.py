@@ -83,6 +83,8 @@ def extract_corpus(
     started = time.perf_counter()
     output = local_output(output)
     paths = [Path(item) for item in several(inputs)]
+    if not paths:
+        raise UsageError("expected inputs, found none")
     check_count("jobs", jobs)
     settings = Settings(
         names=SectionNames.of(bitcode_section, cmd_section),

@@ -182,8 +182,8 @@ def show_report(report: SizesReport) -> None:
     again = ", made before in the same way" if report.unchanged else ""
     kept = f", {report.resumed} of them by an earlier run" if report.resumed else ""
     console.print(
-        f"[bold]{name}[/bold]: {report.functions} functions of {counted(report.sized, 'module')}{kept}{again}, "
-        f"{report.labelled} with a native size, in {report.seconds:.2f} s"
+        f"[bold]{name}[/bold]: {counted(report.functions, 'function')} of {counted(report.sized, 'module')}"
+        f"{kept}{again}, {report.labelled} with a native size, in {report.seconds:.2f} s"
     )
     console.print(plain(f"by {report.compiler}"))
     rows = table("status", "functions")

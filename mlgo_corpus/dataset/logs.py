@@ -74,6 +74,8 @@ def find_logs(inputs: Sequence[str | Path], *, exclude: Path | None = None) -> t
     Raises:
         UsageError: an input does not exist, a folder cannot be listed, or there is no log.
     """
+    if not inputs:
+        raise UsageError("expected inputs, found none")
     roots: list[str] = []
     found: list[str] = []
     excluded = None if exclude is None else os.path.abspath(exclude)

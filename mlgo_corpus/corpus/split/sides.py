@@ -67,11 +67,13 @@ def parse_fractions(text: str) -> tuple[float, float, float]:
 
 
 def check_fractions(numbers: Sequence[float], shown: object) -> tuple[float, float, float]:
-    """Return valid fractions as a tuple; ``shown`` is their text in an error.
+    """Return valid fractions as a tuple; ``shown`` is their text in an error. They may be as on the command line.
 
     Raises:
         UsageError: they are not three numbers from 0 to 1 whose sum is 1.
     """
+    if isinstance(numbers, str):
+        return parse_fractions(numbers)
     if len(numbers) != 3 or not all(0 <= number <= 1 for number in numbers) or abs(sum(numbers) - 1) > 1e-6:
         raise UsageError("expected three numbers whose sum is 1, such as 0.8,0.1,0.1", option="fractions", value=shown)
     train, validation, test = map(float, numbers)

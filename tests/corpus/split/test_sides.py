@@ -102,6 +102,9 @@ def test_what_is_no_division_is_refused(text: str) -> None:
 
 def test_numbers_are_checked_as_texts_are() -> None:
     assert check_fractions((1, 0, 0), "") == (1.0, 0.0, 0.0)
+    assert check_fractions("0.8,0.1,0.1", "0,.,8") == (0.8, 0.1, 0.1)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"^fractions 0\.8,0\.1: expected three numbers"):
+        check_fractions("0.8,0.1", "0,.,8")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"^fractions 1,1,1: expected three numbers"):
         check_fractions((1, 1, 1), "1,1,1")
 

@@ -194,6 +194,7 @@ def test_inputs_that_cannot_be_used_leave_nothing(lua: Path, tmp_path: Path) -> 
     for inputs, message in (
         ([tmp_path / "nowhere"], "nowhere: no such file or folder"),
         ([tmp_path / "nothing"], "nothing: no object files; build first"),
+        ([], "^expected inputs, found none$"),
         ([lua, tmp_path / "nowhere"], "no such file or folder"),
     ):
         with pytest.raises(UsageError, match=message):
