@@ -69,12 +69,13 @@ def check_once(option: str, places: Sequence[Path | str], what: str) -> None:
         raise UsageError(f"{what} is named twice, and would count twice", option=option)
 
 
-def check_count(option: str, number: int | None, *, least: int = 1, most: int | None = None) -> None:
+def check_count(option: str, number: SupportsIndex | None, *, least: int = 1, most: int | None = None) -> None:
     """Check a number that may be left to us.
 
     Raises:
-        UsageError: it is out of bounds.
+        UsageError: it is not a whole number, or out of bounds.
     """
+    number = whole_number(option, number)
     if number is not None and number < least:
         raise UsageError(f"expected at least {least}", option=option, value=number)
     if number is not None and most is not None and number > most:

@@ -113,12 +113,15 @@ def test_inputs_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (["a/x.log", "gone.log"], "gone.log: no such file or folder"),
         (["*.nothing"], "*.nothing: no file matches"),
         (["empty"], "empty: no training logs (files called *.log, or that begin like one)"),
-        ([], "no training logs"),
+        ([], "expected inputs, found none"),
     ]:
         with pytest.raises(UsageError) as caught:
             convert_logs(inputs, "d")
         assert message in str(caught.value)
         assert not (tmp_path / "d").exists()
+    for wrong in (1.5, "2"):
+        with pytest.raises(UsageError, match=rf"^rows_per_file {wrong}: expected a whole number$"):
+            convert_logs(["a"], "d", rows_per_file=wrong)  # type: ignore[arg-type]
 
 
 def test_a_name_with_a_star_is_a_file_first(tmp_path: Path) -> None:
