@@ -76,7 +76,7 @@ def dataset_card(about: Mapping[str, Any], header: LogHeader) -> str:
         "\n".join(_introduction(about, task, is_trace=is_trace)),
         "## Try it\n\nIn this folder, which is not a table itself: `observations`, `contexts.parquet` and\n"
         "`modules.parquet` are.\n",
-        "\n".join(_queries(header, is_trace=is_trace)),
+        "\n".join(_queries(header, is_trace=is_trace, empty=about.get("observations") == 0)),
         "## Observations\n\nOne row of `observations/` is one decision.\n",
         markdown_table(
             ("column", "type", "meaning"),
@@ -144,7 +144,7 @@ def _modules(about: Mapping[str, Any]) -> str | None:
     return f"{number}, {_number(failed)} of them failed" if number is not None and failed else number
 
 
-def _queries(header: LogHeader, *, is_trace: bool) -> Iterator[str]:
+def _queries(header: LogHeader, *, is_trace: bool, empty: bool) -> Iterator[str]:
     name = _decision_column(header)
     mean = "" if name is None else f', avg("{name}") AS mean_decision'
     yield markdown_fenced(
@@ -165,9 +165,10 @@ def _queries(header: LogHeader, *, is_trace: bool) -> Iterator[str]:
         f'print(frame.groupby("module", observed=True){"." if name is None else ""}{take})',
         "python",
     )
+    # The library refuses tables without rows.
+    rows = 'observations = datasets.load_dataset(os.getcwd(), split="train")  # it needs the folder\'s name\n'
     yield markdown_fenced(
-        "import os\n\nimport datasets\n\n"
-        'observations = datasets.load_dataset(os.getcwd(), split="train")  # it needs the folder\'s name\n'
+        f"import os\n\nimport datasets\n\n{'' if empty else rows}"
         'modules = datasets.load_dataset(os.getcwd(), "modules", split="train")',
         "python",
     )

@@ -197,6 +197,11 @@ def test_it_is_the_same_each_time() -> None:
     assert dataset_card(ABOUT, header(TensorSpec("x"))) == dataset_card(dict(ABOUT), header(TensorSpec("x")))
 
 
+def test_a_card_without_observations_does_not_load_them() -> None:
+    loads = [dataset_card({"observations": count}, header(TensorSpec("x"))).count("load_dataset(") for count in (0, 1)]
+    assert loads == [1, 2]
+
+
 HOSTILE = ("a|b", "`", "``x``", "a\nb\n---\n# c", "\\|", "<script>", "![x](y)", "\u2028", '"; DROP TABLE', "\x1b[31m")
 
 
