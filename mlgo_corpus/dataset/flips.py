@@ -122,6 +122,7 @@ class SearchRow(NamedTuple):
     objective: float
     found_after: str
     wall_s: float
+    untried: str | None = None
 
 
 SEARCH_COLUMNS: Final = """
@@ -135,6 +136,7 @@ SEARCH_COLUMNS: Final = """
 ``objective``           the objective of the best compile
 ``found_after``         when better decisions were found: ``COMPILES:OBJECTIVE`` for each, with blanks between them
 ``wall_s``              seconds that the search took
+``untried``             the policies that could not be tried, and why: ``POLICY: WHY``, one a line; empty without any
 """
 
 _KINDS: Final[Mapping[str, Kind]] = {
@@ -156,5 +158,7 @@ def iter_search_rows(path: Path) -> Iterator[SearchRow]:
     Raises:
         CorpusError: the file is no such table.
     """
-    rows = iter_rows(path, SearchRow._fields, _KINDS, what="searches", required=frozenset(SearchRow._fields))
+    optional = frozenset({"untried"})  # in what was made before there was this column
+    required = frozenset(SearchRow._fields) - optional
+    rows = iter_rows(path, SearchRow._fields, _KINDS, what="searches", required=required, optional=optional)
     return map(SearchRow._make, rows)

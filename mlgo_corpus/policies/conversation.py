@@ -57,10 +57,7 @@ def converse(session: InteractiveSession, policy: Policy, module: str, log: Any)
         for name in session.take_contexts():
             log.write(encode_context(name))
             context = name
-        try:
-            decision = policy.advise(observation.record)
-        except (Exception, SystemExit) as error:  # a policy may raise anything
-            raise failure_of(error, _FAILED) from None
+        decision = decision_of(policy, observation.record)
         try:
             advice = session.advise(decision)
             check(observation.tensors, advice)
@@ -94,6 +91,16 @@ def _new_header(
     if asked is not None and header != asked:
         difference = asked.difference(header)
         raise RunFailure(RunReason.OTHER_HEADER, f"the compiler asks again, with other features: {difference}")
+    begin_with(policy, header, module)
+    return header, writer or LogWriter(log, LogHeader((*header.features, header.advice)))
+
+
+def begin_with(policy: Policy, header: LogHeader, module: str) -> None:
+    """Check that the compiler sends what a policy needs, and begin the policy's session.
+
+    Raises:
+        UsageError: the policy needs a feature that the compiler does not send, or failed.
+    """
     try:
         check_features(policy, header)
         begin_session(policy, header, module)
@@ -101,7 +108,18 @@ def _new_header(
         raise
     except (Exception, SystemExit) as error:  # a policy may raise anything
         raise failure_of(error, _FAILED) from None
-    return header, writer or LogWriter(log, LogHeader((*header.features, header.advice)))
+
+
+def decision_of(policy: Policy, observation: np.void) -> Any:
+    """Return what a policy decides.
+
+    Raises:
+        UsageError: the policy failed.
+    """
+    try:
+        return policy.advise(observation)
+    except (Exception, SystemExit) as error:  # a policy may raise anything
+        raise failure_of(error, _FAILED) from None
 
 
 def decision_check(header: LogHeader) -> Callable[[bytes, bytes], None]:

@@ -235,7 +235,7 @@ def climb(
     generator: random.Random,
     weight: Callable[[str], float] = lambda _: 1.0,
     over: Callable[[], bool] = lambda: False,
-    guides: Sequence[Guide] = (),
+    guides: Iterable[Guide] = (),
     begin: Plan = (),
     tried: Iterable[Sequence[DecidedPlace]] = (),
     most_guides: int | None = None,

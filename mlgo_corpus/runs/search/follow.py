@@ -21,6 +21,7 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.formats.logs.keys import stable_features, stable_part
 from mlgo_corpus.policies.compiled import CompiledPolicy, cached_source
+from mlgo_corpus.policies.conversation import decision_of
 from mlgo_corpus.policies.policy import Policy
 from mlgo_corpus.runs.search.align import Alignment
 from mlgo_corpus.runs.search.climb import Plan, Rule
@@ -93,7 +94,11 @@ class ByRule:
 
 
 class ByPolicy:
-    """A policy, whose session has begun."""
+    """A policy, whose session has begun.
+
+    Raises:
+        UsageError: it fails.
+    """
 
     def __init__(self, policy: Policy, header: LogHeader) -> None:
         self.policy = policy
@@ -101,7 +106,7 @@ class ByPolicy:
 
     def decide(self, observation: LiveObservation) -> int:
         """Return the decision."""
-        return int(self.policy.advise(observation.record) != 0)
+        return int(decision_of(self.policy, observation.record) != 0)
 
 
 Decider = ByDefault | ByRule | ByPolicy

@@ -34,9 +34,9 @@ from mlgo_corpus.formats.logs.keys import Key, key_maker
 from mlgo_corpus.formats.logs.remarks import decision_options, iter_decided_calls
 from mlgo_corpus.formats.logs.tasks import INLINING, find_task, for_clang
 from mlgo_corpus.formats.objects.footprints import function_footprints, names_by_symbol
-from mlgo_corpus.policies.conversation import decides_in, misplaced, repair_of
+from mlgo_corpus.policies.conversation import begin_with, decides_in, misplaced, repair_of
 from mlgo_corpus.policies.keyed import KeyedPolicy, growth_options
-from mlgo_corpus.policies.policy import DefaultPolicy, Policy, begin_session, check_features, is_learned, make_policy
+from mlgo_corpus.policies.policy import DefaultPolicy, Policy, check_features, is_learned, make_policy, policy_name
 from mlgo_corpus.runs.search.climb import (
     CompileFailedError,
     DecidedPlace,
@@ -168,6 +168,7 @@ class _ModuleSearch:
         header: the compiler's, None before the first decision.
         policies: those to try: what decides otherwise than the start policy in the module's language.
         learned: the learned ones of these and of the start policy.
+        untried: why one of these cannot be tried, ``POLICY: WHY``, in order.
 
     Raises:
         RunFailure: the module cannot be compiled.
@@ -197,6 +198,7 @@ class _ModuleSearch:
         self.policies = tuple(one for one in dict.fromkeys(also) if one != start)
         self.learned = tuple(filter(is_learned, (start, *self.policies)))
         self._policies: dict[str | Moved, Policy] = {}
+        self.untried: dict[str, None] = {}
         extra = for_clang((*task.channel_options(_CHANNEL), *growth_options(options)))
         extra = (*extra, *decision_options(trace.major), _REMARKS)
         self._argv = (*trace.cc1, *self._compiles.command(options, *extra))
@@ -229,7 +231,20 @@ class _ModuleSearch:
                 raise
             raise failure from error
         except (FormatError, UsageError) as error:
+            if isinstance(error, UsageError):
+                self._leave_out(guide, error)
             raise CompileFailedError(str(error)) from error
+
+    def can_follow(self, guide: Guide) -> bool:
+        """Return False if a guide cannot decide by what this compiler sends, so that its compile would fail."""
+        if self.header is None or isinstance(guide, Rule) or guide == _LLVM:
+            return True
+        try:
+            check_features(self._policy(guide), self.header)
+        except UsageError as error:
+            self._leave_out(guide, error)
+            return False
+        return True
 
     def repeats(self, guide: Guide, outcome: Outcome) -> bool:
         """Return True if a guide, at each state of an outcome, decides as that did: its compile would be the same."""
@@ -301,13 +316,20 @@ class _ModuleSearch:
             return ByRule(guide, header)
         if guide == _LLVM:
             return ByDefault(header)
+        policy = self._policy(guide)
+        begin_with(policy, header, self._name)
+        return ByPolicy(policy, header)
+
+    def _policy(self, guide: str | Moved) -> Policy:
         if guide not in self._policies:
             name, by = (guide, 0.0) if isinstance(guide, str) else guide
             self._policies[guide] = make_policy(name, find_task(INLINING), seed=self._settings.seed, moved=by)
-        policy = self._policies[guide]
-        check_features(policy, header)
-        begin_session(policy, header, self._name)
-        return ByPolicy(policy, header)
+        return self._policies[guide]
+
+    def _leave_out(self, guide: Guide | None, error: UsageError) -> None:
+        name = guide.policy if isinstance(guide, Moved) else guide
+        if isinstance(name, str):
+            self.untried[f"{policy_name(name)}: {error}"] = None
 
 
 class _RoundOutcome(NamedTuple):
@@ -451,7 +473,7 @@ class RoundJob(_CountedJob):
                     generator,
                     weight,
                     lambda: limit is not None and time.monotonic() - started > limit,
-                    draw_guides(in_all, drawing, search.policies, search.learned),
+                    filter(search.can_follow, draw_guides(in_all, drawing, search.policies, search.learned)),
                     before.plan,
                     (places for _, places in before.flips),
                     until // 2,
@@ -461,7 +483,7 @@ class RoundJob(_CountedJob):
                 return None
         if not found.first.decisions or search.header is None:
             return None
-        return _Searched(before, found, search.header, time.monotonic() - started)
+        return _Searched(before, found, search.header, time.monotonic() - started, tuple(search.untried))
 
     def _compile(
         self, search: _ModuleSearch, module: str, begin: Plan, plan: Plan, guide: Guide | None = None
@@ -495,6 +517,7 @@ class _Searched(NamedTuple):
     found: Found
     header: LogHeader
     wall_s: float
+    untried: tuple[str, ...]
 
     def so_far(self) -> SoFar:
         """Return what all rounds found."""
@@ -515,6 +538,7 @@ class _Searched(NamedTuple):
             text_size=found.best.text_size,
             objective=found.best.measured,
             header=self.header.line.decode("latin-1"),
+            untried="\n".join(dict.fromkeys((*before.untried.splitlines(), *self.untried))),
         )
 
 
@@ -581,6 +605,7 @@ class SearchJob:
             objective=so_far.objective,
             found_after=" ".join(f"{number}:{objective:.6g}" for number, objective in so_far.curve),
             wall_s=so_far.wall_s,
+            untried=so_far.untried,
         )
         return traced._replace(more=row)
 

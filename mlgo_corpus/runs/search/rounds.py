@@ -204,6 +204,7 @@ class SoFar(NamedTuple):
         text_size: bytes of text of the best compile.
         objective: that of the best compile.
         header: the line of the compiler's header.
+        untried: the policies that could not be tried, and why, one a line.
     """
 
     plan: tuple[tuple[Key, int], ...] = ()
@@ -217,6 +218,7 @@ class SoFar(NamedTuple):
     text_size: int = 0
     objective: float = 0.0
     header: str = ""
+    untried: str = ""
 
     def write(self, path: Path) -> None:
         """Write it to a file, as JSON; bytes are text of the same characters."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from mlgo_corpus.dataset.folder import FLIPS_NAME, SEARCH_NAME, DatasetFolder
 from mlgo_corpus.dataset.tracetable import TraceRow
 from mlgo_corpus.engine.choice import EngineChoice
 from mlgo_corpus.files.tables import BatchTable, file_metadata, read_batch
+from mlgo_corpus.files.text import counted
 from mlgo_corpus.formats.logs.events import LogHeader
 from mlgo_corpus.policies.policy import policy_name
 from mlgo_corpus.runs.over import Over
@@ -102,6 +104,7 @@ class _Sums:
         self.compiles = self.flips = self.kept = self.most = 0
         self.objective = self.start_objective = 0.0
         self._after = dict.fromkeys(_AFTER, 0.0)
+        self.untried = Counter[str]()
 
     def add(self, row: SearchRow) -> SearchRow:
         """Count a row, and return it."""
@@ -111,10 +114,16 @@ class _Sums:
         self.most = max(self.most, row.compiles)
         self.objective += row.objective
         self.start_objective += row.baseline_objective
+        self.untried.update((row.untried or "").splitlines())
         curve = [_point(point) for point in row.found_after.split()]
         for compiles in _AFTER:
             self._after[compiles] += min((size for count, size in curve if count <= compiles), default=row.objective)
         return row
+
+    def hints(self) -> Iterator[str]:
+        """Yield which policies could not be tried, and why."""
+        for what, count in self.untried.items():
+            yield f"in {counted(count, 'module')} a policy could not be tried: {what}"
 
     def after(self) -> tuple[tuple[int, float], ...]:
         """Return what the objective was after so many compiles of each module."""
@@ -248,7 +257,7 @@ class Search(Trace):
             resumed=traced.resumed,
             unchanged=traced.unchanged,
             problems=traced.problems,
-            hints=traced.hints,
+            hints=(*traced.hints, *sums.hints()),
             seconds=seconds,
         )
 

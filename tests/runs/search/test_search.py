@@ -369,6 +369,31 @@ def test_other_policies_are_tried_where_they_decide(
         search(tmp_path / "packaged", budget=3, start=str(policies["C++"]), also=())
 
 
+def test_a_policy_that_cannot_be_tried_is_told(
+    search: Callable[..., SearchReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that fails takes a compile, one that the compiler does not send enough for takes none."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "boompol.py").write_text("def bad(observation): raise RuntimeError('boom')\n")
+    LearnedPolicy("cookies-1.0", "inlining", (TensorSpec("cookies"),), Rule(20.0, (-1.0,))).save(tmp_path / "cookies")
+    also = (str(tmp_path / "cookies"), "boompol:bad")
+    why = (
+        "cookies: the policy needs the feature 'cookies', which this compiler does not send",
+        "boompol:bad: the policy failed: RuntimeError: boom (boompol.py, line 1)",
+    )
+    hints = tuple(f"in 1 module a policy could not be tried: {one}" for one in why)
+    options: dict[str, Any] = {"module_filter": r"^a\.o$", "objective": "text", "also": also, "budget": 4}
+    assert search(tmp_path / "found", **options).hints == hints
+    (row,) = iter_search_rows(tmp_path / "found" / "search.parquet")
+    assert (row.compiles, row.untried) == (4, "\n".join(why))
+    # The third compile follows a rule: it would follow the second policy if the first one had been compiled.
+    assert [point.partition(":")[0] for point in row.found_after.split()] == ["1", "3"]
+    assert search(tmp_path / "found", **options).hints == hints
+    begun = search(tmp_path / "begun", start="boompol:bad", module_filter="a|plain", budget=1)
+    assert begun.counts == {"policy_error": 1, "ok": 1}
+    assert begun.problems[0] == ("a.o", "policy_error", why[1].removeprefix("boompol:bad: "))
+
+
 def test_text_is_searched_in_rounds(search: Callable[..., SearchReport], tmp_path: Path) -> None:
     report = search(tmp_path / "out", objective="text", budget=48)
     assert report.objective_size == report.text_size < report.baseline_text_size
