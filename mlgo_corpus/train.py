@@ -485,8 +485,8 @@ def _hints(examples: Examples, tried: Sequence[Tried]) -> list[str]:
     unknown = sum(one.modules - one.bodies_known for one in examples.data)
     if unknown:
         hints.append(
-            f"the bitcode of {counted(unknown, 'module')} is no longer where it was: an evaluation can recognise only "
-            "exact copies of it"
+            f"the bitcode of {counted(unknown, 'module')} is not where the dataset says that it was: an evaluation can "
+            "recognise only exact copies of it"
         )
     best = best_of(tried) if tried else None
     if best is None:

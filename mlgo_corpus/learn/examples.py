@@ -19,19 +19,24 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mlgo_corpus.corpus.folder import Module
 from mlgo_corpus.corpus.groups import UNKNOWN
+from mlgo_corpus.corpus.open import open_corpus
+from mlgo_corpus.corpus.packed.corpus import is_packed
 from mlgo_corpus.corpus.split.components import MIN_INSTRUCTIONS
 from mlgo_corpus.dataset.calls import CALL_COLUMNS
 from mlgo_corpus.dataset.folder import DATASET_NAME, FLIPS_NAME, DatasetPaths
 from mlgo_corpus.dataset.rows import DatasetRows, column_values, open_rows
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.engine.map import parallel_map
-from mlgo_corpus.errors import CorpusError, FormatError, UsageError
+from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.columns import check_columns
 from mlgo_corpus.files.folder import read_note
 from mlgo_corpus.files.names import BITCODE_SUFFIX
 from mlgo_corpus.files.regular import read_regular
+from mlgo_corpus.files.remote import parse_place
 from mlgo_corpus.files.tables import read_parquet
+from mlgo_corpus.files.text import printable
 from mlgo_corpus.formats.bitcode.functions import read_functions
 from mlgo_corpus.formats.commands.languages import language_of_command
 from mlgo_corpus.formats.logs.events import LogHeader
@@ -319,16 +324,25 @@ def _read_worth(rows: DatasetRows) -> tuple[dict[bytes, float], int]:
 
 
 class _Bitcode(NamedTuple):
-    """A module's bitcode: its module, where it was, and its digest."""
+    """A module's bitcode: its module, where it was, and its digest; in a packed corpus it is a row's."""
 
     module: str
     path: str | None
     sha256: str
+    packed: Module | None = None
 
     @property
     def corpus(self) -> str:
-        """The folder of the corpus that it is of."""
-        return (self.path or "").removesuffix(f"{self.module}{BITCODE_SUFFIX}")
+        """The folder, or the URL, of the corpus that it is of."""
+        return (self.path or "").removesuffix(f"{self.module}{BITCODE_SUFFIX}").rstrip("/")
+
+    def read(self) -> bytes:
+        """Read it.
+
+        Raises:
+            OSError, CorpusError: it is not there, or cannot be read.
+        """
+        return self.packed.bitcode() if self.packed else read_regular(Path(self.path or ""), _MAX_BITCODE)
 
 
 class _Functions(NamedTuple):
@@ -344,7 +358,18 @@ def _bitcode(rows: DatasetRows) -> list[_Bitcode]:
     table = DatasetPaths.of(rows.root).modules
     chosen = {item.module for item in rows.modules}
     found = [row for row in iter_trace_rows(table) if row.module in chosen] if rows.has_rewards else []
-    return [_Bitcode(row.module, _place_of(row.argv or ()), row.bitcode_sha256) for row in found if row.bitcode_sha256]
+    items = [_Bitcode(row.module, _place_of(row.argv or ()), row.bitcode_sha256) for row in found if row.bitcode_sha256]
+    packed = {place: _packed_modules(place) for place in {item.corpus for item in items}}
+    return [item._replace(packed=packed[item.corpus].get(item.module)) for item in items]
+
+
+def _packed_modules(place: str) -> dict[str, Module]:
+    """Return the modules of a packed corpus by their printable names; none if there is no such corpus."""
+    try:
+        corpus = open_corpus(place) if is_packed(parse_place(place)) else ()
+    except MlgoCorpusError:
+        return {}
+    return {printable(module.name): module for module in corpus}
 
 
 def _read_functions(items: Sequence[_Bitcode], jobs: int) -> dict[str, _Functions]:
@@ -359,14 +384,12 @@ def _place_of(argv: Sequence[str]) -> str | None:
 
 def _functions_of(item: _Bitcode) -> _Functions | None:
     """Return a module's functions; None if its bitcode is not there, or another one."""
-    if item.path is None:
-        return None
     try:
-        data = read_regular(Path(item.path), _MAX_BITCODE)
+        data = item.read()
         if sha256(data).hexdigest() != item.sha256:
             return None
         functions = read_functions(data)
-    except (OSError, FormatError, ValueError):
+    except (OSError, CorpusError, FormatError, ValueError):
         return None
     hashes = [one.body_hash for one in functions if one.instructions >= MIN_INSTRUCTIONS]
     all_hashes = np.array([one.body_hash for one in functions], np.uint64)

@@ -19,7 +19,15 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from mlgo_corpus import build_corpus, evaluate_corpus, load_policy, search_corpus, trace_corpus, train_policy
+from mlgo_corpus import (
+    build_corpus,
+    evaluate_corpus,
+    load_policy,
+    pack_corpus,
+    search_corpus,
+    trace_corpus,
+    train_policy,
+)
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.corpus.select import ModuleChoice
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
@@ -269,11 +277,17 @@ def test_what_was_trained_on_is_not_in_the_headline(chain: Chain) -> None:
 
 def test_bitcode_that_was_moved_is_known_by_its_digest(chain: Chain) -> None:
     rows = [row for row in iter_trace_rows(chain.found / "modules.parquet") if row.bitcode_sha256]
+    there = read_examples([chain.found], jobs=1)
     away = chain.known.rename(chain.folder / "moved")
     try:
         examples = read_examples([chain.found], jobs=1)
+        pack_corpus(away, chain.known)  # as if it had been searched there: the commands are the same
+        packed = read_examples([chain.found], jobs=1)
     finally:
+        shutil.rmtree(chain.known)
         away.rename(chain.known)
+    assert (packed.data[0].bodies_known, packed.linkages) == (3, there.linkages)
+    assert packed.seen.as_json() == there.seen.as_json()
     none = np.zeros(0, np.uint64), np.zeros(0, np.int32)
     assert (examples.data[0].bodies_known, len(rows)) == (0, 3)
     assert [examples.seen.share(*none, row.bitcode_sha256) for row in rows] == [1, 1, 1]
