@@ -44,7 +44,7 @@ from mlgo_corpus.learn.practice import (
 from mlgo_corpus.learn.tuning import CANDIDATES, Tried, best_of, threshold_of, tune
 from mlgo_corpus.policies.artefact import POLICY_FILES, check_name
 from mlgo_corpus.policies.learned import LearnedPolicy
-from mlgo_corpus.policies.seen import SEEN_KEY
+from mlgo_corpus.policies.seen import MOST_BITCODE, SEEN_KEY
 from mlgo_corpus.runs.report import Report
 from mlgo_corpus.runs.rollouts.run import RolloutRequest
 from mlgo_corpus.runs.search.corpus import SearchRequest, run_search
@@ -487,6 +487,7 @@ def _hints(examples: Examples, tried: Sequence[Tried]) -> list[str]:
         hints.append(
             f"the bitcode of {counted(unknown, 'module')} is not where the dataset says that it was: an evaluation can "
             "recognise only exact copies of it"
+            + (f", and of {MOST_BITCODE} modules at most" if len(examples.seen.bitcode) == MOST_BITCODE else "")
         )
     best = best_of(tried) if tried else None
     if best is None:

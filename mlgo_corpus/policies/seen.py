@@ -10,7 +10,7 @@ little-endian, ascending), and only those less than ``below`` are kept: hashes a
 bodies a known part is kept, and the size of the file is bounded. ``modules`` are the first six bytes of the SHA-256 of
 the hashes of all bodies of a module, ascending, little-endian (its bitcode has the path of its source, too); of modules
 with a body that counts, the least of them. ``bitcode``, which may be missing, are the same of the bitcode of modules
-whose bodies are not known.
+whose bodies are not known: of all of them, since nothing else tells these, up to what the file can hold.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ SEEN_KEY: Final = "seen"
 
 TRAINED_SHARE: Final = 0.5
 """The share of a module that training has seen from which the policy counts as trained on it."""
+
+MOST_BITCODE: Final = 1 << 16
+"""How many modules are known by their bitcode at most: half a megabyte of ``policy.json``, which may have one."""
 
 _BYTES: Final = 6
 _BITS: Final = 8 * _BYTES
@@ -83,7 +86,7 @@ class Seen:
         below = int(bodies[_MOST_BODIES]) if len(bodies) > _MOST_BODIES else _ALL
         digests = np.unique(np.array([_digest(one) for one in modules], np.uint64))
         exact = np.unique(np.array([_short(one) for one in bitcode], np.uint64))
-        return cls(bodies[:_MOST_BODIES], below, least_instructions, digests[:_MOST_MODULES], exact[:_MOST_MODULES])
+        return cls(bodies[:_MOST_BODIES], below, least_instructions, digests[:_MOST_MODULES], exact[:MOST_BITCODE])
 
     @classmethod
     def of_training(cls, training: Mapping[str, Any]) -> Seen | None:
@@ -128,7 +131,7 @@ class Seen:
         below = int(bodies[_MOST_BODIES]) if len(bodies) > _MOST_BODIES else below
         modules, bitcode = np.union1d(self.modules, other.modules), np.union1d(self.bitcode, other.bitcode)
         least = self.least_instructions
-        return Seen(bodies[:_MOST_BODIES], below, least, modules[:_MOST_MODULES], bitcode[:_MOST_MODULES])
+        return Seen(bodies[:_MOST_BODIES], below, least, modules[:_MOST_MODULES], bitcode[:MOST_BITCODE])
 
     def share(self, hashes: _Hashes, instructions: NDArray[np.integer[Any]], bitcode: str | None = None) -> float:
         """Return how much of a module training has seen, from 0 to 1: by instructions of its functions' bodies.

@@ -34,11 +34,11 @@ from mlgo_corpus.dataset.tracetable import iter_trace_rows
 from mlgo_corpus.errors import CorpusError, UsageError
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.learn.boosting import BoostingOptions, fit_trees
-from mlgo_corpus.learn.examples import Examples, read_examples
+from mlgo_corpus.learn.examples import DataFacts, Examples, read_examples
 from mlgo_corpus.learn.tuning import Tried, best_of
 from mlgo_corpus.policies.seen import Seen
 from mlgo_corpus.runs.evaluate.sums import EvaluationReport
-from mlgo_corpus.train import TrainReport
+from mlgo_corpus.train import TrainReport, _hints
 from tests.conftest import Llvm
 from tests.handmade import files, put
 
@@ -291,6 +291,18 @@ def test_bitcode_that_was_moved_is_known_by_its_digest(chain: Chain) -> None:
     none = np.zeros(0, np.uint64), np.zeros(0, np.int32)
     assert (examples.data[0].bodies_known, len(rows)) == (0, 3)
     assert [examples.seen.share(*none, row.bitcode_sha256) for row in rows] == [1, 1, 1]
+
+
+def test_modules_that_can_hardly_be_recognised_are_told() -> None:
+    nothing = np.zeros(0)
+    for modules, more in ((65_535, ""), (70_000, ", and of 65536 modules at most")):
+        facts = DataFacts("c", "", modules, modules, 1, 0.0, 0.0, 0, ("C",))
+        seen = Seen.of([], [], 8, (f"{number:012x}" for number in range(modules)))
+        hint, _ = _hints(Examples((), nothing, nothing.astype(np.int64), nothing, (facts,), seen), ())
+        assert hint == (
+            f"the bitcode of {modules} modules is not where the dataset says that it was: an evaluation can recognise "
+            f"only exact copies of it{more}"
+        )
 
 
 def test_the_same_data_give_the_same_bytes(chain: Chain) -> None:

@@ -47,6 +47,11 @@ def test_bitcode_that_could_not_be_read_is_known_by_its_digest() -> None:
     counts = np.array([10], np.int32)
     assert [seen.share(HASHES[:1], counts, digest) for digest in (*digests, None)] == [1, 1, 0, 0]
     assert "bitcode" not in Seen.of([], [], 8).as_json()
+    many = [f"{number:012x}" for number in range(1 << 16)]
+    halves = Seen.of([], [], 8, many[::2]).joined(Seen.of([], [], 8, many[1::2]))
+    for known in (Seen.of([], [], 8, many), halves, Seen.of([], [], 8, [*many, f"{1 << 16:012x}"])):
+        assert through_json(known).bitcode.tolist() == list(range(1 << 16))
+    assert len(json.dumps(known.as_json())) < 600_000  # `policy.json` may have a megabyte
 
 
 def test_a_body_of_several_projects_tells_of_none() -> None:
