@@ -105,17 +105,19 @@ def tune(
     """
     tried: list[Tried] = []
     hints: list[str] = []
+    evaluations = [_evaluation_of(corpus, request, work / "sizes", **how) for corpus in corpora]
     for number, probability in enumerate(CANDIDATES):
-        folder = work / f"policy-{number}"
+        folder = work / f"{number}" / policy.name
         replace(policy, threshold=threshold_of(probability), metrics={}, card="").save(folder)
         changes = []
-        for place, corpus in enumerate(corpora):
-            found = _sizes_of(str(folder), corpus, request, work / f"{number}-{place}", **how)
+        for corpus, evaluation in zip(corpora, evaluations, strict=True):
+            found = _sizes_of(str(folder), evaluation, request, work / "sizes")
             if not (found.objects.modules or found.trained):
                 raise UsageError("no module of it could be measured", option="validation", value=corpus)
             changes.append(_change(found))
             if not number:  # what a policy was trained on is the same at each threshold
                 hints += _known(corpus, found)
+                hints += [f"{corpus}: {hint}" for hint in evaluation.hints]
         tried.append(Tried(probability, tuple(changes)))
         if progress is not None:
             progress(number + 1, len(CANDIDATES), f"{probability:g}: {100 * tried[-1].score:+.2f} %")
@@ -128,15 +130,18 @@ def tune(
     return tuple(tried), tuple(hints)
 
 
-def _sizes_of(
-    policy: str, corpus: Path | str, request: TraceRequest, work: Path, *, engine: EngineChoice, **how: Any
-) -> PolicySizes:
+def _evaluation_of(
+    corpus: Path | str, request: TraceRequest, work: Path, *, engine: EngineChoice, **how: Any
+) -> Evaluation:
     opened = open_corpus(engine.place(corpus))
     chosen = request.choice.select(opened)
-    work.mkdir()
-    evaluation = Evaluation(
+    return Evaluation(
         opened, chosen, corpus, work, compiler=request.compiler, link=True, engine=engine, progress=None, **how
     )
+
+
+def _sizes_of(policy: str, evaluation: Evaluation, request: TraceRequest, work: Path) -> PolicySizes:
+    work.mkdir()
     evaluation.run(contenders([policy], request))
     shutil.rmtree(work, ignore_errors=True)
     (found,) = sum_up(evaluation.rows, evaluation.linked, request.seed)

@@ -158,6 +158,16 @@ def test_products_are_compared_with_those_of_plain_objects(chain: Chain, llvm22:
     assert [(row.link, row.sizes) for row in by_step.products] == [(row.link, row.sizes) for row in by_build.products]
 
 
+def test_products_are_compared_with_those_that_are_compiled_alike(chain: Chain) -> None:
+    """The build's own objects are others if options are changed, and so they are if its clang was another one."""
+    report = chain.evaluate(chain.others, "edited", "default", add_flags=["-ffunction-sections"])
+    (edited,) = report.policies
+    (built,) = chain.evaluate(chain.others, "as-built", "default").policies
+    assert [one.sizes.change for one in (*edited.products, *built.products)] == [0.0] * 4
+    assert edited.products[1].sizes.size != built.products[1].sizes.size  # aligned otherwise
+    assert report.hints == ()
+
+
 def test_a_tree_that_is_mended_is_linked_again(chain: Chain, llvm22: Llvm, tmp_path: Path) -> None:
     (tmp_path / "p.cpp").write_text(program(30))
     (tmp_path / "x.s").write_text(".data\nx: .long 1\n")
@@ -393,11 +403,17 @@ def test_a_threshold_is_tuned_on_real_sizes(chain: Chain) -> None:
 
 def test_tuning_on_what_was_learned_is_told(chain: Chain, llvm22: Llvm) -> None:
     mixed = build(chain.folder / "mixed", (0, 10), llvm22)
-    report = chain.train("tuned-on-known", validation=[chain.known, mixed], compiler=chain.compiler)
-    assert [hint for hint in report.hints if "in the data" in hint] == [
+    only_c = in_c(chain.found, chain.folder / "found-in-c")
+    how: dict[str, Any] = {"cache": chain.cache, "compiler": chain.compiler, "validation": [chain.known, mixed]}
+    report = train_policy(only_c, chain.folder / "tuned-on-known", **how)
+    other = "the policy decides in C only: modules of other languages are compiled as without it"
+    assert report.hints == (
         f"{chain.known}: all that it has is in the data: tune on a project that the policy does not know",
+        f"{chain.known}: {other}",
         f"{mixed}: 1 of 2 modules are in the data, and are left out of tuning",
-    ]
+        f"{mixed}: {other}",
+        *(f"{one}: the policy changes nothing in it, and it tells nothing of a threshold" for one in how["validation"]),
+    )
 
 
 def test_a_round_searches_from_the_policy_s_own_decisions(chain: Chain) -> None:

@@ -34,7 +34,7 @@ _LINKS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _LINK_TIMEOUT_S: Final = 600.0
 _PLAIN: Final = "plain"
-"""The folder of what stands for the build's own objects where these are not to be had."""
+"""The folder of what stands for the build's own objects where these are not to be had, or compiled otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +134,13 @@ class Evaluation:
             self._records = known_links(corpus) or ()
 
     def run(self, policies: Sequence[_Contender]) -> None:
-        """Measure all policies.
+        """Measure all policies; rows are of the last call.
 
         Raises:
             UsageError, MlgoCorpusError: one cannot be measured.
             OSError: the work folder cannot be written.
         """
+        self.rows, self.linked, self._said = [], [], {}
         for number, policy in enumerate(policies):
             self._measure(policy, number, len(policies))
         for hint in dict.fromkeys(hint for hints in self._said.values() for hint in hints):
@@ -181,16 +182,16 @@ class Evaluation:
             return
         built_by = dict.fromkeys(one.compiler for one in product_links(self._records))
         edits = policy.request.edits
-        if [*built_by] != [report.compiler] or edits.add or edits.delete or edits.replace:
-            self.hints["products are compared with those of the build's own objects, which were compiled otherwise"] = (
-                None
-            )
+        otherwise = [*built_by] != [report.compiler] or bool(edits.add or edits.delete or edits.replace)
         for link, flags in _LINKS.items():
             rows = self._products(folder, link, flags, trusted=edits.trusted)
-            if any(row.text_size is not None and row.original_text_size is None for row in rows):
+            if any(row.text_size is not None and (otherwise or row.original_text_size is None) for row in rows):
                 if link not in self._plain:  # the same for all policies
                     self._plain[link] = self._plain_products(policy.request, link, flags)
-                rows = [row if row.original_text_size else self._against(row, self._plain[link]) for row in rows]
+                rows = [
+                    self._against(row, self._plain[link]) if otherwise or not row.original_text_size else row
+                    for row in rows
+                ]
             self.linked += self._linked_rows(policy.label, link, rows, trained)
             if missing := sum(row.missing for row in rows):
                 self.hints[
@@ -218,7 +219,8 @@ class Evaluation:
     def _plain_products(self, request: TraceRequest, link: str, flags: Sequence[str]) -> dict[str, int | None]:
         """Return the text of the products of plain compiles' objects.
 
-        The build's own are gone, or were never there: a driver that compiles and links in one step removes them.
+        The build's own are compiled otherwise, or gone, or were never there: a driver that compiles and links in one
+        step removes them.
         """
         folder = self._work / _PLAIN
         request = replace(request, policy="default", compiler=self._compiler, keep_objects=folder / "objects")

@@ -101,7 +101,7 @@ LINKED_COLUMNS: Final = """
 ``trained_modules``     of them, those that the policy was trained on
 ``trained``             whether these are at least half, so that the product is left out of the headline
 ``text_size``           bytes of its text
-``baseline_text_size``  as ``text_size``, of the product linked, in the same way, of the build's own objects
+``baseline_text_size``  as ``text_size``, of the build's objects; of plain compiles' if they are gone or another clang's
 ``missing``             of ``modules``, those whose object in it is the build's own, as they were not chosen or compiled
 """
 
