@@ -48,6 +48,7 @@ from mlgo_corpus.policies.seen import MOST_BITCODE, SEEN_KEY
 from mlgo_corpus.runs.report import Report
 from mlgo_corpus.runs.rollouts.run import RolloutRequest
 from mlgo_corpus.runs.search.corpus import SearchRequest, run_search
+from mlgo_corpus.runs.search.run import SearchReport
 from mlgo_corpus.runs.trace.corpus import TraceRequest
 
 # An output that is called so gives its policy the name.
@@ -170,7 +171,7 @@ def train_policy(
         timeout: seconds that one compile may take.
         memory_limit: bytes of address space that one compile may have.
         jobs: compilers at a time; by default the CPUs this process may use, or the cluster's.
-        force: replace a policy that is there.
+        force: replace a policy that is there, and searches in ``OUTPUT.searches`` that were made otherwise.
         cache: where plain compiles are remembered; the user's cache by default.
         engine: where the compilers run: on this machine, or on a cluster.
         progress: called with (what is done, how much of it, how much in all, what is known of it).
@@ -256,7 +257,6 @@ def train_policy(
             RolloutRequest(compiler, edits, limits, task),
             output.with_name(f"{output.name}.searches") / algorithm,
             listener,
-            force=force,
             **how,
         )
         return _save_practised(practised, options, output, searched, shown, force=force, started=started)
@@ -318,12 +318,12 @@ def train_policy(
         for at, (corpus, corpus_name) in enumerate(zip(corpora, searched, strict=True), 1):
             show = told(f"round {number}, {corpus_name}")
             dataset = place / f"{at}-{corpus_name}"
-            found = run_search(
+            found = _search(
                 corpus,
                 dataset,
                 request,
                 force=force,
-                progress=lambda done, _failed, saved, total, show=show: show(done, total, f"{saved} bytes saved"),  # type: ignore[misc]
+                progress=lambda done, _failed, saved, total, show=show: show(done, total, f"{saved} bytes saved"),
                 **how,
             )
             if not found.decisions:
@@ -374,6 +374,16 @@ def train_policy(
         hints=(*_hints(examples, tried), *known, *(f"{corpus}: LLVM had nothing to decide in it" for corpus in idle)),
         seconds=time.perf_counter() - started,
     )
+
+
+def _search(*of: Any, force: bool, **how: Any) -> SearchReport:
+    """Search, or go on with an interrupted search; one that was made otherwise is replaced if `force` says so."""
+    try:
+        return run_search(*of, **how)
+    except (UsageError, CorpusError):
+        if not force:
+            raise
+        return run_search(*of, force=True, **how)
 
 
 def _save_practised(

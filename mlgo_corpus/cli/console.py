@@ -349,7 +349,11 @@ def verb(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
             unusable = isinstance(error, UsageError | CorpusError)
             raise typer.Exit(_EXIT_USAGE if unusable else EXIT_FAILED) from None
         except KeyboardInterrupt as error:
-            usual = "finished work is kept, and the same command continues from there"
+            usual = (
+                "finished work is kept: without --force the command continues, unless another result is there"
+                if kwargs.get("force")
+                else "finished work is kept, and the same command continues from there"
+            )
             show_lines(f"mlgo-corpus: interrupted; {'; '.join(getattr(error, '__notes__', ())) or usual}")
             raise typer.Exit(_EXIT_SIGNALLED + signal_of(error)) from None
         except (BrokenPipeError, SystemExit) as error:

@@ -162,7 +162,9 @@ def train(
     jobs: Annotated[int | None, jobs_option("How many compilers to run at once.")] = None,
     engine: Engine = EngineKind.LOCAL,
     ray_address: RayAddress = None,
-    force: Annotated[bool, typer.Option("--force", help="Start over, and replace a policy that is there.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a policy that is there, and searches made otherwise.")
+    ] = False,
     json_output: JsonOutput = False,
 ) -> None:
     """Train a policy for inlining on the best decisions that searches found, weighted by what each is worth in bytes.

@@ -156,7 +156,6 @@ def practise(
     work: Path,
     listener: Listener,
     *,
-    force: bool,
     jobs: int | None,
     cache: Path,
     engine: EngineChoice,
@@ -174,7 +173,6 @@ def practise(
         request: how to compile.
         work: the folder of what was done.
         listener: who is told.
-        force: start over.
         jobs: compilers at a time.
         cache: where plain compiles are remembered.
         engine: where the compilers run.
@@ -199,7 +197,7 @@ def practise(
         work.mkdir(parents=True, exist_ok=True)
         lock = open_locked(work / WORK_LOCK, f"{work}: another mlgo-corpus is training there")
         try:
-            keep_work_of(json.loads(json.dumps(key)), work, fresh=force)
+            keep_work_of(json.loads(json.dumps(key)), work)
             return _Practice(name, data, training, watched, options, work, listener, jobs).run()
         finally:
             os.close(lock)

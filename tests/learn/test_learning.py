@@ -435,6 +435,16 @@ def test_a_round_searches_from_the_policy_s_own_decisions(chain: Chain) -> None:
     searches = pq.read_table(dataset / "search.parquet")
     assert searches["baseline_text_size"].to_pylist() == searches["text_size"].to_pylist()
     assert sum(searches["text_size"].to_pylist()) == chain.search.text_size
+    made = (dataset / "search.parquet").stat().st_mtime_ns
+    chain.train("round", corpora=[chain.known, idle], budget=4, force=True, **how)
+    assert (dataset / "search.parquet").stat().st_mtime_ns == made
+    shutil.copytree(chain.folder / "round.searches", chain.folder / "shorter.searches")
+    shorter = partial(chain.train, "shorter", corpora=[chain.known], budget=1, **how)
+    with pytest.raises(UsageError, match="budget was 4, is 1"):
+        shorter()
+    shorter(force=True)
+    compiles = pq.read_table(chain.folder / "shorter.searches/round-1/1-corpus/search.parquet")["compiles"]
+    assert compiles.to_pylist() == [1, 1, 1]
     (learned,) = chain.evaluate(chain.others, "round-sizes", str(chain.folder / "round"), link=False).policies
     (before,) = chain.evaluate(chain.others, "before-sizes", str(chain.folder / "policy"), link=False).policies
     assert learned.objects == before.objects
@@ -473,20 +483,30 @@ def test_errors_are_one_line(chain: Chain, words: list[str], said: str) -> None:
     assert not list(chain.folder.glob("new*"))
 
 
-@pytest.mark.parametrize("searching", [False, True])
-def test_an_interruption_says_what_is_kept(chain: Chain, monkeypatch: pytest.MonkeyPatch, *, searching: bool) -> None:
+_BEGINS_AGAIN = "nothing is kept, and the same command begins again"
+_CONTINUES = "finished work is kept, and the same command continues from there"
+_STARTS_OVER = "finished work is kept: without --force the command continues, unless another result is there"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ([], _BEGINS_AGAIN),
+        (["--force"], _BEGINS_AGAIN),
+        (["--corpus", "{known}"], _CONTINUES),
+        (["--corpus", "{known}", "--force"], _STARTS_OVER),
+    ],
+)
+def test_an_interruption_says_what_is_kept(
+    chain: Chain, monkeypatch: pytest.MonkeyPatch, more: list[str], said: str
+) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("mlgo_corpus.train.train_policy", interrupted)
-    more = ("--corpus", str(chain.known)) if searching else ()
-    done = CliRunner().invoke(app, ["train", str(chain.found), "--output", str(chain.folder / "new"), *more])
-    kept = (
-        "finished work is kept, and the same command continues from there"
-        if searching
-        else ("nothing is kept, and the same command begins again")
-    )
-    assert (done.exit_code, done.stderr) == (130, f"mlgo-corpus: interrupted; {kept}\n")
+    words = ["train", str(chain.found), "--output", str(chain.folder / "new"), *more]
+    done = CliRunner().invoke(app, [word.format(known=chain.known) for word in words])
+    assert (done.exit_code, done.stderr) == (130, f"mlgo-corpus: interrupted; {said}\n")
 
 
 def test_a_missing_library_is_named(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,6 +198,9 @@ def test_training_goes_on_after_an_interruption_and_comes_to_the_same_bytes(grou
     assert [path.name for path in work.glob("step-*.json")] == ["step-00001.json"]
     ground.train("again", "pg", jobs=1, **usual)
     assert files(ground.folder / "again") == files(ground.folder / "whole")
+    steps = {path: path.stat().st_mtime_ns for path in work.glob("*.json") if path.name != "key.json"}
+    ground.train("again", "pg", jobs=1, force=True, **usual)
+    assert {path: path.stat().st_mtime_ns for path in steps} == steps
 
 
 def test_evolution_learns_eviction(llvm22: Llvm, tmp_path: Path) -> None:
