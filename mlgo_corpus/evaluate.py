@@ -212,7 +212,7 @@ def evaluate_corpus(
     sums = sum_up(rows, linked, seed)
     if any(is_of_the_tree(row.reason, row.detail) for row in linked):
         hints += (TREE_HINT,)
-    if any(one.trained is not None and not one.objects.modules for one in sums):
+    if any(one.trained is not None and one.trained.modules == one.modules for one in sums):
         hints += (_ALL_KNOWN,)
     for one in sums:
         if (larger := one.larger_product) is not None:

@@ -272,6 +272,10 @@ def test_what_was_trained_on_is_not_in_the_headline(chain: Chain) -> None:
     assert learned.trained is not None
     assert learned.trained.modules == 3
     assert learned.trained.size < learned.trained.baseline
+    lacking = Path(shutil.copytree(chain.known, chain.folder / "lacking"))
+    next(lacking.rglob("p1.o.bc")).unlink()
+    report = chain.evaluate(lacking, "seen-lacking", str(chain.folder / "policy"), link=False)
+    assert (report.exit_code, [reason for _, reason, _ in report.problems], report.hints) == (1, ["missing_file"], ())
     # By their functions alone, and by the modules' digests alone.
     policy = load_policy(chain.folder / "policy")
     for missing in ("modules", "bodies"):

@@ -100,9 +100,14 @@ class PolicySizes(Report):
 
     @property
     def larger_product(self) -> _LinkedSizes | None:
-        """What grew most of what was linked; None if nothing grew, or the objects did, too."""
+        """What grew most of what was linked; None if nothing grew, or the objects did, too.
+
+        So it is if some modules are not in the headline: they may be what makes a product grow.
+        """
         grew = [link for link in self.products if link.sizes.change > 0]
-        return max(grew, key=lambda link: link.sizes.change, default=None) if self.objects.change <= 0 else None
+        if self.objects.modules < self.modules or self.objects.change > 0:
+            return None
+        return max(grew, key=lambda link: link.sizes.change, default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,11 @@ def test_products_are_added_up_by_link() -> None:
     rows = [linked("linked", "one", 101, 100), linked("folded", "one", 95, 90)]
     larger = [sum_up([row("p", "a", size, 5)], rows, 0)[0].larger_product for size in (4, 5, 6)]
     assert [one and one.link for one in larger] == ["folded", "folded", None]
+    # What is left out of the objects may be what makes a product grow.
+    seen = [row("q", "b", 1, 1, trained=True, trained_share=1.0), row("q", "a", 5, 5)]
+    of_both = [*rows, *(one._replace(policy="q") for one in rows)]
+    first, _ = sum_up([row("p", "a", 5, 5), row("p", "b", 9, 5), *seen], of_both, 0)
+    assert (first.objects.change, first.products[1].sizes.size, first.larger_product) == (0.0, 95, None)
 
 
 def test_the_order_in_which_products_were_linked_does_not_matter() -> None:
