@@ -91,7 +91,7 @@ def search_corpus(
     Raises:
         UsageError: the request cannot be carried out as it stands; nothing was written.
         CorpusError: there is no corpus.
-        MlgoCorpusError: in not one module there was something to decide, or the dataset cannot be written.
+        MlgoCorpusError: not one module could be compiled and optimised, or the dataset cannot be written.
     """
     seed = whole_number("seed", seed)
     request = SearchRequest(

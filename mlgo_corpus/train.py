@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +30,14 @@ from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, find_task
 from mlgo_corpus.learn.boosting import BoostingOptions, Fitted, fit_trees, need_lightgbm
 from mlgo_corpus.learn.card import practised_card
 from mlgo_corpus.learn.evolution import need_cma
-from mlgo_corpus.learn.examples import DataFacts, Examples, need_plugin, open_datasets, read_examples
+from mlgo_corpus.learn.examples import (
+    DataFacts,
+    Examples,
+    has_decisions,
+    need_plugin,
+    open_datasets,
+    read_examples,
+)
 from mlgo_corpus.learn.portrait import differences_of, importance_of, read_states
 from mlgo_corpus.learn.practice import (
     EVOLUTION,
@@ -240,6 +247,9 @@ def train_policy(
     shown, searched = ([one.path.name for one in some] for some in (watched, ground))
     edits = CommandEdits(trusted=trust_corpus)
     cache = cache_folder(cache)
+    datasets = [Path(path) for path in data]
+    idle = {str(path): None for path in datasets if not has_decisions(path)}
+    datasets = [path for path in datasets if str(path) not in idle]
     how: dict[str, Any] = {"jobs": jobs, "cache": cache, "engine": engine}
     if algorithm != _IMITATION:
         if algorithm == EVOLUTION:
@@ -250,7 +260,7 @@ def train_policy(
         listener = Listener(progress or (lambda *_: None), announce or (lambda _: None))
         practised = practise(
             name,
-            [Path(path) for path in data],
+            datasets,
             corpora,
             validation,
             options,
@@ -259,6 +269,7 @@ def train_policy(
             listener,
             **how,
         )
+        practised = replace(practised, hints=(*practised.hints, *_idle_hints(idle)))
         return _save_practised(practised, options, output, searched, shown, force=force, started=started)
     need_lightgbm()
     if watched or ground:  # say at once if there is no compiler for what comes after the first fit
@@ -270,7 +281,7 @@ def train_policy(
             producer=None,
             cache=cache,
             jobs=jobs or available_cpus(),
-            says_more=need_plugin(map(Path, data)),
+            says_more=need_plugin(datasets),
         )
     compiles = rounds * budget * sum(map(len, ground)) + len(CANDIDATES) * sum(map(len, watched))
     if announce is not None and compiles:
@@ -300,8 +311,6 @@ def train_policy(
         )
         return made, examples, fitted
 
-    datasets = [Path(path) for path in data]
-    idle: dict[str, None] = {}
     policy, examples, fitted = learned(datasets)
     for number in range(1, rounds + 1) if corpora else ():
         place = output.with_name(f"{output.name}.searches") / f"round-{number}"
@@ -371,7 +380,7 @@ def train_policy(
         probability=probability,
         validation=tried,
         importance=fitted.importance,
-        hints=(*_hints(examples, tried), *known, *(f"{corpus}: LLVM had nothing to decide in it" for corpus in idle)),
+        hints=(*_hints(examples, tried), *known, *_idle_hints(idle)),
         seconds=time.perf_counter() - started,
     )
 
@@ -505,6 +514,10 @@ def _hints(examples: Examples, tried: Sequence[Tried]) -> list[str]:
     elif any(change > 0 for change in best.changes):
         hints.append("a validation corpus grows: more data of its kind would help")
     return hints
+
+
+def _idle_hints(idle: Iterable[str]) -> Iterator[str]:
+    return (f"{one}: LLVM had nothing to decide in it" for one in idle)
 
 
 def _card(

@@ -213,4 +213,5 @@ def show_report(report: SearchReport) -> None:
     )
     corpus = " --corpus CORPUS" if knows_project(policy_of_the_rest(Path(report.output))) else ""
     console.print(f"a clang that makes them in a build: mlgo-corpus toolchain wrap --policy {dataset}{corpus} -o CLANG")
-    console.print(f"learn a policy from it: mlgo-corpus train {dataset} -o POLICY")
+    if report.decisions:
+        console.print(f"learn a policy from it: mlgo-corpus train {dataset} -o POLICY")

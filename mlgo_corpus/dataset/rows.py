@@ -166,25 +166,29 @@ class DatasetRows:
         return CorpusError(f"{self.root}: its tables contradict each other: {what}")
 
 
-def open_rows(path: Path) -> DatasetRows:
+def open_rows(path: Path, *, may_be_empty: bool = False) -> DatasetRows:
     """Open a dataset of logs or of traces.
+
+    Args:
+        path: its folder.
+        may_be_empty: whether it may be one of a project in which there was nothing to decide: then it has no modules.
 
     Raises:
         UsageError: there is no dataset, it has no rows, or its tables contradict each other.
     """
     try:
-        return _open_rows(open_dataset(path))
+        return _open_rows(open_dataset(path), may_be_empty=may_be_empty)
     except CorpusError as error:
         raise UsageError(str(error)) from error
 
 
-def _open_rows(paths: DatasetPaths) -> DatasetRows:
+def _open_rows(paths: DatasetPaths, *, may_be_empty: bool) -> DatasetRows:
     with read_parquet(paths.modules) as file:
         is_trace = "reward" in file.schema_arrow.names
     rows = read_trace_rows(paths.modules) if is_trace else read_log_rows(paths.modules)
     there = [row for row in rows if row.status == STATUS_OK and row.header is not None]
     lines = {row.header for row in there}
-    if not there or not any(row.observations for row in there):
+    if not there or not (may_be_empty or any(row.observations for row in there)):
         raise CorpusError(f"{paths.root}: has no observations")
     line = (there[0].header or "").encode()
     try:

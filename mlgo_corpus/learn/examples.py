@@ -137,7 +137,8 @@ def read_examples(datasets: Sequence[Path], *, jobs: int, languages: Collection[
     """
     opened = open_datasets(datasets, languages)
     if not opened:
-        raise UsageError("the datasets have no decisions in these languages", option="language")
+        where, option = (" in these languages", "language") if languages else ("", "data")
+        raise UsageError(f"the datasets have no decisions{where}", option=option)
     features = _common_features(opened)
     parts = [_Part(rows, features) for rows in opened]
     bodies = defaultdict[str, set[int]](set)  # of each corpus: two searches of one have the same
@@ -211,6 +212,15 @@ def need_plugin(datasets: Iterable[Path]) -> bool:
         CorpusError: one cannot be read.
     """
     return all(needs_plugin(learnable(open_rows(path).header)) for path in datasets)
+
+
+def has_decisions(dataset: Path) -> bool:
+    """Return True if there was something to decide in a dataset's project.
+
+    Raises:
+        UsageError: it is no dataset.
+    """
+    return bool(open_rows(dataset, may_be_empty=True).modules)
 
 
 def learnable(header: LogHeader) -> dict[str, TensorSpec]:

@@ -281,7 +281,7 @@ def _stamp(path: Path) -> int:
 
 @lru_cache(maxsize=2)
 def _open(path: Path, _: int) -> tuple[DatasetRows, dict[str, tuple[int, int]]]:
-    rows = open_rows(path)
+    rows = open_rows(path, may_be_empty=True)
     if (task := task_name(rows.header)) != INLINING:
         raise UsageError(
             f"expected a dataset of {INLINING}, found {task or 'another task'}", option="policy", value=path

@@ -433,6 +433,15 @@ def test_a_round_searches_from_the_policy_s_own_decisions(chain: Chain) -> None:
     place = chain.folder / "round.searches/round-1"
     assert files(place / "policy")["model.npz"] == files(chain.folder / "policy")["model.npz"]
     dataset = place / "1-corpus"
+    # The dataset of a project in which there was nothing to decide stops nobody.
+    empty = place / "2-corpus"
+    both = train_policy([chain.found, empty], chain.folder / "with-idle", cache=chain.cache)
+    assert (both.digest, both.hints[-1]) == (chain.trained.digest, f"{empty}: LLVM had nothing to decide in it")
+    with pytest.raises(UsageError, match=r"^data: the datasets have no decisions$"):
+        train_policy(empty, chain.folder / "of-idle", cache=chain.cache)
+    found = ("search", str(idle), "--output", str(chain.folder / "idle/found"), "--start", str(empty), "--budget", "1")
+    done = CliRunner().invoke(app, [*found, "--compiler", chain.compiler])
+    assert (done.exit_code, "learn a policy from it" in done.stdout) == (0, False)
     # The search of the round takes the place of the one before.
     assert [one.decisions for one in report.data] == [pq.read_table(dataset / "observations").num_rows]
     # The policy had nothing left to learn here: its decisions are where the search began, and where it ended.
