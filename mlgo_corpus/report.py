@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from mlgo_corpus import __version__
 from mlgo_corpus.dataset.folder import DatasetPaths
 from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.folder import check_file, finish_moves, whole_files
-from mlgo_corpus.files.names import MANIFEST_STEM
+from mlgo_corpus.files.names import distinct_names
 from mlgo_corpus.files.remote import output_here, parse_place
 from mlgo_corpus.files.text import os_reason, several
 from mlgo_corpus.policies.learned import LearnedPolicy, known_policies, load_policy
@@ -102,7 +101,7 @@ def report_page(
     paths = [_named(path) for path in paths]
     kinds = [find_kind(path) for path in paths]
     places = [str(parse_place(path)) for path in paths]  # without the query of a URL
-    labels = _labels(places)
+    labels = [shown(label, 80) for label in distinct_names(paths)]
     known: list[_Known] = []
     sections: list[Section] = []
     told: list[dict[str, Any]] = []
@@ -156,28 +155,6 @@ def _files(paths: Sequence[Path | str]) -> Iterator[Path]:
             yield from (place, files.modules, files.contexts)
             if place.suffix == ".json":  # the manifest of one side of a split: its corpus is the folder
                 yield place.parent
-
-
-def _labels(paths: Sequence[str]) -> list[str]:
-    """Name each input by as much of the end of its path as distinguishes it from the others."""
-    parts = [_parts(path) for path in paths]
-    labels = [found[-1] for found in parts]
-    for depth in (2, 3):
-        again = Counter(labels)
-        labels = ["/".join(p[-depth:]) if again[label] > 1 else label for p, label in zip(parts, labels, strict=True)]
-    again = Counter(labels)
-    labels = [f"{label} ({number})" if again[label] > 1 else label for number, label in enumerate(labels, 1)]
-    return [shown(label, 80) for label in labels]
-
-
-def _parts(path: str) -> list[str]:
-    """Split a path into parts; the manifest of one side of a split is written as ``corpus:train``."""
-    parts = [part for part in path.split("/") if part not in ("", ".")] or [path]
-    name = parts[-1]
-    if len(parts) > 1 and name.startswith(MANIFEST_STEM) and name.endswith(".json"):
-        side = name.removeprefix(MANIFEST_STEM).removesuffix("json").removesuffix(".")
-        return [*parts[:-2], f"{parts[-2]}:{side}" if side else parts[-2]]
-    return parts
 
 
 def _title(labels: Sequence[str]) -> str:

@@ -22,6 +22,7 @@ from mlgo_corpus.engine.choice import HERE, EngineChoice, available_cpus
 from mlgo_corpus.errors import CorpusError, FormatError, MlgoCorpusError, UsageError
 from mlgo_corpus.files.folder import check_folder
 from mlgo_corpus.files.markdown import markdown_code, markdown_table
+from mlgo_corpus.files.names import distinct_names
 from mlgo_corpus.files.remote import output_here
 from mlgo_corpus.files.scratch import scratch_folder
 from mlgo_corpus.files.text import counted, human_seconds, os_reason, several
@@ -244,7 +245,7 @@ def train_policy(
     limits = Limits(timeout, memory_limit)
     limits.check()
     watched, ground = ([open_corpus(engine.place(one)) for one in some] for some in (validation, corpora))
-    shown, searched = ([one.path.name for one in some] for some in (watched, ground))
+    shown, searched = distinct_names(validation), distinct_names(corpora)
     edits = CommandEdits(trusted=trust_corpus)
     cache = cache_folder(cache)
     datasets = [Path(path) for path in data]
@@ -326,7 +327,7 @@ def train_policy(
         )
         for at, (corpus, corpus_name) in enumerate(zip(corpora, searched, strict=True), 1):
             show = told(f"round {number}, {corpus_name}")
-            dataset = place / f"{at}-{corpus_name}"
+            dataset = place / f"{at}-{ground[at - 1].name}"
             found = _search(
                 corpus,
                 dataset,

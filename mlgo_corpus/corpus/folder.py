@@ -243,6 +243,11 @@ class Corpus:
         return Module(self.path, name, self.has_thinlto, self.global_command_override, self.linked)
 
     @property
+    def name(self) -> str:
+        """The name of the corpus's folder."""
+        return os.path.basename(os.path.abspath(self.path))
+
+    @property
     def shown(self) -> Path | str:
         """The corpus's path or URL, as a report shows it."""
         return self.place if isinstance(self.place, Path) else self.location

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
+from pathlib import Path
 
 from mlgo_corpus.errors import CorpusError
+from mlgo_corpus.files.remote import parse_place
 
 MANIFEST_NAME = "corpus_description.json"
 MANIFEST_STEM = "corpus_description."
@@ -29,6 +32,29 @@ MAX_COMPONENTS = 200
 """The most components of a name or a path from a corpus: Python makes and walks folders by a call for each."""
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _RESERVED_FOLDERS = frozenset({MANIFEST_NAME, *TABLE_NAMES, LINKS_NAME, STATE_FOLDER})
+
+
+def distinct_names(paths: Sequence[Path | str]) -> list[str]:
+    """Name each input by as much of the end of its path, or URL, as distinguishes it from the others."""
+    parts = [_named_parts(path) for path in paths]
+    names = [found[-1] for found in parts]
+    for depth in (2, 3):
+        again = Counter(names)
+        names = ["/".join(p[-depth:]) if again[name] > 1 else name for p, name in zip(parts, names, strict=True)]
+    again = Counter(names)
+    return [f"{name} ({number})" if again[name] > 1 else name for number, name in enumerate(names, 1)]
+
+
+def _named_parts(path: Path | str) -> list[str]:
+    """Split a path into parts; the manifest of one side of a split is written as ``corpus:train``."""
+    place = parse_place(path)  # without the query of a URL
+    text = os.path.abspath(place) if isinstance(place, Path) else str(place)
+    parts = [part for part in text.split("/") if part] or [text]
+    name = parts[-1]
+    if len(parts) > 1 and name.startswith(MANIFEST_STEM) and name.endswith(".json"):
+        side = name.removeprefix(MANIFEST_STEM).removesuffix("json").removesuffix(".")
+        return [*parts[:-2], f"{parts[-2]}:{side}" if side else parts[-2]]
+    return parts
 
 
 def safe_module_name(text: str) -> str:

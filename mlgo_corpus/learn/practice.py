@@ -29,6 +29,7 @@ from mlgo_corpus.errors import MlgoCorpusError, UsageError
 from mlgo_corpus.files.atomic import write_atomically
 from mlgo_corpus.files.folder import WORK_LOCK, keep_work_of, read_note
 from mlgo_corpus.files.lock import open_locked
+from mlgo_corpus.files.names import distinct_names
 from mlgo_corpus.files.text import counted, human_seconds, os_reason
 from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, find_task
 from mlgo_corpus.learn.evolution import Evolution
@@ -380,12 +381,13 @@ class _Practice:
 
     def _iter_facts(self) -> Iterator[DataFacts]:
         ground = self._ground
+        names = distinct_names([corpus.shown for corpus in ground.rollouts.corpora])
         for number, corpus in enumerate(ground.rollouts.corpora):
             own = ground.of_corpus(number)
             found = ground.rollouts.decisions(SURVEY, [ground.plain[place] for place in own])
             decisions = np.concatenate([np.zeros(0, np.int64), *(one[self._decision] for one in found)])
             yield DataFacts(
-                name=corpus.path.name,
+                name=names[number],
                 digest=str(ground.rollouts.key()["corpora"][number]["corpus"]),
                 modules=len(own),
                 decisions=len(decisions),

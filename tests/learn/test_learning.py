@@ -420,6 +420,17 @@ def test_tuning_on_what_was_learned_is_told(chain: Chain, llvm22: Llvm) -> None:
     )
 
 
+def test_corpora_of_one_name_are_told_apart(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(chain.others)
+    how: dict[str, Any] = {"compiler": chain.compiler, "cache": chain.cache}
+    report = train_policy(chain.found, chain.folder / "two", validation=[chain.known, "."], **how)
+    names = json.loads((report.output / "metrics.json").read_text())["validation"]["corpora"]
+    assert names == ["known/corpus", "others/corpus"]
+    assert "| threshold | `known/corpus` | `others/corpus` |" in (report.output / "README.md").read_text()
+    search_corpus(".", chain.folder / "here", budget=1, also=(), **how)
+    assert json.loads((chain.folder / "here/dataset.json").read_text())["corpus"] == "corpus"
+
+
 def test_a_round_searches_from_the_policy_s_own_decisions(chain: Chain) -> None:
     said: list[str] = []
     how = {"compiler": chain.compiler, "announce": said.append}

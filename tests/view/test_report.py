@@ -25,6 +25,7 @@ from mlgo_corpus import ReportSummary, convert_logs, pack_corpus, report_page, v
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.corpus.certificate import RebuildRow, write_certificate
 from mlgo_corpus.errors import UsageError
+from mlgo_corpus.files.names import distinct_names
 from tests.conftest import DATA
 from tests.handmade import bitcode, corpus, row, table
 from tests.view.reportinputs import (
@@ -685,6 +686,18 @@ def test_no_number_breaks_a_page(tmp_path: Path, size: int | None, baseline: int
 def test_an_empty_corpus_has_a_page(tmp_path: Path) -> None:
     summary, _ = report(corpus(tmp_path / "c", []), output=tmp_path / "r.html")
     assert "This corpus has no modules." in told(summary)
+
+
+def test_names_are_as_long_as_they_must_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = tmp_path.name
+    for places, names in (
+        ([".", "/x/corpus", "../a"], [here, "corpus", "a"]),
+        (["/x/corpus", "/y/corpus/", "s3://b/c/corpus?region=r"], ["x/corpus", "y/corpus", "c/corpus"]),
+        (["/x/corpus/corpus_description.train.json", "/x/corpus"], ["corpus:train", "corpus"]),
+        (["/p/x/c", "/q/x/c", "/q/x/../x/c", "/"], ["p/x/c", "q/x/c (2)", "q/x/c (3)", "/"]),
+    ):
+        assert distinct_names(places) == names
 
 
 def test_inputs_of_one_name_are_told_apart(tmp_path: Path) -> None:

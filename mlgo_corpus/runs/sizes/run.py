@@ -222,7 +222,7 @@ class SizesTable:
             "split_by": self.division.by,
             "fractions": None if self.division.modules else list(self.division.fractions),
             "seed": self.division.seed,
-            "corpus": self.corpus.path.name,
+            "corpus": self.corpus.name,
             "corpus_sha256": self.folder.key["corpus"],
             "modules": totals.modules,
             "failed": totals.modules - totals.ok,

@@ -407,7 +407,7 @@ class Trace:
             "compiler": self.toolchain.vendor,
             "compiler_sha256": self.settings.compiler_id,
             "argv": self._example(),
-            "corpus": self.corpus.path.name,
+            "corpus": self.corpus.name,
             "corpus_sha256": self.folder.key["corpus"],
             "measure": "text_size",
             "epsilon": REWARD_EPSILON,
