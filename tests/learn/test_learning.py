@@ -31,11 +31,13 @@ from mlgo_corpus import (
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.corpus.select import ModuleChoice
 from mlgo_corpus.dataset.tracetable import iter_trace_rows
-from mlgo_corpus.errors import CorpusError, UsageError
+from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
 from mlgo_corpus.formats.logs.tensors import TensorSpec
 from mlgo_corpus.learn.boosting import BoostingOptions, fit_trees
 from mlgo_corpus.learn.examples import DataFacts, Examples, read_examples
 from mlgo_corpus.learn.tuning import Tried, best_of
+from mlgo_corpus.policies.learned import LearnedPolicy
+from mlgo_corpus.policies.models import Rule
 from mlgo_corpus.policies.seen import Seen
 from mlgo_corpus.runs.evaluate.sums import EvaluationReport
 from mlgo_corpus.train import TrainReport, _hints
@@ -139,6 +141,25 @@ def test_a_policy_makes_programs_smaller_that_it_has_never_seen(chain: Chain) ->
     assert again.policies == report.policies
     with pytest.raises(UsageError, match=r"policies was default, policy \(\w{8}\), never, is default; `force`"):
         chain.evaluate(chain.others, "evaluation", "default")
+
+
+def test_a_policy_that_fails_everywhere_leaves_the_others_their_sizes(chain: Chain) -> None:
+    needs = LearnedPolicy("cookies-1.0", "inlining", (TensorSpec("cookies"),), Rule(1.0, (1.0,)))
+    needs.save(chain.folder / "cookies")
+    place = str(chain.folder / "cookies")
+    report = chain.evaluate(chain.others, "one-fails", place, "never", link=False)
+    failing, never = report.policies
+    assert (report.exit_code, failing.failed, failing.objects.modules) == (1, 2, 0)
+    assert (never.failed, never.objects.modules) == (0, 2)
+    rows = pq.read_table(chain.folder / "one-fails/evaluation.parquet").to_pylist()
+    assert [(row["policy"], Path(row["module"]).name, row["reason"]) for row in rows[:2]] == [
+        ("cookies", "p10.o", "policy_error"), ("cookies", "p11.o", "policy_error"),
+    ]  # fmt: skip
+    assert "needs the feature 'cookies', which this compiler does not send" in rows[0]["detail"]
+    assert chain.evaluate(chain.others, "one-fails", place, "never", link=False).policies == report.policies
+    needs.save(chain.folder / "biscuits")
+    with pytest.raises(MlgoCorpusError, match=r"^cookies: not one of 2 modules could be traced \(policy_error 2\)"):
+        chain.evaluate(chain.others, "both-fail", place, str(chain.folder / "biscuits"), link=False)
 
 
 def test_products_are_compared_with_those_of_plain_objects(chain: Chain, llvm22: Llvm, tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from typing import Any, Final
 from mlgo_corpus.compilers.limits import Limits
 from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.functions import FunctionColumns
+from mlgo_corpus.corpus.modules import STATUS_FAILED
 from mlgo_corpus.corpus.products import LinkRecord, known_links, modules_of, parts_of, product_links
 from mlgo_corpus.dataset.folder import DatasetPaths
+from mlgo_corpus.dataset.reasons import RunReason
 from mlgo_corpus.dataset.tracetable import TraceRow, iter_trace_rows
 from mlgo_corpus.engine.choice import EngineChoice, available_cpus
 from mlgo_corpus.errors import FormatError, UsageError
@@ -136,13 +138,22 @@ class Evaluation:
     def run(self, policies: Sequence[_Contender]) -> None:
         """Measure all policies; rows are of the last call.
 
+        One that fails in all modules has them as failures, if another one can be measured.
+
         Raises:
             UsageError, MlgoCorpusError: one cannot be measured.
             OSError: the work folder cannot be written.
         """
         self.rows, self.linked, self._said = [], [], {}
+        failed: list[NothingTracedError] = []
         for number, policy in enumerate(policies):
-            self._measure(policy, number, len(policies))
+            try:
+                self._measure(policy, number, len(policies))
+            except NothingTracedError as error:
+                failed.append(error)
+                if not error.of_policy or len(failed) == len(policies):
+                    raise failed[0] from None
+                self.rows += [_failed_row(policy.label, printable(name), error) for name in self._chosen]
         for hint in dict.fromkeys(hint for hints in self._said.values() for hint in hints):
             labels = [label for label, hints in self._said.items() if hint in hints]
             whose = [""] if len(labels) == len(policies) else [f"{label}: " for label in labels]
@@ -273,6 +284,15 @@ class Evaluation:
                 baseline_text_size=row.original_text_size,
                 missing=row.missing,
             )
+
+
+def _failed_row(policy: str, module: str, error: NothingTracedError) -> EvaluationRow:
+    detail = str(error).removeprefix(f"{policy}: ")
+    nothing = dict.fromkeys(EvaluationRow._fields)
+    return EvaluationRow._make(nothing.values())._replace(
+        policy=policy, module=module, status=STATUS_FAILED, reason=RunReason.POLICY_ERROR, detail=detail,
+        trained_share=0.0, trained=False, observations=0,
+    )  # fmt: skip
 
 
 def _row_of(policy: str, row: TraceRow, share: float) -> EvaluationRow:

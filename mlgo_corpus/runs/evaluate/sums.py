@@ -75,7 +75,7 @@ class PolicySizes(Report):
         modules: chosen modules.
         failed: of them, those that it could not be measured on.
         objects: the headline: modules that all policies were measured on, and none was trained on. A policy that was
-            trained on all of them has no headline, and takes none from others.
+            trained on all of them, or measured on none, has no headline, and takes none from others.
         grew: of these, those that are larger than by LLVM's own decisions.
         median: the median of their changes; None without any.
         worst: the modules that grew most, by their share, as (module, bytes, bytes by LLVM's own decisions).
@@ -160,9 +160,9 @@ def sum_up(rows: Sequence[EvaluationRow], linked: Sequence[LinkedRow], seed: int
 def compared(rows: Sequence[EvaluationRow] | Sequence[LinkedRow]) -> set[tuple[str, ...]]:
     """Return the keys of the rows that policies are compared by, see `PolicySizes`: of modules, or of products.
 
-    Of a policy's rows, those count that have such a key and that it was not trained on.
+    Of a policy's rows, those count that have such a key, were measured, and that it was not trained on.
     """
-    policies = {row.policy for row in rows}
+    policies = {row.policy for row in rows if _is_measured(row)}  # one that fails everywhere takes nothing from others
     counts = Counter(key_of(row) for row in rows if _is_measured(row))
     common = {key for key, count in counts.items() if count == len(policies)}
     seen = [{key_of(row) for row in rows if row.trained and row.policy == policy} for policy in policies]
@@ -187,7 +187,7 @@ def _of_policy(
     seed: int,
 ) -> PolicySizes:
     own = [row for row in rows if row.policy == policy]
-    headline = [row for row in own if key_of(row) in modules and not row.trained]
+    headline = [row for row in own if key_of(row) in modules and not row.trained and _is_measured(row)]
     seen = [row for row in own if row.trained and _is_measured(row)]
     pairs = [(row.module, row.text_size or 0, row.baseline_text_size or 0) for row in headline]
     changes = [size / before - 1 for _, size, before in pairs if before]

@@ -152,7 +152,13 @@ class TraceReport(Report):
 
 
 class NothingTracedError(MlgoCorpusError):
-    """No module is left to make a dataset of; nothing of the trace is kept, so that the next one begins anew."""
+    """No module is left to make a dataset of; nothing of the trace is kept, so that the next one begins anew.
+
+    Attributes:
+        of_policy: whether the policy failed, so that another one may do better.
+    """
+
+    of_policy = False
 
 
 class _Totals:
@@ -245,6 +251,7 @@ class Trace:
         self.labels = ModuleLabels.of(corpus)
         self.totals = _Totals(self.labels)
         self.traceback = ""
+        self._policy_failed = False
         self._over: Over[Any, TracedModule] = Over(
             job or TraceJob(settings), self.items, len(names), jobs=jobs, engine=engine, needs=corpus.on_this_machine()
         )
@@ -286,6 +293,7 @@ class Trace:
             decisions += self.progress_of(outcome)
             if outcome.row.reason == RunReason.POLICY_ERROR:
                 failed_policies += 1
+                self._policy_failed = True
                 self.traceback = self.traceback or outcome.traceback
                 if failed_policies == _POLICY_FAILURES and not decisions and not self._over.resumed:
                     raise self._useless_policy(outcome.row, finished)
@@ -323,6 +331,7 @@ class Trace:
     def _nothing_traced(self, message: str) -> NothingTracedError:
         """Return the error, with the traceback of the policy that is to blame, if one is."""
         error = NothingTracedError(message)
+        error.of_policy = self._policy_failed
         if self.traceback:
             error.add_note(self.traceback)
         return error

@@ -52,6 +52,14 @@ def test_who_knows_all_takes_nothing_from_others() -> None:
     assert (everything.trained.modules, everything.trained.size) == (2, 100)
 
 
+def test_who_fails_everywhere_takes_nothing_from_others() -> None:
+    rows = [row("one", name, 90, 100) for name in "ab"]
+    rows += [row("none", name, None, 100, status="failed", reason="policy_error") for name in "ab"]
+    one, none = sum_up(rows, (), 0)
+    assert (one.objects.modules, one.objects.size, one.failed) == (2, 180, 0)
+    assert (none.objects.modules, none.median, none.failed) == (0, None, 2)
+
+
 def test_any_seed_gives_an_interval() -> None:
     rows = [row("p", name, size, 100) for name, size in (("a", 90), ("b", 80))]
     (below,), (above,) = (sum_up(rows, (), seed) for seed in (-3, 3))
