@@ -242,7 +242,10 @@ class _Part:
         decision = rows.header.features[-1].name
         for batch in _batches(rows):
             inputs.append(_matrix(batch, [spec.name for spec in features]))
-            decisions.append(column_values(batch, decision, 1)[:, 0].astype(np.int64))
+            decided = column_values(batch, decision, 1)[:, 0]
+            if (others := decided[~np.isin(decided, (0, 1))]).size:
+                raise CorpusError(f"{rows.root}: column {decision}: expected 0 or 1, found {others[0]}")
+            decisions.append(decided.astype(np.int64))
             for module, key in zip(_text(batch, "module"), _keys(batch, rows), strict=True):
                 worth.append(self._worth.get(_with_module(key, module), np.nan))
                 keys.append(key)

@@ -381,6 +381,17 @@ def test_flips_of_anybody_s_are_checked(
         train_policy([dataset], tmp_path / "policy")
 
 
+def test_a_decision_is_to_inline_or_not(chain: Chain, tmp_path: Path) -> None:
+    dataset = shutil.copytree(chain.found, tmp_path / "found")
+    (part,) = (dataset / "observations").iterdir()
+    table = pq.read_table(part)
+    place = table.schema.get_field_index("inlining_decision")
+    decided = pa.chunked_array([[*table["inlining_decision"].to_pylist()[:-1], 7]], table.schema.field(place).type)
+    pq.write_table(table.set_column(place, table.schema.field(place), decided), part)
+    with pytest.raises(CorpusError, match=r"/found: column inlining_decision: expected 0 or 1, found 7$"):
+        train_policy(dataset, tmp_path / "policy")
+
+
 def test_many_trees_learn_no_more_than_some() -> None:
     rates = {trees: BoostingOptions.of(trees, 23, 0).rate for trees in (1, 120, 160, 180, 300, 900)}
     assert rates == {1: 0.05, 120: 0.05, 160: 0.05, 180: 0.05, 300: 0.03, 900: 0.01}
