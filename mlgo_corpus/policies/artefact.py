@@ -40,6 +40,9 @@ POLICY_FILES: Final = (POLICY_NAME, MODEL_NAME, _METRICS_NAME, _CARD_NAME)
 """The files that the folder of a policy or of a model of size may have."""
 
 
+NATIVE_SIZE: Final = "native-size"
+"""The task of a folder that is no policy, but a model of native size."""
+
 _MAX_MODEL_BYTES: Final = 64 << 20
 _MAX_TEXT_BYTES: Final = 1 << 20
 _MAX_FEATURES: Final = 1024

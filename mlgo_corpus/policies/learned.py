@@ -64,6 +64,7 @@ from mlgo_corpus.formats.logs.tasks import EVICTION, INLINING, PRIORITY, TASKS
 from mlgo_corpus.formats.logs.tensors import TensorSpec, shown
 from mlgo_corpus.policies.artefact import (
     MODEL_NAME,
+    NATIVE_SIZE,
     POLICY_NAME,
     Notes,
     check_features,
@@ -338,6 +339,10 @@ def _numbers_of(values: Any, spec: TensorSpec) -> NDArray[Any]:
 
 
 def _check_task(task: Any) -> None:
+    if task == NATIVE_SIZE:
+        raise FormatError(
+            "a model of native size, which decides nothing: mlgo-corpus policy show shows it, and ir2native takes it"
+        )
     if task not in (names := [task.name for task in TASKS]):
         raise FormatError(f"task: expected one of {', '.join(names)}, found {shown(task)}")
 

@@ -33,6 +33,7 @@ from mlgo_corpus.files.arrays import as_table
 from mlgo_corpus.formats.logs.tensors import TensorSpec, shown
 from mlgo_corpus.policies.artefact import (
     MODEL_NAME,
+    NATIVE_SIZE,
     POLICY_NAME,
     Notes,
     check_features,
@@ -47,8 +48,6 @@ from mlgo_corpus.policies.artefact import (
 )
 from mlgo_corpus.policies.models import Doubles, Rule, Trees, model_of
 from mlgo_corpus.policies.sizes.inputs import columns_of, inputs_of, names_of
-
-_NATIVE_SIZE: Final = "native-size"
 
 LARGEST_BASE: Final = float(1 << 30)
 LARGEST_SCORE: Final = 20.0
@@ -129,7 +128,7 @@ class SizeModel:
     licence: str = ""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     card: str = ""
-    task: ClassVar[str] = _NATIVE_SIZE
+    task: ClassVar[str] = NATIVE_SIZE
     kind: ClassVar[str] = Trees.kind
     decision_type: ClassVar[str] = "float"
 
@@ -165,8 +164,8 @@ class SizeModel:
         """
         notes = Notes.of(folder, "model")
         with notes.at(POLICY_NAME):
-            if notes.value.get("task") != _NATIVE_SIZE:
-                raise FormatError(f"task: expected {_NATIVE_SIZE}, found {shown(notes.value.get('task'))}")
+            if notes.value.get("task") != NATIVE_SIZE:
+                raise FormatError(f"task: expected {NATIVE_SIZE}, found {shown(notes.value.get('task'))}")
             if notes.value.get("kind") != Trees.kind:
                 raise FormatError(f"kind: expected {Trees.kind}, found {shown(notes.value.get('kind'))}")
             fields = common_fields(notes.value)
@@ -265,6 +264,6 @@ def _models_of(arrays: Mapping[str, NDArray[Any]], features: tuple[TensorSpec, .
 def is_size_model(folder: Path | str) -> bool:
     """Return True if a folder has a ``policy.json`` that says it is a model of native size."""
     try:
-        return read_policy_json(Path(folder)).get("task") == _NATIVE_SIZE
+        return read_policy_json(Path(folder)).get("task") == NATIVE_SIZE
     except (UsageError, FormatError, ValueError):
         return False

@@ -226,7 +226,7 @@ def test_an_archive_that_unpacks_to_more_than_it_is_refused(tmp_path: Path) -> N
 
 def test_a_model_and_a_policy_are_not_taken_for_each_other(tmp_path: Path) -> None:
     model().save(tmp_path / "model")
-    with pytest.raises(FormatError, match=r"task: expected one of inlining.* found 'native-size'"):
+    with pytest.raises(FormatError, match=r"policy\.json: a model of native size, which decides nothing: "):
         load_policy(tmp_path / "model")
     with pytest.raises(UsageError, match="no such model"):
         SizeModel.load(tmp_path / "nothing")
