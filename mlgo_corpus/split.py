@@ -15,7 +15,7 @@ from mlgo_corpus import __version__
 from mlgo_corpus.compilers.limits import check_count, real_number, whole_number
 from mlgo_corpus.corpus.assemble import Placing, check_inputs, digest_of_request, is_whole, local_output, new_corpus
 from mlgo_corpus.corpus.folder import Corpus, manifest_bytes
-from mlgo_corpus.corpus.groups import projects_of
+from mlgo_corpus.corpus.groups import ModuleLabels, projects_of
 from mlgo_corpus.corpus.modules import (
     STATUS_OK,
     ModuleRow,
@@ -59,6 +59,8 @@ class SplitReport(Report):
         corpus: the corpus that was divided.
         output: the folder of the three corpora, or None if the split is in the corpus's own table and manifests.
         weigh: what the sides were to get their fractions of: ``functions``, ``bitcode`` or ``modules``.
+        projects: number of corpora that it was combined of; 0 if it was not.
+        by_project: whether the modules of each of these were kept together, and not those that share bodies.
         modules: number of modules on each side: ``train``, ``validation``, ``test``.
         functions: number of functions on each side.
         bitcode_bytes: bytes of bitcode on each side.
@@ -70,7 +72,7 @@ class SplitReport(Report):
         shared_bodies: number of these bodies that several modules have.
         limit: bodies that more modules than this have were ignored; None if none were.
         ignored_bodies: number of ignored bodies.
-        leakage: the leakage of this split: 0 unless bodies were ignored.
+        leakage: the leakage of this split: 0 unless bodies were ignored, or it is by project.
         random_leakage: the leakage of a random division of the modules with the same seed.
         min_instructions: the minimum size of a body that counts.
         problems: modules that cannot be read and are on no side: name and reason.
@@ -81,6 +83,8 @@ class SplitReport(Report):
     corpus: Path | str
     output: Path | None
     weigh: str
+    projects: int
+    by_project: bool
     modules: dict[str, int]
     functions: dict[str, int]
     bitcode_bytes: dict[str, int]
@@ -137,6 +141,7 @@ def split_corpus(
     *,
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     weigh: str = "functions",
+    by_project: bool = False,
     seed: int = 0,
     max_component: float | None = None,
     min_instructions: int = MIN_INSTRUCTIONS,
@@ -149,7 +154,7 @@ def split_corpus(
     """Divide a corpus's modules into train, validation and test without leakage.
 
     Modules that share a function body belong together, whatever the function's name, and so do modules that are
-    connected through others. Each such group goes to one side as a whole.
+    connected through others. Each such group goes to one side as a whole, or each project (`by_project`).
 
     The corpus gets a manifest per side, ``corpus_description.train.json`` and so on, each of which can be opened as
     a corpus. The column ``split`` of ``modules.parquet`` holds the side of each module.
@@ -158,6 +163,8 @@ def split_corpus(
         corpus: its folder; with ``output`` also the URL of a packed one.
         fractions: what each side is to get.
         weigh: of what: ``functions``, of which decisions are made; ``bitcode``, in bytes; or ``modules``.
+        by_project: keep together the modules of each corpus that it was combined of, instead of those that share
+            bodies: what projects have in common, such as templates of a library, is on several sides.
         seed: seed for the order in which groups of about equal weight are assigned, and for the side of the light ones.
         max_component: the largest share of the modules that a group may have; if one is larger, ignore the bodies that
             most modules have, as few of them as possible.
@@ -183,11 +190,18 @@ def split_corpus(
         raise UsageError(f"expected one of {', '.join(WEIGHTS)}", option="weigh", value=weigh)
     if max_component is not None and not 0 < max_component <= 1:
         raise UsageError("expected more than 0, and at most 1", option="max_component", value=f"{max_component:g}")
+    if by_project and max_component is not None:
+        raise UsageError(
+            "`by_project` keeps no groups that share bodies", option="max_component", value=f"{max_component:g}"
+        )
     check_count("min_instructions", min_instructions, least=0)
     check_count("seed", seed, least=0)
     opened = open_corpus(corpus)
     if len(opened) == 0:
         raise UsageError(f"{opened.location}: has no modules")
+    project_labels = ModuleLabels.read(opened)
+    if by_project and not project_labels.projects:
+        raise UsageError(f"{opened.location}: was not combined of several corpora, by which it could be divided")
     if output is not None:
         check_inputs(output, [opened], placing)
     elif opened.packed:
@@ -210,8 +224,11 @@ def split_corpus(
     functions = number[columns.modules]
     sharing = find_sharing(functions, columns.hashes)
     limit = None if max_component is None else find_limit(count, sharing, max_component)
-    labels = connected_components(count, *sharing.edges(limit))
     names = [name for name, there in zip(listed, readable.tolist(), strict=True) if there]
+    if by_project:
+        labels = np.unique([project_labels.project(name) or "" for name in names], return_inverse=True)[1]
+    else:
+        labels = connected_components(count, *sharing.edges(limit))
     defined = defined[readable]
     weights = defined if weigh == "functions" else np.ones(count)
     if weigh == "bitcode":
@@ -223,13 +240,15 @@ def split_corpus(
     counts = np.bincount(functions, minlength=count)
     split = dict(zip(map(printable, names), sides.tolist(), strict=True))
     options = {"fractions": list(wanted), "weigh": weigh, "seed": seed, "max_component": max_component}
-    options["min_instructions"] = min_instructions
+    options |= {"min_instructions": min_instructions, **({"by_project": True} if by_project else {})}
     write = _Split(opened, names, sides, split, options)
     written = write.in_place(force=force) if output is None else write.as_corpora(output, placing, force=force)
     return SplitReport(
         corpus=opened.shown,
         output=output,
         weigh=weigh,
+        projects=len(project_labels.projects),
+        by_project=by_project,
         modules={name: int((sides == side).sum()) for side, name in enumerate(SIDES)},
         functions={name: int(defined[sides == side].sum()) for side, name in enumerate(SIDES)},
         bitcode_bytes=written.bitcode_bytes,

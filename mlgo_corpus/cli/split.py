@@ -39,6 +39,14 @@ def split(
         _Weigh,
         typer.Option(help="What the sides get their shares of; functions are closest to decisions."),
     ] = _Weigh.FUNCTIONS,
+    by_project: Annotated[
+        bool,
+        typer.Option(
+            "--by-project",
+            help="Keep together the modules of each of the corpora that CORPUS was combined of, instead of those that "
+            "share bodies.",
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed for the division.")] = 0,
     max_component: Annotated[
         float | None,
@@ -67,9 +75,9 @@ def split(
 ) -> None:
     """Divide a corpus into train, validation and test so that nothing leaks.
 
-    Modules that share a function's body, under whatever name, are on the same side, directly or through other modules.
-    Writes corpus_description.train.json and so on into the corpus, each of which every verb accepts as a corpus, and
-    the column split of modules.parquet.
+    Modules that share a function's body, under whatever name, are on the same side, directly or through other modules;
+    with --by-project, those of one project. Writes corpus_description.train.json and so on into the corpus, each of
+    which every verb accepts as a corpus, and the column split of modules.parquet.
     """
     from mlgo_corpus.corpus.split.sides import parse_fractions
     from mlgo_corpus.split import split_corpus
@@ -79,6 +87,7 @@ def split(
             corpus,
             fractions=parse_fractions(fractions),
             weigh=weigh.value,
+            by_project=by_project,
             seed=seed,
             max_component=max_component,
             min_instructions=min_instructions,
@@ -97,9 +106,12 @@ def _show_split(report: SplitReport) -> None:
     total = sum(report.modules.values())
     there = ", as before" if report.unchanged else ""
     but = " but those that were ignored" if report.ignored_bodies else ""
+    groups = f"{counted(report.groups, 'group')} that have no function in common{but}"
+    if report.by_project:
+        groups = counted(report.groups, "project")
     console.print(
-        f"[bold]{plain(str(report.corpus))}[/bold]: {counted(total, 'module')} in {counted(report.groups, 'group')} "
-        f"that have no function in common{but}, in {report.seconds:.2f} s{there}"
+        f"[bold]{plain(str(report.corpus))}[/bold]: {counted(total, 'module')} in {groups}, "
+        f"in {report.seconds:.2f} s{there}"
     )
     rows = table("side", "modules", "bitcode", "functions", f"of all {report.weigh}", "wanted")
     weighed = report.amounts[report.weigh]
@@ -111,7 +123,7 @@ def _show_split(report: SplitReport) -> None:
     bodies = f"{report.bodies} bodies of at least {counted(report.min_instructions, 'instruction')}"
     console.print(
         f"of {bodies}, {report.shared_bodies} are in several modules; "
-        f"the largest group has {counted(report.largest_group, 'module')}"
+        f"the largest {'project' if report.by_project else 'group'} has {counted(report.largest_group, 'module')}"
     )
     if report.limit is not None:
         console.print(
@@ -130,10 +142,15 @@ def _show_split(report: SplitReport) -> None:
     _show_problems(report.problems)
     if report.off:
         least = min(wanted for wanted in report.fractions if wanted)
-        why = f"one group has {report.heaviest:.0%} of the {report.weigh}: " if report.heaviest > least else ""
-        remedy = "--max-component 0.1 ignores the most common bodies, --min-instructions small ones"
-        if report.largest_group == 1:
+        what = "project" if report.by_project else "group"
+        why = f"one {what} has {report.heaviest:.0%} of the {report.weigh}: " if report.heaviest > least else ""
+        remedy = "with --force, --max-component 0.1 ignores the most common bodies, --min-instructions small ones"
+        if report.by_project:
+            remedy = "a project is on one side, so only more projects can be divided better"
+        elif report.largest_group == 1:
             remedy = "no module shares a body with another, so only a larger corpus can be divided better"
+        elif report.projects > 1:
+            remedy += ", and --by-project divides by what was combined"
         err().print(f"[yellow]hint:[/yellow] the shares are not as requested; {why}{remedy}")
     if report.ignored_bodies and report.leakage.functions > report.random_leakage.functions / 2:
         err().print(

@@ -209,6 +209,23 @@ def test_small_bodies_and_common_ones_need_not_count(small: Path) -> None:
     assert split_corpus(small, max_component=0.5, force=True).limit is None
 
 
+def test_projects_can_be_kept_together(of_llvms_text: dict[str, set[bytes]], corpus: Path) -> None:
+    done = mlgo("split", corpus)
+    assert ("--by-project divides by what was combined" in done.stderr) == ("not as requested" in done.stderr)
+    done = mlgo("split", corpus, "--by-project", "--fractions", "0.4,0.3,0.3", "--force", "--json")
+    leakage = json.loads(done.stdout)["leakage"]
+    sides = sides_of(corpus)
+    by_project = {(name.partition("/")[0], side) for name, side in sides.items()}
+    assert {project for project, _ in by_project} == {"lua-clang19", "lua-clang22", "zlib-clang19"}
+    assert sorted(str(side) for _, side in by_project) == ["test", "train", "validation"]
+    known = set().union(*(of_llvms_text[name] for name, side in sides.items() if side == "train"))
+    others = [name for name, side in sides.items() if side != "train"]
+    assert leakage["modules"] == sum(bool(of_llvms_text[name] & known) for name in others) / len(others) > 0
+    assert "in 3 projects, in" in mlgo("split", corpus, "--by-project", "--fractions", "0.4,0.3,0.3").stdout
+    done = mlgo("split", corpus, "--by-project", "--fractions", "0.9,0.05,0.05", "--force")
+    assert "a project is on one side, so only more projects can be divided better" in done.stderr
+
+
 def test_a_bound_without_end_has_a_page_too(small: Path, tmp_path: Path) -> None:
     split_corpus(small)
     table = pq.read_table(small / "modules.parquet")
@@ -323,6 +340,11 @@ def test_a_split_stays_until_an_extraction_changes_the_corpus(
         (("--weigh", "decisions"), "'decisions' is not one of"),
         (("--max-component", "0"), "--max-component 0: expected more than 0, and at most 1"),
         (("--max-component", "nan"), "--max-component nan: expected more than 0, and at most 1"),
+        (
+            ("--by-project", "--max-component", "0.1"),
+            "--max-component 0.1: --by-project keeps no groups that share bodies",
+        ),
+        (("--by-project",), "was not combined of several corpora, by which it could be divided"),
         (("--link", "--copy", "--output", "x"), "--link and --copy: expected one of them"),
         (("--output", "{corpus}/sub"), "overlaps"),
         (("--seed", "-1"), "--seed: -1 is not in the range x>=0"),
