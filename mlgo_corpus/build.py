@@ -70,6 +70,7 @@ class BuildReport(Report):
             build nor one before it of this corpus compiled them.
         unseen: objects of a C or C++ compiler that this build links or archives, whose compiles were not seen.
         links: the links and archives of this build and the earlier ones that the corpus has a record of.
+        lost_links: why it has none of earlier builds: their record could not be read.
         compile_commands: the compilation database of this build and the earlier ones; None if nothing was compiled.
         extract: the report of the extraction; None if there are no objects.
         advice: why a build compiled nothing that was seen, and the command that helps; None if nothing is known.
@@ -90,6 +91,7 @@ class BuildReport(Report):
     leftovers: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
     links: int = 0
+    lost_links: str | None = None
     compile_commands: Path | None = None
     extract: ExtractReport | None = None
     advice: Advice | None = None
@@ -211,7 +213,7 @@ def build_corpus(
             report.extract = run.report
             if entries is None:
                 links = store.pending_links()
-                report.links = record_links(output, links, compiles, folder, chosen.vendor)
+                report.links, report.lost_links = record_links(output, links, compiles, folder, chosen.vendor)
                 store.forget_links()
     except KeyboardInterrupt as error:
         if entries is not None:
@@ -359,6 +361,8 @@ def _hints(report: BuildReport, ours: str) -> Iterator[str]:
                 f"{was}: was it up to date (clean it first), or does it call a compiler by its path? With a "
                 f"compile_commands.json of it, this needs no build: {ours} {option_key('from')} compile_commands.json"
             )
+    if report.lost_links is not None:
+        yield f"{report.lost_links}; the record has this build's links only: clean, and build again, for all"
     if left := len(report.leftovers):
         were = "object was" if left == 1 else "objects were"
         such = os.path.relpath(report.leftovers[0])

@@ -16,7 +16,7 @@ from mlgo_corpus.corpus.folder import Corpus, read_manifest
 from mlgo_corpus.corpus.groups import projects_of
 from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK, read_module_columns
 from mlgo_corpus.corpus.open import open_corpus
-from mlgo_corpus.corpus.products import known_links
+from mlgo_corpus.corpus.products import known_links, links_bytes
 from mlgo_corpus.corpus.scan import iter_rows
 from mlgo_corpus.corpus.select import corpus_digest
 from mlgo_corpus.errors import CorpusError, MlgoCorpusError, UsageError
@@ -99,7 +99,7 @@ def combine_corpora(
     )
     digests = [(name, _place_of(one), corpus_digest(one, one.names)) for name, one in sources.items()]
     links = {name: known_links(one) for name, one in sources.items()}
-    request = digest_of_request("combine", str(placing), digests, *filter(None, links.values()))
+    request = digest_of_request("combine", str(placing), digests, *map(links_bytes, filter(None, links.values())))
     counts = tuple((name, len(corpus)) for name, corpus in sources.items())
     total = sum(count for _, count in counts)
     if is_whole(output, request, force=force):

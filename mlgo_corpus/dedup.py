@@ -19,7 +19,7 @@ from mlgo_corpus.corpus.folder import Corpus
 from mlgo_corpus.corpus.groups import projects_of
 from mlgo_corpus.corpus.modules import STATUS_FAILED, STATUS_OK, STATUS_SKIPPED, ModuleRow
 from mlgo_corpus.corpus.open import open_corpus
-from mlgo_corpus.corpus.products import LinkRecord, known_links
+from mlgo_corpus.corpus.products import LinkRecord, known_links, links_bytes
 from mlgo_corpus.corpus.scan import iter_rows, iter_tables
 from mlgo_corpus.corpus.split.components import MIN_INSTRUCTIONS
 from mlgo_corpus.engine.choice import available_cpus
@@ -142,7 +142,7 @@ def dedup_corpus(
     if output is not None:
         options = [str(placing), near, ignore_commands, min_instructions]
         links = known_links(opened)
-        request = digest_of_request("dedup", options, [names, contents], *filter(None, [links]))
+        request = digest_of_request("dedup", options, [names, contents], *map(links_bytes, filter(None, [links])))
         unchanged = is_whole(output, request, force=force)
         if not unchanged:
             duplicates = {one.module: one for one in found}

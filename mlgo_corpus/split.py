@@ -25,7 +25,7 @@ from mlgo_corpus.corpus.modules import (
     write_module_rows,
 )
 from mlgo_corpus.corpus.open import open_corpus
-from mlgo_corpus.corpus.products import known_links
+from mlgo_corpus.corpus.products import known_links, links_bytes
 from mlgo_corpus.corpus.scan import iter_rows
 from mlgo_corpus.corpus.split.components import (
     MIN_INSTRUCTIONS,
@@ -365,7 +365,12 @@ class _Split:
         links = known_links(self.corpus)
         requests = {
             name: digest_of_request(
-                "split", name, str(placing), self.options, [tuple(row) for row in own], *filter(None, [links])
+                "split",
+                name,
+                str(placing),
+                self.options,
+                [tuple(row) for row in own],
+                *map(links_bytes, filter(None, [links])),
             )
             for name, own in rows.items()
         }

@@ -1,6 +1,6 @@
 r"""``links.jsonl``: how a build linked its products, and which modules of the corpus are in them.
 
-JSON lines. The first is ``{"format": "mlgo-links-1", "links": N}``. Each of the N others is a command that linked, or
+JSON lines. The first is ``{"format": "mlgo-links-2", "links": N}``. Each of the N others is a command that linked, or
 that made an archive, in the order in which they ran; of those of a build that wrote one file, only the last is kept.
 Their names differ: those of corpora that `combine` puts into one begin with their corpus's.
 
@@ -31,12 +31,19 @@ key of an input  meaning
 ``sha256``       its hex digest; null if it is missing, of the system, or a source
 ``modules``      the modules of the corpus that it is made of
 ``members``      of an archive, its members in their order: objects with ``name``, ``sha256``, ``module`` (or null),
-                 ``path`` if the archive is thin, else null, and ``taken``: whether the linker takes it
-                 (`mlgo_corpus.formats.objects.resolve`); null if that is not known
+                 and ``path`` if the archive is thin, else null; empty if ``members_of`` has a number
+``members_of``   null, or that the members are those of an input before: the how manieth of the lists of members
+                 that the file has, from 0
+``taken``        the places of those members, from 0, that the linker takes (`mlgo_corpus.formats.objects.resolve`);
+                 null if that is not known
 ===============  ======================================================================================
 
 What a library's name means was looked up in the folders that the command names; one that is in none of them is the
 system's, and is not listed. Text is ASCII: names that are not Unicode have lone surrogates, as Python decodes them.
+
+Hundreds of programs are linked with the same archives of thousands of members: a list of members is in the file once,
+and once in memory. Records of before, ``mlgo-links-1``, have it in each input and ``taken`` in each member; they are
+read, too.
 """
 
 from __future__ import annotations
@@ -47,7 +54,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
@@ -75,7 +82,8 @@ from mlgo_corpus.formats.objects.objfile import measure_object, parse_objfile
 from mlgo_corpus.formats.objects.resolve import InputNames, taken_members
 from mlgo_corpus.formats.objects.symbols import LinkedNames, linked_names
 
-_FORMAT: Final = "mlgo-links-1"
+_FORMAT: Final = "mlgo-links-2"
+_FORMATS: Final = (_FORMAT, "mlgo-links-1")
 _AR: Final = "ar"
 _SYSTEM: Final = ("/usr/", "/lib/", "/lib32/", "/lib64/", "/nix/store/", "/gnu/store/")
 _NAMES: Final = SectionNames()
@@ -109,12 +117,11 @@ class _Member:
     sha256: str | None
     module: str | None = None
     path: str | None = None
-    taken: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LinkedFile:
-    """An input of a link; fields as this module's docstring describes them."""
+    """An input of a link; fields as this module's docstring describes them, with ``members`` in any case."""
 
     word: str
     path: str
@@ -122,10 +129,13 @@ class LinkedFile:
     sha256: str | None = None
     modules: tuple[str, ...] = ()
     members: tuple[_Member, ...] = ()
+    taken: tuple[int, ...] | None = None
 
     def without_untaken(self) -> LinkedFile:
         """Return it without those members that the linker does not take."""
-        return replace(self, members=tuple(one for one in self.members if one.taken is not False))
+        if self.taken is None:
+            return self
+        return replace(self, members=tuple(self.members[at] for at in self.taken), taken=None)
 
     def all_modules(self) -> tuple[str, ...]:
         """Return the modules that it is made of, and those of its members."""
@@ -151,6 +161,10 @@ class LinkRecord:
     def words(self) -> tuple[LinkWord, ...]:
         """Return the command's words, each with its role."""
         return read_command(self.driver, self.arguments)
+
+
+_PLAIN_FIELDS: Final = tuple(one.name for one in fields(LinkRecord) if one.name != "inputs")
+_PLAIN_FIELDS_OF_INPUT: Final = ("word", "path", "state", "sha256", "modules")
 
 
 def _is_system(path: str) -> bool:
@@ -286,6 +300,13 @@ def links_among(
         name = f"{folder}{same.get(module, module)}"
         return name if name in modules else None
 
+    lists: dict[int, tuple[_Member, ...]] = {}  # by the identity of those that they are made of
+
+    def renamed(members: tuple[_Member, ...]) -> tuple[_Member, ...]:
+        if id(members) not in lists:
+            lists[id(members)] = tuple(replace(one, module=one.module and named(one.module)) for one in members)
+        return lists[id(members)]
+
     parts = parts_of(records)
     for record in records:
         own = modules_of(record, parts)
@@ -295,7 +316,7 @@ def links_among(
             replace(
                 item,
                 modules=tuple(name for name in map(named, item.modules) if name is not None),
-                members=tuple(replace(one, module=one.module and named(one.module)) for one in item.members),
+                members=renamed(item.members),
             )
             for item in record.inputs
         )
@@ -308,8 +329,38 @@ def write_links(path: Path, records: Collection[LinkRecord]) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    lines = [{"format": _FORMAT, "links": len(records)}, *map(asdict, records)]
-    write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines).encode("ascii"))
+    write_atomically(path, links_bytes(records))
+
+
+def links_bytes(records: Collection[LinkRecord]) -> bytes:
+    """Return what `write_links` writes."""
+    lists = _Lists()
+    lines: list[dict[str, Any]] = [{"format": _FORMAT, "links": len(records)}]
+    for record in records:
+        told = {name: getattr(record, name) for name in _PLAIN_FIELDS}
+        lines.append({**told, "inputs": [lists.told(one) for one in record.inputs]})
+    return "".join(json.dumps(line) + "\n" for line in lines).encode("ascii")
+
+
+class _Lists:
+    """The lists of members that are in the file already, by their identity and by what they are."""
+
+    def __init__(self) -> None:
+        self._by_identity: dict[int, int] = {}
+        self._numbers: dict[tuple[_Member, ...], int] = {}
+
+    def told(self, item: LinkedFile) -> dict[str, Any]:
+        number = None
+        if item.members and (number := self._by_identity.get(id(item.members))) is None:
+            number = self._numbers.get(item.members)
+            new = len(self._numbers) if number is None else number
+            self._by_identity[id(item.members)] = self._numbers.setdefault(item.members, new)
+        return {
+            **{name: getattr(item, name) for name in _PLAIN_FIELDS_OF_INPUT},
+            "members": [asdict(one) for one in item.members] if number is None else [],
+            "members_of": number,
+            "taken": item.taken,
+        }
 
 
 def _read(path: Place) -> tuple[LinkRecord, ...] | None:
@@ -323,10 +374,11 @@ def _read(path: Place) -> tuple[LinkRecord, ...] | None:
     names: set[str] = set()
     try:
         head = json.loads(lines[0]) if lines else {}
-        if not isinstance(head, dict) or head.get("format") != _FORMAT:
+        if not isinstance(head, dict) or head.get("format") not in _FORMATS:
             raise CorpusError(f"{path}: line 1: expected a record of links, {_FORMAT}")
+        lists: list[tuple[_Member, ...]] = []
         for line in lines[1:]:
-            record = _record(json.loads(line))
+            record = _record(json.loads(line), lists)
             if record.name in names:
                 raise ValueError("a link above has its name")
             names.add(record.name)
@@ -369,6 +421,12 @@ def _bool_or_none(value: Any) -> bool | None:
     return value
 
 
+def _place(value: Any, count: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < count:
+        raise ValueError(f"expected a number below {count}")
+    return value
+
+
 def _digest(value: Any) -> str | None:
     if value is not None and (len(_text(value)) != 64 or not set(value) <= set("0123456789abcdef")):
         raise ValueError("expected a SHA-256")
@@ -387,8 +445,8 @@ def _list(value: Any) -> list[Any]:
     return value
 
 
-def _record(value: Any) -> LinkRecord:
-    """Return the link in a line.
+def _record(value: Any, lists: list[tuple[_Member, ...]]) -> LinkRecord:
+    """Return the link in a line, and add the lists of members that it has to those of the lines before.
 
     Raises:
         ValueError, KeyError, TypeError, AttributeError: it is malformed.
@@ -404,35 +462,52 @@ def _record(value: Any) -> LinkRecord:
         sha256=_digest(value["sha256"]),
         text_size=_size(value["text_size"]),
         code_size=_size(value["code_size"]),
-        inputs=tuple(map(_input, _list(value["inputs"]))),
+        inputs=tuple(_input(one, lists) for one in _list(value["inputs"])),
     )
 
 
-def _input(value: Any) -> LinkedFile:
-    members = (
+def _input(value: Any, lists: list[tuple[_Member, ...]]) -> LinkedFile:
+    own = _list(value["members"])
+    members = tuple(
         _Member(
             _text(one["name"]),
             _digest(one["sha256"]),
             _or_none(one["module"]),
             None if one["path"] is None else _path(one["path"]),
-            _bool_or_none(one.get("taken")),
         )
-        for one in _list(value["members"])
+        for one in own
     )
+    number = value.get("members_of")
+    if number is not None:
+        if members:
+            raise ValueError("members of its own and of another input")
+        members = lists[_place(number, len(lists))]
+    elif members:
+        lists.append(members)
+    taken = value.get("taken")
+    if taken is not None:
+        taken = tuple(_place(at, len(members)) for at in _list(taken))
+    elif own and "taken" in own[0]:  # of mlgo-links-1
+        flags = [_bool_or_none(one.get("taken")) for one in own]
+        taken = None if None in flags else tuple(at for at, flag in enumerate(flags) if flag)
     return LinkedFile(
         word=_text(value["word"]),
         path=_path(value["path"]),
         state=InputState(value["state"]).value,
         sha256=_digest(value["sha256"]),
         modules=tuple(map(_text, _list(value["modules"]))),
-        members=tuple(members),
+        members=members,
+        taken=taken,
     )
 
 
 def record_links(
     corpus: Path, links: Sequence[Link], compiles: Iterable[Compile], build_dir: str, compiler: str
-) -> int:
-    """Add a build's links to the record of a corpus, whose modules are extracted; return how many it has.
+) -> tuple[int, str | None]:
+    """Add a build's links to the record of a corpus, whose modules are extracted.
+
+    Returns:
+        How many it has, and why those of earlier builds were lost: their record could not be read.
 
     Args:
         corpus: the corpus's folder; the caller holds its lock.
@@ -446,8 +521,11 @@ def record_links(
         OSError: the record cannot be written.
     """
     known: dict[str, LinkRecord] = {}
-    with suppress(CorpusError):
+    lost: str | None = None
+    try:
         known = {one.output: one for one in _read(corpus / LINKS_NAME) or ()}
+    except CorpusError as error:
+        lost = str(error).removesuffix("; build again")
     examined = _Examined(corpus, compiles, build_dir, compiler)
     for link in sorted(links, key=lambda one: one.order):
         record = examined.record(link)
@@ -455,7 +533,7 @@ def record_links(
             known.pop(record.output, None)
             known[record.output] = record
     write_links(corpus / LINKS_NAME, known.values())
-    return len(known)
+    return len(known), lost
 
 
 # --- what a build left
@@ -600,7 +678,7 @@ class _Examined:
             files.append(InputNames(names, not one.members or one.word in whole))
         taken = taken_members(files, _needed_names(words, kind))
         return tuple(
-            replace(one, members=tuple(replace(member, taken=at in chosen) for at, member in enumerate(one.members)))
+            replace(one, taken=tuple(at for at in range(len(one.members)) if at in chosen)) if one.members else one
             for one, chosen in zip(inputs, taken, strict=True)
         )
 

@@ -391,6 +391,14 @@ def test_what_goes_into_a_product_is_no_check(llvm22: Llvm, work: Path, tmp_path
     report = build_json(work, llvm22, "--", "sh", "-c", script)
     assert (report["compiles"], report["checks"], report["unseen"]) == (3, 0, [])
     assert Corpus.open(tmp_path / "corpus").names == ("conftest_util.o", "p.o", "y.tab.o")
+    assert (report["links"], report["lost_links"]) == (2, None)
+    (tmp_path / "corpus/links.jsonl").write_text("{}\n")
+    report = build_json(work, llvm22, "--", "sh", "-c", "cc -c one.c && cc -shared one.o -o other.so")
+    assert (report["links"], report["hints"][0]) == (
+        1,
+        "../corpus/links.jsonl: line 1: expected a record of links, mlgo-links-2; the record has this build's links "
+        "only: clean, and build again, for all",
+    )
 
 
 def test_a_build_within_a_build(llvm22: Llvm, work: Path, tmp_path: Path) -> None:

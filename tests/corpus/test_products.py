@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,48 @@ def test_a_path_of_a_link_has_a_bounded_depth(tmp_path: Path) -> None:
         CorpusError, match=r"line 2: not a link: expected a path of at most 200 components; build again$"
     ):
         read(tmp_path, link("one", f"{deepest}/d"))
+
+
+def test_members_of_an_archive_are_there_once(tmp_path: Path) -> None:
+    members = tuple(products._Member(f"{name}.o", name * 64, f"{name}.o") for name in "abc")
+    other = tuple(products._Member(f"{name}.o", name * 64, None, f"/b/{name}.o") for name in "bc")
+
+    def item(name: str, its: tuple[products._Member, ...], taken: tuple[int, ...] | None) -> products.LinkedFile:
+        return products.LinkedFile(name, f"/b/{name}", "there", members=its, taken=taken)
+
+    links = [
+        replace(link("one"), inputs=(item("x.a", members, (0, 2)), item("y.a", other, None))),
+        replace(link("two"), inputs=(item("y.a", tuple(map(replace, other)), ()), item("z.a", (), None))),
+        replace(link("three"), inputs=(item("x.a", members, (1,)),)),
+    ]
+    found = read(tmp_path, *links)
+    assert found == tuple(links)
+    assert found[0].inputs[0].members is found[2].inputs[0].members
+    assert found[0].inputs[1].members is found[1].inputs[0].members
+    lines = [json.loads(line) for line in (tmp_path / "links.jsonl").read_text().splitlines()]
+    told = [(len(one["members"]), one["members_of"], one["taken"]) for line in lines[1:] for one in line["inputs"]]
+    assert told == [(3, None, [0, 2]), (2, None, None), (0, 1, []), (0, None, None), (0, 0, [1])]
+    assert [one.name for one in found[0].inputs[0].without_untaken().members] == ["a.o", "c.o"]
+    (renamed, *_) = products.links_among(found, "all/", {"all/b.o"})
+    assert [one.module for one in renamed.inputs[0].members] == [None, "all/b.o", None]
+    for change, why in (
+        ({"members_of": 2}, "expected a number below 2"),
+        ({"taken": [3]}, "expected a number below 3"),
+    ):
+        damaged = [*lines[:3], {**lines[3], "inputs": [{**lines[3]["inputs"][0], **change}]}]
+        (tmp_path / "links.jsonl").write_text("".join(json.dumps(line) + "\n" for line in damaged))
+        with pytest.raises(CorpusError, match=f"line 4: not a link: {why}; build again$"):
+            products.read_links(open_corpus(tmp_path))
+    # As records were before: each input has its members, and each of these tells whether it is taken.
+    for line in lines[1:]:
+        for one in line["inputs"]:
+            number, taken = one.pop("members_of"), one.pop("taken")
+            its = one["members"] if number is None else (members, other)[number]
+            its = [each if isinstance(each, dict) else asdict(each) for each in its]
+            one["members"] = [{**each, "taken": None if taken is None else at in taken} for at, each in enumerate(its)]
+    lines[0]["format"] = "mlgo-links-1"
+    (tmp_path / "links.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert products.read_links(open_corpus(tmp_path)) == tuple(links)
 
 
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.lists(st.sampled_from("12345678"), min_size=1, unique=True)))
