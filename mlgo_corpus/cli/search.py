@@ -163,7 +163,7 @@ def search(
 
 def show_report(report: SearchReport) -> None:
     """Print a search's report, its hints, and a query to start with."""
-    from mlgo_corpus.dataset.folder import rows_place
+    from mlgo_corpus.dataset.folder import SEARCH_NAME, rows_place
     from mlgo_corpus.files.text import printable
     from mlgo_corpus.policies.conversation import knows_project
     from mlgo_corpus.policies.policy import policy_name
@@ -203,8 +203,9 @@ def show_report(report: SearchReport) -> None:
     console.print(plain(printable(f"{report.kept} of {counted(report.decisions, 'decision')} are other than {whose}")))
     show_failures(report.problems, report.failed)
     show_hints(report.hints)
-    folder = f"{report.output}/flips.parquet".replace("'", "''")
-    query = f"SELECT callee, sum(effect) FROM '{folder}' WHERE kept GROUP BY callee ORDER BY 2"  # noqa: S608 - shown
+    # Not of flips.parquet: its effects do not add up to what was saved.
+    searches = f"{report.output}/{SEARCH_NAME}".replace("'", "''")
+    query = f"SELECT module, baseline_objective - objective AS saved FROM '{searches}' ORDER BY 2 DESC"  # noqa: S608 - shown
     show_how_to_read(query, rows_place(report.output))
     dataset = plain(shlex.quote(printable(str(report.output))))
     console.print(

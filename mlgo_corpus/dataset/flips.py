@@ -1,22 +1,26 @@
 """``flips.parquet`` and ``search.parquet`` of a search's dataset: what was tried, and what each module's search found.
 
 A flip is the other decision at one call, at all calls of one function that were decided alike, or at two calls that are
-near each other.
+near each other. It is tried at the state that the search had come to then, and not at that of the best compile. What
+the search took from rules and policies was not tried call by call, and has no row: so the effects do not add up to what
+was saved.
 
 ======================  ==============================================================================================
 column                  meaning
 ======================  ==============================================================================================
 ``module``              the module's name in its corpus
 ``compile``             the number of the compile that tried it, from 2 on; the first has the policy's own decisions
-``others``              how many other flips the same compile tried; none of them may change the same functions
+``others``              how many other flips the same compile tried, also those whose calls it did not meet, which have
+                        no row; none of them may change the same functions
 ``caller``              the function that the call is in; of several calls, of the first
 ``callee``              the function that is called
 ``calls``               how many calls were flipped together
 ``base``                the decision of the policy that the search began with, at this state: 1 to inline
 ``tried``               the decision that was tried
-``text_effect``         the difference in bytes of text of the functions that it may change; null if the compile failed
+``text_effect``         the bytes of text that it added to the functions that it may change: less than 0 if it saved
+                        some; null if the compile failed
 ``effect``              the same as the objective weighs it
-``kept``                whether the best compile has these decisions
+``kept``                whether the best compile decides so, too, for any reason: the flip itself may have done harm
 ======================  ==============================================================================================
 
 The features at that state follow, under LLVM's names; of several calls, those of the first.

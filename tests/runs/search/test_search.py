@@ -11,6 +11,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mlgo_corpus import Tracer, extract_corpus, report_page, search_corpus, trace_corpus
+from mlgo_corpus.cli.search import show_report
 from mlgo_corpus.dataset.flips import iter_search_rows
 from mlgo_corpus.dataset.tracetable import read_trace_rows
 from mlgo_corpus.errors import MlgoCorpusError, ToolError, UsageError
@@ -150,6 +152,18 @@ def test_what_is_found_is_smaller_and_its_objects_are_the_rows_own(found: Found)
     assert (report.compiles, report.flips) == tuple(
         sum(getattr(row, name) for row in searches.values()) for name in ("compiles", "flips")
     )
+
+
+def test_the_query_that_is_shown_tells_what_was_saved(found: Found, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not the effects of flips: what policies and rules saved has no flip, and each effect is of its own state."""
+    show_report(replace(found[1], output=Path("it's")))
+    lines = capsys.readouterr().out.splitlines()
+    query = "SELECT module, baseline_objective - objective AS saved FROM 'it''s/search.parquet' ORDER BY 2 DESC"
+    assert lines.count(f"DuckDB: {query}") == 1
+    saved = sum(row.baseline_objective - row.objective for row in iter_search_rows(found[0] / "search.parquet"))
+    assert saved == pytest.approx(found[1].start_objective - found[1].objective_size)
+    card = (found[0] / "README.md").read_text()
+    assert "| `kept` | whether the best compile decides so, too, for any reason: the flip itself may have" in card
 
 
 def test_a_dataset_is_a_policy_that_gives_the_same_objects(
