@@ -42,6 +42,7 @@ from mlgo_corpus.cli.options import (
     sample_option,
     with_workers,
 )
+from mlgo_corpus.cli.trace import size_lines
 from mlgo_corpus.files.text import counted, human_bytes
 
 if TYPE_CHECKING:
@@ -184,9 +185,7 @@ def show_report(report: SearchReport) -> None:
     for reason, count in report.counts.items():
         rows.add_row(reason, str(count))
     console.print(rows)
-    size, plain_size = report.text_size, report.baseline_text_size
-    change = f" ({percent_change(size, plain_size)})" if plain_size else ""
-    console.print(f"text: {size} bytes, {plain_size} by the plain compile{change}")
+    console.print("\n".join(size_lines(report)))
     if report.start_objective:
         since = plain(printable(f"change from {start}"))
         found = table("compiles of each module", f"objective ({report.objective})", since)
@@ -200,19 +199,24 @@ def show_report(report: SearchReport) -> None:
                 "smaller where this is not"
             )
     whose = "LLVM's own" if report.start == "default" else f"those of {start}"
-    console.print(plain(printable(f"{report.kept} of {counted(report.decisions, 'decision')} are other than {whose}")))
+    if report.decisions:
+        changed = f"{report.kept} of {counted(report.decisions, 'decision')} are other than {whose}"
+        console.print(plain(printable(changed)))
     show_failures(report.problems, report.failed)
     show_hints(report.hints)
+    if not report.decisions:  # what follows would lead nowhere
+        return
     # Not of flips.parquet: its effects do not add up to what was saved.
     searches = f"{report.output}/{SEARCH_NAME}".replace("'", "''")
     query = f"SELECT module, baseline_objective - objective AS saved FROM '{searches}' ORDER BY 2 DESC"  # noqa: S608 - shown
     show_how_to_read(query, rows_place(report.output))
-    dataset = plain(shlex.quote(printable(str(report.output))))
+    corpus, dataset = (plain(shlex.quote(printable(str(place)))) for place in (report.corpus, report.output))
     console.print(
-        f"its objects, which relink makes the products of: mlgo-corpus trace CORPUS --policy {dataset} "
+        f"its objects, which relink makes the products of: mlgo-corpus trace {corpus} --policy {dataset} "
         "--keep-objects OBJECTS -o TRACED"
     )
-    corpus = " --corpus CORPUS" if knows_project(policy_of_the_rest(Path(report.output))) else ""
-    console.print(f"a clang that makes them in a build: mlgo-corpus toolchain wrap --policy {dataset}{corpus} -o CLANG")
-    if report.decisions:
-        console.print(f"learn a policy from it: mlgo-corpus train {dataset} -o POLICY")
+    project = f" --corpus {corpus}" if knows_project(policy_of_the_rest(Path(report.output))) else ""
+    console.print(
+        f"a clang that makes them in a build: mlgo-corpus toolchain wrap --policy {dataset}{project} -o CLANG"
+    )
+    console.print(f"learn a policy from it: mlgo-corpus train {dataset} -o POLICY")

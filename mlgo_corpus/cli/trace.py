@@ -49,6 +49,7 @@ from mlgo_corpus.errors import UsageError
 from mlgo_corpus.files.text import counted
 
 if TYPE_CHECKING:
+    from mlgo_corpus.runs.search.run import SearchReport
     from mlgo_corpus.runs.trace.run import TraceReport
 
 
@@ -228,7 +229,8 @@ def show_report(report: TraceReport) -> None:
     for reason, count in report.counts.items():
         rows.add_row(reason, str(count))
     console.print(rows)
-    console.print("\n".join(_sizes(report)))
+    equal = f"{report.faithful} of {counted(report.traced, 'object')} {_equal(report.traced)} the plain compile's"
+    console.print("\n".join((*size_lines(report), equal)))
     if report.modules > len(report.slowest) > 0:  # few modules: modules.parquet is enough
         slow = table("slowest modules", "seconds", "decisions")
         for module, seconds, decisions in report.slowest:
@@ -242,7 +244,7 @@ def show_report(report: TraceReport) -> None:
     show_how_to_read(example_query(report), rows_place(report.output))
 
 
-def _sizes(report: TraceReport) -> Iterator[str]:
+def size_lines(report: TraceReport | SearchReport) -> Iterator[str]:
     """Yield a line for the sizes at each optimisation level, and one for what they do not count."""
     for level in report.levels:
         at = "" if level.opt_level is None else f" at -O{level.opt_level}"
@@ -252,8 +254,8 @@ def _sizes(report: TraceReport) -> Iterator[str]:
         yield f"text: {size} bytes, {plain_size} by the plain compile{change} in {modules}{at}"
     if report.undecided:
         modules = counted(report.undecided, "module")
-        yield f"nothing to decide: {report.undecided_text_size} bytes of text in {modules}, not counted above"
-    yield f"{report.faithful} of {counted(report.traced, 'object')} {_equal(report.traced)} the plain compile's"
+        above = ", not counted above" if report.levels else ""
+        yield f"nothing to decide: {report.undecided_text_size} bytes of text in {modules}{above}"
 
 
 _WAYS = {"training-log": "its training logs", "interactive": "live sessions"}

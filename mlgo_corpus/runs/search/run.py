@@ -28,7 +28,7 @@ from mlgo_corpus.runs.report import Report
 from mlgo_corpus.runs.search.module import RoundJob, SearchItem, SearchJob, SearchSettings, SurveyJob, flips_of
 from mlgo_corpus.runs.search.rounds import write_counts
 from mlgo_corpus.runs.trace.module import TracedModule
-from mlgo_corpus.runs.trace.run import Trace
+from mlgo_corpus.runs.trace.run import LevelSizes, Trace
 
 TEXT: Final = "text"
 LINKED: Final = "linked"
@@ -45,6 +45,7 @@ class SearchReport(Report):
     """The outcome of a search.
 
     Attributes:
+        corpus: its path or URL.
         output: the dataset, or its URL.
         objective: ``text``, ``linked`` or ``folded``.
         start: the policy whose decisions the search began with.
@@ -57,6 +58,8 @@ class SearchReport(Report):
         flips: how many were tried.
         kept: decisions that are other than the start policy's.
         text_size: bytes of all objects' text; ``baseline_text_size`` of the plain compiles' objects.
+        levels: the same of the modules that had something to decide, by optimisation level, most modules first.
+        undecided: modules that had nothing to decide, with ``undecided_text_size`` bytes of text.
         objective_size: the objective of all modules that were searched; ``start_objective`` with the start policy's
             decisions.
         after: the objective of all modules after so many compiles of each, as (compiles, bytes).
@@ -67,6 +70,7 @@ class SearchReport(Report):
         seconds: how long it took.
     """
 
+    corpus: Path | str
     output: Path | str
     objective: str
     start: str
@@ -81,6 +85,9 @@ class SearchReport(Report):
     kept: int
     text_size: int
     baseline_text_size: int
+    levels: tuple[LevelSizes, ...]
+    undecided: int
+    undecided_text_size: int
     objective_size: float
     start_objective: float
     after: tuple[tuple[int, float], ...]
@@ -237,6 +244,7 @@ class Search(Trace):
         traced = self.report(hints, seconds)
         sums = self.sums
         return SearchReport(
+            corpus=self.corpus.shown,
             output=traced.output,
             objective=self.objective,
             start=self.search.start,
@@ -251,6 +259,9 @@ class Search(Trace):
             kept=sums.kept,
             text_size=traced.text_size,
             baseline_text_size=traced.baseline_text_size,
+            levels=traced.levels,
+            undecided=traced.undecided,
+            undecided_text_size=traced.undecided_text_size,
             objective_size=sums.objective,
             start_objective=sums.start_objective,
             after=sums.after(),

@@ -37,6 +37,7 @@ from mlgo_corpus.runs.search import follow
 from mlgo_corpus.runs.search.climb import Guide, Moved, Outcome, draw_guides
 from mlgo_corpus.runs.search.module import RoundJob, SearchSettings, _ModuleSearch
 from mlgo_corpus.runs.search.run import SearchReport
+from mlgo_corpus.runs.trace.run import LevelSizes
 from tests.conftest import EMBED, Llvm, run_checked
 from tests.handmade import files
 
@@ -164,6 +165,28 @@ def test_the_query_that_is_shown_tells_what_was_saved(found: Found, capsys: pyte
     assert saved == pytest.approx(found[1].start_objective - found[1].objective_size)
     card = (found[0] / "README.md").read_text()
     assert "| `kept` | whether the best compile decides so, too, for any reason: the flip itself may have" in card
+
+
+def test_what_is_shown_counts_alike_and_can_be_typed(
+    found: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my found").mkdir()
+    (tmp_path / "my found/dataset.json").write_text(json.dumps({"also": ["inlining-3.0"]}))
+    levels = (LevelSizes("z", modules=2, observations=30, text_size=150, baseline_text_size=200),)
+    report = replace(found[1], output=Path("my found"), corpus=Path("my corpus"), levels=levels, undecided_text_size=20)
+    show_report(report)
+    lines = capsys.readouterr().out.splitlines()
+    first = lines.index("text: 150 bytes, 200 by the plain compile (-25.00 %) in 2 modules at -Oz")
+    assert lines[first + 1] == "nothing to decide: 20 bytes of text in 1 module, not counted above"
+    whole = found[1]
+    assert sum(one.text_size for one in whole.levels) + whole.undecided_text_size == whole.text_size
+    trace = "mlgo-corpus trace 'my corpus' --policy 'my found' --keep-objects OBJECTS -o TRACED"
+    assert lines[-3] == f"its objects, which relink makes the products of: {trace}"
+    wrap = "mlgo-corpus toolchain wrap --policy 'my found' --corpus 'my corpus' -o CLANG"
+    assert lines[-2] == f"a clang that makes them in a build: {wrap}"
+    show_report(replace(report, decisions=0, levels=(), start_objective=0.0))
+    assert capsys.readouterr().out.splitlines()[-1] == "nothing to decide: 20 bytes of text in 1 module"
 
 
 def test_a_dataset_is_a_policy_that_gives_the_same_objects(
