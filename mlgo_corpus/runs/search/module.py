@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -603,7 +604,7 @@ class SearchJob:
             text_size=so_far.text_size,
             baseline_objective=so_far.baseline_objective,
             objective=so_far.objective,
-            found_after=" ".join(f"{number}:{objective:.6g}" for number, objective in so_far.curve),
+            found_after=_found_after(so_far.curve),
             wall_s=so_far.wall_s,
             untried=so_far.untried,
         )
@@ -653,6 +654,12 @@ def _flip_rows(found: Found, compiles: int) -> Iterator[tuple[FlipRow, tuple[Dec
             tensors=first.tensors,
         )
         yield row, flip.decided
+
+
+def _found_after(curve: Iterable[tuple[int, float]]) -> str:
+    """Return a curve as text, without the points that this shows as no better than the one before."""
+    points = ((number, f"{objective:.6g}") for number, objective in curve)
+    return " ".join(f"{next(alike)[0]}:{text}" for text, alike in groupby(points, lambda point: point[1]))
 
 
 def _so_far_name(module: str) -> str:

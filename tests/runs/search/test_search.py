@@ -35,7 +35,7 @@ from mlgo_corpus.policies.models import Rule
 from mlgo_corpus.policies.policy import is_learned, make_policy
 from mlgo_corpus.runs.search import follow
 from mlgo_corpus.runs.search.climb import Guide, Moved, Outcome, draw_guides
-from mlgo_corpus.runs.search.module import RoundJob, SearchSettings, _ModuleSearch
+from mlgo_corpus.runs.search.module import RoundJob, SearchSettings, _found_after, _ModuleSearch
 from mlgo_corpus.runs.search.run import SearchReport
 from mlgo_corpus.runs.trace.run import LevelSizes
 from tests.conftest import EMBED, Llvm, run_checked
@@ -148,6 +148,7 @@ def test_what_is_found_is_smaller_and_its_objects_are_the_rows_own(found: Found)
         assert one.compiles <= 25
         curve = [tuple(map(float, point.split(":"))) for point in one.found_after.split()]
         assert curve == sorted(curve, key=lambda point: (point[0], -point[1]))
+        assert all(size != after for (_, size), (_, after) in itertools.pairwise(curve))
         assert curve[0] == (1, pytest.approx(one.baseline_objective))
     assert report.after[-1] == (max(row.compiles for row in searches.values()), report.objective_size)
     assert (report.compiles, report.flips) == tuple(
@@ -634,6 +635,9 @@ def test_dataset_json_says_how_it_was_made(found: Found) -> None:
     assert "| `text_effect` |" in card
     assert "| `found_after` |" in card
     assert "| `callee` | string |" in card
+    # Later rounds may weigh otherwise, so that the same size comes again.
+    curve = ((1, 56615.5), (2, 56012.53), (13, 56012.51), (14, 5600.25), (20, 56012.5))
+    assert _found_after(curve) == "1:56615.5 2:56012.5 14:5600.25 20:56012.5"
 
 
 def test_a_report_names_what_is_decided_otherwise(found: Found, tmp_path: Path) -> None:
