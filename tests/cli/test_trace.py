@@ -16,10 +16,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from mlgo_corpus import extract_corpus
+from mlgo_corpus import LearnedPolicy, TensorSpec, extract_corpus
 from mlgo_corpus.cli.main import app
 from mlgo_corpus.compilers.probe import probe_compiler
 from mlgo_corpus.dataset.tracetable import TraceRow, read_trace_rows
+from mlgo_corpus.policies.models import Rule
 from tests.conftest import PACKAGE_ROOT, Llvm, unpack
 from tests.forked import run_cli
 from tests.handmade import row, table
@@ -206,6 +207,13 @@ def test_sizes_are_told_by_level_without_modules_that_had_nothing_to_decide(term
     report = json.loads(terminal.trace(*words, "--json").stdout)  # the same of a dataset that is there
     assert [(level["opt_level"], level["modules"]) for level in report["levels"]] == [("2", 1), ("z", 1)]
     assert (report["undecided"], report["undecided_text_size"], report["unchanged"]) == (2, 144, True)
+    rule = Rule(1.0, (0.0,))
+    LearnedPolicy("users-1.0", "inlining", (TensorSpec("callee_users"),), rule).save(terminal.folder / "users")
+    options = ("--policy", str(terminal.folder / "users"), "--via", "interactive", "--jobs", "1")
+    _, _, said = terminal.quick("corpus", "--output", "learned", *options)
+    assert re.findall("hint: in .*", said) == [
+        "hint: in 1 module (-O2) a wrapped clang does not ask the policy: build at -Oz or -Os, or wrap with --always"
+    ]
 
 
 def test_a_corpus_at_level_0_has_nothing_to_decide(terminal: Terminal) -> None:

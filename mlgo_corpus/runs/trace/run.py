@@ -501,6 +501,11 @@ class Trace:
                 f"reward is about size, and in {modules} ({listed}) LLVM's heuristic inlines for speed: a policy that "
                 "inlines less looks better than it is; compare policies at -Oz or -Os"
             )
+            if learned_policy(self.settings.policy) is not None:
+                yield (
+                    f"in {modules} ({listed}) a wrapped clang does not ask the policy: build at -Oz or -Os, or wrap "
+                    "with `always`"
+                )
         if self._with_languages is not None and totals.undecided > totals.unoptimised:
             languages = " and ".join(self._with_languages.languages)
             yield f"the policy decides in {languages} only: modules of other languages are compiled as without it"
