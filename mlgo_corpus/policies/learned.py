@@ -76,6 +76,7 @@ from mlgo_corpus.policies.artefact import (
     object_of,
     save_artefact,
 )
+from mlgo_corpus.policies.keyed import is_simple
 from mlgo_corpus.policies.models import Doubles, Model, Network, Rule, Trees, model_of
 
 if TYPE_CHECKING:
@@ -369,6 +370,9 @@ def named_policy(text: str | Path) -> tuple[Path, LearnedPolicy]:
     """
     folder = find_policy(str(text))
     if folder is None and not Path(text).exists() and known_policies():
+        if is_simple(str(text)) or (":" in str(text) and "/" not in str(text)):
+            what = "not a learned policy, and no other goes into a compiler"
+            raise UsageError(f"{text}: {what}: write a rule (docs/policies.md), or train one")
         raise UsageError(f"{text}: no such policy; expected a folder, or one of {', '.join(known_policies())}")
     folder = folder or Path(text)
     if folder.is_file():

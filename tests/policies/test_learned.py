@@ -34,7 +34,7 @@ from mlgo_corpus.formats.logs.tasks import (
     find_task,
 )
 from mlgo_corpus.formats.logs.tensors import TensorSpec
-from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, known_policies, load_policy
+from mlgo_corpus.policies.learned import LearnedPolicy, find_policy, known_policies, load_policy, named_policy
 from mlgo_corpus.policies.models import Network, Quantiles, Rule, Scaling, Trees
 from mlgo_corpus.policies.policy import check_features, make_policy, policy_digest
 from mlgo_corpus.policies.seen import Seen
@@ -516,6 +516,16 @@ def test_no_policy_is_said_in_a_line(tmp_path: Path) -> None:
         load_policy(tmp_path / "nothing")
     with pytest.raises(UsageError, match=r"expected a policy, found a folder without policy\.json$"):
         load_policy(tmp_path)
+    for name in ("never", "random:0.5", "default", "pol:Cheap", "my.pol:Cheap(3)"):
+        with pytest.raises(UsageError) as refused:
+            named_policy(name)
+        assert str(refused.value) == (
+            f"{name}: not a learned policy, and no other goes into a compiler: write a rule (docs/policies.md), or "
+            "train one"
+        )
+    for name in ("s3://bucket/policy", "nothing-1.0"):
+        with pytest.raises(UsageError, match=f"^{name}: no such policy; expected a folder, or one of inlining-1.0, "):
+            named_policy(name)
 
 
 def told_more(features: tuple[TensorSpec, ...], records: Any) -> tuple[tuple[TensorSpec, ...], Any]:

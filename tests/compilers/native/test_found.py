@@ -275,7 +275,7 @@ def test_what_cannot_be_wrapped(made: Made, llvm19: Llvm, llvm22: Llvm, tmp_path
             other,
             f"found with .* {made.llvm.version}.*, and LLVM {other.version}.* asks other questions",
         ),
-        (made.dataset, "never", made.llvm, "never: no such policy; expected a folder, or one of inlining-1.0"),
+        (made.dataset, "never", made.llvm, "never: not a learned policy, and no other goes into"),
         ("inlining-1.0", "default", made.llvm, "only a dataset leaves something to decide"),
     ):
         with pytest.raises(UsageError, match=said):
