@@ -121,10 +121,12 @@ def wrap_toolchain(
     if dataset is None and otherwise is not None:
         raise UsageError("only a dataset leaves something to decide", option="otherwise", value=otherwise)
     learned = named_policy(policy)[1] if dataset is None else policy_of_the_rest(dataset, otherwise)
+    who = learned.name if dataset is None else f"what {dataset.name} does not decide is left to {learned.name}, which"
     if corpus is None and knows_project(learned):
-        raise UsageError(f"{learned.name} decides by what the whole project has: name its corpus", option="corpus")
+        raise UsageError(f"{who} decides by what the whole project has: name its corpus", option="corpus")
     if corpus is not None and not knows_project(learned):
-        raise UsageError(f"{learned.name} asks nothing of a corpus", option="corpus", value=corpus)
+        remedy = "" if dataset is None else ": leave it out, or name inlining-3.0 with `otherwise`"
+        raise UsageError(f"{who} asks nothing of a corpus{remedy}", option="corpus", value=corpus)
     project = None if corpus is None else open_corpus(corpus)
     is_extended = says_more(learned) or (dataset is not None and says_more(str(dataset)))
     make_plugin = partial(_make_plugin, cache=cache, project=project) if is_extended else None

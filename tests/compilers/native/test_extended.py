@@ -326,6 +326,13 @@ def test_a_policy_can_know_how_many_modules_of_the_project_have_a_function(
         wrap_toolchain(policy, tmp_path / "wrapped", compiler=llvm19.clang, cache=cache)
     with pytest.raises(UsageError, match=r"^corpus .*: inlining-1.0 asks nothing of a corpus$"):
         wrap_toolchain("inlining-1.0", tmp_path / "wrapped", **told_of)
+    # Who decides besides a dataset need not be known to who names that.
+    left = "what traced does not decide is left to"
+    with pytest.raises(UsageError, match=rf"^corpus: {left} inlining-3.0, which decides by what the whole project has"):
+        wrap_toolchain(tmp_path / "traced", tmp_path / "wrapped", compiler=llvm19.clang, cache=cache)
+    remedy = "leave it out, or name inlining-3.0 with `otherwise`"
+    with pytest.raises(UsageError, match=f"{left} default, which asks nothing of a corpus: {remedy}$"):
+        wrap_toolchain(tmp_path / "traced", tmp_path / "wrapped", otherwise="default", **told_of)
     made = wrap_toolchain(policy, tmp_path / "wrapped", **told_of).wrapped
     replays = wrap_toolchain(tmp_path / "traced", tmp_path / "replays", **told_of).wrapped
     for name in MODULES:
